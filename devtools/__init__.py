@@ -1,0 +1,1 @@
+"""What `./dev` runs: checks, demonstrations, mutants. Not part of the package."""
