@@ -1,0 +1,1 @@
+"""One contract, three homes: memory, SQLite, PostgreSQL."""

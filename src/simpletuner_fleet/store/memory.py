@@ -1,0 +1,182 @@
+"""The store that lives in memory: for tests and the simulator. Deterministic, and it never suspends."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.audit import GENESIS, AuditEntry
+from simpletuner_fleet.core.errors import IllegalTransition, NameTaken, StoreUnavailable
+from simpletuner_fleet.core.events import Event
+from simpletuner_fleet.core.job import Attempt, Job
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.ports import (
+    ApiToken,
+    ConcurrentChange,
+    ConfigVersion,
+    IdempotentAnswer,
+    Tx,
+    View,
+)
+from simpletuner_fleet.store.chain import chained
+from simpletuner_fleet.store.memory_tables import LEGAL_EDGES, Tables, name_key
+from simpletuner_fleet.store.memory_view import MemoryView
+
+T = TypeVar("T")
+
+
+class MemoryTx(MemoryView):
+    """The promise of ports.Tx. Changes are made in place; the journal of the tables takes them back."""
+
+    def next_seq(self) -> int:
+        return self._count("seq")
+
+    def next_epoch(self) -> int:
+        return self._count("epoch")
+
+    def _count(self, counter: str) -> int:
+        value = self._tables.counters[counter] + 1
+        self._tables.set_counter(counter, value)
+        return value
+
+    def raise_epoch_to(self, at_least: int) -> None:
+        if self._tables.counters["epoch"] < at_least:
+            self._tables.set_counter("epoch", at_least)
+
+    def add_job(self, job: Job, bundle: bytes) -> None:
+        if job.id in self._tables.jobs or job.seq in self._tables.job_ids_by_seq:
+            raise ConcurrentChange(f"there is a job {job.id} or one with sequence number {job.seq} already")
+        self._tables.set_job(job.id, job)
+        self._tables.set_bundle(job.id, bundle)
+
+    def save_job(self, job: Job) -> None:
+        old = self._tables.jobs.get(job.id)
+        if old is None or old.version != job.version:
+            raise ConcurrentChange(f"job {job.id} is no longer at version {job.version}")
+        if (old.state, job.state) not in LEGAL_EDGES:
+            raise IllegalTransition(f"A job that is {old.state} cannot become {job.state}.")
+        self._tables.set_job(job.id, replace(job, version=job.version + 1))
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        if attempt.id in self._tables.attempts:
+            raise ConcurrentChange(f"there is an attempt {attempt.id} already")
+        if any(
+            self._tables.attempts[a].epoch == attempt.epoch
+            for a in self._tables.attempts_by_job[attempt.job_id]
+        ):
+            raise ConcurrentChange(f"job {attempt.job_id} has an attempt with epoch {attempt.epoch} already")
+        self._check_only_live(attempt)
+        self._tables.set_attempt(attempt.id, attempt)
+
+    def save_attempt(self, attempt: Attempt) -> None:
+        old = self._tables.attempts.get(attempt.id)
+        if old is None or old.epoch != attempt.epoch:
+            raise ConcurrentChange(f"there is no attempt {attempt.id} with epoch {attempt.epoch}")
+        self._check_only_live(attempt)
+        self._tables.set_attempt(attempt.id, attempt)
+
+    def _check_only_live(self, attempt: Attempt) -> None:
+        if attempt.live and self._tables.live_by_job.get(attempt.job_id, attempt.id) != attempt.id:
+            raise ConcurrentChange(f"job {attempt.job_id} has a live attempt already")
+
+    def add_worker(self, worker: Worker) -> None:
+        if worker.id in self._tables.workers:
+            raise ConcurrentChange(f"there is a worker {worker.id} already")
+        self._check_name_and_token(worker)
+        self._tables.set_worker(worker.id, worker)
+
+    def save_worker(self, worker: Worker) -> None:
+        old = self._tables.workers.get(worker.id)
+        if old is None or old.version != worker.version:
+            raise ConcurrentChange(f"worker {worker.id} is no longer at version {worker.version}")
+        self._check_name_and_token(worker)
+        self._tables.set_worker(worker.id, replace(worker, version=worker.version + 1))
+
+    def _check_name_and_token(self, worker: Worker) -> None:
+        if self._tables.worker_ids_by_name.get(name_key(worker.name), worker.id) != worker.id:
+            raise NameTaken(f"A living worker already has the name '{worker.name}'.")
+        if self._tables.worker_ids_by_hash.get(worker.token_hash, worker.id) != worker.id:
+            raise ConcurrentChange("two workers cannot share a token")
+
+    def delete_worker(self, worker_id: str) -> None:
+        if worker_id in self._tables.workers:
+            self._tables.set_worker(worker_id, None)
+
+    def touch_heartbeats(self, heard: Sequence[tuple[str, float]]) -> None:
+        for worker_id, at in heard:
+            worker = self._tables.workers.get(worker_id)
+            if worker is not None:
+                self._tables.set_worker(worker_id, replace(worker, last_heartbeat=at))
+
+    def add_config(self, config: ConfigVersion) -> None:
+        versions = self._tables.configs[config.name]
+        if config.version in versions:
+            raise ConcurrentChange(f"config '{config.name}' has a version {config.version} already")
+        self._tables.set_configs(config.name, {**versions, config.version: config})
+
+    def delete_config(self, name: str, at: float) -> None:
+        self._tables.set_configs(name, {})
+
+    def add_api_token(self, token: ApiToken) -> None:
+        if token.id in self._tables.tokens or token.token_hash in self._tables.token_ids_by_hash:
+            raise ConcurrentChange(f"there is an API token {token.id} or one with its secret already")
+        self._tables.set_token(token.id, token)
+
+    def save_api_token(self, token: ApiToken) -> None:
+        if token.id not in self._tables.tokens:
+            raise ConcurrentChange(f"there is no API token {token.id}")
+        if self._tables.token_ids_by_hash.get(token.token_hash, token.id) != token.id:
+            raise ConcurrentChange("two API tokens cannot share a secret")
+        self._tables.set_token(token.id, token)
+
+    def remember_answer(self, answer: IdempotentAnswer) -> None:
+        self._tables.set_answer((answer.key, answer.owner), answer)
+
+    def put_setting(self, key: str, value: str) -> None:
+        self._tables.set_setting(key, value)
+
+    def append_audit(self, at: float, events: Iterable[Event]) -> list[AuditEntry]:
+        head = self._tables.audit[-1] if self._tables.audit else None
+        entries = chained(head.seq if head else 0, head.hash if head else GENESIS, at, events)
+        for entry in entries:
+            self._tables.set_audit_entry(None, entry)
+        return entries
+
+
+class MemoryStore:
+    """The promise of ports.Store. A coroutine of it can be driven by hand: it ends at the first `send(None)`."""
+
+    def __init__(self, *, on_commit_failure: Callable[[], None] | None = None) -> None:
+        self._tables = Tables()
+        self._view = MemoryView(self._tables)
+        self._tx = MemoryTx(self._tables)
+        self._on_commit_failure = on_commit_failure
+        self._commits_to_fail = 0
+
+    def fail_next_commits(self, count: int) -> None:
+        """Lets the next `count` writes run and then fail at their commit, as a full disk would."""
+        self._commits_to_fail = count
+
+    async def write(self, step: Callable[[Tx], T]) -> T:
+        try:
+            result = step(self._tx)
+        except BaseException:
+            self._tables.take_back()
+            raise
+        if self._commits_to_fail:
+            self._fail_commit()
+        self._tables.keep()
+        return result
+
+    def _fail_commit(self) -> None:
+        self._commits_to_fail -= 1
+        self._tables.take_back()
+        if self._on_commit_failure is not None:
+            self._on_commit_failure()
+        raise StoreUnavailable
+
+    async def read(self, look: Callable[[View], T]) -> T:
+        return look(self._view)
+
+    async def close(self) -> None:
+        """Nothing to let go of; what was stored stays readable."""

@@ -1,0 +1,226 @@
+"""The rows of the memory store, the indexes over them, and the journal that takes a failed step back."""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.job import JOB_TRANSITIONS, Attempt, Hold, Job, JobState, Requirements
+from simpletuner_fleet.core.worker import Connection, Worker
+from simpletuner_fleet.ports import ApiToken, ConfigVersion, IdempotentAnswer
+
+Place = tuple[float, int, str]
+"""(rank or time, seq, job id): sorts as the queue does."""
+
+LEGAL_EDGES = frozenset((state, after) for (state, _), after in JOB_TRANSITIONS.items()) | {
+    (state, state) for state in JobState
+}
+
+
+class Tables:
+    """Every row is set through a `set_…` method, which keeps the indexes true and writes the journal."""
+
+    def __init__(self) -> None:
+        self.journal: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
+        self.jobs: dict[str, Job] = {}
+        self.bundles: dict[str, bytes] = {}
+        self.job_ids_by_seq: dict[int, str] = {}
+        self.seqs: list[int] = []
+        self.queue: list[Place] = []
+        self.ready: defaultdict[str, list[Place]] = defaultdict(list)
+        self.backoffs: list[Place] = []
+        self.state_counts: defaultdict[str, int] = defaultdict(int)
+        self.class_counts: defaultdict[str, int] = defaultdict(int)
+        self.requirements: dict[str, Requirements] = {}
+        self.dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.attempts: dict[str, Attempt] = {}
+        self.attempts_by_job: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.attempts_by_worker: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.attempts_by_upload_token: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.live: dict[str, Attempt] = {}
+        self.live_by_worker: defaultdict[str, dict[str, Attempt]] = defaultdict(dict)
+        self.live_by_job: dict[str, str] = {}
+        self.workers: dict[str, Worker] = {}
+        self.worker_ids_by_hash: dict[str, str] = {}
+        self.worker_ids_by_name: dict[str, str] = {}
+        self.offline: dict[str, Worker] = {}
+        self.configs: defaultdict[str, dict[int, ConfigVersion]] = defaultdict(dict)
+        self.tokens: dict[str, ApiToken] = {}
+        self.token_ids_by_hash: dict[str, str] = {}
+        self.answers: dict[tuple[str, str], IdempotentAnswer] = {}
+        self.settings: dict[str, str] = {}
+        self.counters: dict[str, int] = {"seq": 0, "epoch": 0}
+        self.audit: list[AuditEntry] = []
+        self.audit_by_job: defaultdict[str, list[AuditEntry]] = defaultdict(list)
+        self.audit_counts: defaultdict[str, int] = defaultdict(int)
+
+    def keep(self) -> None:
+        self.journal.clear()
+
+    def take_back(self) -> None:
+        """Undoes every change since the last `keep`, newest first."""
+        undo, self.journal = self.journal, []
+        for setter, key, old in reversed(undo):
+            setter(key, old)
+        self.journal.clear()
+
+    def set_job(self, job_id: str, job: Job | None) -> None:
+        old = self.jobs.get(job_id)
+        self.journal.append((self.set_job, job_id, old))
+        if old is not None:
+            self._unindex_job(old)
+        if job is None:
+            del self.jobs[job_id]
+            self._forget_birth(old)
+        else:
+            self.jobs[job_id] = job
+            if old is None:
+                self._note_birth(job)
+            self._index_job(job)
+
+    def _note_birth(self, job: Job) -> None:
+        self.job_ids_by_seq[job.seq] = job.id
+        insort(self.seqs, job.seq)
+        if job.class_id not in self.requirements:
+            self.set_requirements(job.class_id, job.requires)
+        for needed in job.depends_on:
+            self.dependents[needed][job.id] = None
+
+    def _forget_birth(self, job: Job | None) -> None:
+        if job is None:
+            return
+        del self.job_ids_by_seq[job.seq]
+        del self.seqs[bisect_left(self.seqs, job.seq)]
+        for needed in job.depends_on:
+            self.dependents[needed].pop(job.id, None)
+
+    def _index_job(self, job: Job) -> None:
+        self.state_counts[job.state] += 1
+        if job.state is not JobState.QUEUED:
+            return
+        place = (job.rank, job.seq, job.id)
+        self.class_counts[job.class_id] += 1
+        insort(self.queue, place)
+        if job.hold is Hold.NONE:
+            insort(self.ready[job.class_id], place)
+        elif job.hold is Hold.BACKOFF and job.not_before is not None:
+            insort(self.backoffs, (job.not_before, job.seq, job.id))
+
+    def _unindex_job(self, job: Job) -> None:
+        self.state_counts[job.state] -= 1
+        if job.state is not JobState.QUEUED:
+            return
+        place = (job.rank, job.seq, job.id)
+        self.class_counts[job.class_id] -= 1
+        _remove(self.queue, place)
+        if job.hold is Hold.NONE:
+            _remove(self.ready[job.class_id], place)
+        elif job.hold is Hold.BACKOFF and job.not_before is not None:
+            _remove(self.backoffs, (job.not_before, job.seq, job.id))
+
+    def set_requirements(self, class_id: str, requires: Requirements | None) -> None:
+        self.journal.append((self.set_requirements, class_id, self.requirements.get(class_id)))
+        _put(self.requirements, class_id, requires)
+
+    def set_bundle(self, job_id: str, bundle: bytes | None) -> None:
+        self.journal.append((self.set_bundle, job_id, self.bundles.get(job_id)))
+        _put(self.bundles, job_id, bundle)
+
+    def set_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
+        old = self.attempts.get(attempt_id)
+        self.journal.append((self.set_attempt, attempt_id, old))
+        if old is not None:
+            self._unindex_attempt(old)
+        _put(self.attempts, attempt_id, attempt)
+        if attempt is not None:
+            self._index_attempt(attempt)
+
+    def _index_attempt(self, attempt: Attempt) -> None:
+        self.attempts_by_job[attempt.job_id][attempt.id] = None
+        self.attempts_by_worker[attempt.worker_id][attempt.id] = None
+        if attempt.upload_token_hash:
+            self.attempts_by_upload_token[attempt.upload_token_hash][attempt.id] = None
+        if attempt.live:
+            self.live[attempt.id] = attempt
+            self.live_by_worker[attempt.worker_id][attempt.id] = attempt
+            self.live_by_job[attempt.job_id] = attempt.id
+
+    def _unindex_attempt(self, attempt: Attempt) -> None:
+        del self.attempts_by_job[attempt.job_id][attempt.id]
+        del self.attempts_by_worker[attempt.worker_id][attempt.id]
+        if attempt.upload_token_hash:
+            del self.attempts_by_upload_token[attempt.upload_token_hash][attempt.id]
+        if attempt.live:
+            del self.live[attempt.id]
+            del self.live_by_worker[attempt.worker_id][attempt.id]
+            del self.live_by_job[attempt.job_id]
+
+    def set_worker(self, worker_id: str, worker: Worker | None) -> None:
+        old = self.workers.get(worker_id)
+        self.journal.append((self.set_worker, worker_id, old))
+        if old is not None:
+            del self.worker_ids_by_hash[old.token_hash]
+            del self.worker_ids_by_name[name_key(old.name)]
+            self.offline.pop(worker_id, None)
+        _put(self.workers, worker_id, worker)
+        if worker is not None:
+            self.worker_ids_by_hash[worker.token_hash] = worker_id
+            self.worker_ids_by_name[name_key(worker.name)] = worker_id
+            if worker.connection is Connection.OFFLINE:
+                self.offline[worker_id] = worker
+
+    def set_configs(self, name: str, versions: dict[int, ConfigVersion]) -> None:
+        self.journal.append((self.set_configs, name, self.configs[name]))
+        self.configs[name] = versions
+
+    def set_token(self, token_id: str, token: ApiToken | None) -> None:
+        old = self.tokens.get(token_id)
+        self.journal.append((self.set_token, token_id, old))
+        if old is not None:
+            del self.token_ids_by_hash[old.token_hash]
+        _put(self.tokens, token_id, token)
+        if token is not None:
+            self.token_ids_by_hash[token.token_hash] = token_id
+
+    def set_answer(self, place: tuple[str, str], answer: IdempotentAnswer | None) -> None:
+        self.journal.append((self.set_answer, place, self.answers.get(place)))
+        _put(self.answers, place, answer)
+
+    def set_setting(self, key: str, value: str | None) -> None:
+        self.journal.append((self.set_setting, key, self.settings.get(key)))
+        _put(self.settings, key, value)
+
+    def set_counter(self, name: str, value: int) -> None:
+        self.journal.append((self.set_counter, name, self.counters[name]))
+        self.counters[name] = value
+
+    def set_audit_entry(self, _: None, entry: AuditEntry | None) -> None:
+        """Appends the entry; with None, takes the newest one back."""
+        self.journal.append((self.set_audit_entry, None, None))
+        if entry is None:
+            entry = self.audit.pop()
+            self.audit_counts[entry.event_type] -= 1
+            if entry.target_type == "job":
+                self.audit_by_job[entry.target_id].pop()
+        else:
+            self.audit.append(entry)
+            self.audit_counts[entry.event_type] += 1
+            if entry.target_type == "job":
+                self.audit_by_job[entry.target_id].append(entry)
+
+
+def name_key(name: str) -> str:
+    """What makes two names the same name."""
+    return name.casefold()
+
+
+def _put(rows: dict[str, Any] | dict[tuple[str, str], Any], key: Any, value: Any) -> None:
+    if value is None:
+        rows.pop(key, None)
+    else:
+        rows[key] = value
+
+
+def _remove(places: list[Place], place: Place) -> None:
+    del places[bisect_left(places, place)]
