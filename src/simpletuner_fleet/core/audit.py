@@ -1,0 +1,91 @@
+"""The tamper-evident log: each entry's hash covers every column and the hash before it."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+DOMAIN = b"simpletuner-fleet audit entry v1\n"
+GENESIS = "0" * 64
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    seq: int
+    at: float
+    event_type: str
+    actor_id: str
+    actor_name: str
+    ip: str
+    target_type: str
+    target_id: str
+    details: dict[str, Any]
+    hash: str = ""
+
+
+def entry_hash(entry: AuditEntry, previous_hash: str) -> str:
+    columns = [
+        entry.seq,
+        repr(entry.at),
+        entry.event_type,
+        entry.actor_id,
+        entry.actor_name,
+        entry.ip,
+        entry.target_type,
+        entry.target_id,
+        entry.details,
+        previous_hash,
+    ]
+    canonical = json.dumps(columns, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(DOMAIN + canonical.encode()).hexdigest()
+
+
+class Problem(Struct, frozen=True):
+    seq: int
+    what: str
+
+
+class Witness(Struct, frozen=True):
+    """The newest head that somebody outside the database remembers."""
+
+    who: str
+    seq: int
+    hash: str
+
+
+class ChainCheck:
+    """Feed it every entry in order of sequence, then the witnesses."""
+
+    def __init__(self, witnesses: Sequence[Witness]) -> None:
+        self.problems: list[Problem] = []
+        self.checked = 0
+        self._previous_hash = GENESIS
+        self._last_seq = 0
+        self._awaited: dict[int, list[Witness]] = {}
+        for witness in witnesses:
+            self._awaited.setdefault(witness.seq, []).append(witness)
+
+    def feed(self, entries: Iterable[AuditEntry]) -> None:
+        for entry in entries:
+            self.checked += 1
+            if entry.seq != self._last_seq + 1:
+                self.problems.append(
+                    Problem(entry.seq, f"entries {self._last_seq + 1} to {entry.seq - 1} are missing")
+                )
+            elif entry_hash(entry, self._previous_hash) != entry.hash:
+                self.problems.append(Problem(entry.seq, "the entry does not match its hash: it was changed"))
+            for witness in self._awaited.pop(entry.seq, ()):
+                if witness.hash != entry.hash:
+                    self.problems.append(Problem(entry.seq, f"{witness.who} remembers another entry here"))
+            self._previous_hash, self._last_seq = entry.hash, entry.seq
+
+    def finish(self) -> list[Problem]:
+        for seq, witnesses in sorted(self._awaited.items()):
+            who = ", ".join(witness.who for witness in witnesses)
+            self.problems.append(
+                Problem(
+                    seq, f"the log ends at {self._last_seq}, but {who} has seen entry {seq}: it was cut off"
+                )
+            )
+        return self.problems

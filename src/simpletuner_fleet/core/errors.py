@@ -1,0 +1,174 @@
+"""One small family of errors. The docstring is the message; `code` is what programs read."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class FleetError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "error"
+    next_step: ClassVar[str | None] = None
+
+    def __init__(self, detail: str | None = None, *, next_step: str | None = None, **params: Any) -> None:
+        self.detail = detail or (type(self).__doc__ or "").strip()
+        self.next = next_step or self.next_step
+        self.params: Mapping[str, Any] = params
+        super().__init__(self.detail)
+
+
+class Malformed(FleetError):
+    """The request could not be read."""
+
+    code = "malformed"
+
+
+class Invalid(FleetError):
+    """A field of the request is not acceptable."""
+
+    code = "invalid"
+
+    def __init__(self, detail: str, *, path: str, next_step: str | None = None) -> None:
+        super().__init__(detail, next_step=next_step, errors=[{"path": path, "detail": detail}])
+
+
+class Unauthenticated(FleetError):
+    """No credential was given."""
+
+    code = "unauthenticated"
+    next_step = "Send 'Authorization: Bearer st_…' or log in with 'simpletuner login'."
+
+
+class InvalidToken(FleetError):
+    """Invalid token."""
+
+    code = "invalid_token"
+    next_step = "The token may have been rotated: request a new one, and check it for whitespace."
+
+
+class Forbidden(FleetError):
+    """This credential lacks a permission."""
+
+    code = "forbidden"
+
+    def __init__(self, permission: str) -> None:
+        super().__init__(f"This credential lacks the permission '{permission}'.", permission=permission)
+
+
+class NetworkNotAllowed(FleetError):
+    """Workers may not connect from this network."""
+
+    code = "network_not_allowed"
+    next_step = "Ask the administrator to add this address to SIMPLETUNER_WORKER_NETWORKS."
+
+
+class NotFound(FleetError):
+    """There is no such thing here."""
+
+    code = "not_found"
+
+
+class Conflict(FleetError):
+    """The thing is not in a state that allows this."""
+
+    code = "conflict"
+
+
+class NameTaken(Conflict):
+    """A living worker already has this name."""
+
+    code = "name_taken"
+    next_step = "Choose another name, or delete the worker that has it."
+
+
+class WorkerNotOffline(Conflict):
+    """Only an offline worker can be deleted."""
+
+    code = "worker_not_offline"
+    next_step = "Stop the worker first; it goes offline when it says goodbye or after the heartbeat timeout."
+
+
+class WrongWorkerState(Conflict):
+    """The worker is not in a state that allows this."""
+
+    code = "wrong_worker_state"
+
+
+class WrongJobState(Conflict):
+    """The job is not in a state that allows this."""
+
+    code = "wrong_job_state"
+
+
+class StaleAttempt(Conflict):
+    """This attempt is no longer the job's current one: stop its trainer."""
+
+    code = "stale_attempt"
+
+
+class OfferWithdrawn(StaleAttempt):
+    """The offer was taken back before it was accepted."""
+
+    code = "offer_withdrawn"
+
+
+class Superseded(Conflict):
+    """Another agent has registered with this worker's token since."""
+
+    code = "superseded"
+    next_step = "Give each machine a worker and a token of its own."
+
+
+class StaleMessage(Conflict):
+    """A newer message of the same agent has been read already."""
+
+    code = "stale_message"
+
+
+class IdempotencyMismatch(Conflict):
+    """This idempotency key was used before with another request."""
+
+    code = "idempotency_mismatch"
+
+
+class CannotBePlaced(Conflict):
+    """No worker can take this job now, and the request said not to wait."""
+
+    code = "cannot_be_placed"
+
+
+class TooLarge(FleetError):
+    """The request is too large."""
+
+    code = "too_large"
+
+
+class UnsupportedMediaType(FleetError):
+    """This content type is not accepted here."""
+
+    code = "unsupported_media_type"
+    next_step = "Send JSON with 'Content-Type: application/json'."
+
+
+class TooManyRequests(FleetError):
+    """Too many requests."""
+
+    code = "too_many_requests"
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(
+            f"Too many requests: try again in {retry_after_s:.0f} s.", retry_after_s=retry_after_s
+        )
+
+
+class StoreUnavailable(FleetError):
+    """The database cannot accept this now; nothing was changed."""
+
+    code = "store_unavailable"
+    next_step = "Try again shortly. If it goes on, check the disk space and the database of the orchestrator."
+
+
+class IllegalTransition(FleetError):
+    """The state machine has no such edge. This is a defect of ours, never of the input."""
+
+    code = "illegal_transition"

@@ -1,0 +1,66 @@
+"""Past-tense facts. Each is one audit entry, written in the transaction of its act."""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+
+class EventType(StrEnum):
+    WORKER_CREATED = "worker.created"
+    WORKER_REGISTERED = "worker.registered"
+    WORKER_REGISTRATION_FAILED = "worker.registration_failed"
+    WORKER_CONNECTED = "worker.connected"
+    WORKER_STATUS_CHANGED = "worker.status_changed"
+    WORKER_DISCONNECTED = "worker.disconnected"
+    WORKER_DRAINED = "worker.drained"
+    WORKER_RESUMED = "worker.resumed"
+    WORKER_LABELS_SET = "worker.labels_set"
+    WORKER_TOKEN_ROTATED = "worker.token_rotated"
+    WORKER_DELETED = "worker.deleted"
+    WORKER_CLEANED_UP = "worker.cleaned_up"
+    JOB_SUBMITTED = "job.submitted"
+    JOB_APPROVED = "job.approved"
+    JOB_REJECTED = "job.rejected"
+    JOB_UNBLOCKED = "job.unblocked"
+    JOB_DISPATCHED = "job.dispatched"
+    JOB_ACCEPTED = "job.accepted"
+    JOB_STARTED = "job.started"
+    JOB_OFFER_EXPIRED = "job.offer_expired"
+    JOB_LOST = "job.lost"
+    JOB_READOPTED = "job.readopted"
+    JOB_RELEASED = "job.released"
+    JOB_REQUEUED = "job.requeued"
+    JOB_CANCEL_REQUESTED = "job.cancel_requested"
+    JOB_PRIORITY_SET = "job.priority_set"
+    JOB_COMPLETED = "job.completed"
+    JOB_FAILED = "job.failed"
+    JOB_CANCELLED = "job.cancelled"
+    CONFIG_SAVED = "config.saved"
+    CONFIG_DELETED = "config.deleted"
+    TOKEN_CREATED = "token.created"
+    TOKEN_REVOKED = "token.revoked"
+    LOGIN_SUCCEEDED = "login.succeeded"
+    LOGIN_FAILED = "login.failed"
+    LIMITS_SET = "limits.set"
+    SERVER_STARTED = "server.started"
+    ADMIN_TOKEN_SET = "server.admin_token_set"
+
+
+class Actor(Struct, frozen=True):
+    """Who did it: an API token (`t_…`), a worker (`w_…`), or the orchestrator itself."""
+
+    id: str
+    name: str
+    ip: str = ""
+
+
+ORCHESTRATOR = Actor("orchestrator", "orchestrator")
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    type: EventType
+    actor: Actor
+    target_type: str
+    target_id: str
+    details: dict[str, Any] = {}

@@ -1,0 +1,296 @@
+"""Why a job waits: the matcher's own funnel, told to a person."""
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.matching import NEVER, STEPS, Occupancy, Refusal, labels_match, why_not_now
+from simpletuner_fleet.core.worker import Worker
+
+MAX_WORKERS_TOLD = 50
+
+
+class Code(StrEnum):
+    NO_WORKERS = "NO_WORKERS"
+    LABELS_MATCH_NONE = "LABELS_MATCH_NONE"
+    GPU_COUNT_TOO_LARGE = "GPU_COUNT_TOO_LARGE"
+    VRAM_TOO_SMALL = "VRAM_TOO_SMALL"
+    WRONG_ACCELERATOR = "WRONG_ACCELERATOR"
+    TRAINER_MISSING = "TRAINER_MISSING"
+    ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
+    ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
+    ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
+    BEHIND_OTHERS = "BEHIND_OTHERS"
+    RETRY_BACKOFF = "RETRY_BACKOFF"
+    APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
+    DEPENDENCY = "DEPENDENCY"
+    QUOTA_USER = "QUOTA_USER"
+    QUOTA_TEAM = "QUOTA_TEAM"
+    QUOTA_GLOBAL = "QUOTA_GLOBAL"
+    LOCAL_GPU_BUSY = "LOCAL_GPU_BUSY"
+    LOCAL_NO_GPU = "LOCAL_NO_GPU"
+    NOT_WAITING = "NOT_WAITING"
+
+
+class Kind(StrEnum):
+    """What it takes: time, another request, or somebody with rights."""
+
+    WAIT = "wait"
+    CHANGE = "change"
+    ADMIN = "admin"
+
+
+KINDS = {
+    Code.NO_WORKERS: Kind.ADMIN,
+    Code.LABELS_MATCH_NONE: Kind.CHANGE,
+    Code.GPU_COUNT_TOO_LARGE: Kind.CHANGE,
+    Code.VRAM_TOO_SMALL: Kind.CHANGE,
+    Code.WRONG_ACCELERATOR: Kind.CHANGE,
+    Code.TRAINER_MISSING: Kind.ADMIN,
+    Code.ALL_MATCHING_BUSY: Kind.WAIT,
+    Code.ALL_MATCHING_OFFLINE: Kind.ADMIN,
+    Code.ALL_MATCHING_DRAINING: Kind.ADMIN,
+    Code.BEHIND_OTHERS: Kind.WAIT,
+    Code.RETRY_BACKOFF: Kind.WAIT,
+    Code.APPROVAL_REQUIRED: Kind.ADMIN,
+    Code.DEPENDENCY: Kind.WAIT,
+    Code.QUOTA_USER: Kind.WAIT,
+    Code.QUOTA_TEAM: Kind.WAIT,
+    Code.QUOTA_GLOBAL: Kind.WAIT,
+    Code.LOCAL_GPU_BUSY: Kind.WAIT,
+    Code.LOCAL_NO_GPU: Kind.CHANGE,
+    Code.NOT_WAITING: Kind.WAIT,
+}
+
+IMPOSSIBLE = frozenset(
+    {
+        Code.NO_WORKERS,
+        Code.LABELS_MATCH_NONE,
+        Code.GPU_COUNT_TOO_LARGE,
+        Code.VRAM_TOO_SMALL,
+        Code.WRONG_ACCELERATOR,
+        Code.TRAINER_MISSING,
+        Code.LOCAL_NO_GPU,
+    }
+)
+"""No registered worker could ever take the job."""
+
+_CODE_OF_LAST = {
+    Refusal.NOT_REMOTE: Code.NO_WORKERS,
+    Refusal.NOT_LOCAL: Code.LOCAL_NO_GPU,
+    Refusal.TOO_FEW_GPUS: Code.GPU_COUNT_TOO_LARGE,
+    Refusal.TOO_LITTLE_VRAM: Code.VRAM_TOO_SMALL,
+    Refusal.WRONG_ACCELERATOR: Code.WRONG_ACCELERATOR,
+    Refusal.TRAINER_MISSING: Code.TRAINER_MISSING,
+    Refusal.LABELS_DIFFER: Code.LABELS_MATCH_NONE,
+    Refusal.OFFLINE: Code.ALL_MATCHING_OFFLINE,
+    Refusal.DRAINING: Code.ALL_MATCHING_DRAINING,
+    Refusal.BUSY: Code.ALL_MATCHING_BUSY,
+}
+
+
+class FunnelStep(Struct, frozen=True):
+    step: str
+    left: int
+    rule: str
+
+
+class WorkerVerdict(Struct, frozen=True):
+    id: str
+    name: str
+    fails: tuple[str, ...]
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """What the whole fleet says to one set of requirements."""
+
+    code: Code
+    params: dict[str, Any]
+    funnel: tuple[FunnelStep, ...]
+    workers: tuple[WorkerVerdict, ...]
+    fixes: tuple[str, ...]
+    possible: int
+    """How many workers could ever take such a job."""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    state: JobState
+    as_of: float
+    kind: Kind
+    code: Code
+    sentence: str
+    params: dict[str, Any]
+    funnel: tuple[FunnelStep, ...] = ()
+    workers: tuple[WorkerVerdict, ...] = ()
+    ahead: int = 0
+    fixes: tuple[str, ...] = ()
+
+
+def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
+    verdicts: list[tuple[Worker, Refusal | None]] = [
+        (worker, why_not_now(worker, occupancy, requires)) for worker, occupancy in workers
+    ]
+    refused = Counter(refusal for _, refusal in verdicts)
+    left = len(verdicts)
+    funnel = [FunnelStep("workers", left, "workers known")]
+    for step in STEPS:
+        if refused[step]:
+            left -= refused[step]
+            funnel.append(FunnelStep(step.name.lower(), left, f"{refused[step]} {step.value}"))
+    code = _code(requires, refused, left)
+    params = _params(code, requires, [worker for worker, _ in verdicts])
+    told = sorted((item for item in verdicts if item[1]), key=lambda item: -_depth(item[1]))
+    return Survey(
+        code=code,
+        params=params,
+        funnel=tuple(funnel),
+        workers=tuple(
+            WorkerVerdict(worker.id, worker.name, (refusal.name.lower(),))
+            for worker, refusal in told[:MAX_WORKERS_TOLD]
+            if refusal
+        ),
+        fixes=_fixes(code, requires, params),
+        possible=sum(refusal is None or refusal not in NEVER for _, refusal in verdicts),
+    )
+
+
+def _depth(refusal: Refusal | None) -> int:
+    return STEPS.index(refusal) if refusal else len(STEPS)
+
+
+def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -> Code:
+    if left:
+        return Code.BEHIND_OTHERS
+    if requires.target is Target.LOCAL:
+        if any(refused[step] for step in (Refusal.BUSY, Refusal.DRAINING, Refusal.OFFLINE)):
+            return Code.LOCAL_GPU_BUSY
+        return Code.LOCAL_NO_GPU
+    got_furthest = [step for step in reversed(STEPS) if refused[step]]
+    return _CODE_OF_LAST[got_furthest[0]] if got_furthest else Code.NO_WORKERS
+
+
+def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[str, Any]:
+    params: dict[str, Any] = {"workers": len(workers), "gpus": requires.gpus}
+    if code is Code.GPU_COUNT_TOO_LARGE:
+        params["largest"] = max((worker.gpu_count for worker in workers), default=0)
+    elif code is Code.VRAM_TOO_SMALL:
+        params["min_vram_gb"] = requires.min_vram_gb
+        params["largest_gb"] = max((gpu.vram_gb for worker in workers for gpu in worker.gpus), default=0)
+    elif code is Code.WRONG_ACCELERATOR:
+        params["accelerator"] = requires.accelerator
+    elif code is Code.TRAINER_MISSING:
+        params["trainer"] = requires.trainer
+    elif code is Code.LABELS_MATCH_NONE:
+        params["labels"] = dict(requires.labels)
+        params["unmatched"] = [
+            key
+            for key, pattern in requires.labels
+            if not any(labels_match(((key, pattern),), worker.effective_labels) for worker in workers)
+        ]
+    return params
+
+
+def _fixes(code: Code, requires: Requirements, params: dict[str, Any]) -> tuple[str, ...]:
+    match code:
+        case Code.NO_WORKERS:
+            return ("Create a worker: simpletuner workers create NAME",)
+        case Code.GPU_COUNT_TOO_LARGE:
+            return (
+                f"Adjust --num_processes in the training config: the largest worker has {params['largest']} GPUs.",
+            )
+        case Code.LABELS_MATCH_NONE:
+            return (
+                "Check for a label mismatch between the job and the workers: simpletuner workers list",
+                "Give a worker the label: simpletuner workers set-labels NAME KEY=VALUE",
+            )
+        case Code.VRAM_TOO_SMALL:
+            return (f"Ask for at most {params['largest_gb']:g} GB of GPU memory.",)
+        case Code.TRAINER_MISSING:
+            return (f"Install the trainer '{requires.trainer}' on a worker and restart its agent.",)
+        case Code.ALL_MATCHING_OFFLINE:
+            return ("Start a matching worker: simpletuner workers list --status offline",)
+        case Code.ALL_MATCHING_DRAINING:
+            return ("Let a draining worker work again: simpletuner workers resume NAME",)
+        case Code.LOCAL_NO_GPU:
+            return ("Submit with target 'worker' or 'auto', or start the server with --local.",)
+        case _:
+            return ()
+
+
+def sentence(code: Code, params: dict[str, Any]) -> str:
+    """The reason in English; other languages have the code and the parameters."""
+    match code:
+        case Code.NO_WORKERS:
+            return "no worker is known yet"
+        case Code.LABELS_MATCH_NONE:
+            return (
+                f"no worker carries the label {', '.join(params['unmatched']) or 'combination'} as asked for"
+            )
+        case Code.GPU_COUNT_TOO_LARGE:
+            return f"the job needs {params['gpus']} GPUs, the largest worker has {params['largest']}"
+        case Code.VRAM_TOO_SMALL:
+            return f"no worker has {params['gpus']} GPUs with {params['min_vram_gb']:g} GB"
+        case Code.WRONG_ACCELERATOR:
+            return f"no worker has {params['gpus']} accelerators of the kind '{params['accelerator']}'"
+        case Code.TRAINER_MISSING:
+            return f"no worker can run the trainer '{params['trainer']}'"
+        case Code.ALL_MATCHING_BUSY:
+            return "all matching workers are busy"
+        case Code.ALL_MATCHING_OFFLINE:
+            return "all matching workers are offline"
+        case Code.ALL_MATCHING_DRAINING:
+            return "all matching workers are draining"
+        case Code.BEHIND_OTHERS:
+            return "other jobs are ahead"
+        case Code.RETRY_BACKOFF:
+            return f"waits {params['wait_s']:.0f} s before the next try"
+        case Code.APPROVAL_REQUIRED:
+            return "waits for an approval"
+        case Code.DEPENDENCY:
+            return f"waits for {', '.join(params['depends_on'])}"
+        case Code.QUOTA_USER | Code.QUOTA_TEAM | Code.QUOTA_GLOBAL:
+            return "the limit of running jobs is reached"
+        case Code.LOCAL_GPU_BUSY:
+            return "the orchestrator's own GPUs are busy"
+        case Code.LOCAL_NO_GPU:
+            return "the orchestrator itself has no fitting GPU"
+        case Code.NOT_WAITING:
+            return f"the job is {params['state']}"
+
+
+def explain(job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: float) -> Explanation:
+    """`limit` is the code of a running-jobs limit that is reached, if one is."""
+    code, params = _why(job, fleet, limit, now)
+    told = job.state is JobState.QUEUED
+    return Explanation(
+        state=job.state,
+        as_of=now,
+        kind=KINDS[code],
+        code=code,
+        sentence=sentence(code, params),
+        params=params,
+        funnel=fleet.funnel if told else (),
+        workers=fleet.workers if told else (),
+        ahead=ahead if told else 0,
+        fixes=fleet.fixes if code is fleet.code and told else (),
+    )
+
+
+def _why(job: Job, fleet: Survey, limit: str | None, now: float) -> tuple[Code, dict[str, Any]]:
+    if job.hold is Hold.APPROVAL:
+        return Code.APPROVAL_REQUIRED, {}
+    if job.hold is Hold.DEPENDENCY:
+        return Code.DEPENDENCY, {"depends_on": list(job.depends_on)}
+    if job.state is not JobState.QUEUED:
+        return Code.NOT_WAITING, {"state": job.state}
+    if fleet.code in IMPOSSIBLE:
+        return fleet.code, fleet.params
+    if job.hold is Hold.BACKOFF:
+        return Code.RETRY_BACKOFF, {"wait_s": max(0.0, (job.not_before or now) - now)}
+    if limit:
+        return Code(limit), {}
+    return fleet.code, fleet.params

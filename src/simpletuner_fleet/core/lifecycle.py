@@ -1,0 +1,403 @@
+"""One function per thing that can happen to a job. Each takes what was read and returns what to do; none does it."""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core import retry
+from simpletuner_fleet.core.errors import OfferWithdrawn, StaleAttempt, WrongJobState
+from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
+from simpletuner_fleet.core.job import (
+    Attempt,
+    AttemptState,
+    Hold,
+    Job,
+    JobInput,
+    JobState,
+    Outcome,
+    next_state,
+)
+from simpletuner_fleet.core.ordering import rank
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.worker import Gpu, Worker
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """Rows to write and facts to record, all in one transaction; then workers to wake."""
+
+    job: Job | None = None
+    attempt: Attempt | None = None
+    events: tuple[Event, ...] = ()
+
+
+NOTHING = Decision()
+
+
+def _job_event(type_: EventType, job: Job, actor: Actor = ORCHESTRATOR, **details: Any) -> Event:
+    return Event(type=type_, actor=actor, target_type="job", target_id=job.id, details=details)
+
+
+def _ended(attempt: Attempt, outcome: Outcome, now: float, **facts: Any) -> Attempt:
+    return replace(attempt, state=AttemptState.ENDED, outcome=outcome, ended_at=now, **facts)
+
+
+def _without_attempt(job: Job) -> Job:
+    return replace(job, attempt_id=None, worker_id=None, gpus=())
+
+
+def offer(
+    job: Job,
+    worker: Worker,
+    gpus: tuple[Gpu, ...],
+    *,
+    attempt_id: str,
+    epoch: int,
+    upload_token_hash: str,
+    now: float,
+) -> Decision:
+    attempt = Attempt(
+        id=attempt_id,
+        job_id=job.id,
+        number=job.attempts + 1,
+        epoch=epoch,
+        worker_id=worker.id,
+        worker_name=worker.name,
+        state=AttemptState.OFFERED,
+        offered_at=now,
+        gpus=tuple(gpu.uuid for gpu in gpus),
+        gpu_indices=tuple(gpu.index for gpu in gpus),
+        upload_token_hash=upload_token_hash,
+        incarnation=worker.incarnation,
+    )
+    offered = replace(
+        job,
+        state=next_state(job.state, JobInput.OFFER),
+        epoch=epoch,
+        attempts=attempt.number,
+        attempt_id=attempt.id,
+        worker_id=worker.id,
+        gpus=attempt.gpus,
+        hold=Hold.NONE,
+        not_before=None,
+    )
+    event = _job_event(
+        EventType.JOB_DISPATCHED,
+        job,
+        worker_id=worker.id,
+        worker_name=worker.name,
+        attempt=attempt.number,
+        epoch=epoch,
+        gpus=list(attempt.gpus),
+    )
+    return Decision(job=offered, attempt=attempt, events=(event,))
+
+
+def accept(job: Job, attempt: Attempt, *, incarnation: str, now: float) -> Decision:
+    """The worker takes the offer. Saying so twice is harmless; saying so too late is refused."""
+    if attempt.state is AttemptState.RUNNING and attempt.id == job.attempt_id:
+        if incarnation and attempt.incarnation != incarnation:
+            raise StaleAttempt("Another process of this worker has accepted this attempt.")
+        return NOTHING
+    if attempt.state is AttemptState.ENDED or attempt.id != job.attempt_id:
+        raise OfferWithdrawn
+    running = replace(
+        attempt,
+        state=AttemptState.RUNNING,
+        accepted_at=now,
+        incarnation=incarnation or attempt.incarnation,
+    )
+    state = job.state if job.state is JobState.CANCELLING else next_state(job.state, JobInput.ACCEPT)
+    event = _job_event(
+        EventType.JOB_ACCEPTED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
+    )
+    return Decision(
+        job=replace(job, state=state, started_at=job.started_at or now, error=None, reason=None),
+        attempt=running,
+        events=(event,),
+    )
+
+
+def progressed(job: Job, attempt: Attempt, progress: dict[str, Any] | None, *, now: float) -> Decision:
+    """The trainer runs and may say how far it is."""
+    _must_be_current(job, attempt)
+    started = attempt if attempt.started_at else replace(attempt, started_at=now)
+    news = progress is not None and progress != job.progress
+    if started is attempt and not news:
+        return NOTHING
+    events = (
+        ()
+        if started is attempt
+        else (_job_event(EventType.JOB_STARTED, job, worker_id=attempt.worker_id, attempt=attempt.number),)
+    )
+    return Decision(job=replace(job, progress=progress) if news else None, attempt=started, events=events)
+
+
+class End(Struct, frozen=True, kw_only=True):
+    """How a trainer ended, as its worker tells it."""
+
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    error: str | None = None
+    last_lines: str | None = None
+
+
+def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
+    _must_be_current(job, attempt)
+    done = replace(
+        job, state=next_state(job.state, JobInput.COMPLETE), finished_at=now, error=None, reason=None
+    )
+    event = _job_event(
+        EventType.JOB_COMPLETED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
+    )
+    ended = _ended(
+        attempt, Outcome.COMPLETED, now, exit_code=end.exit_code if end.exit_code is not None else 0
+    )
+    return Decision(job=done, attempt=ended, events=(event,))
+
+
+def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) -> Decision:
+    _must_be_current(job, attempt)
+    error = end.error or _told(end)
+    ended = _ended(
+        attempt,
+        Outcome.FAILED,
+        now,
+        exit_code=end.exit_code,
+        exit_signal=end.exit_signal,
+        error=error,
+        last_lines=end.last_lines,
+    )
+    if job.state is JobState.CANCELLING:
+        return _cancelled(job, ended, now=now)
+    charged = replace(job, failures=job.failures + 1)
+    return _follow(charged, ended, retry.after_failure(charged, policy, now, error), error, now=now)
+
+
+def lost(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) -> Decision:
+    """The worker is gone and its trainer with it. An offer it never took charges nothing."""
+    _must_be_current(job, attempt)
+    if attempt.state is AttemptState.OFFERED:
+        return _withdrawn(job, attempt, why, now=now)
+    ended = _ended(attempt, Outcome.LOST, now, error=why)
+    if job.state is JobState.CANCELLING:
+        return _cancelled(job, ended, now=now)
+    charged = replace(
+        job,
+        losses=job.losses + 1,
+        lost_workers=(*dict.fromkeys((*job.lost_workers, attempt.worker_id)),),
+    )
+    event = _job_event(
+        EventType.JOB_LOST,
+        job,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        epoch=attempt.epoch,
+        why=why,
+    )
+    return _follow(charged, ended, retry.after_charge(charged, policy, now), why, now=now, before=(event,))
+
+
+def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
+    """The worker thought lost is back and its trainer never stopped: the same attempt goes on, uncharged."""
+    running = replace(attempt, state=AttemptState.RUNNING, outcome=None, ended_at=None, error=None)
+    resumed = replace(
+        job,
+        state=next_state(job.state, JobInput.READOPT),
+        hold=Hold.NONE,
+        not_before=None,
+        attempt_id=attempt.id,
+        worker_id=attempt.worker_id,
+        gpus=attempt.gpus,
+        losses=job.losses - 1,
+        lost_workers=tuple(id for id in job.lost_workers if id != attempt.worker_id),
+        error=None,
+    )
+    event = _job_event(
+        EventType.JOB_READOPTED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
+    )
+    return Decision(job=resumed, attempt=running, events=(event,))
+
+
+def released(job: Job, attempt: Attempt, why: str, *, now: float) -> Decision:
+    """The worker gives the job back on purpose: a shutdown, a spot notice, a drain. It charges nothing."""
+    _must_be_current(job, attempt)
+    ended = _ended(attempt, Outcome.RELEASED, now, error=why or None)
+    if job.state is JobState.CANCELLING:
+        return _cancelled(job, ended, now=now)
+    event = _job_event(
+        EventType.JOB_RELEASED, job, worker_id=attempt.worker_id, attempt=attempt.number, why=why
+    )
+    return _requeued(job, ended, None, None, (event,))
+
+
+def stopped(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) -> Decision:
+    """The worker says the trainer was cancelled. If nobody asked for it, the trainer has failed."""
+    if job.state is not JobState.CANCELLING:
+        told = replace(end, error=end.error or "the trainer was stopped on its worker")
+        return failed(job, attempt, told, policy, now=now)
+    _must_be_current(job, attempt)
+    ended = _ended(attempt, Outcome.CANCELLED, now, exit_code=end.exit_code, exit_signal=end.exit_signal)
+    return _cancelled(job, ended, now=now)
+
+
+def offer_expired(job: Job, attempt: Attempt, *, now: float) -> Decision:
+    return _withdrawn(job, attempt, "the worker did not accept the offer in time", now=now)
+
+
+def cancel(job: Job, attempt: Attempt | None, *, explicit_accept: bool, actor: Actor, now: float) -> Decision:
+    """Ends a job that holds no trainer at once; asks the worker to stop one that may run.
+
+    Agents that accept nothing explicitly may have started already when they hold an offer.
+    """
+    if job.terminal:
+        raise WrongJobState(f"The job is {job.state} already.", state=job.state)
+    asked = _job_event(EventType.JOB_CANCEL_REQUESTED, job, actor)
+    if job.state is JobState.CANCELLING:
+        return NOTHING
+    if attempt is None or (attempt.state is AttemptState.OFFERED and explicit_accept):
+        ended = _ended(attempt, Outcome.CANCELLED, now) if attempt else None
+        return _cancelled(job, ended, now=now, before=(asked,))
+    stopping = replace(job, state=next_state(job.state, JobInput.REQUEST_STOP))
+    return Decision(job=stopping, events=(asked,))
+
+
+def set_priority(job: Job, priority: int, policy: Policy, actor: Actor) -> Decision:
+    if job.terminal:
+        raise WrongJobState(f"The job is {job.state} already.", state=job.state)
+    moved = replace(job, priority=priority, rank=rank(job.created_at, priority, policy))
+    event = _job_event(EventType.JOB_PRIORITY_SET, job, actor, priority=priority, was=job.priority)
+    return Decision(job=moved, events=(event,))
+
+
+def approved(job: Job, actor: Actor, *, waits_for_others: bool) -> Decision:
+    if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
+        raise WrongJobState("The job does not wait for an approval.", state=job.state)
+    event = _job_event(EventType.JOB_APPROVED, job, actor)
+    if waits_for_others:
+        return Decision(job=replace(job, hold=Hold.DEPENDENCY), events=(event,))
+    return Decision(job=_unblocked(job), events=(event,))
+
+
+def rejected(job: Job, why: str, actor: Actor, *, now: float) -> Decision:
+    if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
+        raise WrongJobState("The job does not wait for an approval.", state=job.state)
+    ended = replace(
+        job,
+        state=next_state(job.state, JobInput.CANCEL),
+        hold=Hold.NONE,
+        finished_at=now,
+        reason="rejected",
+        error=why or "rejected",
+    )
+    return Decision(job=ended, events=(_job_event(EventType.JOB_REJECTED, job, actor, why=why),))
+
+
+def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: float) -> Decision:
+    """A job this one waits for has ended: well, then the wait may be over; badly, then it is in vain."""
+    if dependency.state is not JobState.COMPLETED:
+        why = f"it depends on {dependency.id}, which ended {dependency.state}"
+        ended = replace(
+            job,
+            state=next_state(job.state, JobInput.GIVE_UP),
+            hold=Hold.NONE,
+            finished_at=now,
+            reason="dependency_failed",
+            error=why,
+        )
+        return Decision(job=ended, events=(_job_event(EventType.JOB_FAILED, job, why=why),))
+    if others_pending or job.hold is not Hold.DEPENDENCY:
+        return NOTHING
+    return Decision(job=_unblocked(job), events=(_job_event(EventType.JOB_UNBLOCKED, job),))
+
+
+def backoff_over(job: Job) -> Decision:
+    return Decision(job=replace(job, hold=Hold.NONE, not_before=None))
+
+
+def _unblocked(job: Job) -> Job:
+    return replace(job, state=next_state(job.state, JobInput.UNBLOCK), hold=Hold.NONE)
+
+
+def _must_be_current(job: Job, attempt: Attempt) -> None:
+    if attempt.id != job.attempt_id or not attempt.live:
+        raise StaleAttempt
+
+
+def _told(end: End) -> str:
+    if end.exit_signal is not None:
+        return f"the trainer was killed by signal {end.exit_signal}"
+    if end.exit_code is not None:
+        return f"the trainer exited with code {end.exit_code}"
+    return "the trainer failed"
+
+
+def _follow(
+    job: Job,
+    attempt: Attempt,
+    verdict: retry.Verdict,
+    error: str,
+    *,
+    now: float,
+    before: tuple[Event, ...] = (),
+) -> Decision:
+    if isinstance(verdict, retry.Requeue):
+        return _requeued(job, attempt, verdict.not_before, error, before)
+    given_up = replace(
+        job,
+        state=next_state(job.state, JobInput.GIVE_UP),
+        finished_at=now,
+        reason=verdict.reason,
+        error=verdict.why,
+    )
+    event = _job_event(
+        EventType.JOB_FAILED,
+        job,
+        reason=verdict.reason,
+        why=verdict.why,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        exit_code=attempt.exit_code,
+        exit_signal=attempt.exit_signal,
+    )
+    return Decision(job=given_up, attempt=attempt, events=(*before, event))
+
+
+def _requeued(
+    job: Job,
+    attempt: Attempt,
+    not_before: float | None,
+    error: str | None,
+    before: tuple[Event, ...],
+) -> Decision:
+    waiting = replace(
+        _without_attempt(job),
+        state=next_state(job.state, JobInput.REQUEUE),
+        hold=Hold.BACKOFF if not_before is not None else Hold.NONE,
+        not_before=not_before,
+        error=error,
+    )
+    event = _job_event(EventType.JOB_REQUEUED, job, losses=job.losses, failures=job.failures, why=error)
+    return Decision(job=waiting, attempt=attempt, events=(*before, event))
+
+
+def _withdrawn(job: Job, attempt: Attempt, why: str, *, now: float) -> Decision:
+    ended = _ended(attempt, Outcome.EXPIRED_OFFER, now, error=why)
+    if job.state is JobState.CANCELLING:
+        return _cancelled(job, ended, now=now)
+    event = _job_event(
+        EventType.JOB_OFFER_EXPIRED, job, worker_id=attempt.worker_id, attempt=attempt.number, why=why
+    )
+    return _requeued(job, ended, None, job.error, (event,))
+
+
+def _cancelled(job: Job, attempt: Attempt | None, *, now: float, before: tuple[Event, ...] = ()) -> Decision:
+    ended = replace(
+        job,
+        state=next_state(job.state, JobInput.CANCEL),
+        hold=Hold.NONE,
+        not_before=None,
+        finished_at=now,
+        reason="cancelled",
+    )
+    return Decision(job=ended, attempt=attempt, events=(*before, _job_event(EventType.JOB_CANCELLED, job)))

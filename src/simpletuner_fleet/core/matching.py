@@ -1,0 +1,109 @@
+"""Which worker can take which job. Every refusal is a sentence the user sees."""
+
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import Requirements, Target
+from simpletuner_fleet.core.worker import AdminState, Connection, Gpu, Worker
+
+
+class Refusal(StrEnum):
+    """In the order in which they are tried: what can never fit first, what does not fit now last."""
+
+    NOT_REMOTE = "is the orchestrator's own machine, and the job asks for a remote worker"
+    NOT_LOCAL = "is a remote worker, and the job asks for the orchestrator's own GPUs"
+    TOO_FEW_GPUS = "has too few GPUs"
+    TOO_LITTLE_VRAM = "has too few GPUs with enough memory"
+    WRONG_ACCELERATOR = "has another kind of accelerator"
+    TRAINER_MISSING = "cannot run this trainer"
+    LABELS_DIFFER = "does not carry the labels asked for"
+    OFFLINE = "is not connected"
+    DRAINING = "is draining"
+    BUSY = "is busy"
+
+
+STEPS = tuple(Refusal)
+NEVER = frozenset(STEPS[: STEPS.index(Refusal.OFFLINE)])
+
+
+class Occupancy(Struct, frozen=True):
+    """What a worker's live attempts hold."""
+
+    live: int = 0
+    gpus: frozenset[str] = frozenset()
+
+
+FREE = Occupancy()
+
+
+def labels_match(wanted: tuple[tuple[str, str], ...], labels: dict[str, str]) -> bool:
+    """Every key must be there and its value fit the glob; case does not matter."""
+    if not wanted:
+        return True
+    folded = {key.casefold(): value.casefold() for key, value in labels.items()}
+    return all(
+        key.casefold() in folded and fnmatchcase(folded[key.casefold()], pattern.casefold())
+        for key, pattern in wanted
+    )
+
+
+def _gpu_fits(gpu: Gpu, requires: Requirements) -> bool:
+    return gpu.vram_gb >= requires.min_vram_gb and (
+        not requires.accelerator or gpu.accelerator_type == requires.accelerator
+    )
+
+
+def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
+    """What no waiting will change."""
+    if worker.local and requires.target is Target.WORKER:
+        return Refusal.NOT_REMOTE
+    if not worker.local and requires.target is Target.LOCAL:
+        return Refusal.NOT_LOCAL
+    if len(worker.gpus) < requires.gpus:
+        return Refusal.TOO_FEW_GPUS
+    if sum(gpu.vram_gb >= requires.min_vram_gb for gpu in worker.gpus) < requires.gpus:
+        return Refusal.TOO_LITTLE_VRAM
+    if sum(_gpu_fits(gpu, requires) for gpu in worker.gpus) < requires.gpus:
+        return Refusal.WRONG_ACCELERATOR
+    if requires.trainer not in worker.trainers:
+        return Refusal.TRAINER_MISSING
+    if not labels_match(requires.labels, worker.effective_labels):
+        return Refusal.LABELS_DIFFER
+    return None
+
+
+def is_open(worker: Worker, occupancy: Occupancy) -> bool:
+    """Whether the worker may be given any job at all now."""
+    return (
+        worker.connection is Connection.CONNECTED
+        and worker.admin is AdminState.ACTIVE
+        and occupancy.live < worker.max_jobs
+    )
+
+
+def allocate(worker: Worker, occupancy: Occupancy, requires: Requirements) -> tuple[Gpu, ...] | None:
+    """The GPUs a fitting, open worker would give, or None when too few are free."""
+    free = [gpu for gpu in worker.gpus if gpu.uuid not in occupancy.gpus and _gpu_fits(gpu, requires)]
+    return tuple(free[: requires.gpus]) if len(free) >= requires.gpus else None
+
+
+def why_not_now(worker: Worker, occupancy: Occupancy, requires: Requirements) -> Refusal | None:
+    never = why_never(worker, requires)
+    if never:
+        return never
+    if worker.connection is not Connection.CONNECTED:
+        return Refusal.OFFLINE
+    if worker.admin is AdminState.DRAINING:
+        return Refusal.DRAINING
+    if not is_open(worker, occupancy) or allocate(worker, occupancy, requires) is None:
+        return Refusal.BUSY
+    return None
+
+
+def preference(worker: Worker, occupancy: Occupancy, requires: Requirements) -> tuple[bool, int, float]:
+    """Smaller is better: a remote worker before our own, then the tightest fit, so that big machines stay whole."""
+    spare = len(worker.gpus) - len(occupancy.gpus) - requires.gpus
+    smallest_vram = min((gpu.vram_gb for gpu in worker.gpus), default=0.0)
+    return (worker.local, spare, smallest_vram)

@@ -1,0 +1,48 @@
+"""Every interval, limit and count the rules use; the unit is in the name."""
+
+from msgspec import Struct
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    heartbeat_interval_s: float = 30.0
+    heartbeat_timeout_s: float = 120.0
+    health_check_interval_s: float = 60.0
+    """The longest time between two health checks; short timeouts are checked more often."""
+    offer_timeout_s: float = 15.0
+    offer_resend_s: float = 3.0
+    ping_interval_s: float = 15.0
+    ephemeral_ttl_s: float = 3600.0
+    max_retries: int = 3
+    retry_backoff_s: float = 5.0
+    retry_backoff_max_s: float = 300.0
+    poison_worker_count: int = 2
+    priority_point_s: float = 3600.0
+    """One point of priority is worth this much waiting, so a low priority is late, never starved."""
+    reserve_after_s: float = 300.0
+    """A job that waited this long for GPUs may hold a fitting worker's free GPUs until enough are free."""
+    cancel_grace_s: float = 30.0
+    token_warn_age_s: float = 90 * 86_400.0
+    require_approval: bool = False
+
+    @property
+    def sweep_interval_s(self) -> float:
+        """Often enough that a loss is seen soon after its timeout, and never rarer than the seed's minute."""
+        return min(self.health_check_interval_s, self.heartbeat_timeout_s / 8, self.offer_timeout_s / 5)
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How many attempts may live at once; None is no limit."""
+
+    global_running: int | None = None
+    user_running: int | None = None
+
+
+MAX_PRIORITY = 1000
+PRIORITY_NAMES = {"low": -10, "normal": 0, "high": 10, "urgent": 100}
+MAX_LABELS = 64
+MAX_LABEL_KEY_CHARS = 63
+MAX_LABEL_VALUE_CHARS = 255
+MAX_NAME_CHARS = 128
+MAX_GPUS_PER_JOB = 1024
+MAX_RETRIES = 100
+MAX_DEPENDENCIES = 100

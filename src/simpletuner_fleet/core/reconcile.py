@@ -1,0 +1,71 @@
+"""What a worker says it holds against what we hold."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
+
+
+class Held(Struct, frozen=True):
+    """An attempt as the agent names it."""
+
+    job_id: str
+    epoch: int
+    started: bool
+
+
+class Reconciliation(Struct, frozen=True, kw_only=True):
+    keep: tuple[Attempt, ...] = ()
+    """Live here and held there: nothing is disturbed."""
+    accept: tuple[Attempt, ...] = ()
+    """Offered here, already running there: the acceptance was lost on the way."""
+    offer: tuple[Attempt, ...] = ()
+    """Offered here, unknown there: sent again."""
+    lost: tuple[Attempt, ...] = ()
+    """Running here, unknown there: its trainer is gone."""
+    doubtful: tuple[Attempt, ...] = ()
+    """Running here, unknown to an agent that works in another folder: its own agent may still run it."""
+    stop: tuple[Held, ...] = ()
+    """Held there, not ours to run any more."""
+
+
+def reconcile(live: Sequence[Attempt], held: Sequence[Held], same_home: bool) -> Reconciliation:
+    by_key = {(item.job_id, item.epoch): item for item in held}
+    keep: list[Attempt] = []
+    accept: list[Attempt] = []
+    offer: list[Attempt] = []
+    lost: list[Attempt] = []
+    doubtful: list[Attempt] = []
+    for attempt in live:
+        item = by_key.pop((attempt.job_id, attempt.epoch), None)
+        if item is None and attempt.state is AttemptState.OFFERED:
+            offer.append(attempt)
+        elif item is None:
+            (lost if same_home else doubtful).append(attempt)
+        elif attempt.state is AttemptState.OFFERED and item.started:
+            accept.append(attempt)
+        else:
+            keep.append(attempt)
+    return Reconciliation(
+        keep=tuple(keep),
+        accept=tuple(accept),
+        offer=tuple(offer),
+        lost=tuple(lost),
+        doubtful=tuple(doubtful),
+        stop=tuple(by_key.values()),
+    )
+
+
+def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str) -> bool:
+    """A worker thought lost is back with its trainer alive, and nobody has been offered the job since.
+
+    Only the very process that ran it may go on: a new one would have to prove what it cannot know.
+    """
+    return (
+        attempt.worker_id == worker_id
+        and attempt.outcome is Outcome.LOST
+        and attempt.incarnation == incarnation
+        and job.state is JobState.QUEUED
+        and job.epoch == attempt.epoch
+    )

@@ -1,0 +1,45 @@
+"""Secrets: their form, their checksum, and the only shape in which they are stored."""
+
+import hashlib
+import zlib
+
+BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+SECRET_BYTES = 32
+SECRET_CHARS = 43
+CHECKSUM_CHARS = 6
+WORKER, API, UPLOAD = "wt", "st", "ut"
+
+
+def base62(number: int, width: int) -> str:
+    digits = []
+    for _ in range(width):
+        number, digit = divmod(number, 62)
+        digits.append(BASE62[digit])
+    return "".join(reversed(digits))
+
+
+def checksum(text: str) -> str:
+    return base62(zlib.crc32(text.encode()), CHECKSUM_CHARS)
+
+
+def make(prefix: str, random_bytes: bytes) -> str:
+    if len(random_bytes) != SECRET_BYTES:
+        raise ValueError(f"a token needs {SECRET_BYTES} random bytes")
+    body = f"{prefix}_{base62(int.from_bytes(random_bytes), SECRET_CHARS)}"
+    return body + checksum(body)
+
+
+def hashed(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def complaint(token: str, prefix: str) -> str | None:
+    """Why this cannot be a token of ours, or None. Says nothing of whether it is a valid one."""
+    if any(char.isspace() for char in token):
+        return "the token holds whitespace: copy it again without spaces or line breaks"
+    if not token.startswith(f"{prefix}_"):
+        return f"a token of this kind begins with '{prefix}_'"
+    body, check = token[:-CHECKSUM_CHARS], token[-CHECKSUM_CHARS:]
+    if len(token) != len(prefix) + 1 + SECRET_CHARS + CHECKSUM_CHARS or checksum(body) != check:
+        return "the token was cut or mistyped (its checksum does not fit): copy it again"
+    return None

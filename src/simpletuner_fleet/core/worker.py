@@ -1,0 +1,108 @@
+"""Workers: three independent facts, and the one published status that follows from them."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class AdminState(StrEnum):
+    ACTIVE = "active"
+    DRAINING = "draining"
+
+
+class Connection(StrEnum):
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    OFFLINE = "offline"
+
+
+class WorkerStatus(StrEnum):
+    CONNECTING = "connecting"
+    IDLE = "idle"
+    BUSY = "busy"
+    DRAINING = "draining"
+    OFFLINE = "offline"
+
+
+class WorkerType(StrEnum):
+    EPHEMERAL = "ephemeral"
+    PERSISTENT = "persistent"
+
+
+def published_status(admin: AdminState, connection: Connection, holds_attempt: bool) -> WorkerStatus:
+    if connection is Connection.OFFLINE:
+        return WorkerStatus.OFFLINE
+    if connection is Connection.CONNECTING:
+        return WorkerStatus.CONNECTING
+    if admin is AdminState.DRAINING:
+        return WorkerStatus.DRAINING
+    return WorkerStatus.BUSY if holds_attempt else WorkerStatus.IDLE
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    index: int
+    uuid: str
+    name: str = ""
+    vram_gb: float = 0.0
+    accelerator_type: str = "cuda"
+
+
+LEGACY_TRAINERS = ("simpletuner",)
+
+
+class Worker(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    token_hash: str
+    token_created_at: float
+    created_at: float
+    chosen_type: WorkerType | None = None
+    reported_type: WorkerType | None = None
+    admin: AdminState = AdminState.ACTIVE
+    connection: Connection = Connection.CONNECTING
+    labels: dict[str, str] = {}
+    reported_labels: dict[str, str] = {}
+    gpus: tuple[Gpu, ...] = ()
+    trainers: tuple[str, ...] = ()
+    max_jobs: int = 1
+    legacy: bool = False
+    local: bool = False
+    agent_version: str = ""
+    home: str = ""
+    """Random name of the state folder the agent works in: two machines with one token differ here."""
+    incarnation: str = ""
+    """Random name of the agent's process; the newest to register wins."""
+    message_seq: int = 0
+    """The newest register or accept of this incarnation that was read."""
+    registered_at: float | None = None
+    last_heartbeat: float | None = None
+    offline_since: float | None = None
+    drain_note: str = ""
+    version: int = 0
+
+    @property
+    def worker_type(self) -> WorkerType:
+        return self.chosen_type or self.reported_type or WorkerType.PERSISTENT
+
+    @property
+    def effective_labels(self) -> dict[str, str]:
+        return {**self.reported_labels, **self.labels}
+
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def gpu_name(self) -> str | None:
+        return self.gpus[0].name if self.gpus else None
+
+    @property
+    def gpu_vram_gb(self) -> float | None:
+        return min(gpu.vram_gb for gpu in self.gpus) if self.gpus else None
+
+    @property
+    def accelerator_type(self) -> str | None:
+        return self.gpus[0].accelerator_type if self.gpus else None
+
+    def status(self, holds_attempt: bool) -> WorkerStatus:
+        return published_status(self.admin, self.connection, holds_attempt)

@@ -1,0 +1,255 @@
+"""What the shell must provide. The orchestrator knows these promises, never their homes."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.events import Event
+from simpletuner_fleet.core.job import Attempt, Job, Requirements
+from simpletuner_fleet.core.worker import Worker
+
+T = TypeVar("T")
+
+
+class ApiToken(Struct, frozen=True, kw_only=True):
+    """A credential for people and programs. An empty permission set allows nothing."""
+
+    id: str
+    name: str
+    token_hash: str
+    permissions: tuple[str, ...]
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+
+class ConfigVersion(Struct, frozen=True, kw_only=True):
+    name: str
+    version: int
+    bundle: bytes
+    created_at: float
+    created_by: str
+
+
+class IdempotentAnswer(Struct, frozen=True, kw_only=True):
+    key: str
+    owner: str
+    request_hash: str
+    job_id: str
+    at: float
+
+
+class JobFilter(Struct, frozen=True, kw_only=True):
+    states: tuple[str, ...] = ()
+    owner: str | None = None
+    worker_id: str | None = None
+    config_name: str | None = None
+    created_since: float | None = None
+
+
+class AuditFilter(Struct, frozen=True, kw_only=True):
+    event_type: str | None = None
+    actor_id: str | None = None
+    target_type: str | None = None
+    target_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+class QueuedClass(Struct, frozen=True, kw_only=True):
+    class_id: str
+    requires: Requirements
+    ranks: tuple[float, ...]
+    """Of its queued jobs that no hold keeps back."""
+
+
+class View(Protocol):
+    """Reading. Every method costs one indexed look-up or one page, never the whole table, unless it says so."""
+
+    def job(self, job_id: str) -> Job | None: ...
+    def job_bundle(self, job_id: str) -> bytes | None: ...
+    def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
+        """Newest first; `before_seq` is the cursor."""
+        ...
+
+    def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
+        """Queued jobs (held ones too) in scheduling order (rank, seq) after the cursor."""
+        ...
+
+    def queued_ahead(self, rank: float, seq: int) -> int:
+        """How many queued jobs stand before this place. Walks an index: for single look-ups only."""
+        ...
+
+    def job_counts(self) -> dict[str, int]: ...
+    def class_counts(self) -> dict[str, int]:
+        """Queued jobs per class id, for every class with any."""
+        ...
+
+    def head_of_class(self, class_id: str) -> Job | None:
+        """The first queued job of the class that no hold keeps back, by (rank, seq)."""
+        ...
+
+    def queued_classes(self) -> list[QueuedClass]:
+        """Walks the whole queue: for the start only."""
+        ...
+
+    def class_requirements(self, class_id: str) -> Requirements | None: ...
+    def due_backoffs(self, now: float, limit: int) -> list[Job]: ...
+    def next_backoff_at(self) -> float | None: ...
+    def dependents_of(self, job_id: str) -> list[Job]:
+        """Blocked jobs that name this one in `depends_on`."""
+        ...
+
+    def attempt(self, attempt_id: str) -> Attempt | None: ...
+    def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None: ...
+    def attempt_by_upload_token(self, token_hash: str) -> Attempt | None: ...
+    def attempts_of_job(self, job_id: str) -> list[Attempt]:
+        """Oldest first."""
+        ...
+
+    def attempts_of_worker(self, worker_id: str, limit: int) -> list[Attempt]:
+        """Newest first, live or ended."""
+        ...
+
+    def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]: ...
+    def live_attempts(self) -> list[Attempt]:
+        """All of them: for the start and for snapshots."""
+        ...
+
+    def worker(self, worker_id: str) -> Worker | None: ...
+    def worker_by_token_hash(self, token_hash: str) -> Worker | None: ...
+    def worker_by_name(self, name: str) -> Worker | None:
+        """Names compare without regard to case."""
+        ...
+
+    def workers(self) -> list[Worker]:
+        """All of them, oldest first."""
+        ...
+
+    def offline_workers_before(self, at: float) -> list[Worker]: ...
+    def config(self, name: str, version: int | None = None) -> ConfigVersion | None:
+        """The newest version unless one is named; None if unknown or deleted."""
+        ...
+
+    def configs(self) -> list[ConfigVersion]:
+        """The newest version of each living config, by name."""
+        ...
+
+    def config_versions(self, name: str) -> list[ConfigVersion]: ...
+    def api_token(self, token_id: str) -> ApiToken | None: ...
+    def api_token_by_hash(self, token_hash: str) -> ApiToken | None: ...
+    def api_tokens(self) -> list[ApiToken]: ...
+    def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None: ...
+    def setting(self, key: str) -> str | None: ...
+    def audit_page(
+        self, where: AuditFilter, limit: int, offset: int, newest_first: bool = True
+    ) -> list[AuditEntry]: ...
+    def audit_count(self, where: AuditFilter) -> int: ...
+    def audit_stats(self) -> dict[str, int]:
+        """Entries per event type."""
+        ...
+
+    def audit_range(self, after_seq: int, limit: int) -> list[AuditEntry]:
+        """Entries in order of sequence."""
+        ...
+
+    def audit_head(self) -> AuditEntry | None: ...
+    def job_events(self, job_id: str, limit: int) -> list[AuditEntry]: ...
+
+
+class Tx(View, Protocol):
+    """Writing, inside one transaction: all of it is durable when `Store.write` returns, or none of it happened."""
+
+    def next_seq(self) -> int: ...
+    def next_epoch(self) -> int:
+        """Strictly rising over the life of the store."""
+        ...
+
+    def raise_epoch_to(self, at_least: int) -> None: ...
+    def add_job(self, job: Job, bundle: bytes) -> None: ...
+    def save_job(self, job: Job) -> None:
+        """Guarded by `job.version` (as read); raises ConcurrentChange. Stores version + 1."""
+        ...
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        """Raises ConcurrentChange if the job has a live attempt already."""
+        ...
+
+    def save_attempt(self, attempt: Attempt) -> None:
+        """Guarded by id and epoch."""
+        ...
+
+    def add_worker(self, worker: Worker) -> None: ...
+    def save_worker(self, worker: Worker) -> None:
+        """Guarded by `worker.version` (as read); raises ConcurrentChange. Stores version + 1."""
+        ...
+
+    def delete_worker(self, worker_id: str) -> None: ...
+    def touch_heartbeats(self, heard: Sequence[tuple[str, float]]) -> None:
+        """Sets last_heartbeat alone, without the guard and without raising the version."""
+        ...
+
+    def add_config(self, config: ConfigVersion) -> None: ...
+    def delete_config(self, name: str, at: float) -> None: ...
+    def add_api_token(self, token: ApiToken) -> None: ...
+    def save_api_token(self, token: ApiToken) -> None: ...
+    def remember_answer(self, answer: IdempotentAnswer) -> None: ...
+    def put_setting(self, key: str, value: str) -> None: ...
+    def append_audit(self, at: float, events: Iterable[Event]) -> list[AuditEntry]: ...
+
+
+class ConcurrentChange(Exception):
+    """The row changed between being read and being written; nothing of the transaction was kept."""
+
+
+class Store(Protocol):
+    async def write(self, step: Callable[[Tx], T]) -> T:
+        """Runs `step` in a transaction of its own; returns when it is durable. An exception keeps nothing of it.
+
+        Raises core.errors.StoreUnavailable when the database cannot accept. Steps run one at a time, in order.
+        """
+        ...
+
+    async def read(self, look: Callable[[View], T]) -> T:
+        """Sees every write that has returned."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Blobs(Protocol):
+    """Bytes too many for the database. Keys are ids joined by '/', made by us, never taken from a user."""
+
+    async def append(self, key: str, offset: int, data: bytes) -> int:
+        """Writes at `offset` if the blob is at least that long; returns the blob's length. Repeats are harmless."""
+        ...
+
+    async def read(self, key: str, start: int, length: int) -> bytes: ...
+    async def size(self, key: str) -> int: ...
+    async def delete(self, prefix: str) -> None: ...
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since 1970 that never jump: wall time read once, then carried by the monotonic clock."""
+        ...
+
+
+class Ids(Protocol):
+    def new(self, prefix: str) -> str: ...
+    def token(self, prefix: str) -> str: ...
+
+
+class Streams(Protocol):
+    """Who listens. Every call is a hint: what is true is in the store."""
+
+    def wake(self, worker_id: str) -> None:
+        """Whoever holds this worker's stream looks again at what it should send."""
+        ...
+
+    def cut(self, worker_id: str, why: str) -> None: ...
+    def publish(self, event: str, data: dict[str, Any]) -> None:
+        """A thin event for every console and CLI that watches."""
+        ...

@@ -1,0 +1,283 @@
+"""Every message between worker and orchestrator: one type each, one copy for both ends.
+
+Unknown fields are ignored and new ones have defaults, so that either end may be older than the other.
+Agents that predate this protocol send a subset; `Register.legacy` tells them apart.
+"""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+PROTOCOL_VERSION = 1
+
+
+class ReportStatus(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    TRAINING = "training"
+    """What older agents call `running`."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    RELEASED = "released"
+    LOST = "lost"
+    """Sent by the shim alone: the agent died, the trainer was ended."""
+
+
+FINAL_REPORTS = frozenset(
+    {
+        ReportStatus.COMPLETED,
+        ReportStatus.FAILED,
+        ReportStatus.CANCELLED,
+        ReportStatus.RELEASED,
+        ReportStatus.LOST,
+    }
+)
+
+
+class HeldState(StrEnum):
+    """How far the agent is with an attempt it names at registration."""
+
+    ACCEPTING = "accepting"
+    STARTING = "starting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    """Ended, its report not delivered yet."""
+
+
+class GpuReport(Struct, kw_only=True):
+    index: int
+    uuid: str = ""
+    name: str = ""
+    vram_gb: float | None = None
+    accelerator_type: str | None = None
+
+
+class GpuInfo(Struct, kw_only=True):
+    """The single-GPU-kind summary that older agents send."""
+
+    name: str | None = None
+    vram_gb: float | None = None
+    count: int | None = None
+    driver: str | None = None
+    accelerator: str | None = None
+
+
+class HeldAttempt(Struct, kw_only=True):
+    job_id: str
+    epoch: int
+    attempt: int | str | None = None
+    state: HeldState = HeldState.RUNNING
+    step: int | None = None
+    checkpoint_step: int | None = None
+
+
+class AuditHead(Struct, kw_only=True, frozen=True):
+    """The newest audit entry an agent was told of; agents witness it against truncation."""
+
+    seq: int
+    hash: str
+
+
+class Register(Struct, kw_only=True):
+    name: str | None = None
+    persistent: bool = False
+    gpu_count: int | None = None
+    gpu_name: str | None = None
+    gpu_vram_gb: float | None = None
+    accelerator_type: str | None = None
+    gpus: list[GpuReport] | None = None
+    trainers: list[str] | None = None
+    labels: dict[str, str] = {}
+    version: str = ""
+    max_jobs: int = 1
+    attempts: list[HeldAttempt] | None = None
+    home: str = ""
+    incarnation: str = ""
+    seq: int = 0
+    audit_head: AuditHead | None = None
+    gpu_info: GpuInfo | None = None
+    current_job_id: str | None = None
+
+    @property
+    def legacy(self) -> bool:
+        return self.trainers is None and self.attempts is None
+
+
+class JobSubmit(Struct, kw_only=True, omit_defaults=False):
+    """An offer. Nothing runs before it has been accepted."""
+
+    type: Literal["job_submit"] = "job_submit"
+    job_id: str
+    attempt: int
+    attempt_id: str
+    epoch: int
+    config_name: str
+    config: dict[str, Any]
+    trainer: str
+    upload_endpoint: str
+    upload_token: str | UnsetType = UNSET
+    dataloader: Any = None
+    files: dict[str, str] = {}
+    env: dict[str, str] = {}
+    gpus: list[str] = []
+    gpu_indices: list[int] = []
+    resume: dict[str, Any] | None = None
+    time_limit_s: float | None = None
+    on_partition: Literal["pause", "continue", "stop"] = "pause"
+    num_processes: int = 1
+
+
+class StopAttempt(Struct, kw_only=True, frozen=True):
+    """End this very attempt; an order for an older one cannot stop a newer one."""
+
+    job_id: str
+    epoch: int
+    attempt: int | None = None
+    reason: Literal["cancelled", "stale", "drained"] = "cancelled"
+    grace_s: float = 30.0
+
+
+class Orders(Struct, kw_only=True):
+    """What a worker should be doing. The stream, the register and the heartbeat answers all carry it."""
+
+    jobs: list[JobSubmit] = []
+    stop: list[StopAttempt] = []
+    drain: bool = False
+    shutdown: bool = False
+
+
+class Registered(Struct, kw_only=True):
+    worker_id: str
+    name: str
+    status: str
+    heartbeat_interval_s: float
+    heartbeat_timeout_s: float
+    stream_url: str
+    jobs: list[JobSubmit] = []
+    stop: list[StopAttempt] = []
+    keep: list[HeldAttempt] = []
+    """Attempts the worker named that are still its own."""
+    drain: bool = False
+    shutdown: bool = False
+    labels: dict[str, str] = {}
+    audit_head: AuditHead | None = None
+    resume_job: dict[str, Any] | None = None
+    abandon_job: str | None = None
+
+
+class GpuSample(Struct, kw_only=True):
+    uuid: str
+    utilization: float | None = None
+    memory_used_gb: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+
+
+class Heartbeat(Struct, kw_only=True):
+    worker_id: str | None = None
+    status: str | None = None
+    attempts: list[HeldAttempt] | None = None
+    gpus: list[GpuSample] = []
+    incarnation: str = ""
+    audit_head: AuditHead | None = None
+    current_job_id: str | None = None
+
+
+class HeartbeatAnswer(Struct, kw_only=True):
+    status: str
+    jobs: list[JobSubmit] = []
+    stop: list[StopAttempt] = []
+    drain: bool = False
+    shutdown: bool = False
+    audit_head: AuditHead | None = None
+    heartbeat_interval_s: float = 30.0
+    heartbeat_timeout_s: float = 120.0
+
+
+class Accept(Struct, kw_only=True):
+    epoch: int
+    attempt: int | str | None = None
+    incarnation: str = ""
+    seq: int = 0
+
+
+class Accepted(Struct, kw_only=True):
+    job_id: str
+    attempt: int
+    epoch: int
+    status: Literal["running", "cancelling"] = "running"
+
+
+class StatusReport(Struct, kw_only=True):
+    status: ReportStatus
+    attempt: int | str | None = None
+    epoch: int | None = None
+    progress: dict[str, Any] | None = None
+    error: str | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    last_lines: str | None = None
+    incarnation: str = ""
+
+
+class ReportAnswer(Struct, kw_only=True):
+    accepted: bool
+    job_status: str
+    stop: bool = False
+
+
+class Goodbye(Struct, kw_only=True):
+    reason: str = ""
+    worker_id: str | None = None
+    released: list[HeldAttempt] = []
+    incarnation: str = ""
+
+
+class LogChunk(Struct, kw_only=True):
+    """Bytes of the trainer's output from `offset` on, base64 in `data`; `gap` counts bytes dropped before it."""
+
+    epoch: int
+    offset: int
+    data: str
+    attempt: int | str | None = None
+    gap: int = 0
+
+
+class LogAnswer(Struct, kw_only=True):
+    next_offset: int
+
+
+class Ping(Struct, kw_only=True):
+    type: Literal["ping"] = "ping"
+    at: str = ""
+    retry_ms: int = 2000
+
+
+class JobCancel(Struct, kw_only=True):
+    type: Literal["job_cancel"] = "job_cancel"
+    job_id: str
+    epoch: int
+    attempt: int | None = None
+    reason: str = "cancelled"
+    grace_s: float = 30.0
+
+
+class Drain(Struct, kw_only=True):
+    type: Literal["drain"] = "drain"
+    note: str = ""
+
+
+class Shutdown(Struct, kw_only=True):
+    """Leave when nothing runs. Sent to an ephemeral worker that has done its work and to a superseded agent."""
+
+    type: Literal["shutdown"] = "shutdown"
+    reason: str = ""
+
+
+class TokenRotated(Struct, kw_only=True):
+    type: Literal["token_rotated"] = "token_rotated"
+
+
+StreamMessage = JobSubmit | JobCancel | Drain | Shutdown | TokenRotated | Ping
