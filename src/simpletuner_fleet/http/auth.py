@@ -1,0 +1,197 @@
+"""Who calls: credentials to principals, and what a principal may do."""
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.errors import FleetError, Forbidden, InvalidToken, Unauthenticated
+from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.ports import ApiToken
+
+MIN_CHOSEN_TOKEN_CHARS = 32
+MAX_TOKEN_CHARS = 512
+CACHE_SIZE = 20_000
+
+
+class Principal(Struct, frozen=True, kw_only=True):
+    """Who calls. `id` is `t_…`, `w_…`, `a_…` or `local`; an empty permission set allows nothing."""
+
+    kind: Literal["token", "worker", "upload", "loopback", "anonymous"]
+    id: str
+    name: str
+    permissions: tuple[str, ...] = ()
+    token_hash: str = ""
+    attempt: Attempt | None = None
+    """Of kind `upload` alone: the one attempt this credential may write to."""
+
+    def can(self, permission: str) -> bool:
+        return any(allows(held, permission) for held in self.permissions)
+
+
+ANONYMOUS = Principal(kind="anonymous", id="anonymous", name="anonymous")
+LOCAL_ADMIN = Principal(kind="loopback", id="local", name="local admin", permissions=("*",))
+
+
+def allows(held: str, asked: str) -> bool:
+    """Exact, `*`, or a whole leading part: `admin.*` holds `admin.workers`, not `admin` nor `administrator.x`."""
+    return held in (asked, "*") or (held.endswith(".*") and len(held) > 2 and asked.startswith(held[:-1]))
+
+
+class Credentials(Protocol):
+    """Looks credentials up by the SHA-256 of the secret. Every answer must be true at the moment it is given."""
+
+    async def api_token(self, token_hash: str) -> ApiToken | None: ...
+    async def worker(self, token_hash: str) -> Worker | None: ...
+    async def attempt(self, token_hash: str) -> Attempt | None: ...
+
+
+WorkerAuthFailure = Callable[[str, str, str], Awaitable[None]]
+"""Told (ip, path, why) when somebody fails to prove that they are a worker."""
+
+
+class CachedCredentials:
+    """Remembers API tokens and workers until told to forget. Attempts change too often to be remembered.
+
+    Whoever rotates, revokes or deletes calls `forget` right after the commit and before answering. A look-up that was
+    under way meanwhile is not remembered: it may have seen the old row.
+    """
+
+    def __init__(self, source: Credentials, max_entries: int = CACHE_SIZE) -> None:
+        self._source = source
+        self._max = max_entries
+        self._forgotten = 0
+        self._api_tokens: dict[str, ApiToken] = {}
+        self._workers: dict[str, Worker] = {}
+
+    def forget(self, token_hash: str) -> None:
+        self._forgotten += 1
+        self._api_tokens.pop(token_hash, None)
+        self._workers.pop(token_hash, None)
+
+    def forget_all(self) -> None:
+        self._forgotten += 1
+        self._api_tokens.clear()
+        self._workers.clear()
+
+    async def api_token(self, token_hash: str) -> ApiToken | None:
+        known = self._api_tokens.get(token_hash)
+        if known:
+            return known
+        seen = self._forgotten
+        found = await self._source.api_token(token_hash)
+        if found and seen == self._forgotten:
+            self._make_room(self._api_tokens)
+            self._api_tokens[token_hash] = found
+        return found
+
+    async def worker(self, token_hash: str) -> Worker | None:
+        known = self._workers.get(token_hash)
+        if known:
+            return known
+        seen = self._forgotten
+        found = await self._source.worker(token_hash)
+        if found and seen == self._forgotten:
+            self._make_room(self._workers)
+            self._workers[token_hash] = found
+        return found
+
+    async def attempt(self, token_hash: str) -> Attempt | None:
+        return await self._source.attempt(token_hash)
+
+    def _make_room(self, entries: dict[str, ApiToken] | dict[str, Worker]) -> None:
+        if len(entries) >= self._max:
+            del entries[next(iter(entries))]
+
+
+class Authenticator:
+    """Turns the headers of a request into a principal, or raises what is wrong with them."""
+
+    def __init__(self, credentials: Credentials, now: Callable[[], float]) -> None:
+        self._credentials = credentials
+        self._now = now
+
+    async def user(self, headers: Mapping[str, str]) -> Principal:
+        secret = bearer(headers.get("authorization")) or headers.get("x-api-key")
+        if not secret:
+            raise Unauthenticated
+        refuse_misshapen_api_token(secret)
+        token_hash = tokens.hashed(secret)
+        token = await self._credentials.api_token(token_hash)
+        if token is None or not same(token.token_hash, token_hash):
+            raise InvalidToken
+        if token.revoked_at is not None:
+            raise InvalidToken("Invalid token: it was revoked.", next_step="Ask for a new one.")
+        if token.expires_at is not None and token.expires_at <= self._now():
+            raise InvalidToken("Invalid token: it has expired.", next_step="Ask for a new one.")
+        return Principal(
+            kind="token", id=token.id, name=token.name, permissions=token.permissions, token_hash=token_hash
+        )
+
+    async def worker(self, headers: Mapping[str, str]) -> Principal:
+        secret = headers.get("x-worker-token")
+        if not secret:
+            raise NoWorkerToken
+        refuse_misshapen(secret, tokens.WORKER)
+        token_hash = tokens.hashed(secret)
+        worker = await self._credentials.worker(token_hash)
+        if worker is None or not same(worker.token_hash, token_hash):
+            raise InvalidToken
+        return Principal(kind="worker", id=worker.id, name=worker.name, token_hash=token_hash)
+
+    async def uploader(self, headers: Mapping[str, str]) -> Principal:
+        secret = headers.get("x-upload-token")
+        if not secret:
+            return await self.worker(headers)
+        refuse_misshapen(secret, tokens.UPLOAD)
+        token_hash = tokens.hashed(secret)
+        attempt = await self._credentials.attempt(token_hash)
+        if attempt is None or not same(attempt.upload_token_hash, token_hash):
+            raise InvalidToken
+        return Principal(
+            kind="upload", id=attempt.id, name=attempt.worker_name, token_hash=token_hash, attempt=attempt
+        )
+
+
+class NoWorkerToken(Unauthenticated):
+    """No worker token was given."""
+
+    next_step = "Send the token of this worker in the header 'X-Worker-Token'."
+
+
+def bearer(authorization: str | None) -> str | None:
+    scheme, _, secret = (authorization or "").partition(" ")
+    return secret if scheme.lower() == "bearer" else None
+
+
+def refuse_misshapen_api_token(secret: str) -> None:
+    """Our own form is checked to the letter; a token that an operator chose needs only to be long."""
+    chosen = len(secret) >= MIN_CHOSEN_TOKEN_CHARS and not secret.startswith(f"{tokens.API}_")
+    if not chosen or any(char.isspace() for char in secret):
+        refuse_misshapen(secret, tokens.API)
+    elif len(secret) > MAX_TOKEN_CHARS:
+        raise InvalidToken
+
+
+def refuse_misshapen(secret: str, prefix: str) -> None:
+    if len(secret) > MAX_TOKEN_CHARS:
+        raise InvalidToken
+    why = tokens.complaint(secret, prefix)
+    if why:
+        raise InvalidToken(f"Invalid token: {why}.")
+
+
+def same(stored: str, given: str) -> bool:
+    return hmac.compare_digest(stored, given)
+
+
+def check_permission(principal: Principal, permission: str) -> None:
+    if not principal.can(permission):
+        raise Forbidden(permission)
+
+
+def failed_proof(error: FleetError) -> bool:
+    return isinstance(error, InvalidToken | Unauthenticated)

@@ -1,0 +1,115 @@
+"""The route table's words: what a row holds, what a handler is given, what it may answer."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from starlette.datastructures import Headers
+
+from simpletuner_fleet.core.errors import Forbidden
+from simpletuner_fleet.core.events import Actor
+from simpletuner_fleet.http.auth import Principal
+from simpletuner_fleet.http.sse_response import Stream
+
+Body = TypeVar("Body")
+
+KIB = 1024
+DEFAULT_MAX_BODY_BYTES = 256 * KIB
+
+
+class Access(StrEnum):
+    """Who may call, where a permission of an API token is not the answer."""
+
+    PUBLIC = "public"
+    WORKER = "worker"
+    """A worker's own token in `X-Worker-Token`."""
+    UPLOAD = "upload"
+    """A worker's token, or one attempt's in `X-Upload-Token`."""
+    ANY_USER = "any_user"
+    """Any valid API token, whatever it may do."""
+
+
+PUBLIC, WORKER, UPLOAD, ANY_USER = Access.PUBLIC, Access.WORKER, Access.UPLOAD, Access.ANY_USER
+
+
+class Call(Generic[Body]):
+    """One request, checked and decoded."""
+
+    __slots__ = ("app", "body", "headers", "ip", "path", "principal", "query", "route", "secure")
+
+    def __init__(
+        self,
+        *,
+        route: "Route",
+        app: Any,
+        principal: Principal,
+        body: Body,
+        query: Any,
+        path: Mapping[str, str],
+        ip: str,
+        headers: Headers,
+        secure: bool,
+    ) -> None:
+        self.route = route
+        self.app = app
+        """What the composition root handed to `build_app`."""
+        self.principal = principal
+        self.body = body
+        self.query = query
+        """An instance of the row's `query` type; None if the row has none."""
+        self.path = path
+        self.ip = ip
+        self.headers = headers
+        self.secure = secure
+        """Came over TLS, to us or to a trusted proxy."""
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(self.principal.id, self.principal.name, self.ip)
+
+    def require(self, permission: str) -> None:
+        """For what depends on the thing asked for and not on the route alone."""
+        if not self.principal.can(permission):
+            raise Forbidden(permission)
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """An answer that is more than its body. Bytes go out as they are, all else as JSON."""
+
+    body: Any = None
+    status: int | None = None
+    """None: the row's own."""
+    headers: dict[str, str] = {}
+    content_type: str = "application/json"
+
+
+Answer = Struct | dict[str, Any] | Reply | Stream | None
+"""None answers 204 without a body."""
+Handler = Callable[[Call[Any]], Awaitable[Answer]]
+
+
+class Route(Struct, frozen=True):
+    method: str
+    path: str
+    """Literal segments and `{names}`."""
+    handler: Handler
+    permission: str | Access
+    body: Any = None
+    """The type to decode; `bytes` takes the body raw as application/octet-stream; None reads no body."""
+    answer: Any = None
+    summary: str = ""
+    status: int = 200
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    query: Any = None
+    tags: tuple[str, ...] = ()
+    body_required: bool = True
+    stream: bool = False
+    """Answers with events; such a row has no HEAD."""
+
+
+def rfc3339(at: float | None) -> str | None:
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
