@@ -1,0 +1,1 @@
+"""The worker: what runs on the GPU machine."""

@@ -1,0 +1,161 @@
+"""The agent's end of the line to a shim: what is said, and how."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+SHIM = Path(__file__).with_name("shim.py")
+MAX_LINE_BYTES = 1 << 20
+MAX_SOCKET_PATH_BYTES = 100
+
+
+class ReportTo(Struct, kw_only=True, frozen=True):
+    """Where the shim reports by itself when the agent is gone. The token is good for this attempt only."""
+
+    url: str
+    job_id: str
+    epoch: int
+    upload_token: str
+    attempt: int | None = None
+    cafile: str | None = None
+    """Trusted instead of the system's authorities: a private CA, or the pinned certificate itself."""
+    fingerprint: str | None = None
+    """SHA-256 of the server's own certificate; checked before the token is sent, instead of the chain."""
+    no_verify: bool = False
+
+
+class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
+    """All a shim needs to run one attempt. `env` is the trainer's whole environment."""
+
+    attempt_id: str
+    attempt_dir: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    output: str
+    lease_s: float | None = None
+    on_partition: Literal["pause", "continue", "stop"] = "pause"
+    kill_grace_s: float = 30.0
+    adopt_grace_s: float = 2.0
+    time_limit_s: float | None = None
+    report: ReportTo | None = None
+
+
+class Renew(Struct, frozen=True, tag="renew", tag_field="do"):
+    lease_s: float
+
+
+class Stop(Struct, frozen=True, tag="stop", tag_field="do"):
+    grace_s: float
+    outcome: str = "lost"
+
+
+class Release(Struct, frozen=True, tag="release", tag_field="do"):
+    pass
+
+
+class Ready(Struct, tag="ready", tag_field="event"):
+    pass
+
+
+class Started(Struct, kw_only=True, tag="started", tag_field="event"):
+    pid: int
+
+
+class ExitRecord(Struct, kw_only=True):
+    """How a tree ended: the content of `exit.json`, told when it happens and in every greeting after."""
+
+    reason: str
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+
+
+class Exited(ExitRecord, kw_only=True, tag="exit", tag_field="event"):
+    pass
+
+
+class Hello(Struct, kw_only=True, tag="hello", tag_field="event"):
+    pid: int | None = None
+    paused: bool = False
+    exit: ExitRecord | None = None
+
+
+class Paused(Struct, kw_only=True, tag="paused", tag_field="event"):
+    pid: int | None = None
+
+
+class Resumed(Struct, kw_only=True, tag="resumed", tag_field="event"):
+    pid: int | None = None
+
+
+T = TypeVar("T")
+ToShim = Order | Renew | Stop | Release
+FromShim = Ready | Started | Exited | Hello | Paused | Resumed
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[FromShim] = msgspec.json.Decoder(FromShim)
+
+
+class ShimGone(Exception):
+    """The shim closed the line: it has done its work, or it was killed."""
+
+
+class ShimLink:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def over(cls, line: socket.socket) -> Self:
+        return cls(*await asyncio.open_unix_connection(sock=line, limit=MAX_LINE_BYTES))
+
+    @classmethod
+    async def to(cls, attempt_dir: Path) -> Self:
+        """Raises ShimGone where no shim listens any more."""
+        with _short_path(attempt_dir) as folder:
+            try:
+                return cls(*await asyncio.open_unix_connection(f"{folder}/shim.sock", limit=MAX_LINE_BYTES))
+            except OSError as error:
+                raise ShimGone(str(error)) from error
+
+    def send(self, message: ToShim) -> None:
+        """Does not wait and does not fail: a shim that is gone is noticed by `receive`."""
+        if not self._writer.is_closing():
+            self._writer.write(_encoder.encode(message) + b"\n")
+
+    async def receive(self) -> FromShim:
+        try:
+            line = await self._reader.readuntil(b"\n")
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise ShimGone from error
+        return _decoder.decode(line)
+
+    async def expect(self, kind: type[T]) -> T:
+        message = await self.receive()
+        if not isinstance(message, kind):
+            raise ShimGone(f"it said {message!r} first")
+        return message
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@contextlib.contextmanager
+def _short_path(folder: Path) -> Iterator[str]:
+    """A Unix socket's path may have 107 bytes; a longer folder is reached through a descriptor."""
+    if len(os.fsencode(folder)) <= MAX_SOCKET_PATH_BYTES or not os.path.isdir("/proc/self/fd"):
+        yield str(folder)
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,31 @@
+"""A small agent for tests that kill or freeze one: runs the order in a file and renews its lease while it lives.
+
+SIGUSR1 makes it cancel.
+"""
+
+import asyncio
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from simpletuner_fleet.agent.runner import Runner
+from simpletuner_fleet.agent.shim_client import Order
+
+
+async def main(order: Order) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order)
+        cancel = partial(running.stop, 600, outcome="cancelled")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, cancel)
+        print(running.pid, flush=True)
+        while True:
+            if order.lease_s is not None:
+                running.renew(order.lease_s)
+            await asyncio.sleep(0.05)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Order)))
