@@ -69,7 +69,9 @@ class ChainCheck:
     def feed(self, entries: Iterable[AuditEntry]) -> None:
         for entry in entries:
             self.checked += 1
-            if entry.seq != self._last_seq + 1:
+            if entry.seq <= self._last_seq:
+                self.problems.append(Problem(entry.seq, f"the entry stands after entry {self._last_seq}"))
+            elif entry.seq > self._last_seq + 1:
                 self.problems.append(
                     Problem(entry.seq, f"entries {self._last_seq + 1} to {entry.seq - 1} are missing")
                 )

@@ -66,13 +66,15 @@ def _check(bundle: Bundle) -> None:
     check_name(bundle.trainer, "$.trainer", "trainer's name")
     for name in bundle.files:
         check_name(name, f"$.files.{name}", "file's name")
-    for name in bundle.env:
+    for name, value in bundle.env.items():
         if not ENV_NAME.fullmatch(name) or name.upper().startswith(RESERVED_ENV):
             raise Invalid(
                 f"'{name}' cannot be set for a trainer: use letters, digits and '_', and no name that begins "
                 f"with {RESERVED_ENV}.",
                 path=f"$.env.{name}",
             )
+        if "\0" in value:
+            raise Invalid("A variable's value cannot hold a NUL byte.", path=f"$.env.{name}")
     gpus_of(bundle)
     if (bundle.resources.min_vram_gb or 0) < 0:
         raise Invalid("min_vram_gb is 0 or more.", path="$.resources.min_vram_gb")
@@ -90,7 +92,8 @@ def _check_command(settings: dict[str, Any]) -> None:
         )
     if any("\0" in word for word in command):
         raise Invalid("A command's word cannot hold a NUL byte.", path="$.settings.command")
-    if not isinstance(settings.get("cwd", ""), str):
+    cwd = settings.get("cwd", "")
+    if not isinstance(cwd, str) or "\0" in cwd:
         raise Invalid("settings.cwd is a path.", path="$.settings.cwd")
 
 
@@ -108,8 +111,10 @@ def gpus_of(bundle: Bundle) -> int:
         return 1
     try:
         count = int(asked)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise Invalid("num_processes is a whole number.", path="$.settings.num_processes") from None
+    if isinstance(asked, bool) or (isinstance(asked, float) and asked != count):
+        raise Invalid("num_processes is a whole number.", path="$.settings.num_processes")
     if count < 1:
         raise Invalid("num_processes is 1 or more.", path="$.settings.num_processes")
     return check_gpus(count, "$.settings.num_processes")
@@ -126,7 +131,8 @@ def with_overrides(bundle: Bundle, overrides: dict[str, Any]) -> Bundle:
     settings = dict(bundle.settings)
     for key, value in overrides.items():
         bare = key.removeprefix("--")
-        settings[f"--{bare}" if f"--{bare}" in settings else bare if bare in settings else key] = value
+        for spelling in [name for name in (bare, f"--{bare}") if name in settings] or [key]:
+            settings[spelling] = value
     changed = msgspec.structs.replace(bundle, settings=settings)
     _check(changed)
     return changed

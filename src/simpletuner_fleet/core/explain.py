@@ -79,6 +79,8 @@ IMPOSSIBLE = frozenset(
 )
 """No registered worker could ever take the job."""
 
+WRONG_PLACE = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL})
+
 _CODE_OF_LAST = {
     Refusal.NOT_REMOTE: Code.NO_WORKERS,
     Refusal.NOT_LOCAL: Code.LOCAL_NO_GPU,
@@ -142,7 +144,8 @@ def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) 
             left -= refused[step]
             funnel.append(FunnelStep(step.name.lower(), left, f"{refused[step]} {step.value}"))
     code = _code(requires, refused, left)
-    params = _params(code, requires, [worker for worker, _ in verdicts])
+    eligible = [worker for worker, refusal in verdicts if refusal not in WRONG_PLACE]
+    params = _params(code, requires, eligible)
     told = sorted((item for item in verdicts if item[1]), key=lambda item: -_depth(item[1]))
     return Survey(
         code=code,
@@ -174,12 +177,13 @@ def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -
 
 
 def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[str, Any]:
+    """`workers` are those in the place the job asks for."""
     params: dict[str, Any] = {"workers": len(workers), "gpus": requires.gpus}
     if code is Code.GPU_COUNT_TOO_LARGE:
         params["largest"] = max((worker.gpu_count for worker in workers), default=0)
     elif code is Code.VRAM_TOO_SMALL:
         params["min_vram_gb"] = requires.min_vram_gb
-        params["largest_gb"] = max((gpu.vram_gb for worker in workers for gpu in worker.gpus), default=0)
+        params["largest_gb"] = max(_vram_of_nth(worker, requires.gpus) for worker in workers)
     elif code is Code.WRONG_ACCELERATOR:
         params["accelerator"] = requires.accelerator
     elif code is Code.TRAINER_MISSING:
@@ -192,6 +196,12 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
             if not any(labels_match(((key, pattern),), worker.effective_labels) for worker in workers)
         ]
     return params
+
+
+def _vram_of_nth(worker: Worker, gpus: int) -> float:
+    """The memory that this many GPUs of the worker have at least."""
+    largest_first = sorted((gpu.vram_gb for gpu in worker.gpus), reverse=True)
+    return largest_first[gpus - 1] if len(largest_first) >= gpus else 0.0
 
 
 def _fixes(code: Code, requires: Requirements, params: dict[str, Any]) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def labels_match(wanted: tuple[tuple[str, str], ...], labels: dict[str, str]) ->
 
 def _gpu_fits(gpu: Gpu, requires: Requirements) -> bool:
     return gpu.vram_gb >= requires.min_vram_gb and (
-        not requires.accelerator or gpu.accelerator_type == requires.accelerator
+        not requires.accelerator or gpu.accelerator_type.lower() == requires.accelerator
     )
 
 
@@ -74,13 +74,14 @@ def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
     return None
 
 
+def in_service(worker: Worker) -> bool:
+    """Whether the worker takes jobs once it has room."""
+    return worker.connection is Connection.CONNECTED and worker.admin is AdminState.ACTIVE
+
+
 def is_open(worker: Worker, occupancy: Occupancy) -> bool:
     """Whether the worker may be given any job at all now."""
-    return (
-        worker.connection is Connection.CONNECTED
-        and worker.admin is AdminState.ACTIVE
-        and occupancy.live < worker.max_jobs
-    )
+    return in_service(worker) and occupancy.live < worker.max_jobs
 
 
 def allocate(worker: Worker, occupancy: Occupancy, requires: Requirements) -> tuple[Gpu, ...] | None:

@@ -40,6 +40,7 @@ def complaint(token: str, prefix: str) -> str | None:
     if not token.startswith(f"{prefix}_"):
         return f"a token of this kind begins with '{prefix}_'"
     body, check = token[:-CHECKSUM_CHARS], token[-CHECKSUM_CHARS:]
-    if len(token) != len(prefix) + 1 + SECRET_CHARS + CHECKSUM_CHARS or checksum(body) != check:
+    whole = token.isascii() and len(token) == len(prefix) + 1 + SECRET_CHARS + CHECKSUM_CHARS
+    if not whole or checksum(body) != check:
         return "the token was cut or mistyped (its checksum does not fit): copy it again"
     return None

@@ -35,15 +35,21 @@ class Decoder:
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max = max_event_bytes
-        self._rest = b""
+        self._rest = bytearray()
         self._size = 0
         self._name = ""
         self._id = ""
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = bytes(self._rest) + lines[0]
+            self._rest.clear()
+        self._rest += rest
         for line in lines:
+            if line.startswith(b":"):
+                continue
             self._count(len(line) + 1)
             event = self._take(line.removesuffix(b"\r"))
             if event:
