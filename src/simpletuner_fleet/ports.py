@@ -240,6 +240,9 @@ class Clock(Protocol):
 class Ids(Protocol):
     def new(self, prefix: str) -> str: ...
     def token(self, prefix: str) -> str: ...
+    def derived_token(self, prefix: str, of: str) -> str:
+        """A token that only this orchestrator can make, the same one each time, so that it need not be stored."""
+        ...
 
 
 class Streams(Protocol):

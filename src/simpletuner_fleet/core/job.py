@@ -6,7 +6,7 @@ person or for other jobs, `cancelling` waits for the trainer to stop. A terminal
 """
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -85,6 +85,10 @@ class Target(StrEnum):
     AUTO = "auto"
 
 
+OnPartition = Literal["pause", "continue", "stop"]
+"""What a trainer does while its worker cannot reach the orchestrator for so long that the job may be given away."""
+
+
 class Requirements(Struct, frozen=True, kw_only=True):
     """What a worker must have. Jobs with equal requirements and owner form a class and wait in one line."""
 
@@ -114,7 +118,7 @@ class Job(Struct, frozen=True, kw_only=True):
     not_before: float | None = None
     retry_on_failure: bool = False
     time_limit_s: float | None = None
-    on_partition: str = "pause"
+    on_partition: OnPartition = "pause"
     depends_on: tuple[str, ...] = ()
     retry_of: str | None = None
     name: str | None = None

@@ -32,6 +32,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Decision()
+NOT_ACCEPTED = "the worker did not accept the offer in time"
 
 
 def _job_event(type_: EventType, job: Job, actor: Actor = ORCHESTRATOR, **details: Any) -> Event:
@@ -185,7 +186,7 @@ def lost(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) ->
     charged = replace(
         job,
         losses=job.losses + 1,
-        lost_workers=(*dict.fromkeys((*job.lost_workers, attempt.worker_id)),),
+        lost_workers=(*job.lost_workers, attempt.worker_id),
     )
     event = _job_event(
         EventType.JOB_LOST,
@@ -210,13 +211,25 @@ def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
         worker_id=attempt.worker_id,
         gpus=attempt.gpus,
         losses=job.losses - 1,
-        lost_workers=tuple(id for id in job.lost_workers if id != attempt.worker_id),
+        lost_workers=_without_last(attempt.worker_id, job.lost_workers),
         error=None,
     )
     event = _job_event(
         EventType.JOB_READOPTED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
     )
     return Decision(job=resumed, attempt=running, events=(event,))
+
+
+def _without_last(worker_id: str, lost_workers: tuple[str, ...]) -> tuple[str, ...]:
+    """An earlier loss of the same worker stays on the books."""
+    return lost_workers[:-1] if lost_workers[-1:] == (worker_id,) else lost_workers
+
+
+def survived(job: Job, worker_id: str) -> Decision:
+    """A worker thought dead is alive after all: the job has not cost it its life."""
+    if job.terminal or worker_id not in job.lost_workers:
+        return NOTHING
+    return Decision(job=replace(job, lost_workers=tuple(id for id in job.lost_workers if id != worker_id)))
 
 
 def released(job: Job, attempt: Attempt, why: str, *, now: float) -> Decision:
@@ -241,8 +254,10 @@ def stopped(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float)
     return _cancelled(job, ended, now=now)
 
 
-def offer_expired(job: Job, attempt: Attempt, *, now: float) -> Decision:
-    return _withdrawn(job, attempt, "the worker did not accept the offer in time", now=now)
+def offer_expired(job: Job, attempt: Attempt, *, now: float, why: str = NOT_ACCEPTED) -> Decision:
+    if attempt.id != job.attempt_id or attempt.state is not AttemptState.OFFERED:
+        return NOTHING
+    return _withdrawn(job, attempt, why, now=now)
 
 
 def cancel(job: Job, attempt: Attempt | None, *, explicit_accept: bool, actor: Actor, now: float) -> Decision:
@@ -295,6 +310,8 @@ def rejected(job: Job, why: str, actor: Actor, *, now: float) -> Decision:
 
 def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: float) -> Decision:
     """A job this one waits for has ended: well, then the wait may be over; badly, then it is in vain."""
+    if job.state is not JobState.BLOCKED:
+        return NOTHING
     if dependency.state is not JobState.COMPLETED:
         why = f"it depends on {dependency.id}, which ended {dependency.state}"
         ended = replace(
@@ -312,6 +329,8 @@ def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: fl
 
 
 def backoff_over(job: Job) -> Decision:
+    if job.hold is not Hold.BACKOFF:
+        return NOTHING
     return Decision(job=replace(job, hold=Hold.NONE, not_before=None))
 
 

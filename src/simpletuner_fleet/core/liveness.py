@@ -25,9 +25,11 @@ def silent_workers(last_heard: Mapping[str, float], listening_now: float, policy
     }
 
 
-def unconfirmed(last_confirmed: Mapping[str, float], listening_now: float, policy: Policy) -> list[str]:
-    """Attempts that nobody has confirmed to be running for a whole timeout."""
-    return [id for id, at in last_confirmed.items() if listening_now - at >= policy.heartbeat_timeout_s]
+def unconfirmed(
+    last_confirmed: Mapping[tuple[str, int], float], listening_now: float, policy: Policy
+) -> list[tuple[str, int]]:
+    """Attempts, by job and epoch, that nobody has confirmed to be running for a whole timeout."""
+    return [turn for turn, at in last_confirmed.items() if listening_now - at >= policy.heartbeat_timeout_s]
 
 
 def offer_expired(attempt: Attempt, offered_for_s: float, policy: Policy) -> bool:

@@ -13,6 +13,7 @@ from simpletuner_fleet.core.matching import (
     FREE,
     Occupancy,
     allocate,
+    in_service,
     is_open,
     preference,
     why_never,
@@ -49,6 +50,7 @@ class Roster:
         self._fits: dict[str, set[str]] = {}
         self._ranks: list[float] = []
         self._reserved: dict[str, str] = {}
+        self._deaf: set[str] = set()
 
     def occupancy(self, worker_id: str) -> Occupancy:
         return self._occupancy.get(worker_id, FREE)
@@ -59,7 +61,23 @@ class Roster:
         if known is None or _shape(known) != _shape(worker):
             self.shape_version += 1
             self._match_worker(worker)
+            self._reserved.pop(worker.id, None)
+        if not in_service(worker):
+            self._reserved.pop(worker.id, None)
         self._place_worker(worker)
+
+    def hears(self, worker_id: str) -> bool:
+        return worker_id not in self._deaf
+
+    def set_hearing(self, worker_id: str, hears: bool) -> None:
+        """A worker whose stream is gone is connected still, but an offer would not reach it."""
+        if hears:
+            self._deaf.discard(worker_id)
+        else:
+            self._deaf.add(worker_id)
+        worker = self.workers.get(worker_id)
+        if worker:
+            self._place_worker(worker)
 
     def drop_worker(self, worker_id: str) -> None:
         if self.workers.pop(worker_id, None) is None:
@@ -69,8 +87,8 @@ class Roster:
             waiting = self._classes[class_id]
             waiting.fitting.discard(worker_id)
             waiting.open.pop(worker_id, None)
-        self._occupancy.pop(worker_id, None)
         self._reserved.pop(worker_id, None)
+        self._deaf.discard(worker_id)
 
     def see_attempt(self, attempt: Attempt, owner: str, was_live: bool) -> None:
         """Follows an attempt's beginning and end."""
@@ -79,7 +97,10 @@ class Roster:
         now_held = self.occupancy(attempt.worker_id)
         step = 1 if attempt.live else -1
         gpus = now_held.gpus | set(attempt.gpus) if attempt.live else now_held.gpus - set(attempt.gpus)
-        self._occupancy[attempt.worker_id] = Occupancy(now_held.live + step, frozenset(gpus))
+        if now_held.live + step:
+            self._occupancy[attempt.worker_id] = Occupancy(now_held.live + step, frozenset(gpus))
+        else:
+            self._occupancy.pop(attempt.worker_id, None)
         self.running += step
         left = self.running_by_owner.get(owner, 0) + step
         if left:
@@ -141,7 +162,7 @@ class Roster:
 
     def is_open(self, worker_id: str) -> bool:
         worker = self.workers.get(worker_id)
-        return worker is not None and is_open(worker, self.occupancy(worker_id))
+        return worker is not None and self._takes_offers(worker)
 
     def requires(self, class_id: str) -> Requirements:
         return self._classes[class_id].requires
@@ -181,12 +202,18 @@ class Roster:
         return (worker, gpus) if gpus is not None else None
 
     def reserve(self, worker_id: str, job: Job) -> None:
-        """Keeps others off this worker until the job is placed; a job reserves one worker at a time."""
-        if job.id not in self._reserved.values():
+        """Keeps others off this worker until the job is placed; a job reserves one worker at a time.
+
+        Whoever reserved a worker first keeps it for as long as the worker serves.
+        """
+        if worker_id not in self._reserved and job.id not in self._reserved.values():
             self._reserved[worker_id] = job.id
 
     def reserved_for(self, worker_id: str) -> str | None:
         return self._reserved.get(worker_id)
+
+    def _takes_offers(self, worker: Worker) -> bool:
+        return worker.id not in self._deaf and is_open(worker, self.occupancy(worker.id))
 
     def _match_worker(self, worker: Worker) -> None:
         fits = {
@@ -206,11 +233,11 @@ class Roster:
             if why_never(worker, waiting.requires) is None:
                 waiting.fitting.add(worker.id)
                 self._fits[worker.id].add(class_id)
-                if is_open(worker, self.occupancy(worker.id)):
+                if self._takes_offers(worker):
                     waiting.open[worker.id] = None
 
     def _place_worker(self, worker: Worker) -> None:
-        open_now = is_open(worker, self.occupancy(worker.id))
+        open_now = self._takes_offers(worker)
         for class_id in self._fits[worker.id]:
             waiting = self._classes[class_id]
             if open_now:

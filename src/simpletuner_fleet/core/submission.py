@@ -1,12 +1,12 @@
 """From a request and a config to a job."""
 
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.bundle import Bundle, check_gpus, gpus_of
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.job import Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.job import Hold, Job, JobState, OnPartition, Requirements, Target
 from simpletuner_fleet.core.ordering import class_id, rank
 from simpletuner_fleet.core.policy import (
     MAX_DEPENDENCIES,
@@ -34,7 +34,7 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     max_retries: int | None = None
     retry_on_failure: bool = False
     time_limit_s: float | None = None
-    on_partition: Literal["pause", "continue", "stop"] = "pause"
+    on_partition: OnPartition = "pause"
     depends_on: list[str] = []
     overrides: dict[str, Any] = {}
     name: str | None = None

@@ -72,6 +72,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     """Random name of the state folder the agent works in: two machines with one token differ here."""
     incarnation: str = ""
     """Random name of the agent's process; the newest to register wins."""
+    retired: tuple[str, ...] = ()
+    """Incarnations that were superseded: what they still send is refused, so that two agents never take turns."""
     message_seq: int = 0
     """The newest register or accept of this incarnation that was read."""
     registered_at: float | None = None
@@ -86,7 +88,10 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     @property
     def effective_labels(self) -> dict[str, str]:
-        return {**self.reported_labels, **self.labels}
+        """What the worker reports fills only keys that the admin left out; keys differ by more than case."""
+        chosen = {key.casefold() for key in self.labels}
+        filling = {key: value for key, value in self.reported_labels.items() if key.casefold() not in chosen}
+        return {**filling, **self.labels}
 
     @property
     def gpu_count(self) -> int:

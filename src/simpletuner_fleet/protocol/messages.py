@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from simpletuner_fleet.core.job import OnPartition
+
 PROTOCOL_VERSION = 1
 
 
@@ -125,7 +127,7 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
     gpu_indices: list[int] = []
     resume: dict[str, Any] | None = None
     time_limit_s: float | None = None
-    on_partition: Literal["pause", "continue", "stop"] = "pause"
+    on_partition: OnPartition = "pause"
     num_processes: int = 1
 
 

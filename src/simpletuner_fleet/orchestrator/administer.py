@@ -1,0 +1,145 @@
+"""What an administrator does to workers."""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core import lifecycle, tokens
+from simpletuner_fleet.core.bundle import check_name
+from simpletuner_fleet.core.errors import NameTaken, WorkerNotOffline
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.job import AttemptState
+from simpletuner_fleet.core.submission import check_labels
+from simpletuner_fleet.core.worker import AdminState, Connection, Worker, WorkerStatus, WorkerType
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+
+MAX_NOTE_CHARS = 1000
+
+
+class CreateWorker(Struct, frozen=True, kw_only=True):
+    name: str
+    worker_type: WorkerType | None = None
+    labels: dict[str, str] = {}
+
+
+async def create_worker(
+    fleet: Fleet, request: CreateWorker, actor: Actor, *, local: bool = False
+) -> tuple[Worker, str]:
+    """The worker and its token, which is told here and never again."""
+    check_name(request.name, "$.name", "worker's name")
+    check_labels(request.labels, "$.labels")
+    token = fleet.ids.token(tokens.WORKER)
+
+    def step(desk: Desk) -> Worker:
+        if desk.tx.worker_by_name(request.name):
+            raise NameTaken(f"A worker named '{request.name}' exists already.")
+        worker = Worker(
+            id=desk.ids.new("w"),
+            name=request.name,
+            token_hash=tokens.hashed(token),
+            token_created_at=desk.now,
+            created_at=desk.now,
+            chosen_type=request.worker_type,
+            labels=request.labels,
+            local=local,
+        )
+        desk.add_worker(worker)
+        desk.record(
+            _event(
+                EventType.WORKER_CREATED,
+                worker,
+                actor,
+                name=worker.name,
+                labels=request.labels,
+                worker_type=worker.worker_type,
+            )
+        )
+        return worker
+
+    return await fleet.act(step), token
+
+
+async def drain(fleet: Fleet, worker_id: str, note: str, actor: Actor) -> Worker:
+    """No offer is made after this commits; an offer nobody accepted yet is taken back."""
+
+    def step(desk: Desk) -> Worker:
+        worker = desk.worker(worker_id)
+        if worker.admin is not AdminState.DRAINING or worker.drain_note != note[:MAX_NOTE_CHARS]:
+            desk.save_worker(replace(worker, admin=AdminState.DRAINING, drain_note=note[:MAX_NOTE_CHARS]))
+            desk.record(_event(EventType.WORKER_DRAINED, worker, actor, note=note[:MAX_NOTE_CHARS]))
+            _take_offers_back(desk, worker)
+        desk.wake(worker_id)
+        return desk.worker(worker_id)
+
+    return await fleet.act(step)
+
+
+def _take_offers_back(desk: Desk, worker: Worker) -> None:
+    """An agent that accepts nothing explicitly may have begun already: its offers stay."""
+    if worker.legacy:
+        return
+    for attempt in desk.live_attempts(worker.id):
+        if attempt.state is AttemptState.OFFERED:
+            job = desk.job(attempt.job_id)
+            desk.apply(lifecycle.offer_expired(job, attempt, now=desk.now, why="the worker is draining"))
+
+
+async def resume(fleet: Fleet, worker_id: str, actor: Actor) -> Worker:
+    def step(desk: Desk) -> Worker:
+        worker = desk.worker(worker_id)
+        if worker.admin is AdminState.DRAINING:
+            desk.save_worker(replace(worker, admin=AdminState.ACTIVE, drain_note=""))
+            desk.record(_event(EventType.WORKER_RESUMED, worker, actor))
+        desk.wake(worker_id)
+        return desk.worker(worker_id)
+
+    return await fleet.act(step)
+
+
+async def set_labels(fleet: Fleet, worker_id: str, labels: dict[str, str], actor: Actor) -> Worker:
+    check_labels(labels, "$.labels")
+
+    def step(desk: Desk) -> Worker:
+        worker = desk.worker(worker_id)
+        desk.save_worker(replace(worker, labels=labels))
+        desk.record(_event(EventType.WORKER_LABELS_SET, worker, actor, labels=labels, was=worker.labels))
+        return desk.worker(worker_id)
+
+    return await fleet.act(step)
+
+
+async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Worker, str]:
+    """The old token is refused from this commit on, and the stream it opened is cut; the trainer runs on."""
+    token = fleet.ids.token(tokens.WORKER)
+
+    def step(desk: Desk) -> Worker:
+        worker = desk.worker(worker_id)
+        desk.save_worker(replace(worker, token_hash=tokens.hashed(token), token_created_at=desk.now))
+        desk.record(_event(EventType.WORKER_TOKEN_ROTATED, worker, actor))
+        desk.cut(worker_id, "token_rotated")
+        return desk.worker(worker_id)
+
+    return await fleet.act(step), token
+
+
+async def delete_worker(fleet: Fleet, worker_id: str, actor: Actor) -> None:
+    def step(desk: Desk) -> None:
+        worker = desk.worker(worker_id)
+        busy = bool(desk.live_attempts(worker_id))
+        status = worker.status(busy)
+        never_came = worker.connection is Connection.CONNECTING and worker.registered_at is None
+        if not never_came and status is not WorkerStatus.OFFLINE:
+            raise WorkerNotOffline(
+                f"The worker is {status}; only an offline worker can be deleted.", status=status
+            )
+        desk.record(_event(EventType.WORKER_DELETED, worker, actor, name=worker.name))
+        desk.delete_worker(worker)
+        desk.cut(worker_id, "deleted")
+
+    await fleet.act(step)
+
+
+def _event(type_: EventType, worker: Worker, actor: Actor, **details: Any) -> Event:
+    return Event(type=type_, actor=actor, target_type="worker", target_id=worker.id, details=details)

@@ -1,0 +1,63 @@
+"""Saved configs: every save is a version, and a job keeps the copy it was submitted with."""
+
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.core.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
+from simpletuner_fleet.core.errors import NotFound, TooLarge
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import ConfigVersion
+
+
+async def save_config(fleet: Fleet, name: str, body: Any, actor: Actor) -> tuple[ConfigVersion, bool]:
+    """The stored version, and whether anything changed: saving the same again keeps the version."""
+    check_name(name, "$.name", "config's name")
+    bundle = msgspec.json.encode(read_bundle(body))
+    if len(bundle) > MAX_BUNDLE_BYTES:
+        raise TooLarge(f"A config may have at most {MAX_BUNDLE_BYTES // 1024 // 1024} MiB.")
+
+    def step(desk: Desk) -> tuple[ConfigVersion, bool]:
+        known = desk.tx.config(name)
+        if known and known.bundle == bundle:
+            return known, False
+        versions = desk.tx.config_versions(name)
+        fresh = ConfigVersion(
+            name=name,
+            version=max((old.version for old in versions), default=0) + 1,
+            bundle=bundle,
+            created_at=desk.now,
+            created_by=actor.id,
+        )
+        desk.tx.add_config(fresh)
+        desk.record(_event(EventType.CONFIG_SAVED, name, actor, version=fresh.version))
+        return fresh, True
+
+    return await fleet.act(step)
+
+
+async def delete_config(fleet: Fleet, name: str, actor: Actor) -> None:
+    def step(desk: Desk) -> None:
+        if desk.tx.config(name) is None:
+            raise NotFound(f"There is no config '{name}'.")
+        desk.tx.delete_config(name, desk.now)
+        desk.record(_event(EventType.CONFIG_DELETED, name, actor))
+
+    await fleet.act(step)
+
+
+async def get_config(fleet: Fleet, name: str, version: int | None) -> ConfigVersion:
+    found = await fleet.read(lambda view: view.config(name, version))
+    if found is None:
+        raise NotFound(f"There is no config '{name}'" + (f" version {version}." if version else "."))
+    return found
+
+
+def bundle_of(config: ConfigVersion) -> Bundle:
+    return msgspec.json.decode(config.bundle, type=Bundle)
+
+
+def _event(type_: EventType, name: str, actor: Actor, **details: Any) -> Event:
+    return Event(type=type_, actor=actor, target_type="config", target_id=name, details=details)

@@ -1,0 +1,84 @@
+"""The orchestrator's one way to act: load, decide, commit, then send."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from simpletuner_fleet.core.audit import Witness
+from simpletuner_fleet.core.job import AttemptState
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.worker import Connection
+from simpletuner_fleet.orchestrator.desk import Desk, Effects
+from simpletuner_fleet.orchestrator.dispatch import settle
+from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.orchestrator.presence import Presence
+from simpletuner_fleet.ports import Clock, Ids, Store, Streams, Tx, View
+from simpletuner_fleet.protocol.messages import AuditHead
+
+T = TypeVar("T")
+
+
+class Fleet:
+    def __init__(
+        self, store: Store, index: FleetIndex, clock: Clock, ids: Ids, streams: Streams, policy: Policy
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.streams = streams
+        self.policy = policy
+        self.presence = Presence(policy)
+        self.audit_head: AuditHead | None = None
+        self.witnesses: dict[str, Witness] = {}
+        self._index = index
+
+    async def act(self, step: Callable[[Desk], T]) -> T:
+        """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""
+        value, effects = await self.store.write(lambda tx: self._run(tx, step))
+        self._carry_out(effects)
+        return value
+
+    async def read(self, look: Callable[[View], T]) -> T:
+        return await self.store.read(look)
+
+    async def start(self) -> None:
+        """Re-arms every deadline: whoever was there before gets the full time to be heard again."""
+        now = self.clock.now()
+        self.presence.begin_round(now)
+        workers, live, head = await self.read(
+            lambda view: (view.workers(), view.live_attempts(), view.audit_head())
+        )
+        self.presence.expect(
+            [worker.id for worker in workers if worker.connection is not Connection.OFFLINE],
+            [(attempt.job_id, attempt.epoch) for attempt in live],
+            [(attempt.job_id, attempt.epoch) for attempt in live if attempt.state is AttemptState.OFFERED],
+        )
+        self.audit_head = AuditHead(seq=head.seq, hash=head.hash) if head else None
+
+    def _run(self, tx: Tx, step: Callable[[Desk], T]) -> tuple[T, Effects]:
+        self._index.load(tx)
+        desk = Desk(tx, self._index, self.ids, self.policy, self.clock.now())
+        try:
+            value = step(desk)
+            settle(desk)
+            desk.finish()
+        except BaseException:
+            if desk.touched:
+                self._index.forget()
+            raise
+        return value, desk.effects
+
+    def _carry_out(self, effects: Effects) -> None:
+        for turn in effects.began:
+            self.presence.offered(turn)
+        for turn in effects.ended:
+            self.presence.ended(turn)
+        for worker_id in effects.left:
+            self.presence.left(worker_id)
+        if effects.audit_head and (not self.audit_head or effects.audit_head[0] > self.audit_head.seq):
+            self.audit_head = AuditHead(seq=effects.audit_head[0], hash=effects.audit_head[1])
+        for worker_id, why in effects.cut:
+            self.streams.cut(worker_id, why)
+        for worker_id in effects.wake:
+            self.streams.wake(worker_id)
+        for event, data in effects.published:
+            self.streams.publish(event, data)

@@ -1,0 +1,93 @@
+"""What a worker says of itself, made safe and put apart from what the administrator says of it."""
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB
+from simpletuner_fleet.core.submission import check_labels
+from simpletuner_fleet.core.worker import LEGACY_TRAINERS, Gpu, Worker, WorkerType
+from simpletuner_fleet.protocol.messages import GpuReport, Register
+
+MAX_JOBS_PER_WORKER = 1024
+MAX_TRAINERS = 64
+
+
+def with_facts(worker: Worker, message: Register) -> Worker:
+    """The admin's labels and choices stay; reported ones fill only what the admin left out."""
+    trainers = tuple(dict.fromkeys(message.trainers)) if message.trainers is not None else LEGACY_TRAINERS
+    if len(trainers) > MAX_TRAINERS:
+        raise Invalid(f"A worker names at most {MAX_TRAINERS} trainers.", path="$.trainers")
+    if not 1 <= message.max_jobs <= MAX_JOBS_PER_WORKER:
+        raise Invalid(f"max_jobs is between 1 and {MAX_JOBS_PER_WORKER}.", path="$.max_jobs")
+    gpus = reported_gpus(message)
+    return replace(
+        worker,
+        reported_type=WorkerType.PERSISTENT if message.persistent else WorkerType.EPHEMERAL,
+        reported_labels=_reported_labels(message, gpus),
+        gpus=gpus,
+        trainers=trainers,
+        max_jobs=1 if message.legacy else message.max_jobs,
+        legacy=message.legacy,
+        agent_version=message.version[:100],
+    )
+
+
+def reported_gpus(message: Register) -> tuple[Gpu, ...]:
+    if message.gpus is not None:
+        _check_count(len(message.gpus))
+        gpus = tuple(_gpu(report, message) for report in message.gpus)
+        if len({gpu.uuid for gpu in gpus}) != len(gpus):
+            raise Invalid("Two GPUs have the same uuid.", path="$.gpus")
+        return gpus
+    info = message.gpu_info
+    count = message.gpu_count if message.gpu_count is not None else (info.count if info else None)
+    name = message.gpu_name or (info.name if info else None) or ""
+    vram = message.gpu_vram_gb if message.gpu_vram_gb is not None else (info.vram_gb if info else None)
+    kind = message.accelerator_type or (info.accelerator if info else None) or ""
+    if count is None:
+        count = 1 if name and kind.lower() not in ("", "cpu", "none") else 0
+    _check_count(count)
+    return tuple(
+        Gpu(
+            index=at,
+            uuid=f"GPU-reported-{at}",
+            name=name[:200],
+            vram_gb=_vram(vram),
+            accelerator_type=_kind(kind),
+        )
+        for at in range(count)
+    )
+
+
+def _gpu(report: GpuReport, message: Register) -> Gpu:
+    return Gpu(
+        index=report.index,
+        uuid=report.uuid[:100] or f"GPU-reported-{report.index}",
+        name=(report.name or message.gpu_name or "")[:200],
+        vram_gb=_vram(report.vram_gb if report.vram_gb is not None else message.gpu_vram_gb),
+        accelerator_type=_kind(report.accelerator_type or message.accelerator_type or "cuda"),
+    )
+
+
+def _check_count(count: int) -> None:
+    if not 0 <= count <= MAX_GPUS_PER_JOB:
+        raise Invalid(f"A worker has 0 to {MAX_GPUS_PER_JOB} GPUs.", path="$.gpu_count")
+
+
+def _vram(reported: float | None) -> float:
+    """Not finite or negative is as good as unknown."""
+    if reported is None or not 0 <= reported < 1e6:
+        return 0.0
+    return float(reported)
+
+
+def _kind(reported: str) -> str:
+    return (reported or "cuda").lower()[:40]
+
+
+def _reported_labels(message: Register, gpus: tuple[Gpu, ...]) -> dict[str, str]:
+    labels = dict(check_labels(message.labels, "$.labels"))
+    if gpus:
+        labels.setdefault("gpu_type", gpus[0].name.lower().removeprefix("nvidia ").replace(" ", "-"))
+        labels.setdefault("accelerator", gpus[0].accelerator_type)
+    return labels

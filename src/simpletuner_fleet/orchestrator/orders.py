@@ -1,0 +1,65 @@
+"""What a worker should be doing, read from the store: the same for its stream, its registration and its heartbeats."""
+
+import msgspec
+
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.bundle import Bundle
+from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState
+from simpletuner_fleet.core.worker import AdminState, Worker, WorkerType
+from simpletuner_fleet.orchestrator.dispatch import upload_token_text
+from simpletuner_fleet.ports import Ids, View
+from simpletuner_fleet.protocol.messages import JobSubmit, Orders, StopAttempt
+
+
+def orders_for(view: View, worker: Worker, ids: Ids, base_url: str, grace_s: float) -> Orders:
+    jobs: list[JobSubmit] = []
+    stop: list[StopAttempt] = []
+    live = view.live_attempts_of_worker(worker.id)
+    for attempt in live:
+        job = view.job(attempt.job_id)
+        if job is None:
+            continue
+        if job.state is JobState.CANCELLING:
+            stop.append(stop_order(attempt, "cancelled", grace_s))
+        elif attempt.state is AttemptState.OFFERED:
+            jobs.append(_submit_message(view, job, attempt, ids, base_url))
+    draining = worker.admin is AdminState.DRAINING
+    return Orders(
+        jobs=jobs,
+        stop=stop,
+        drain=draining,
+        shutdown=draining and not live and worker.worker_type is WorkerType.EPHEMERAL,
+    )
+
+
+def stop_order(attempt: Attempt, reason: str, grace_s: float) -> StopAttempt:
+    return StopAttempt(
+        job_id=attempt.job_id,
+        epoch=attempt.epoch,
+        attempt=attempt.number,
+        reason="stale" if reason == "stale" else "cancelled",
+        grace_s=grace_s,
+    )
+
+
+def _submit_message(view: View, job: Job, attempt: Attempt, ids: Ids, base_url: str) -> JobSubmit:
+    bundle = msgspec.json.decode(view.job_bundle(job.id) or b"{}", type=Bundle)
+    return JobSubmit(
+        job_id=job.id,
+        attempt=attempt.number,
+        attempt_id=attempt.id,
+        epoch=attempt.epoch,
+        config_name=job.config_name,
+        config=bundle.settings,
+        trainer=bundle.trainer,
+        upload_endpoint=f"{base_url}/api/workers/job/{job.id}",
+        upload_token=ids.derived_token(tokens.UPLOAD, upload_token_text(attempt.id, attempt.epoch)),
+        dataloader=bundle.dataloader,
+        files=bundle.files,
+        env=bundle.env,
+        gpus=list(attempt.gpus),
+        gpu_indices=list(attempt.gpu_indices),
+        time_limit_s=job.time_limit_s,
+        on_partition=job.on_partition,
+        num_processes=max(1, len(attempt.gpus)),
+    )

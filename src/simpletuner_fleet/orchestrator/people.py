@@ -1,0 +1,117 @@
+"""API tokens and their permissions. Users come with the console; tokens carry permission sets already."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
+from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import ApiToken
+
+PERMISSIONS = (
+    "admin.workers",
+    "admin.audit",
+    "admin.tokens",
+    "admin.limits",
+    "queue.submit",
+    "queue.submit.local",
+    "queue.read",
+    "queue.cancel",
+    "queue.priority",
+    "queue.approve",
+    "jobs.read",
+    "jobs.cancel",
+    "jobs.retry",
+    "configs.read",
+    "configs.write",
+)
+EVERYTHING = "*"
+ADMIN_NAME = "admin"
+ADMIN_ID = "t_admin"
+
+
+class CreateToken(Struct, frozen=True, kw_only=True):
+    name: str
+    permissions: list[str]
+    expires_in_s: float | None = None
+
+
+async def set_admin_token(fleet: Fleet, token: str) -> None:
+    """The first admin's token, from the environment or the file beside the database."""
+    hashed = tokens.hashed(token)
+
+    def step(desk: Desk) -> None:
+        known = desk.tx.api_token(ADMIN_ID)
+        if known and known.token_hash == hashed and known.revoked_at is None:
+            return
+        fresh = ApiToken(
+            id=ADMIN_ID, name=ADMIN_NAME, token_hash=hashed, permissions=(EVERYTHING,), created_at=desk.now
+        )
+        if known:
+            desk.tx.save_api_token(fresh)
+        else:
+            desk.tx.add_api_token(fresh)
+        desk.record(_event(EventType.ADMIN_TOKEN_SET, fresh, ORCHESTRATOR))
+
+    await fleet.act(step)
+
+
+async def create_token(fleet: Fleet, request: CreateToken, actor: Actor) -> tuple[ApiToken, str]:
+    if not 1 <= len(request.name) <= 100 or not request.name.isprintable():
+        raise Invalid("A token's name has 1 to 100 printable characters.", path="$.name")
+    for permission in request.permissions:
+        if permission not in PERMISSIONS and permission != EVERYTHING:
+            raise Invalid(
+                f"There is no permission '{permission}'; there are {', '.join(PERMISSIONS)}.",
+                path="$.permissions",
+            )
+    if request.expires_in_s is not None and request.expires_in_s <= 0:
+        raise Invalid("expires_in_s is more than 0.", path="$.expires_in_s")
+    secret = fleet.ids.token(tokens.API)
+
+    def step(desk: Desk) -> ApiToken:
+        token = ApiToken(
+            id=desk.ids.new("t"),
+            name=request.name,
+            token_hash=tokens.hashed(secret),
+            permissions=tuple(dict.fromkeys(request.permissions)),
+            created_at=desk.now,
+            expires_at=desk.now + request.expires_in_s if request.expires_in_s else None,
+        )
+        desk.tx.add_api_token(token)
+        desk.record(_event(EventType.TOKEN_CREATED, token, actor))
+        return token
+
+    return await fleet.act(step), secret
+
+
+async def revoke_token(fleet: Fleet, token_id: str, actor: Actor) -> ApiToken:
+    if token_id == ADMIN_ID:
+        raise Conflict(
+            "The first admin's token cannot be revoked.",
+            next_step="Change SIMPLETUNER_ADMIN_TOKEN or the file admin_token and restart the server.",
+        )
+
+    def step(desk: Desk) -> ApiToken:
+        token = desk.tx.api_token(token_id)
+        if token is None:
+            raise NotFound(f"There is no token {token_id}.")
+        if token.revoked_at is None:
+            token = replace(token, revoked_at=desk.now)
+            desk.tx.save_api_token(token)
+            desk.record(_event(EventType.TOKEN_REVOKED, token, actor))
+        return token
+
+    return await fleet.act(step)
+
+
+def _event(type_: EventType, token: ApiToken, actor: Actor) -> Event:
+    return Event(
+        type=type_,
+        actor=actor,
+        target_type="token",
+        target_id=token.id,
+        details={"name": token.name, "permissions": list(token.permissions)},
+    )

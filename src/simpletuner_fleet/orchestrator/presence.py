@@ -1,0 +1,80 @@
+"""Who was heard when: in memory only, so that a restart gives everybody full grace."""
+
+from collections.abc import Iterable
+
+from simpletuner_fleet.core import liveness
+from simpletuner_fleet.core.policy import Policy
+
+Turn = tuple[str, int]
+"""A job's id and the epoch of one attempt at it."""
+
+
+class Presence:
+    """All times here are of the listening clock, which stands still while the orchestrator itself was stalled."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.listening_now = 0.0
+        self._last_round: float | None = None
+        self._heard: dict[str, float] = {}
+        self._confirmed: dict[Turn, float] = {}
+        self._offered: dict[Turn, float] = {}
+        self._unsaved: dict[str, float] = {}
+
+    def begin_round(self, now: float) -> None:
+        if self._last_round is not None:
+            elapsed = max(0.0, now - self._last_round)
+            self.listening_now = liveness.heard_time(self.listening_now, elapsed, self._policy)
+        self._last_round = now
+
+    def expect(self, worker_ids: Iterable[str], running: Iterable[Turn], offers: Iterable[Turn]) -> None:
+        """After a start: everybody is due a sign of life, from now on."""
+        for worker_id in worker_ids:
+            self._heard.setdefault(worker_id, self.listening_now)
+        for turn in running:
+            self._confirmed.setdefault(turn, self.listening_now)
+        for turn in offers:
+            self._offered.setdefault(turn, self.listening_now)
+
+    def heard(self, worker_id: str, now: float) -> None:
+        self._heard[worker_id] = self.listening_now
+        self._unsaved[worker_id] = now
+
+    def confirmed(self, turn: Turn) -> bool:
+        """False if we know of no such live attempt."""
+        if turn not in self._confirmed:
+            return False
+        self._confirmed[turn] = self.listening_now
+        return True
+
+    def offered(self, turn: Turn) -> None:
+        self._confirmed[turn] = self._offered[turn] = self.listening_now
+
+    def answered(self, turn: Turn) -> None:
+        self._offered.pop(turn, None)
+
+    def ended(self, turn: Turn) -> None:
+        self._confirmed.pop(turn, None)
+        self._offered.pop(turn, None)
+
+    def left(self, worker_id: str) -> None:
+        self._heard.pop(worker_id, None)
+        self._unsaved.pop(worker_id, None)
+
+    def expected(self, worker_id: str) -> bool:
+        return worker_id in self._heard
+
+    def silent_workers(self) -> dict[str, float]:
+        return liveness.silent_workers(self._heard, self.listening_now, self._policy)
+
+    def unconfirmed_attempts(self) -> list[Turn]:
+        return liveness.unconfirmed(self._confirmed, self.listening_now, self._policy)
+
+    def old_offers(self) -> list[Turn]:
+        limit = self._policy.offer_timeout_s
+        return [turn for turn, at in self._offered.items() if self.listening_now - at >= limit]
+
+    def take_unsaved(self) -> list[tuple[str, float]]:
+        taken = list(self._unsaved.items())
+        self._unsaved.clear()
+        return taken

@@ -1,0 +1,176 @@
+"""What workers tell of attempts: accepted, running, ended."""
+
+from simpletuner_fleet.core import lifecycle
+from simpletuner_fleet.core.errors import NotFound, StaleAttempt, StaleMessage, Superseded
+from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
+from simpletuner_fleet.core.lifecycle import End
+from simpletuner_fleet.core.reconcile import may_readopt
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.protocol.messages import (
+    FINAL_REPORTS,
+    Accept,
+    Accepted,
+    ReportAnswer,
+    ReportStatus,
+    StatusReport,
+)
+
+MAX_ERROR_CHARS = 4_000
+MAX_LAST_LINES_CHARS = 16_000
+_OUTCOMES = {
+    ReportStatus.COMPLETED: Outcome.COMPLETED,
+    ReportStatus.FAILED: Outcome.FAILED,
+    ReportStatus.CANCELLED: Outcome.CANCELLED,
+    ReportStatus.RELEASED: Outcome.RELEASED,
+    ReportStatus.LOST: Outcome.LOST,
+}
+
+
+async def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> Accepted:
+    answer = await fleet.act(lambda desk: _accept(desk, worker_id, job_id, message))
+    turn = (job_id, message.epoch)
+    fleet.presence.heard(worker_id, fleet.clock.now())
+    fleet.presence.confirmed(turn)
+    fleet.presence.answered(turn)
+    return answer
+
+
+async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusReport) -> ReportAnswer:
+    """From the worker itself."""
+    answer, epoch = await fleet.act(lambda desk: _report(desk, worker, job_id, message))
+    fleet.presence.heard(worker.id, fleet.clock.now())
+    fleet.presence.confirmed((job_id, epoch))
+    fleet.presence.answered((job_id, epoch))
+    return answer
+
+
+async def report_of_attempt(
+    fleet: Fleet, attempt_id: str, job_id: str, message: StatusReport
+) -> ReportAnswer:
+    """From whoever holds this one attempt's token: the shim, when its agent is gone."""
+    answer, _ = await fleet.act(lambda desk: _report_of_attempt(desk, attempt_id, job_id, message))
+    return answer
+
+
+async def append_log(
+    fleet: Fleet, blobs: Blobs, worker_id: str, job_id: str, epoch: int, offset: int, data: bytes
+) -> int:
+    attempt = await fleet.read(lambda view: view.attempt_by_epoch(job_id, epoch))
+    if (
+        attempt is None
+        or attempt.worker_id != worker_id
+        or attempt.outcome in (Outcome.LOST, Outcome.RELEASED)
+    ):
+        raise StaleAttempt
+    return await blobs.append(log_key(attempt.id), offset, data)
+
+
+def log_key(attempt_id: str) -> str:
+    return f"logs/{attempt_id}"
+
+
+def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepted:
+    worker = desk.worker(worker_id)
+    _check_turn(worker, message)
+    attempt = _attempt_of(desk, worker_id, job_id, message.epoch)
+    if attempt.state is AttemptState.OFFERED and attempt.live and message.seq:
+        desk.save_worker_seq(worker, message.seq)
+    desk.apply(lifecycle.accept(desk.job(job_id), attempt, incarnation=message.incarnation, now=desk.now))
+    stopping = desk.job(job_id).state is JobState.CANCELLING
+    return Accepted(
+        job_id=job_id,
+        attempt=attempt.number,
+        epoch=attempt.epoch,
+        status="cancelling" if stopping else "running",
+    )
+
+
+def _check_turn(worker: Worker, message: Accept) -> None:
+    if not message.incarnation:
+        return
+    if worker.incarnation and message.incarnation != worker.incarnation:
+        raise Superseded
+    if 0 < message.seq <= worker.message_seq:
+        raise StaleMessage
+
+
+def _attempt_of(desk: Desk, worker_id: str, job_id: str, epoch: int) -> Attempt:
+    """Another worker's attempt is answered as if it did not exist."""
+    attempt = desk.attempt_by_epoch(job_id, epoch)
+    if attempt is None or attempt.worker_id != worker_id:
+        raise StaleAttempt
+    return attempt
+
+
+def _report(desk: Desk, worker: Worker, job_id: str, message: StatusReport) -> tuple[ReportAnswer, int]:
+    fresh = desk.worker(worker.id)
+    if message.incarnation and fresh.incarnation and message.incarnation != fresh.incarnation:
+        raise Superseded
+    if message.status is ReportStatus.LOST:
+        raise StaleAttempt("A worker does not report its own loss.")
+    if message.epoch is None:
+        attempt = _attempt_without_epoch(desk, worker.id, job_id)
+    else:
+        attempt = _attempt_of(desk, worker.id, job_id, message.epoch)
+    if not attempt.live and fresh.legacy and message.status in FINAL_REPORTS:
+        return ReportAnswer(accepted=False, job_status=desk.job(job_id).state), attempt.epoch
+    return _take(desk, desk.job(job_id), attempt, message), attempt.epoch
+
+
+def _report_of_attempt(
+    desk: Desk, attempt_id: str, job_id: str, message: StatusReport
+) -> tuple[ReportAnswer, int]:
+    attempt = desk.attempt(attempt_id)
+    if attempt.job_id != job_id or (message.epoch is not None and message.epoch != attempt.epoch):
+        raise StaleAttempt
+    return _take(desk, desk.job(job_id), attempt, message), attempt.epoch
+
+
+def _attempt_without_epoch(desk: Desk, worker_id: str, job_id: str) -> Attempt:
+    """An older agent means the attempt it has, or the last one it had."""
+    own = [attempt for attempt in desk.tx.attempts_of_job(job_id) if attempt.worker_id == worker_id]
+    if not own:
+        raise NotFound(f"This worker has no attempt at job {job_id}.")
+    return desk.attempt(own[-1].id)
+
+
+def _take(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> ReportAnswer:
+    if not attempt.live:
+        if attempt.outcome is _OUTCOMES.get(message.status):
+            return ReportAnswer(accepted=True, job_status=job.state)
+        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation):
+            raise StaleAttempt
+        desk.apply(lifecycle.readopted(job, attempt, now=desk.now))
+        job, attempt = desk.job(job.id), desk.attempt(attempt.id)
+    if attempt.state is AttemptState.OFFERED and message.status is not ReportStatus.RELEASED:
+        desk.apply(lifecycle.accept(job, attempt, incarnation="", now=desk.now))
+        job, attempt = desk.job(job.id), desk.attempt(attempt.id)
+    desk.apply(_decide(desk, job, attempt, message))
+    now_is = desk.job(job.id)
+    return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
+
+
+def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> lifecycle.Decision:
+    now, policy = desk.now, desk.policy
+    end = End(
+        exit_code=message.exit_code,
+        exit_signal=message.exit_signal,
+        error=message.error[:MAX_ERROR_CHARS] if message.error else None,
+        last_lines=message.last_lines[-MAX_LAST_LINES_CHARS:] if message.last_lines else None,
+    )
+    match message.status:
+        case ReportStatus.COMPLETED:
+            return lifecycle.completed(job, attempt, end, now=now)
+        case ReportStatus.FAILED:
+            return lifecycle.failed(job, attempt, end, policy, now=now)
+        case ReportStatus.CANCELLED:
+            return lifecycle.stopped(job, attempt, end, policy, now=now)
+        case ReportStatus.RELEASED:
+            return lifecycle.released(job, attempt, end.error or "", now=now)
+        case ReportStatus.LOST:
+            return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)
+        case ReportStatus.STARTING | ReportStatus.RUNNING | ReportStatus.TRAINING:
+            return lifecycle.progressed(job, attempt, message.progress, now=now)

@@ -1,0 +1,116 @@
+"""The health check: silence, unanswered offers, retries that are due, ephemeral workers long gone."""
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core import lifecycle, liveness
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.job import AttemptState, Hold, JobState
+from simpletuner_fleet.core.worker import Connection
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.presence import Turn
+
+BACKOFFS_PER_ROUND = 500
+
+
+async def sweep_once(fleet: Fleet) -> None:
+    fleet.presence.begin_round(fleet.clock.now())
+    for worker_id, silent_s in fleet.presence.silent_workers().items():
+        await _worker_silent(fleet, worker_id, silent_s)
+    for turn in fleet.presence.unconfirmed_attempts():
+        await _attempt_unconfirmed(fleet, turn)
+    for turn in fleet.presence.old_offers():
+        await _offer_unanswered(fleet, turn)
+    await _release_backoffs(fleet)
+    await _clean_up_ephemerals(fleet)
+    await _save_heartbeats(fleet)
+
+
+async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
+    def step(desk: Desk) -> None:
+        desk.effects.left.append(worker_id)
+        if desk.tx.worker(worker_id) is None:
+            return
+        why = f"no heartbeat for {silent_s:.0f} s"
+        for attempt in desk.live_attempts(worker_id):
+            job = desk.job(attempt.job_id)
+            desk.apply(lifecycle.lost(job, attempt, why, desk.policy, now=desk.now))
+        worker = desk.worker(worker_id)
+        if worker.connection is not Connection.OFFLINE:
+            desk.save_worker(replace(worker, connection=Connection.OFFLINE, offline_since=desk.now))
+        desk.set_hearing(worker_id, False)
+
+    await fleet.act(step)
+
+
+async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
+    def step(desk: Desk) -> None:
+        attempt = desk.attempt_by_epoch(*turn)
+        if attempt is None or not attempt.live:
+            desk.effects.ended.append(turn)
+            return
+        why = f"its worker has not named it for {desk.policy.heartbeat_timeout_s:g} s"
+        job = desk.job(attempt.job_id)
+        desk.apply(lifecycle.lost(job, attempt, why, desk.policy, now=desk.now))
+
+    await fleet.act(step)
+
+
+async def _offer_unanswered(fleet: Fleet, turn: Turn) -> None:
+    def step(desk: Desk) -> bool:
+        attempt = desk.attempt_by_epoch(*turn)
+        if attempt is None or attempt.state is not AttemptState.OFFERED:
+            return False
+        desk.set_hearing(attempt.worker_id, False)
+        desk.apply(lifecycle.offer_expired(desk.job(attempt.job_id), attempt, now=desk.now))
+        return True
+
+    if not await fleet.act(step):
+        fleet.presence.answered(turn)
+
+
+async def _release_backoffs(fleet: Fleet) -> None:
+    now = fleet.clock.now()
+    due = await fleet.read(lambda view: view.due_backoffs(now, BACKOFFS_PER_ROUND))
+    if not due:
+        return
+
+    def step(desk: Desk) -> None:
+        for stale in due:
+            job = desk.job(stale.id)
+            if job.state is JobState.QUEUED and job.hold is Hold.BACKOFF:
+                desk.apply(lifecycle.backoff_over(job))
+
+    await fleet.act(step)
+
+
+async def _clean_up_ephemerals(fleet: Fleet) -> None:
+    before = fleet.clock.now() - fleet.policy.ephemeral_ttl_s
+    gone = await fleet.read(lambda view: view.offline_workers_before(before))
+    for worker_id in [worker.id for worker in gone if not worker.local]:
+        await fleet.act(partial(_clean_up, worker_id=worker_id))
+
+
+def _clean_up(desk: Desk, worker_id: str) -> None:
+    worker = desk.tx.worker(worker_id)
+    if worker is None or worker.connection is not Connection.OFFLINE or desk.live_attempts(worker_id):
+        return
+    if liveness.outlived(worker, desk.policy, desk.now):
+        desk.record(
+            Event(
+                type=EventType.WORKER_CLEANED_UP,
+                actor=ORCHESTRATOR,
+                target_type="worker",
+                target_id=worker.id,
+                details={"name": worker.name},
+            )
+        )
+        desk.delete_worker(worker)
+
+
+async def _save_heartbeats(fleet: Fleet) -> None:
+    heard = fleet.presence.take_unsaved()
+    if heard:
+        await fleet.act(lambda desk: desk.tx.touch_heartbeats(heard))
