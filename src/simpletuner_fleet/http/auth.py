@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from simpletuner_fleet.core import tokens
-from simpletuner_fleet.core.errors import FleetError, Forbidden, InvalidToken, Unauthenticated
+from simpletuner_fleet.core.errors import Forbidden, InvalidToken, Unauthenticated
 from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.ports import ApiToken
@@ -191,7 +191,3 @@ def same(stored: str, given: str) -> bool:
 def check_permission(principal: Principal, permission: str) -> None:
     if not principal.can(permission):
         raise Forbidden(permission)
-
-
-def failed_proof(error: FleetError) -> bool:
-    return isinstance(error, InvalidToken | Unauthenticated)

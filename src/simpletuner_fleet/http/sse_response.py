@@ -204,6 +204,6 @@ async def until_gone(receive: Receive) -> None:
 
 def abort(scope: Scope) -> None:
     """Drops the connection with what is still buffered; a plain close would wait for the reader."""
-    cut = scope.get("extensions", {}).get(ABORT_EXTENSION)
-    if cut:
-        cut()
+    extension = scope.get("extensions", {}).get(ABORT_EXTENSION)
+    if extension:
+        extension["abort"]()

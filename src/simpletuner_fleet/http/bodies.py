@@ -1,0 +1,195 @@
+"""What the caller says: bytes to types, with a cap on every dimension."""
+
+import asyncio
+import math
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.types import Receive
+
+from simpletuner_fleet.core.errors import Invalid, Malformed, TooLarge, UnsupportedMediaType
+from simpletuner_fleet.http.problems import RequestTimeout
+
+MAX_DEPTH = 64
+MAX_DISCARDED_BYTES = 8 * 1024 * 1024
+DISCARD_TIMEOUT_S = 2.0
+MAX_QUERY_BYTES = 8192
+MAX_QUERY_FIELDS = 64
+JSON, FORM, RAW = "application/json", "application/x-www-form-urlencoded", "application/octet-stream"
+
+# An unclosed string runs to the end, or many escaped quotes would cost quadratic time.
+STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+NUL_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
+LONG_DIGITS = re.compile(rb"[0-9]{19}")
+STRINGS_AND_NUMBERS = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?|-?[0-9]++(\.[0-9]++)?([eE][+-]?[0-9]++)?', re.DOTALL
+)
+MAX_INTEGER = 2**63 - 1
+FIELD_PATH = re.compile(r" - at `(?:key in )?([^`]*)`$")
+
+
+class CallerGone(Exception):
+    """The caller hung up before the request was whole."""
+
+
+async def read_body(receive: Receive, content_length: str | None, max_bytes: int, timeout_s: float) -> bytes:
+    declared = int(content_length) if content_length and content_length.isdecimal() else 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            if declared <= max_bytes:
+                return await _read_all(receive, max_bytes)
+    except TooLarge:
+        await discard(receive)
+        raise
+    except TimeoutError:
+        raise RequestTimeout(f"The request's body did not arrive within {timeout_s:g} s.") from None
+    if declared <= MAX_DISCARDED_BYTES:
+        await discard(receive)
+    raise TooLarge(f"The request is larger than {max_bytes} bytes.")
+
+
+async def discard(receive: Receive) -> None:
+    """A caller that is still sending when we hang up never sees why: hear it out, within reason."""
+    with suppress(TimeoutError, TooLarge):
+        async with asyncio.timeout(DISCARD_TIMEOUT_S):
+            await _read_all(receive, MAX_DISCARDED_BYTES)
+
+
+async def _read_all(receive: Receive, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > max_bytes:
+            raise TooLarge(f"The request is larger than {max_bytes} bytes.")
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def check_content_type(header: str | None, wanted: str, form_is_json: bool) -> None:
+    """`form_is_json`: `curl -d '{…}'` announces a form unless told otherwise, and the documents print it so.
+
+    Only a caller that proved itself by a header, or the trusted local machine, and is no browser, is read so
+    leniently: a form on another site's page can send this content type, but neither those headers nor as no browser.
+    """
+    media_type, _, parameters = (header or "").lower().partition(";")
+    media_type = media_type.strip()
+    if media_type == FORM and form_is_json and wanted == JSON:
+        return
+    if media_type != wanted:
+        what = f"'{media_type}' is" if media_type else "A body without a content type is"
+        raise UnsupportedMediaType(
+            f"{what} not accepted here.", next_step=f"Send it with 'Content-Type: {wanted}'."
+        )
+    charset = parameters.partition("charset=")[2].strip(' "')
+    if wanted == JSON and charset not in ("", "utf-8", "utf8"):
+        raise UnsupportedMediaType("JSON is always UTF-8.")
+
+
+def decode_json(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    refuse_deep(body)
+    refuse_huge_integers(body)
+    if b"\\u0000" in body and NUL_ESCAPE.search(body):
+        raise Malformed("A text in the request holds a NUL character.")
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise field_error(error) from None
+    except msgspec.DecodeError as error:
+        raise Malformed(f"The request is not JSON: {error}.") from None
+    except UnicodeDecodeError as error:
+        raise Malformed(f"The request is not UTF-8: {error.reason}.") from None
+
+
+def refuse_deep(body: bytes) -> None:
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for token in STRINGS_AND_BRACKETS.finditer(body):
+        char = body[token.start()]
+        if char in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise Malformed(f"The JSON is nested deeper than {MAX_DEPTH} levels.")
+        elif char in b"]}":
+            depth -= 1
+
+
+def refuse_huge_integers(body: bytes) -> None:
+    """No database column holds them."""
+    if not LONG_DIGITS.search(body):
+        return
+    for token in STRINGS_AND_NUMBERS.finditer(body):
+        text = token[0]
+        if text.startswith(b'"') or token[1] or token[2]:
+            continue
+        if len(text) > 20 or abs(int(text)) > MAX_INTEGER:
+            raise Invalid(f"A number at byte {token.start()} is out of range", path="$")
+
+
+def field_error(error: msgspec.ValidationError) -> Invalid:
+    text = str(error)
+    at = FIELD_PATH.search(text)
+    return Invalid(FIELD_PATH.sub("", text), path=at[1] if at else "$")
+
+
+def query_decoder(kind: Any) -> Callable[[bytes], Any]:
+    """Fields that are lists take a repeated parameter; unknown parameters are ignored."""
+    lists = frozenset(field.encode_name for field in msgspec.structs.fields(kind) if _is_list(field.type))
+
+    def decode(query_string: bytes) -> Any:
+        fields: dict[str, Any] = {}
+        for name, value in _pairs(query_string):
+            if name in lists:
+                fields.setdefault(name, []).append(value)
+            else:
+                fields[name] = value
+        try:
+            decoded = msgspec.convert(fields, kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise field_error(error) from None
+        _refuse_infinite(decoded)
+        return decoded
+
+    return decode
+
+
+def _pairs(query_string: bytes) -> list[tuple[str, str]]:
+    if len(query_string) > MAX_QUERY_BYTES:
+        raise TooLarge("The query string is too long.")
+    if not query_string:
+        return []
+    try:
+        pairs = parse_qsl(
+            query_string.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=MAX_QUERY_FIELDS,
+        )
+    except ValueError as error:
+        raise Malformed(f"The query string cannot be read: {error}.") from None
+    if any("\0" in value for _, value in pairs):
+        raise Malformed("The query string holds a NUL character.")
+    return pairs
+
+
+def _is_list(kind: Any) -> bool:
+    info = msgspec.inspect.type_info(kind)
+    options = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    return any(isinstance(one, msgspec.inspect.ListType | msgspec.inspect.VarTupleType) for one in options)
+
+
+def _refuse_infinite(decoded: Any) -> None:
+    for name in decoded.__struct_fields__:
+        value = getattr(decoded, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Invalid("Expected a finite number", path=f"$.{name}")

@@ -1,0 +1,136 @@
+"""What the tests of the edge share: credentials in memory, a tiny table, and the server in this process."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from msgspec import Struct
+
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.job import Attempt, AttemptState
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.http.edge import Edge, EdgeSettings, build_app
+from simpletuner_fleet.http.routes import Route
+from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.ports import ApiToken
+
+ADMIN = tokens.make("st", b"a" * 32)
+READER = tokens.make("st", b"r" * 32)
+NOBODY = tokens.make("st", b"n" * 32)
+EXPIRED = tokens.make("st", b"e" * 32)
+REVOKED = tokens.make("st", b"v" * 32)
+STRANGER = tokens.make("st", b"s" * 32)
+CHOSEN = "a-long-token-that-the-operator-chose-0001"
+WORKER_TOKEN = tokens.make("wt", b"w" * 32)
+OTHER_WORKER_TOKEN = tokens.make("wt", b"x" * 32)
+UPLOAD_TOKEN = tokens.make("ut", b"u" * 32)
+
+
+def api_token(secret: str, name: str, *permissions: str, **more: Any) -> ApiToken:
+    return ApiToken(
+        id=f"t_{name}",
+        name=name,
+        token_hash=tokens.hashed(secret),
+        permissions=permissions,
+        created_at=0,
+        **more,
+    )
+
+
+class MemoryCredentials:
+    """The whole promise in three dictionaries."""
+
+    def __init__(self) -> None:
+        known = [
+            api_token(ADMIN, "admin", "*"),
+            api_token(READER, "reader", "jobs.read"),
+            api_token(NOBODY, "nobody"),
+            api_token(EXPIRED, "expired", "*", expires_at=1.0),
+            api_token(REVOKED, "revoked", "*", revoked_at=1.0),
+            api_token(CHOSEN, "chosen", "admin.*"),
+        ]
+        worker = Worker(
+            id="w_1",
+            name="gpu-1",
+            token_hash=tokens.hashed(WORKER_TOKEN),
+            token_created_at=0,
+            created_at=0,
+        )
+        attempt = Attempt(
+            id="a_1",
+            job_id="j_1",
+            number=1,
+            epoch=7,
+            worker_id="w_1",
+            worker_name="gpu-1",
+            state=AttemptState.RUNNING,
+            offered_at=0,
+            upload_token_hash=tokens.hashed(UPLOAD_TOKEN),
+        )
+        self.api_tokens = {token.token_hash: token for token in known}
+        self.workers = {worker.token_hash: worker}
+        self.attempts = {attempt.upload_token_hash: attempt}
+        self.lookups = 0
+
+    async def api_token(self, token_hash: str) -> ApiToken | None:
+        self.lookups += 1
+        await asyncio.sleep(0)
+        return self.api_tokens.get(token_hash)
+
+    async def worker(self, token_hash: str) -> Worker | None:
+        self.lookups += 1
+        await asyncio.sleep(0)
+        return self.workers.get(token_hash)
+
+    async def attempt(self, token_hash: str) -> Attempt | None:
+        return self.attempts.get(token_hash)
+
+
+class Running(Struct):
+    edge: Edge
+    listening: Listening
+    client: httpx2.AsyncClient
+    stop: asyncio.Event
+    server: "asyncio.Task[None]"
+
+
+@asynccontextmanager
+async def running(
+    routes: Sequence[Route],
+    deps: Any = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    verify: ssl.SSLContext | bool = True,
+    settings: EdgeSettings | None = None,
+    credentials: MemoryCredentials | None = None,
+    **more: Any,
+) -> AsyncIterator[Running]:
+    """The real server on a free loopback port, with a client that talks to it over the real network stack."""
+    edge = build_app(routes, deps, credentials=credentials or MemoryCredentials(), settings=settings, **more)
+    stop = asyncio.Event()
+    ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
+    server = asyncio.create_task(
+        serve(edge, "127.0.0.1", 0, tls, ready.set_result, edge.end_streams, stop=stop)
+    )
+    await asyncio.wait((ready, server), return_when=asyncio.FIRST_COMPLETED)
+    if server.done():
+        await server
+    listening = ready.result()
+    async with httpx2.AsyncClient(base_url=listening.url, verify=verify, trust_env=False) as client:
+        yield Running(edge, listening, client, stop, server)
+    stop.set()
+    await asyncio.wait_for(server, 10)
+
+
+async def raw_exchange(listening: Listening, request: bytes) -> bytes:
+    """Sends bytes as they are and reads until the server closes."""
+    reader, writer = await asyncio.open_connection(listening.host, listening.port)
+    try:
+        writer.write(request)
+        await writer.drain()
+        return await asyncio.wait_for(reader.read(), 10)
+    finally:
+        writer.close()
