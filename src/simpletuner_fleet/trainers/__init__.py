@@ -1,0 +1,1 @@
+"""How a config becomes a running process."""

@@ -1,0 +1,34 @@
+"""Writes a bundle into an attempt's config folder. Names are ids, so no file can land elsewhere."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Paths, TrainerError
+
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def write_config_files(order: JobSubmit, paths: Paths, config: dict[str, Any]) -> None:
+    """`config.json`, the dataloader beside it if there is one, and the bundle's other files."""
+    own = {paths.config_file.name, paths.dataloader_file.name}
+    for name in order.files:
+        if not FILE_NAME.fullmatch(name):
+            raise TrainerError(f"files: {name!r} is no file name; use letters, digits, '.', '_' and '-'.")
+        if name in own:
+            raise TrainerError(f"files: {name!r} is written from the config itself.")
+    _write(paths, paths.config_file.name, msgspec.json.format(msgspec.json.encode(config), indent=2))
+    if order.dataloader is not None:
+        dataloader = msgspec.json.format(msgspec.json.encode(order.dataloader), indent=2)
+        _write(paths, paths.dataloader_file.name, dataloader)
+    for name, text in order.files.items():
+        _write(paths, name, text.encode("utf-8", "surrogateescape"))
+
+
+def _write(paths: Paths, name: str, content: bytes) -> None:
+    try:
+        (paths.config_dir / name).write_bytes(content)
+    except OSError as error:
+        raise TrainerError(f"{name} could not be written: {error.strerror}.") from error

@@ -1,0 +1,62 @@
+"""What a trainer is to the worker: a name, whether it can run here, and how a job becomes a command."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.protocol.messages import JobSubmit
+
+
+class TrainerError(FleetError):
+    """The job's config is not one that this trainer can run."""
+
+    code = "trainer_config"
+
+
+class Paths(Struct, frozen=True, kw_only=True):
+    """The attempt's own folders; all exist."""
+
+    attempt_dir: Path
+    config_dir: Path
+    output_dir: Path
+
+    @property
+    def config_file(self) -> Path:
+        return self.config_dir / "config.json"
+
+    @property
+    def dataloader_file(self) -> Path:
+        return self.config_dir / "multidatabackend.json"
+
+
+class Launch(Struct, frozen=True, kw_only=True):
+    """What to execute: never through a shell, and with exactly this environment."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What a trainer may know of the machine it runs on."""
+
+    environment: Mapping[str, str]
+    trainer_python: str
+
+
+class Trainer(Protocol):
+    """A plug-in's entry point is a callable from Surroundings to one of these."""
+
+    @property
+    def name(self) -> str: ...
+
+    def available(self) -> bool:
+        """Whether it can run here. May take seconds the first time: call it in a thread."""
+        ...
+
+    def launch(self, order: JobSubmit, paths: Paths) -> Launch:
+        """Writes the config's files and says what to execute; starts nothing. Raises TrainerError for a bad config."""
+        ...

@@ -1,0 +1,53 @@
+"""The trainers of this worker: the built-in ones, and those that installed packages bring."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Self
+
+from simpletuner_fleet.trainers.command import CommandTrainer
+from simpletuner_fleet.trainers.contract import Surroundings, Trainer, TrainerError
+from simpletuner_fleet.trainers.simpletuner import SimpleTunerTrainer
+
+log = logging.getLogger(__name__)
+
+ENTRY_POINTS = "simpletuner_fleet.trainers"
+BUILT_IN: tuple[Callable[[Surroundings], Trainer], ...] = (CommandTrainer, SimpleTunerTrainer)
+
+
+class Registry:
+    def __init__(self, trainers: Iterable[Trainer]) -> None:
+        self._trainers = {trainer.name: trainer for trainer in trainers}
+
+    @classmethod
+    def load(cls, *, trainer_python: str | None = None, environment: Mapping[str, str] | None = None) -> Self:
+        """A plug-in may replace a built-in trainer by taking its name."""
+        surroundings = Surroundings(
+            environment=dict(os.environ if environment is None else environment),
+            trainer_python=trainer_python or sys.executable,
+        )
+        built_in = [make(surroundings) for make in BUILT_IN]
+        return cls([*built_in, *plug_ins(entry_points(group=ENTRY_POINTS), surroundings)])
+
+    def get(self, name: str) -> Trainer:
+        try:
+            return self._trainers[name]
+        except KeyError:
+            known = ", ".join(sorted(self._trainers))
+            raise TrainerError(f"This worker has no trainer {name!r}; it has {known}.") from None
+
+    def available(self) -> list[str]:
+        """The names of those that can run here. May take seconds: call it in a thread."""
+        return sorted(name for name, trainer in self._trainers.items() if trainer.available())
+
+
+def plug_ins(found: Iterable[EntryPoint], surroundings: Surroundings) -> list[Trainer]:
+    trainers: list[Trainer] = []
+    for entry_point in found:
+        try:
+            trainers.append(entry_point.load()(surroundings))
+        except Exception:  # anybody's code: one broken plug-in must not keep the worker from starting
+            log.exception("the trainer plug-in %r cannot be loaded and is left out", entry_point.name)
+    return trainers

@@ -1,0 +1,92 @@
+"""Runs the SimpleTuner trainer that is installed for another Python (`--trainer-python`)."""
+
+import functools
+import subprocess
+from typing import Any
+
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.command import substitution
+from simpletuner_fleet.trainers.config_files import write_config_files
+from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
+from simpletuner_fleet.trainers.environment import trainer_environment, without_secrets
+
+PROBE_TIMEOUT_S = 30.0
+_PROBE = """
+import importlib.util, sys
+found = all(importlib.util.find_spec(name) for name in ("simpletuner", "accelerate"))
+sys.exit(0 if found else 3)
+"""
+
+
+class SimpleTunerTrainer:
+    name = "simpletuner"
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._worker = surroundings.environment
+        self._python = surroundings.trainer_python
+        self._available = functools.cache(self._probe)
+
+    def available(self) -> bool:
+        return self._available()
+
+    def launch(self, order: JobSubmit, paths: Paths) -> Launch:
+        write_config_files(order, paths, _settings(order, paths))
+        environment = trainer_environment(order, paths, self._worker)
+        environment |= {
+            "CONFIG_BACKEND": "json",
+            "SIMPLETUNER_CONFIG_BACKEND": "json",
+            "CONFIG_PATH": str(
+                paths.config_file.with_suffix("")
+            ),  # every version of it adds the suffix itself
+        }
+        return Launch(argv=self._argv(order), env=environment, cwd=str(paths.attempt_dir))
+
+    def _argv(self, order: JobSubmit) -> list[str]:
+        """What its own `train` command runs, without looking for an accelerate config of the user's."""
+        return [
+            *(self._python, "-m", "accelerate.commands.launch"),
+            f"--num_processes={max(1, order.num_processes)}",
+            "--num_machines=1",
+            f"--mixed_precision={_setting(order.config, 'mixed_precision') or 'bf16'}",
+            f"--dynamo_backend={_setting(order.config, 'dynamo_backend') or 'no'}",
+            *("-m", "simpletuner.train"),
+        ]
+
+    def _probe(self) -> bool:
+        """In a child, isolated from the worker's own modules: looking for it must not import a gigabyte of it."""
+        try:
+            probe = subprocess.run(
+                [self._python, "-c", _PROBE],
+                env=without_secrets(self._worker),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=PROBE_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return probe.returncode == 0
+
+
+def _settings(order: JobSubmit, paths: Paths) -> dict[str, Any]:
+    """The config.json as it is, but its dataloader and output are this attempt's."""
+    fill = substitution(order, paths)
+    settings = {key: fill(value) if isinstance(value, str) else value for key, value in order.config.items()}
+    if not settings:
+        raise TrainerError("The config's settings are empty.")
+    if order.dataloader is not None:
+        _set(settings, "data_backend_config", str(paths.dataloader_file))
+    if not _setting(settings, "output_dir"):
+        _set(settings, "output_dir", str(paths.output_dir))
+    return settings
+
+
+def _setting(settings: dict[str, Any], name: str) -> Any:
+    return settings.get(f"--{name}", settings.get(name))
+
+
+def _set(settings: dict[str, Any], name: str, value: str) -> None:
+    """Keys are written with or without dashes; a second spelling beside the first would be ambiguous."""
+    settings[name if name in settings else f"--{name}"] = value
