@@ -1,0 +1,172 @@
+"""The worker's folder: who this worker is, and everything it holds for its attempts."""
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.protocol.messages import JobSubmit
+
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class StateDirError(FleetError):
+    """The worker's state folder cannot be used."""
+
+    code = "state_dir"
+
+
+class StateDirInUse(StateDirError):
+    """Another worker is using this state folder."""
+
+    code = "state_dir_in_use"
+    next_step = "Stop that worker, or give this one another --name or --state-dir."
+
+
+def default_state_dir(worker_name: str) -> Path:
+    return Path.home() / ".simpletuner" / "worker" / _checked_id(worker_name)
+
+
+class AttemptDir(Struct, frozen=True):
+    path: Path
+
+    @property
+    def attempt_id(self) -> str:
+        return self.path.name
+
+    @property
+    def order_file(self) -> Path:
+        return self.path / "order.json"
+
+    @property
+    def output_log(self) -> Path:
+        return self.path / "output.log"
+
+    @property
+    def output_dir(self) -> Path:
+        return self.path / "output"
+
+    @property
+    def config_dir(self) -> Path:
+        return self.path / "config"
+
+    def save_order(self, order: JobSubmit) -> None:
+        """Whole or not at all. Holds the upload token, hence for nobody else to read."""
+        write_whole(self.order_file, msgspec.json.encode(order))
+
+    def load_order(self) -> JobSubmit | None:
+        """None where the agent died before it had written one, or the disk has lost it."""
+        try:
+            return msgspec.json.decode(self.order_file.read_bytes(), type=JobSubmit)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+
+class StateDir:
+    """Open by one agent at a time: the lock goes with the process, however it ends."""
+
+    def __init__(self, path: Path, lock: int, home: str) -> None:
+        self.path = path
+        self.home = home
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        path = path.expanduser().absolute()
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _refuse_if_open_to_others(path)
+            lock = _take_lock(path / "lock")
+        except OSError as error:
+            raise StateDirError(f"The state folder {path} cannot be used: {error.strerror}.") from error
+        for name in ("attempts", "spool"):
+            (path / name).mkdir(mode=0o700, exist_ok=True)
+        return cls(path, lock, _home_id(path / "home"))
+
+    @property
+    def spool_dir(self) -> Path:
+        return self.path / "spool"
+
+    def attempt(self, attempt_id: str) -> AttemptDir:
+        return AttemptDir(self.path / "attempts" / _checked_id(attempt_id))
+
+    def create_attempt(self, attempt_id: str) -> AttemptDir:
+        attempt = self.attempt(attempt_id)
+        for folder in (attempt.path, attempt.output_dir, attempt.config_dir):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        return attempt
+
+    def attempts(self) -> list[AttemptDir]:
+        return [AttemptDir(path) for path in sorted((self.path / "attempts").iterdir()) if path.is_dir()]
+
+    def remove_attempt(self, attempt_id: str) -> None:
+        shutil.rmtree(self.attempt(attempt_id).path, ignore_errors=True)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    temporary.rename(path)
+
+
+def _checked_id(name: str) -> str:
+    if not ID.fullmatch(name):
+        raise StateDirError(
+            f"{name!r} cannot name a folder.",
+            next_step="Use letters, digits, '.', '_' and '-', beginning with a letter or a digit.",
+        )
+    return name
+
+
+def _refuse_if_open_to_others(path: Path) -> None:
+    found = path.stat()
+    if found.st_uid != os.geteuid():
+        raise StateDirError(
+            f"The state folder {path} belongs to another user.",
+            next_step="Choose a folder of your own with --state-dir.",
+        )
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise StateDirError(
+            f"Others may write to the state folder {path}.", next_step=f"Run: chmod 700 '{path}'"
+        )
+    path.chmod(0o700)
+
+
+def _take_lock(path: Path) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise StateDirInUse(f"Another worker is using the state folder {path.parent}.") from None
+    return lock
+
+
+def _home_id(path: Path) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        kept = path.read_text("ascii", "replace").strip()
+        if ID.fullmatch(kept):
+            return kept
+    home = f"h_{secrets.token_hex(12)}"
+    write_whole(path, home.encode())
+    return home
