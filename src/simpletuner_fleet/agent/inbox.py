@@ -1,0 +1,302 @@
+"""What this agent holds, and what to do about everything it hears. Pure: it is told, and answers with actions.
+
+An attempt is offered, accepted, started, and ends with one report that is kept until it is delivered. Whatever is heard
+twice, too late or of another turn changes nothing.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from simpletuner_fleet.protocol.messages import (
+    HeldAttempt,
+    HeldState,
+    JobSubmit,
+    Orders,
+    ReportStatus,
+    StatusReport,
+    StopAttempt,
+)
+
+Turn = tuple[str, int]
+"""A job's id and the epoch of one attempt at it."""
+REMEMBERED_TURNS = 256
+
+
+def turn_of(offer: JobSubmit) -> Turn:
+    return (offer.job_id, offer.epoch)
+
+
+class Phase(StrEnum):
+    ACCEPTING = "accepting"
+    STARTING = "starting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class StopWhy(StrEnum):
+    CANCELLED = "cancelled"
+    STALE = "stale"
+    RELEASED = "released"
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How a trainer's process tree ended; `reason` as the runner names it."""
+
+    reason: str = "exited"
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    error: str | None = None
+    last_lines: str = ""
+
+
+class Holding(Struct):
+    offer: JobSubmit
+    phase: Phase
+    stopping: StopWhy | None = None
+    step: int | None = None
+
+
+class SendAccept(Struct, frozen=True):
+    turn: Turn
+    attempt: int
+    seq: int
+
+
+class StartTrainer(Struct, frozen=True):
+    offer: JobSubmit
+
+
+class StopTrainer(Struct, frozen=True):
+    turn: Turn
+    grace_s: float
+    why: StopWhy
+
+
+class SendReport(Struct, frozen=True):
+    """To be kept on disk until it is answered, if it is final."""
+
+    turn: Turn
+    report: StatusReport
+    final: bool
+
+
+class Forget(Struct, frozen=True):
+    """Nothing is owed for this turn any more: its shim and its folder may go."""
+
+    turn: Turn
+
+
+class Leave(Struct, frozen=True):
+    reason: str
+
+
+Action = SendAccept | StartTrainer | StopTrainer | SendReport | Forget | Leave
+
+
+class Inbox:
+    def __init__(self, *, persistent: bool, max_jobs: int = 1, release_grace_s: float = 10.0) -> None:
+        self.persistent = persistent
+        self.max_jobs = max_jobs
+        self.draining = False
+        self.leaving: str | None = None
+        self.held: dict[Turn, Holding] = {}
+        self._release_grace_s = release_grace_s
+        self._seq = 0
+        self._jobs_done = 0
+        self._over: dict[Turn, None] = {}
+
+    def next_seq(self) -> int:
+        """Numbers registrations and acceptances, so that an old one that arrives late is known as such."""
+        self._seq += 1
+        return self._seq
+
+    def held_attempts(self) -> list[HeldAttempt]:
+        return [
+            HeldAttempt(
+                job_id=turn[0],
+                epoch=turn[1],
+                attempt=holding.offer.attempt,
+                state=HeldState(holding.phase.value),
+                step=holding.step,
+            )
+            for turn, holding in self.held.items()
+        ]
+
+    def adopted(self, offer: JobSubmit, phase: Phase) -> None:
+        """An attempt of the process before this one, found alive or finished."""
+        self.held[turn_of(offer)] = Holding(offer, phase)
+
+    def heard(self, orders: Orders) -> list[Action]:
+        actions: list[Action] = []
+        for stop in orders.stop:
+            actions += self.told_to_stop(stop)
+        self.draining = orders.drain
+        for offer in orders.jobs:
+            actions += self.offered(offer)
+        if orders.shutdown:
+            actions += self.told_to_leave("the orchestrator asked for it")
+        return actions
+
+    def offered(self, offer: JobSubmit) -> list[Action]:
+        turn = turn_of(offer)
+        if turn in self.held or turn in self._over:
+            return []
+        if self.leaving:
+            self._remember(turn)
+            return [self._report(turn, StatusReport(status=ReportStatus.RELEASED, error=self.leaving))]
+        older = [held for held in self.held if held[0] == offer.job_id]
+        if older:
+            return [action for held in older for action in self.went_stale(held)]
+        if len(self.held) >= self.max_jobs:
+            return []
+        self.held[turn] = Holding(offer, Phase.ACCEPTING)
+        return [SendAccept(turn, offer.attempt, self.next_seq())]
+
+    def accepted(self, turn: Turn, *, cancelling: bool = False) -> list[Action]:
+        holding = self.held.get(turn)
+        if holding is None or holding.phase is not Phase.ACCEPTING:
+            return []
+        if cancelling:
+            holding.stopping = StopWhy.CANCELLED
+        if holding.stopping:
+            return self._end(turn, holding, Ending(reason="stopped"))
+        holding.phase = Phase.STARTING
+        return [StartTrainer(holding.offer)]
+
+    def refused(self, turn: Turn) -> list[Action]:
+        """The offer was taken back before we accepted it."""
+        holding = self.held.get(turn)
+        if holding is None or holding.phase is not Phase.ACCEPTING:
+            return []
+        return self._drop(turn)
+
+    def started(self, turn: Turn) -> list[Action]:
+        holding = self.held.get(turn)
+        if holding is None or holding.phase is not Phase.STARTING:
+            return []
+        holding.phase = Phase.RUNNING
+        if holding.stopping:
+            return [StopTrainer(turn, 0.0, holding.stopping)]
+        return [self._report(turn, StatusReport(status=ReportStatus.RUNNING))]
+
+    def progressed(self, turn: Turn, step: int) -> None:
+        holding = self.held.get(turn)
+        if holding:
+            holding.step = step
+
+    def ended(self, turn: Turn, ending: Ending) -> list[Action]:
+        holding = self.held.get(turn)
+        if holding is None or holding.phase in (Phase.ACCEPTING, Phase.FINISHED):
+            return []
+        return self._end(turn, holding, ending)
+
+    def delivered(self, turn: Turn) -> list[Action]:
+        """The final report was answered, whatever the answer."""
+        holding = self.held.get(turn)
+        if holding is None or holding.phase is not Phase.FINISHED:
+            return []
+        self._jobs_done += 1
+        return self._drop(turn)
+
+    def told_to_stop(self, order: StopAttempt) -> list[Action]:
+        turn = (order.job_id, order.epoch)
+        if order.reason == "stale":
+            return self.went_stale(turn)
+        return self._stop(turn, StopWhy.CANCELLED, order.grace_s)
+
+    def went_stale(self, turn: Turn) -> list[Action]:
+        """The job has moved on: nothing of this turn may go on, and nobody wants to hear of it."""
+        holding = self.held.get(turn)
+        if holding and holding.phase in (Phase.ACCEPTING, Phase.FINISHED):
+            return self._drop(turn)
+        return self._stop(turn, StopWhy.STALE, 0.0)
+
+    def told_to_leave(self, reason: str) -> list[Action]:
+        """The orchestrator wants us gone once nothing runs."""
+        self.draining = True
+        if self.held:
+            return []
+        self.leaving = self.leaving or reason
+        return [Leave(self.leaving)]
+
+    def terminated(self, reason: str) -> list[Action]:
+        """The machine wants us gone now: everything is given back."""
+        self.leaving = self.leaving or reason
+        actions: list[Action] = []
+        for turn, holding in list(self.held.items()):
+            if holding.phase is Phase.ACCEPTING:
+                holding.stopping = holding.stopping or StopWhy.RELEASED
+                actions += self._end(turn, holding, Ending(reason="stopped"))
+            else:
+                actions += self._stop(turn, StopWhy.RELEASED, self._release_grace_s)
+        return actions or ([] if self.held else [Leave(self.leaving)])
+
+    def _stop(self, turn: Turn, why: StopWhy, grace_s: float) -> list[Action]:
+        holding = self.held.get(turn)
+        if holding is None or holding.phase is Phase.FINISHED:
+            return []
+        if holding.stopping is StopWhy.STALE or holding.stopping is why:
+            return []
+        if holding.stopping is None or why is StopWhy.STALE:
+            holding.stopping = why
+        if holding.phase is not Phase.RUNNING:
+            return []
+        return [StopTrainer(turn, grace_s, why)]
+
+    def _end(self, turn: Turn, holding: Holding, ending: Ending) -> list[Action]:
+        if holding.stopping is StopWhy.STALE:
+            return self._drop(turn)
+        holding.phase = Phase.FINISHED
+        return [self._report(turn, final_report(holding.stopping, ending))]
+
+    def _report(self, turn: Turn, report: StatusReport) -> SendReport:
+        report.epoch = turn[1]
+        holding = self.held.get(turn)
+        report.attempt = holding.offer.attempt if holding else None
+        final = report.status is not ReportStatus.RUNNING
+        return SendReport(turn, report, final)
+
+    def _drop(self, turn: Turn) -> list[Action]:
+        del self.held[turn]
+        self._remember(turn)
+        actions: list[Action] = [Forget(turn)]
+        if not self.held and self._wants_to_leave():
+            self.leaving = self.leaving or "its job is done"
+            actions.append(Leave(self.leaving))
+        return actions
+
+    def _wants_to_leave(self) -> bool:
+        return self.leaving is not None or (not self.persistent and self._jobs_done > 0)
+
+    def _remember(self, turn: Turn) -> None:
+        self._over[turn] = None
+        if len(self._over) > REMEMBERED_TURNS:
+            del self._over[next(iter(self._over))]
+
+
+def final_report(stopping: StopWhy | None, ending: Ending) -> StatusReport:
+    """An ending by itself counts as what it was, even if a stop was on its way."""
+    report = StatusReport(
+        status=ReportStatus.FAILED,
+        exit_code=ending.exit_code,
+        exit_signal=ending.exit_signal,
+        error=ending.error,
+        last_lines=ending.last_lines or None,
+    )
+    by_itself = ending.reason == "exited"
+    if by_itself and ending.exit_code == 0:
+        report.status = ReportStatus.COMPLETED
+    elif stopping is StopWhy.CANCELLED:
+        report.status = ReportStatus.CANCELLED
+    elif stopping is StopWhy.RELEASED:
+        report.status = ReportStatus.RELEASED
+        report.error = "the worker was asked to stop"
+    elif ending.reason in ("fenced", "agent_lost"):
+        report.status = ReportStatus.RELEASED
+        report.error = ending.error or "the worker was cut off from the orchestrator"
+    elif ending.reason == "time_limit":
+        report.error = "the time limit was reached"
+    elif ending.reason == "shim_lost":
+        report.error = ending.error or "the trainer and its guardian were killed"
+    return report
