@@ -1,0 +1,388 @@
+"""The index against the plain recomputation from everything it was told."""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
+
+from simpletuner_fleet.core import lifecycle, roster
+from simpletuner_fleet.core.job import Attempt, Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.lifecycle import Decision, End
+from simpletuner_fleet.core.matching import Occupancy, allocate, is_open, preference, why_never
+from simpletuner_fleet.core.ordering import place_of, rank
+from simpletuner_fleet.core.roster import Roster, waits
+from simpletuner_fleet.core.worker import AdminState, Connection, Worker
+from tests.core.builders import NOW, POLICY, a_job, a_worker
+
+CLASSES = [
+    Requirements(),
+    Requirements(gpus=2),
+    Requirements(gpus=0, owner="u_1"),
+    Requirements(target=Target.LOCAL),
+    Requirements(target=Target.WORKER, labels=(("team", "nlp"),)),
+    Requirements(trainer="command", owner="u_1"),
+]
+slots = st.integers(0, 3)
+any_job = st.integers(0, 10**6)
+
+
+class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.roster = Roster()
+        self.workers: dict[str, Worker] = {}
+        self.jobs: dict[str, Job] = {}
+        self.attempts: dict[str, Attempt] = {}
+        self.deaf: set[str] = set()
+        self.epoch = 0
+
+    # What happens.
+
+    @rule(
+        slot=slots,
+        gpus=st.integers(0, 3),
+        max_jobs=st.integers(1, 2),
+        local=st.booleans(),
+        team=st.sampled_from([{}, {"team": "nlp"}]),
+        trainers=st.sampled_from([("simpletuner",), ("simpletuner", "command")]),
+    )
+    def register(self, slot: int, **facts: Any) -> None:
+        worker = a_worker(f"w_{slot}", gpus=facts["gpus"])
+        self._put(
+            replace(
+                worker,
+                max_jobs=facts["max_jobs"],
+                local=facts["local"],
+                labels=facts["team"],
+                trainers=facts["trainers"],
+            )
+        )
+
+    @rule(slot=slots, connection=st.sampled_from(Connection), admin=st.sampled_from(AdminState))
+    def change_standing(self, slot: int, connection: Connection, admin: AdminState) -> None:
+        if worker := self.workers.get(f"w_{slot}"):
+            self._put(replace(worker, connection=connection, admin=admin))
+
+    @rule(slot=slots, hears=st.booleans())
+    def change_hearing(self, slot: int, hears: bool) -> None:
+        if f"w_{slot}" in self.workers:
+            self.roster.set_hearing(f"w_{slot}", hears)
+            (self.deaf.discard if hears else self.deaf.add)(f"w_{slot}")
+
+    @rule(slot=slots)
+    def leave(self, slot: int) -> None:
+        self.roster.drop_worker(f"w_{slot}")
+        self.workers.pop(f"w_{slot}", None)
+        self.deaf.discard(f"w_{slot}")
+
+    @rule(
+        requires=st.sampled_from(CLASSES),
+        hold=st.sampled_from([Hold.NONE, Hold.NONE, Hold.APPROVAL]),
+        created_at=st.integers(0, 3),
+        priority=st.integers(-1, 1),
+    )
+    def submit(self, requires: Requirements, hold: Hold, created_at: int, priority: int) -> None:
+        number = len(self.jobs)
+        job = a_job(
+            f"j_{number}",
+            requires=requires,
+            seq=number,
+            hold=hold,
+            state=JobState.BLOCKED if hold else JobState.QUEUED,
+            created_at=NOW + created_at,
+            priority=priority,
+            retry_on_failure=True,
+        )
+        self.jobs[job.id] = job
+        self.roster.see_job(job, None)
+
+    @rule(which=any_job, priority=st.integers(-1, 1))
+    def move(self, which: int, priority: int) -> None:
+        if job := self._one(which, lambda job: not job.terminal):
+            self._save(replace(job, priority=priority, rank=rank(job.created_at, priority, POLICY)))
+
+    @rule(which=any_job, hold=st.sampled_from([Hold.NONE, Hold.BACKOFF]))
+    def hold_back(self, which: int, hold: Hold) -> None:
+        if job := self._one(which, lambda job: job.state is JobState.QUEUED):
+            self._save(replace(job, hold=hold))
+
+    @rule(which=any_job)
+    def give_up_waiting(self, which: int) -> None:
+        if job := self._one(which, lambda job: job.state in {"queued", "blocked"}):
+            self._save(replace(job, state=JobState.CANCELLED, hold=Hold.NONE))
+
+    @rule(which=any_job)
+    def place(self, which: int) -> None:
+        job = self._one(which, waits)
+        picked = self.roster.pick_worker(job) if job else None
+        if job and picked:
+            self.epoch += 1
+            decision = lifecycle.offer(
+                job,
+                *picked,
+                attempt_id=f"a_{self.epoch}",
+                epoch=self.epoch,
+                upload_token_hash="",
+                now=NOW,
+            )
+            self._apply(decision)
+
+    @rule(which=any_job, how=st.sampled_from(["completed", "released", "failed"]))
+    def end(self, which: int, how: str) -> None:
+        job = self._one(which, lambda job: job.state is JobState.DISPATCHED)
+        if job is None:
+            return
+        attempt = self.attempts[job.attempt_id or ""]
+        self._apply(lifecycle.accept(job, attempt, incarnation="", now=NOW))
+        job, attempt = self.jobs[job.id], self.attempts[attempt.id]
+        match how:
+            case "completed":
+                self._apply(lifecycle.completed(job, attempt, End(), now=NOW))
+            case "released":
+                self._apply(lifecycle.released(job, attempt, "", now=NOW))
+            case _:
+                self._apply(lifecycle.failed(job, attempt, End(), POLICY, now=NOW))
+
+    @rule(which=any_job, slot=slots)
+    def reserve(self, which: int, slot: int) -> None:
+        if (job := self._one(which, waits)) and f"w_{slot}" in self.workers:
+            self.roster.reserve(f"w_{slot}", job)
+
+    # What must hold.
+
+    @invariant()
+    def occupancy_is_what_live_attempts_hold(self) -> None:
+        for number in range(4):
+            assert self.roster.occupancy(f"w_{number}") == self._occupancy(f"w_{number}")
+        live = [attempt for attempt in self.attempts.values() if attempt.live]
+        owners = [self.jobs[attempt.job_id].owner for attempt in live]
+        assert self.roster.running == len(live)
+        assert self.roster.running_by_owner == {owner: owners.count(owner) for owner in owners}
+
+    @invariant()
+    def lines_hold_exactly_the_jobs_that_wait(self) -> None:
+        waiting = [job for job in self.jobs.values() if waits(job)]
+        lines = {job.class_id for job in waiting}
+        assert set(self.roster.classes_with_jobs()) == lines
+        for job in self.jobs.values():
+            line = [other for other in waiting if other.class_id == job.class_id]
+            assert self.roster.count(job.class_id) == len(line)
+            assert self.roster.position(job.rank) == sum(other.rank <= job.rank for other in waiting)
+        for class_id in lines:
+            head = self.roster.head(class_id)
+            line = [job for job in waiting if job.class_id == class_id]
+            assert head is None or head == min(place_of(job) for job in line)
+
+    @invariant()
+    def each_worker_is_open_to_the_classes_it_fits(self) -> None:
+        lines = {job.class_id: job.requires for job in self.jobs.values() if waits(job)}
+        for worker in self.workers.values():
+            fits = {id for id, requires in lines.items() if why_never(worker, requires) is None}
+            assert set(self.roster.classes_for(worker.id)) == fits
+            assert self.roster.is_open(worker.id) is self._is_open(worker)
+
+    @invariant()
+    def the_picked_worker_is_the_best_there_is(self) -> None:
+        for job in filter(waits, self.jobs.values()):
+            candidates = {
+                worker.id: preference(worker, self._occupancy(worker.id), job.requires)
+                for worker in self.workers.values()
+                if self._is_open(worker)
+                and self.roster.reserved_for(worker.id) in (None, job.id)
+                and why_never(worker, job.requires) is None
+                and allocate(worker, self._occupancy(worker.id), job.requires) is not None
+            }
+            picked = self.roster.pick_worker(job)
+            assert (picked is not None) is bool(candidates)
+            if picked:
+                worker, gpus = picked
+                assert candidates[worker.id] == min(candidates.values())
+                assert gpus == allocate(worker, self._occupancy(worker.id), job.requires)
+                assert self.roster.try_worker(job, worker.id) == picked
+
+    @invariant()
+    def only_jobs_that_wait_keep_a_worker_and_only_one_that_serves(self) -> None:
+        reserved = {id: job_id for id in self.workers if (job_id := self.roster.reserved_for(id))}
+        assert len(set(reserved.values())) == len(reserved)
+        assert all(waits(self.jobs[job_id]) for job_id in reserved.values())
+
+    # Plain means.
+
+    def _put(self, worker: Worker) -> None:
+        self.workers[worker.id] = worker
+        self.roster.put_worker(worker)
+
+    def _one(self, which: int, fits: Any) -> Job | None:
+        found = [job for job in self.jobs.values() if fits(job)]
+        return found[which % len(found)] if found else None
+
+    def _save(self, job: Job) -> None:
+        before = self.jobs[job.id]
+        self.jobs[job.id] = job
+        self.roster.see_job(job, before)
+
+    def _apply(self, decision: Decision) -> None:
+        if decision.attempt:
+            known = self.attempts.get(decision.attempt.id)
+            self.attempts[decision.attempt.id] = decision.attempt
+            owner = self.jobs[decision.attempt.job_id].owner
+            self.roster.see_attempt(decision.attempt, owner, known is not None and known.live)
+        if decision.job:
+            self._save(decision.job)
+
+    def _occupancy(self, worker_id: str) -> Occupancy:
+        live = [a for a in self.attempts.values() if a.live and a.worker_id == worker_id]
+        return Occupancy(len(live), frozenset(uuid for attempt in live for uuid in attempt.gpus))
+
+    def _is_open(self, worker: Worker) -> bool:
+        return worker.id not in self.deaf and is_open(worker, self._occupancy(worker.id))
+
+
+TestFleetAgainstPlainRecomputation = FleetAgainstPlainRecomputation.TestCase
+TestFleetAgainstPlainRecomputation.settings = settings(
+    deadline=None, max_examples=100, stateful_step_count=40
+)
+
+
+def test_a_line_loaded_at_the_start_is_the_line_that_was_joined_one_by_one() -> None:
+    jobs = [a_job(f"j_{n}", seq=n, created_at=NOW - n) for n in range(5)]
+    joined, loaded = Roster(), Roster()
+    for job in jobs:
+        joined.see_job(job, None)
+    loaded.load_line(jobs[0].class_id, jobs[0].requires, [job.rank for job in jobs])
+    assert joined.count(jobs[0].class_id) == loaded.count(jobs[0].class_id) == 5
+    assert [joined.position(job.rank) for job in jobs] == [loaded.position(job.rank) for job in jobs]
+    assert loaded.head(jobs[0].class_id) is None
+    loaded.set_head(jobs[0].class_id, place_of(jobs[4]))
+    loaded.see_job(replace(jobs[4], state=JobState.CANCELLED), jobs[4])
+    assert loaded.count(jobs[0].class_id) == 4
+    assert loaded.head(jobs[0].class_id) is None
+
+
+def test_the_class_with_the_first_head_is_first_and_an_unknown_head_is_left_out() -> None:
+    fleet = Roster()
+    early = a_job("j_1", created_at=NOW - 9)
+    late = a_job("j_2", requires=Requirements(gpus=2))
+    for job in (late, early):
+        fleet.see_job(job, None)
+    both = [late.class_id, early.class_id]
+    assert fleet.first_class(both) == early.class_id
+    fleet.set_head(early.class_id, None)
+    assert fleet.first_class(both) == late.class_id
+    assert fleet.first_class([]) is None
+
+
+def test_classes_nobody_waits_in_are_forgotten_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "MAX_IDLE_CLASSES", 8)
+    fleet = Roster()
+    fleet.put_worker(a_worker(gpus=1))
+    kept = a_job("j_kept", requires=Requirements(owner="u_kept"))
+    fleet.see_job(kept, None)
+    for number in range(100):
+        passing = a_job(f"j_{number}", requires=Requirements(owner=f"u_{number}"))
+        fleet.see_job(passing, None)
+        fleet.see_job(replace(passing, state=JobState.CANCELLED), passing)
+    assert len(fleet._classes) <= 9
+    assert len(fleet._fits["w_1"]) == len(fleet._classes)
+    assert fleet.classes_for("w_1") == fleet.classes_with_jobs() == [kept.class_id]
+    assert fleet.pick_worker(kept) is not None
+
+
+def test_a_class_that_was_forgotten_comes_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "MAX_IDLE_CLASSES", 2)
+    fleet = Roster()
+    fleet.put_worker(a_worker())
+    for number in (0, 1, 2, 3, 0):
+        job = a_job(f"j_{number}", requires=Requirements(owner=f"u_{number}"))
+        fleet.see_job(job, None)
+        assert fleet.pick_worker(job) is not None
+        fleet.see_job(replace(job, state=JobState.CANCELLED), job)
+
+
+BIG = a_job("j_big", requires=Requirements(gpus=2))
+SMALL = a_job("j_small")
+
+
+def _reserved_fleet() -> Roster:
+    fleet = Roster()
+    fleet.put_worker(a_worker(gpus=2, max_jobs=2))
+    for job in (BIG, SMALL):
+        fleet.see_job(job, None)
+    fleet.reserve("w_1", BIG)
+    return fleet
+
+
+def test_a_reserved_worker_is_kept_for_its_job() -> None:
+    fleet = _reserved_fleet()
+    assert fleet.pick_worker(SMALL) is None
+    assert fleet.try_worker(SMALL, "w_1") is None
+    assert fleet.pick_worker(BIG) is not None
+
+
+def test_a_second_job_cannot_take_a_reservation_over() -> None:
+    fleet = _reserved_fleet()
+    fleet.reserve("w_1", SMALL)
+    assert fleet.reserved_for("w_1") == BIG.id
+
+
+def test_a_job_reserves_one_worker_at_a_time() -> None:
+    fleet = _reserved_fleet()
+    fleet.put_worker(a_worker("w_2", gpus=2))
+    fleet.reserve("w_2", BIG)
+    assert fleet.reserved_for("w_2") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"connection": Connection.OFFLINE},
+        {"admin": AdminState.DRAINING},
+        {"gpus": 1},
+        {"labels": {"team": "nlp"}},
+    ],
+)
+def test_a_worker_that_stops_serving_or_changes_is_not_kept_for_anybody(change: dict[str, Any]) -> None:
+    fleet = _reserved_fleet()
+    fleet.put_worker(a_worker(**{"gpus": 2, "max_jobs": 2, **change}))
+    assert fleet.reserved_for("w_1") is None
+
+
+def test_a_placed_cancelled_or_held_job_gives_its_reservation_up() -> None:
+    for change in ({"state": JobState.DISPATCHED}, {"state": JobState.CANCELLED}, {"hold": Hold.BACKOFF}):
+        fleet = _reserved_fleet()
+        fleet.see_job(replace(BIG, **change), BIG)
+        assert fleet.reserved_for("w_1") is None
+        assert fleet.pick_worker(SMALL) is not None
+
+
+def test_a_worker_that_left_is_not_kept_for_anybody() -> None:
+    fleet = _reserved_fleet()
+    fleet.drop_worker("w_1")
+    fleet.drop_worker("w_1")
+    assert fleet.reserved_for("w_1") is None
+    assert fleet.pick_worker(BIG) is None
+
+
+def test_the_shape_of_the_fleet_has_a_version_that_news_of_other_kinds_leave_alone() -> None:
+    fleet = Roster()
+    fleet.put_worker(a_worker())
+    first = fleet.shape_version
+    fleet.put_worker(a_worker(last_heartbeat=NOW, connection=Connection.OFFLINE))
+    assert fleet.shape_version == first
+    fleet.put_worker(a_worker(gpus=2))
+    fleet.drop_worker("w_1")
+    assert fleet.shape_version == first + 2
+
+
+def test_a_large_open_fleet_is_not_walked_to_its_end() -> None:
+    fleet = Roster()
+    for number in range(roster.CANDIDATES_COMPARED * 3):
+        fleet.put_worker(a_worker(f"w_{number}", gpus=4))
+    fleet.put_worker(a_worker("w_tight", gpus=1))
+    fleet.see_job(SMALL, None)
+    picked = fleet.pick_worker(SMALL)
+    assert picked is not None
+    assert picked[0].id != "w_tight"
