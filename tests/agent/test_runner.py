@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from simpletuner_fleet.agent.runner import Ended, Runner
+from simpletuner_fleet.agent.shim_client import boottime
 from tests.agent.shim_fixtures import (
     DOUBLE_FORK,
     TICKER,
@@ -223,6 +224,34 @@ async def test_a_lease_that_runs_out_pauses_the_tree_and_a_renewal_lets_it_go_on
         ended = await running.wait()
         await running.release()
     assert ended.reason == "stopped"
+
+
+async def test_a_renewal_that_was_held_up_on_its_way_is_worth_nothing(folder: Path) -> None:
+    async with Runner() as runner:
+        order = order_for(folder, TICKER, lease_s=10, leased_at=boottime() - 60)
+        running = await runner.start(order)
+        await until(lambda: running.paused)
+        running.renew(30, since=boottime() - 60)
+        running.renew(30, since=boottime() - 31)
+        await asyncio.sleep(0.05)
+        assert running.paused
+        running.renew(30, since=boottime() - 1)
+        await until(lambda: not running.paused)
+        running.stop(0)
+        await running.wait()
+        await running.release()
+
+
+async def test_a_guard_that_meets_a_defect_ends_its_tree_first(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
+        daemon = await until(lambda: pid_in(folder / "daemon.pid"))
+        running._shim.link._writer.write(b"not a message\n")
+        ended = await running.wait()
+        await running.release()
+        assert not alive(daemon)
+    assert ended.reason == "shim_lost"
+    assert "JSONDecodeError" in read(folder / "shim.err")
 
 
 async def test_a_paused_trainer_can_be_stopped_in_grace(folder: Path) -> None:

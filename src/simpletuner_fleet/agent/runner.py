@@ -30,6 +30,7 @@ from simpletuner_fleet.agent.shim_client import (
     ShimLink,
     Started,
     Stop,
+    boottime,
 )
 from simpletuner_fleet.core.errors import FleetError
 
@@ -99,8 +100,9 @@ class Running:
         """When the tree is gone to its last process and the shim has recorded it. May be awaited again."""
         return await asyncio.shield(self._exit)
 
-    def renew(self, lease_s: float) -> None:
-        self._shim.link.send(Renew(lease_s))
+    def renew(self, lease_s: float, *, since: float | None = None) -> None:
+        """`since` is the `boottime` from which the orchestrator counts at the latest: when the heartbeat was sent."""
+        self._shim.link.send(Renew((boottime() if since is None else since) + lease_s))
 
     def stop(self, grace_s: float, *, outcome: str = "lost") -> None:
         """SIGTERM to the tree, SIGKILL after the grace. `outcome` is what the shim reports if the agent dies meanwhile."""

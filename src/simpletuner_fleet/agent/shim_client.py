@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, Self, TypeVar
@@ -16,6 +17,14 @@ MAX_LINE_BYTES = 1 << 20
 MAX_SOCKET_PATH_BYTES = 100
 
 
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def boottime() -> float:
+    """The shim's clock: goes on while the machine is suspended, and no administrator sets it."""
+    return time.clock_gettime(CLOCK)
+
+
 class ReportTo(Struct, kw_only=True, frozen=True):
     """Where the shim reports by itself when the agent is gone. The token is good for this attempt only."""
 
@@ -25,9 +34,9 @@ class ReportTo(Struct, kw_only=True, frozen=True):
     upload_token: str
     attempt: int | None = None
     cafile: str | None = None
-    """Trusted instead of the system's authorities: a private CA, or the pinned certificate itself."""
-    fingerprint: str | None = None
-    """SHA-256 of the server's own certificate; checked before the token is sent, instead of the chain."""
+    """Trusted instead of the system's authorities."""
+    pinned_certfile: str | None = None
+    """Trusted alone and whatever the host's name: the certificate whose fingerprint the user gave, as PEM."""
     no_verify: bool = False
 
 
@@ -41,6 +50,8 @@ class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
     cwd: str
     output: str
     lease_s: float | None = None
+    leased_at: float | None = None
+    """By `boottime`; None is when the order arrives."""
     on_partition: Literal["pause", "continue", "stop"] = "pause"
     kill_grace_s: float = 30.0
     adopt_grace_s: float = 2.0
@@ -49,7 +60,8 @@ class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
 
 
 class Renew(Struct, frozen=True, tag="renew", tag_field="do"):
-    lease_s: float
+    until: float
+    """By `boottime`, which both ends share: a renewal that was held up on its way is worth no more for it."""
 
 
 class Stop(Struct, frozen=True, tag="stop", tag_field="do"):
