@@ -1,0 +1,197 @@
+"""Draws docs/states.md from the tables the program runs by, so that the picture cannot lie.
+
+`python -m devtools.diagrams` writes it; with `--check` it only says whether it is up to date.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import product
+from pathlib import Path
+
+from simpletuner_fleet.core.job import (
+    HOLDS_ATTEMPT,
+    JOB_TRANSITIONS,
+    TERMINAL,
+    AttemptState,
+    Hold,
+    JobInput,
+    JobState,
+    Outcome,
+)
+from simpletuner_fleet.core.worker import AdminState, Connection, published_status
+
+TARGET = Path(__file__).parent.parent / "docs" / "states.md"
+
+PREFACE = (
+    "Drawn by `python -m devtools.diagrams` from the tables the program itself runs by. "
+    "Do not edit: change the rules and draw again."
+)
+STATE_MEANINGS = {
+    JobState.BLOCKED: "Waits for an approval or for other jobs.",
+    JobState.QUEUED: "Waits for a worker.",
+    JobState.DISPATCHED: "Offered to one worker, not accepted yet.",
+    JobState.RUNNING: "Accepted: its trainer starts or runs.",
+    JobState.CANCELLING: "A stop was asked for; the trainer may still run.",
+    JobState.COMPLETED: "The trainer finished well.",
+    JobState.FAILED: "Given up; `reason` and `error` say why.",
+    JobState.CANCELLED: "Ended by a person, or rejected.",
+}
+INPUT_MEANINGS = {
+    JobInput.UNBLOCK: "It was approved, and every job it depends on has completed.",
+    JobInput.OFFER: "A fitting worker is free: a new attempt with a new epoch.",
+    JobInput.ACCEPT: "The worker takes the offer.",
+    JobInput.REQUEUE: "The offer expired, the worker was lost or gave the job back, or a failure is retried.",
+    JobInput.READOPT: "The worker thought lost is back, its trainer alive: the same attempt goes on.",
+    JobInput.COMPLETE: "The trainer finished well, even while a stop was under way.",
+    JobInput.GIVE_UP: "The trainer failed, no retries are left, the job is poison, or a dependency failed.",
+    JobInput.CANCEL: "A person ends it and no trainer can run, or the trainer that was to stop has ended.",
+    JobInput.REQUEST_STOP: "A person ends it and a trainer may run: its worker is told to stop it.",
+}
+HOLD_MEANINGS = {
+    Hold.APPROVAL: (JobState.BLOCKED, "Somebody with the right to must approve it."),
+    Hold.DEPENDENCY: (JobState.BLOCKED, "A job it depends on has not completed yet."),
+    Hold.BACKOFF: (JobState.QUEUED, "It waits a while before the next try."),
+    Hold.NONE: (JobState.QUEUED, "Nothing: it is placed as soon as a worker fits."),
+}
+ATTEMPT_MEANINGS = {
+    AttemptState.OFFERED: "Sent to the worker, again and again until it answers or the offer expires.",
+    AttemptState.RUNNING: "The worker holds it. Every write names its epoch.",
+    AttemptState.ENDED: "Over, with one outcome. A later write that names it is refused as stale.",
+}
+OUTCOME_MEANINGS = {
+    Outcome.COMPLETED: ("nothing", "The trainer finished well."),
+    Outcome.FAILED: ("a failure", "The trainer ended badly. Tried again only with `retry_on_failure`."),
+    Outcome.LOST: ("a loss", "The worker was silent too long, or its trainer is gone."),
+    Outcome.RELEASED: ("nothing", "The worker gave it back: a drain, a shutdown, a spot notice."),
+    Outcome.CANCELLED: ("nothing", "Stopped because a person asked for it."),
+    Outcome.EXPIRED_OFFER: ("nothing", "The worker never took the offer."),
+}
+
+
+def document() -> str:
+    """The whole page."""
+    return (
+        "\n\n".join(
+            (
+                "# States",
+                *_jobs(),
+                *_workers(),
+                *_attempts(),
+            )
+        )
+        + "\n"
+    )
+
+
+def _jobs() -> Iterable[str]:
+    yield "## Jobs"
+    yield _mermaid(_job_lines())
+    yield "A state without an edge out is final: nothing that happens later changes the job."
+    yield _table(
+        ("state", "meaning", "holds an attempt", "final"),
+        ((_code(s), STATE_MEANINGS[s], _yes(s in HOLDS_ATTEMPT), _yes(s in TERMINAL)) for s in JobState),
+    )
+    yield "What a job can be told, and where it goes from each state. An empty cell is refused."
+    living = [state for state in JobState if state not in TERMINAL]
+    yield _table(
+        ("input", *(f"from {_code(state)}" for state in living)),
+        ((given.value, *(_next(state, given) for state in living)) for given in JobInput),
+    )
+    yield _table(("input", "when"), ((given.value, INPUT_MEANINGS[given]) for given in JobInput))
+    yield "A job that is not placed may be held:"
+    yield _table(
+        ("hold", "state", "what it waits for"),
+        (
+            (_code(hold) if hold else "none", _code(state), why)
+            for hold, (state, why) in HOLD_MEANINGS.items()
+        ),
+    )
+
+
+def _job_lines() -> Iterable[str]:
+    yield f"[*] --> {JobState.BLOCKED}"
+    yield f"[*] --> {JobState.QUEUED}"
+    for (state, given), after in JOB_TRANSITIONS.items():
+        yield f"{state} --> {after}: {given}"
+    for state in JobState:
+        if state in TERMINAL:
+            yield f"{state} --> [*]"
+
+
+def _next(state: JobState, given: JobInput) -> str:
+    after = JOB_TRANSITIONS.get((state, given))
+    return _code(after) if after else ""
+
+
+def _workers() -> Iterable[str]:
+    yield "## Workers"
+    yield (
+        "Three facts are kept apart: what the admin wants, whether the worker is connected, and whether it holds "
+        "an attempt. The published status follows from them and from nothing else."
+    )
+    yield _table(
+        ("admin", "connection", "holds an attempt", "status"),
+        (
+            (_code(admin), _code(connection), _yes(holds), _code(published_status(admin, connection, holds)))
+            for connection, admin, holds in product(Connection, AdminState, (False, True))
+        ),
+    )
+
+
+def _attempts() -> Iterable[str]:
+    yield "## Attempts"
+    yield _mermaid(
+        (
+            f"[*] --> {AttemptState.OFFERED}: offer",
+            f"{AttemptState.OFFERED} --> {AttemptState.RUNNING}: accept",
+            f"{AttemptState.OFFERED} --> {AttemptState.ENDED}",
+            f"{AttemptState.RUNNING} --> {AttemptState.ENDED}",
+            f"{AttemptState.ENDED} --> {AttemptState.RUNNING}: readopt, after {Outcome.LOST} only",
+            f"{AttemptState.ENDED} --> [*]",
+        )
+    )
+    yield _table(("state", "meaning"), ((_code(state), ATTEMPT_MEANINGS[state]) for state in AttemptState))
+    yield "An attempt that has ended has one outcome. Losses and failures together use up the job's retries."
+    yield _table(
+        ("outcome", "charges the job", "meaning"),
+        ((_code(outcome), *OUTCOME_MEANINGS[outcome]) for outcome in Outcome),
+    )
+
+
+def _mermaid(lines: Iterable[str]) -> str:
+    return "\n".join(("```mermaid", "stateDiagram-v2", *(f"    {line}" for line in lines), "```"))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(_row(cells) for cells in (head, ["---"] * len(head), *rows))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "no"
+
+
+def main(arguments: Sequence[str], target: Path = TARGET) -> int:
+    """Write the page, or with `--check` compare it; the exit status is 1 when it is out of date."""
+    wanted = document()
+    if list(arguments) == ["--check"]:
+        if target.is_file() and target.read_text(encoding="utf-8") == wanted:
+            return 0
+        print(f"{target} is out of date. Draw it again: python -m devtools.diagrams")
+        return 1
+    if arguments:
+        print("usage: python -m devtools.diagrams [--check]")
+        return 2
+    target.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
