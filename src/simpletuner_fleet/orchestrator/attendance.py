@@ -40,8 +40,6 @@ async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, 
         fleet.presence.confirmed((attempt.job_id, attempt.epoch))
     _witness(fleet, worker_id, message.audit_head)
     answer.audit_head = fleet.audit_head
-    answer.heartbeat_interval_s = fleet.policy.heartbeat_interval_s
-    answer.heartbeat_timeout_s = fleet.policy.heartbeat_timeout_s
     return answer
 
 
@@ -57,8 +55,8 @@ async def registration_failed(fleet: Fleet, ip: str, why: str) -> None:
     await fleet.act(lambda desk: desk.record(event))
 
 
-async def stream_opened(fleet: Fleet, worker_id: str, ip: str) -> None:
-    await fleet.act(lambda desk: _stream_opened(desk, worker_id, ip))
+async def stream_opened(fleet: Fleet, worker_id: str, ip: str, incarnation: str = "") -> None:
+    await fleet.act(lambda desk: _stream_opened(desk, worker_id, ip, incarnation))
     fleet.presence.heard(worker_id, fleet.clock.now())
 
 
@@ -253,6 +251,7 @@ def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_u
         heartbeat_interval_s=desk.policy.heartbeat_interval_s,
         heartbeat_timeout_s=desk.policy.heartbeat_timeout_s,
         stream_url=f"/api/workers/stream?worker_id={worker.id}",
+        ping_interval_s=desk.policy.ping_interval_s,
         jobs=given.jobs,
         stop=[*given.stop, *visit.stop],
         keep=kept,
@@ -267,8 +266,9 @@ def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_u
     return answer
 
 
-def _stream_opened(desk: Desk, worker_id: str, ip: str) -> None:
+def _stream_opened(desk: Desk, worker_id: str, ip: str, incarnation: str) -> None:
     worker = desk.worker(worker_id)
+    _must_be_newest(worker, incarnation)
     if worker.connection is not Connection.CONNECTED:
         desk.save_worker(replace(worker, connection=Connection.CONNECTED, offline_since=None))
         desk.record(_worker_event(EventType.WORKER_CONNECTED, worker, Actor(worker.id, worker.name, ip)))

@@ -29,6 +29,8 @@ class Effects(Struct):
     left: list[str] = field(default_factory=list)
     published: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     audit_head: tuple[int, str] | None = None
+    waited_s: list[float] = field(default_factory=list)
+    """From submission to the first offer, of each job first offered here."""
 
 
 class ClassHasJob(Struct, frozen=True):
@@ -204,11 +206,13 @@ class Desk:
     def _follow_attempt(self, attempt: Attempt, was_live: bool) -> None:
         if attempt.live is was_live:
             return
-        owner = self.job(attempt.job_id).owner
+        job = self.job(attempt.job_id)
         roster = self.index.roster
-        roster.see_attempt(attempt, owner, was_live)
+        roster.see_attempt(attempt, job.owner, was_live)
         if attempt.live:
             self.effects.began.append((attempt.job_id, attempt.epoch))
+            if attempt.number == 1:
+                self.effects.waited_s.append(self.now - job.created_at)
             return
         self.effects.ended.append((attempt.job_id, attempt.epoch))
         self.wake(attempt.worker_id)

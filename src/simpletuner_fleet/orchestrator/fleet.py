@@ -29,6 +29,9 @@ class Fleet:
         self.presence = Presence(policy)
         self.audit_head: AuditHead | None = None
         self.witnesses: dict[str, Witness] = {}
+        self.commits = 0
+        self.on_first_offer: Callable[[float], None] | None = None
+        """Told how long a job waited from its submission to its first offer."""
         self._index = index
 
     async def act(self, step: Callable[[Desk], T]) -> T:
@@ -68,6 +71,10 @@ class Fleet:
         return value, desk.effects
 
     def _carry_out(self, effects: Effects) -> None:
+        self.commits += 1
+        if self.on_first_offer:
+            for waited_s in effects.waited_s:
+                self.on_first_offer(waited_s)
         for turn in effects.began:
             self.presence.offered(turn)
         for turn in effects.ended:

@@ -1,61 +1,47 @@
 """Who listens now. The hub holds no truth: it only wakes those who will look for themselves."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+Tell = Callable[[int, str, dict[str, Any]], None]
+"""Told (event id, event name, data)."""
 
 
 class WorkerStream:
     """One worker's open stream. A newer one of the same worker takes its place."""
 
-    def __init__(self, worker_id: str) -> None:
+    __slots__ = ("_look", "closing", "incarnation", "worker_id")
+
+    def __init__(self, worker_id: str, incarnation: str, look: Callable[[], None]) -> None:
         self.worker_id = worker_id
+        self.incarnation = incarnation
         self.closing: str | None = None
-        self._news = asyncio.Event()
+        self._look = look
 
     def wake(self) -> None:
-        self._news.set()
+        self._look()
 
     def close(self, why: str) -> None:
         self.closing = self.closing or why
-        self._news.set()
-
-    async def news(self, timeout_s: float) -> bool:
-        """True if there may be news, False after the time is over."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        self._news.clear()
-        return True
-
-
-class Watcher:
-    """A console or CLI that watches everything; one that does not keep up is dropped."""
-
-    def __init__(self, capacity: int) -> None:
-        self.events: asyncio.Queue[tuple[int, str, dict[str, Any]] | None] = asyncio.Queue(capacity)
-        self.dropped = False
-
-    def offer(self, item: tuple[int, str, dict[str, Any]] | None) -> None:
-        try:
-            self.events.put_nowait(item)
-        except asyncio.QueueFull:
-            self.dropped = True
+        self._look()
 
 
 class StreamHub:
-    def __init__(self, watcher_capacity: int = 1000) -> None:
+    def __init__(self) -> None:
+        self.event_id = 0
+        self.on_cut: Callable[[str], None] | None = None
+        """Told the id of a worker whose credential or very self is gone."""
         self._workers: dict[str, WorkerStream] = {}
-        self._watchers: set[Watcher] = set()
-        self._capacity = watcher_capacity
-        self._event_id = 0
+        self._watchers: dict[object, Tell] = {}
 
-    def open(self, worker_id: str) -> WorkerStream:
+    def open(self, worker_id: str, incarnation: str, look: Callable[[], None]) -> WorkerStream:
+        """`look` is called whenever there may be something to send, and once more when the stream must close."""
         older = self._workers.get(worker_id)
+        stream = self._workers[worker_id] = WorkerStream(worker_id, incarnation, look)
         if older:
-            older.close("superseded")
-        stream = self._workers[worker_id] = WorkerStream(worker_id)
+            older.close("reconnected" if older.incarnation == incarnation else "superseded")
         return stream
 
     def closed(self, stream: WorkerStream) -> bool:
@@ -74,31 +60,51 @@ class StreamHub:
             stream.wake()
 
     def cut(self, worker_id: str, why: str) -> None:
+        if self.on_cut:
+            self.on_cut(worker_id)
         stream = self._workers.get(worker_id)
         if stream:
             stream.close(why)
 
-    def watch(self) -> Watcher:
-        watcher = Watcher(self._capacity)
-        self._watchers.add(watcher)
-        return watcher
+    def watch(self, key: object, tell: Tell) -> None:
+        self._watchers[key] = tell
 
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
+    def unwatch(self, key: object) -> None:
+        self._watchers.pop(key, None)
 
     def publish(self, event: str, data: dict[str, Any]) -> None:
-        self._event_id += 1
-        for watcher in list(self._watchers):
-            watcher.offer((self._event_id, event, data))
-            if watcher.dropped:
-                self._watchers.discard(watcher)
-
-    def close_all(self) -> None:
-        for stream in self._workers.values():
-            stream.close("server_stopping")
-        for watcher in self._watchers:
-            watcher.offer(None)
+        self.event_id += 1
+        for tell in list(self._watchers.values()):
+            tell(self.event_id, event, data)
 
     @property
     def worker_count(self) -> int:
         return len(self._workers)
+
+    @property
+    def watcher_count(self) -> int:
+        return len(self._watchers)
+
+
+class Bells:
+    """Rings for whoever waits for news of one thing, such as the log of an attempt; nothing is kept for nobody."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    def ring(self, key: str) -> None:
+        for bell in self._waiting.get(key, ()):
+            bell.set()
+
+    async def wait(self, key: str, timeout_s: float) -> None:
+        bell = asyncio.Event()
+        self._waiting.setdefault(key, set()).add(bell)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await bell.wait()
+        finally:
+            others = self._waiting[key]
+            others.discard(bell)
+            if not others:
+                del self._waiting[key]

@@ -108,6 +108,7 @@ def _clean_up(desk: Desk, worker_id: str) -> None:
             )
         )
         desk.delete_worker(worker)
+        desk.cut(worker_id, "cleaned_up")
 
 
 async def _save_heartbeats(fleet: Fleet) -> None:

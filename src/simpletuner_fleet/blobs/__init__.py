@@ -1,0 +1,1 @@
+"""Bytes too many for the database: one contract, homes for it."""

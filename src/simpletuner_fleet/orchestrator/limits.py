@@ -1,0 +1,40 @@
+"""How many jobs may run at once."""
+
+import msgspec
+
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.index import LIMITS_SETTING, read_limits
+
+
+async def get_limits(fleet: Fleet) -> Limits:
+    return await fleet.read(read_limits)
+
+
+async def set_limits(fleet: Fleet, limits: Limits, actor: Actor) -> Limits:
+    """A lower limit stops nothing that runs; a higher one starts what waited for it."""
+    for name in ("global_running", "user_running"):
+        if (getattr(limits, name) or 0) < 0:
+            raise Invalid(f"{name} is 0 or more, or null for no limit.", path=f"$.{name}")
+
+    def step(desk: Desk) -> Limits:
+        was = desk.index.limits
+        if was != limits:
+            desk.tx.put_setting(LIMITS_SETTING, msgspec.json.encode(limits).decode())
+            desk.index.limits = limits
+            desk.limits_changed()
+            desk.record(
+                Event(
+                    type=EventType.LIMITS_SET,
+                    actor=actor,
+                    target_type="limits",
+                    target_id=LIMITS_SETTING,
+                    details={"limits": msgspec.to_builtins(limits), "was": msgspec.to_builtins(was)},
+                )
+            )
+        return limits
+
+    return await fleet.act(step)

@@ -1,0 +1,71 @@
+"""What goes on by itself while the orchestrator runs: the health check, and small errands after an answer."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.sweep import sweep_once
+
+log = logging.getLogger(__name__)
+
+SHORTEST_PAUSE_S = 0.01
+
+
+class Errands:
+    """Tasks nobody waits for. Each is held until it is done, and a failure is told."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(errand)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+
+    async def finish(self, timeout_s: float) -> None:
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
+        for task in list(self._running):
+            task.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception():
+            log.error("an errand failed", exc_info=task.exception())
+
+
+class Runtime:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self._fleet.start()
+        self._sweeper = asyncio.create_task(self._sweep_for_ever())
+
+    async def stop(self) -> None:
+        if self._sweeper:
+            self._sweeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sweeper
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            pause_s = self._fleet.policy.sweep_interval_s
+            try:
+                await sweep_once(self._fleet)
+                pause_s = await self._pause_s()
+            except Exception:
+                log.exception("the health check failed; the next one is due in %.1f s", pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _pause_s(self) -> float:
+        """Until the next regular check, or until a retry is due before it."""
+        due = await self._fleet.read(lambda view: view.next_backoff_at())
+        interval = self._fleet.policy.sweep_interval_s
+        if due is None:
+            return interval
+        return min(interval, max(SHORTEST_PAUSE_S, due - self._fleet.clock.now()))
