@@ -70,17 +70,8 @@ OUTCOME_MEANINGS = {
 
 def document() -> str:
     """The whole page."""
-    return (
-        "\n\n".join(
-            (
-                "# States",
-                *_jobs(),
-                *_workers(),
-                *_attempts(),
-            )
-        )
-        + "\n"
-    )
+    parts = ("# States", PREFACE, *_jobs(), *_workers(), *_attempts())
+    return "\n\n".join(parts) + "\n"
 
 
 def _jobs() -> Iterable[str]:
