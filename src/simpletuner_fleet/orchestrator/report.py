@@ -1,7 +1,7 @@
 """What workers tell of attempts: accepted, running, ended."""
 
 from simpletuner_fleet.core import lifecycle
-from simpletuner_fleet.core.errors import NotFound, StaleAttempt, StaleMessage, Superseded
+from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
 from simpletuner_fleet.core.lifecycle import End
 from simpletuner_fleet.core.reconcile import may_readopt
@@ -74,9 +74,10 @@ def log_key(attempt_id: str) -> str:
 
 def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepted:
     worker = desk.worker(worker_id)
-    _check_turn(worker, message)
+    if message.incarnation and worker.incarnation and message.incarnation != worker.incarnation:
+        raise Superseded
     attempt = _attempt_of(desk, worker_id, job_id, message.epoch)
-    if attempt.state is AttemptState.OFFERED and attempt.live and message.seq:
+    if attempt.state is AttemptState.OFFERED and message.seq > worker.message_seq:
         desk.save_worker_seq(worker, message.seq)
     desk.apply(lifecycle.accept(desk.job(job_id), attempt, incarnation=message.incarnation, now=desk.now))
     stopping = desk.job(job_id).state is JobState.CANCELLING
@@ -86,15 +87,6 @@ def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepte
         epoch=attempt.epoch,
         status="cancelling" if stopping else "running",
     )
-
-
-def _check_turn(worker: Worker, message: Accept) -> None:
-    if not message.incarnation:
-        return
-    if worker.incarnation and message.incarnation != worker.incarnation:
-        raise Superseded
-    if 0 < message.seq <= worker.message_seq:
-        raise StaleMessage
 
 
 def _attempt_of(desk: Desk, worker_id: str, job_id: str, epoch: int) -> Attempt:

@@ -157,6 +157,7 @@ class Registered(Struct, kw_only=True):
     heartbeat_interval_s: float
     heartbeat_timeout_s: float
     stream_url: str
+    ping_interval_s: float = 15.0
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
     keep: list[HeldAttempt] = []

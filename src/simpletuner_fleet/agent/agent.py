@@ -1,0 +1,305 @@
+"""The agent itself: carries out what the inbox decides, and holds what its loops share."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.agent.attempts import Attempts
+from simpletuner_fleet.agent.backoff import Backoff
+from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.delivery import Delivery
+from simpletuner_fleet.agent.inbox import (
+    Action,
+    Forget,
+    Inbox,
+    Leave,
+    Phase,
+    SendAccept,
+    SendReport,
+    StartTrainer,
+    StopTrainer,
+    StopWhy,
+    Turn,
+    turn_of,
+)
+from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.core.worker import Gpu
+from simpletuner_fleet.protocol.messages import (
+    Accept,
+    AuditHead,
+    GpuReport,
+    GpuSample,
+    Heartbeat,
+    JobSubmit,
+    Orders,
+    Register,
+    Registered,
+    StatusReport,
+)
+
+log = logging.getLogger(__name__)
+
+LEASE_MARGIN_SHARE = 0.15
+LEASE_MARGIN_MAX_S = 10.0
+_SHIM_OUTCOME = {StopWhy.CANCELLED: "cancelled", StopWhy.RELEASED: "released", StopWhy.STALE: "lost"}
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """What this worker is: told at every registration."""
+
+    name: str
+    version: str
+    home: str
+    gpus: tuple[Gpu, ...]
+    trainers: tuple[str, ...]
+    labels: dict[str, str]
+
+
+class Departure(Struct, frozen=True):
+    """Why the agent leaves; `code` names the trouble if it is one."""
+
+    reason: str
+    code: str | None = None
+
+
+def steady_s() -> float:
+    """Goes on while the machine sleeps, so that a lease cannot be slept through."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Agent:
+    def __init__(
+        self,
+        machine: Machine,
+        inbox: Inbox,
+        client: OrchestratorClient,
+        token: TokenSource,
+        attempts: Attempts,
+        delivery: Delivery,
+    ) -> None:
+        self.machine = machine
+        self.inbox = inbox
+        self.client = client
+        self.token = token
+        self.attempts = attempts
+        self.delivery = delivery
+        self.incarnation = secrets.token_hex(8)
+        self.worker_id = ""
+        self.heartbeat_interval_s = 30.0
+        self.heartbeat_timeout_s = 120.0
+        self.ping_interval_s = 15.0
+        self.samples: list[GpuSample] = []
+        self.connected = asyncio.Event()
+        self.token_changed = asyncio.Event()
+        self.departure: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
+        self._audit_head: AuditHead | None = None
+        self._leased_until = steady_s() + self.heartbeat_timeout_s
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Speaking.
+
+    async def register(self) -> Registered:
+        sent_at = steady_s()
+        answer = await self.client.register(self._registration())
+        self.worker_id = answer.worker_id
+        self.heartbeat_interval_s = answer.heartbeat_interval_s
+        self.heartbeat_timeout_s = answer.heartbeat_timeout_s
+        self.ping_interval_s = answer.ping_interval_s
+        self.client.answer_timeout_s = min(15.0, max(1.0, answer.heartbeat_timeout_s / 4))
+        self._audit_head = answer.audit_head
+        self.connected.set()
+        self.perform(
+            self.inbox.heard(
+                Orders(jobs=answer.jobs, stop=answer.stop, drain=answer.drain, shutdown=answer.shutdown)
+            )
+        )
+        self.extend_lease(sent_at)
+        self.delivery.wake()
+        return answer
+
+    async def heartbeat(self) -> None:
+        """Raises Unreachable or Refused. Every answer carries orders, as the stream does."""
+        sent_at = steady_s()
+        answer = await self.client.heartbeat(
+            Heartbeat(
+                worker_id=self.worker_id,
+                status="busy" if self.inbox.held else "idle",
+                attempts=self.inbox.held_attempts(),
+                gpus=self.samples,
+                incarnation=self.incarnation,
+                audit_head=self._audit_head,
+            )
+        )
+        self.heartbeat_interval_s = answer.heartbeat_interval_s
+        self.heartbeat_timeout_s = answer.heartbeat_timeout_s
+        self._audit_head = answer.audit_head or self._audit_head
+        self.perform(
+            self.inbox.heard(
+                Orders(jobs=answer.jobs, stop=answer.stop, drain=answer.drain, shutdown=answer.shutdown)
+            )
+        )
+        self.extend_lease(sent_at)
+
+    def extend_lease(self, heard_at: float) -> None:
+        """Trainers may run while the orchestrator cannot have given their jobs away.
+
+        It does so a whole timeout after it last heard us, which was after `heard_at`; the margin is for stopping in time.
+        """
+        margin_s = min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.heartbeat_timeout_s)
+        self._leased_until = max(self._leased_until, heard_at + self.heartbeat_timeout_s - margin_s)
+        self.attempts.renew(self.lease_s)
+
+    @property
+    def lease_s(self) -> float:
+        return max(0.0, self._leased_until - steady_s())
+
+    def orchestrator_is_down(self) -> None:
+        """Its machine answers and it does not listen: it cannot give anything away, and on its return it waits anew."""
+        self.extend_lease(steady_s())
+
+    # Doing.
+
+    def perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case SendAccept(turn, attempt, seq):
+                self.attempts.prepare(self.inbox.held[turn].offer)
+                self._spawn(self._accept(turn, attempt, seq))
+            case StartTrainer(offer):
+                self._spawn(self._run(offer))
+            case StopTrainer(turn, grace_s, why):
+                log.info("stopping job %s: %s", turn[0], why)
+                self.attempts.stop(turn, grace_s, _SHIM_OUTCOME[why])
+            case SendReport(turn, report, final):
+                report.incarnation = self.incarnation
+                self._spawn(self.delivery.keep(turn, report) if final else self._tell(turn, report))
+            case Forget(turn):
+                self._spawn(self.attempts.forget(turn))
+            case Leave(reason):
+                self.depart(Departure(reason))
+
+    def depart(self, departure: Departure) -> None:
+        if not self.departure.done():
+            self.departure.set_result(departure)
+
+    def superseded(self) -> None:
+        """Another agent has our token and was heard last: ours is not the worker any more."""
+        for turn in list(self.inbox.held):
+            self.perform(self.inbox.went_stale(turn))
+        self.depart(Departure("another agent has registered with this worker's token", "E_SUPERSEDED"))
+
+    async def settled(self) -> None:
+        """Waits until nothing that was begun is under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _accept(self, turn: Turn, attempt: int, seq: int) -> None:
+        """Nothing starts before the answer: an unanswered acceptance is sent again until there is one."""
+        backoff = Backoff(0.1, 2.0)
+        message = Accept(epoch=turn[1], attempt=attempt, incarnation=self.incarnation, seq=seq)
+        while turn in self.inbox.held and self.inbox.held[turn].phase is Phase.ACCEPTING:
+            sent_at = steady_s()
+            try:
+                answer = await self.client.accept(turn[0], message)
+            except Unreachable:
+                await asyncio.sleep(backoff.next_s())
+            except Refused as problem:
+                if isinstance(problem, TokenRejected) or problem.passing:
+                    await asyncio.sleep(backoff.next_s())
+                    continue
+                if problem.code == "superseded":
+                    self.superseded()
+                self.perform(self.inbox.refused(turn))
+            else:
+                self.extend_lease(sent_at)
+                self.perform(self.inbox.accepted(turn, cancelling=answer.status == "cancelling"))
+
+    async def _run(self, offer: JobSubmit) -> None:
+        turn = turn_of(offer)
+        log.info("job %s: starting attempt %d on %s", offer.job_id, offer.attempt, _gpus(offer))
+        ending = await self.attempts.start(offer, self.lease_s)
+        if ending is None:
+            self.perform(self.inbox.started(turn))
+            ending = await self.attempts.ended(turn)
+        log.info(
+            "job %s: attempt %d ended (%s, code %s)", turn[0], offer.attempt, ending.reason, ending.exit_code
+        )
+        self.perform(self.inbox.ended(turn, ending))
+
+    def watch_adopted(self, offer: JobSubmit) -> None:
+        self._spawn(self._await_adopted(offer))
+
+    async def _await_adopted(self, offer: JobSubmit) -> None:
+        turn = turn_of(offer)
+        ending = await self.attempts.ended(turn)
+        self.perform(self.inbox.ended(turn, ending))
+
+    async def _tell(self, turn: Turn, report: StatusReport) -> None:
+        try:
+            answer = await self.client.report(turn[0], report)
+        except Refused as problem:
+            if problem.code == "stale_attempt":
+                self.perform(self.inbox.went_stale(turn))
+        except Unreachable:
+            log.debug("progress of job %s was not delivered", turn[0])
+        else:
+            if answer.stop:
+                await self._heartbeat_soon()
+
+    async def _heartbeat_soon(self) -> None:
+        try:
+            await self.heartbeat()
+        except (Unreachable, Refused) as error:
+            log.debug("no heartbeat now: %s", error)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception():
+            log.error("a task of the agent failed", exc_info=task.exception())
+
+    def _registration(self) -> Register:
+        machine, gpus = self.machine, self.machine.gpus
+        return Register(
+            name=machine.name,
+            persistent=self.inbox.persistent,
+            gpu_count=len(gpus),
+            gpu_name=gpus[0].name if gpus else None,
+            gpu_vram_gb=min((gpu.vram_gb for gpu in gpus), default=None),
+            accelerator_type=gpus[0].accelerator_type if gpus else None,
+            gpus=[
+                GpuReport(
+                    index=gpu.index,
+                    uuid=gpu.uuid,
+                    name=gpu.name,
+                    vram_gb=gpu.vram_gb,
+                    accelerator_type=gpu.accelerator_type,
+                )
+                for gpu in gpus
+            ],
+            trainers=list(machine.trainers),
+            labels=machine.labels,
+            version=machine.version,
+            max_jobs=self.inbox.max_jobs,
+            attempts=self.inbox.held_attempts(),
+            home=machine.home,
+            incarnation=self.incarnation,
+            seq=self.inbox.next_seq(),
+            audit_head=self._audit_head,
+        )
+
+
+def _gpus(offer: JobSubmit) -> str:
+    return ", ".join(offer.gpus) or "the CPU"

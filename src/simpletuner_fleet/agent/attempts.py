@@ -1,0 +1,218 @@
+"""Attempts on this machine: prepared, started, watched, their output sent on, and found again after a restart."""
+
+import asyncio
+import contextlib
+import logging
+from typing import NamedTuple
+
+from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
+from simpletuner_fleet.agent.logs import read_chunk
+from simpletuner_fleet.agent.runner import Ended, Exit, Runner, Running, ShimUnavailable
+from simpletuner_fleet.agent.shim_client import Order, ReportTo
+from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Launch, Paths
+from simpletuner_fleet.trainers.registry import Registry
+
+log = logging.getLogger(__name__)
+
+LOG_POLL_S = 0.5
+LOG_RETRY_S = 2.0
+LOG_LAST_WORDS_S = 5.0
+ADOPT_GRACE_S = 2.0
+DELIVERED = "delivered"
+
+
+class ShimTrust(NamedTuple):
+    """How a shim that must report by itself knows the orchestrator."""
+
+    cafile: str | None = None
+    pinned_certfile: str | None = None
+    no_verify: bool = False
+
+
+class Found(NamedTuple):
+    """What a restart finds of an attempt."""
+
+    offer: JobSubmit
+    running: Running | None
+    ending: Ending | None
+
+
+class Attempts:
+    def __init__(
+        self,
+        state: StateDir,
+        runner: Runner,
+        trainers: Registry,
+        client: OrchestratorClient,
+        trust: ShimTrust,
+    ) -> None:
+        self._state = state
+        self._runner = runner
+        self._trainers = trainers
+        self._client = client
+        self._trust = trust
+        self._running: dict[Turn, Running] = {}
+        self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
+        self._shipping: dict[Turn, asyncio.Task[None]] = {}
+
+    def prepare(self, offer: JobSubmit) -> None:
+        """Folder and config are written while the acceptance is on its way; nothing runs yet."""
+        self._prepared[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
+
+    async def start(self, offer: JobSubmit, lease_s: float) -> Ending | None:
+        """None once the trainer runs, else why it does not."""
+        turn = turn_of(offer)
+        try:
+            launch = await self._prepared.pop(turn)
+            running = await self._runner.start(self._order(offer, launch, lease_s))
+        except (FleetError, OSError) as error:
+            return Ending(reason="start_failed", error=_told(error))
+        self._watch(offer, running)
+        if running.pid is None:
+            return _ending(await running.wait())
+        return None
+
+    async def ended(self, turn: Turn) -> Ending:
+        """When the process tree is gone and its last output has had its chance to be sent."""
+        ending = _ending(await self._running[turn].wait())
+        shipping = self._shipping.get(turn)
+        if shipping:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOG_LAST_WORDS_S):
+                    await asyncio.shield(shipping)
+        return ending
+
+    def stop(self, turn: Turn, grace_s: float, outcome: str) -> None:
+        running = self._running.get(turn)
+        if running:
+            running.stop(grace_s, outcome=outcome)
+
+    def renew(self, lease_s: float) -> None:
+        for running in self._running.values():
+            running.renew(lease_s)
+
+    async def forget(self, turn: Turn) -> None:
+        """Nothing is owed any more: the shim may go; the job's output stays on the disk."""
+        prepared = self._prepared.pop(turn, None)
+        if prepared:
+            with contextlib.suppress(FleetError, OSError):
+                await prepared
+        shipping = self._shipping.pop(turn, None)
+        if shipping:
+            shipping.cancel()
+        running = self._running.pop(turn, None)
+        if running:
+            (self._state.attempt(running.attempt_id).path / DELIVERED).touch()
+            await running.release()
+
+    def mark_delivered(self, offer: JobSubmit) -> None:
+        folder = self._state.attempt(offer.attempt_id).path
+        if folder.is_dir():
+            (folder / DELIVERED).touch()
+
+    async def find_again(self) -> list[Found]:
+        """After a restart: trainers that still run are taken up, those that ended are told."""
+        found = []
+        for attempt in self._state.attempts():
+            offer = attempt.load_order()
+            if offer is None or (attempt.path / DELIVERED).exists():
+                continue
+            found += await self._find(attempt, offer)
+        return found
+
+    async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[Found]:
+        if not (attempt.path / "trainer.json").exists() and not (attempt.path / "exit.json").exists():
+            return [
+                Found(offer, None, Ending(reason="agent_lost", error="the worker stopped before it started"))
+            ]
+        match await self._runner.adopt(attempt.path):
+            case Running() as running:
+                log.info("took up job %s again, attempt %d", offer.job_id, offer.attempt)
+                self._watch(offer, running)
+                return [Found(offer, running, None)]
+            case Ended(exit=exit, reported=reported):
+                if reported or exit.reason == "shim_lost":
+                    (attempt.path / DELIVERED).touch()
+                    return []
+                return [Found(offer, None, _ending(exit))]
+
+    def _prepare(self, offer: JobSubmit) -> Launch:
+        attempt = self._state.create_attempt(offer.attempt_id)
+        attempt.save_order(offer)
+        paths = Paths(attempt_dir=attempt.path, config_dir=attempt.config_dir, output_dir=attempt.output_dir)
+        return self._trainers.get(offer.trainer).launch(offer, paths)
+
+    def _order(self, offer: JobSubmit, launch: Launch, lease_s: float) -> Order:
+        attempt = self._state.attempt(offer.attempt_id)
+        report = None
+        if isinstance(offer.upload_token, str):
+            report = ReportTo(
+                url=self._client.url,
+                job_id=offer.job_id,
+                epoch=offer.epoch,
+                upload_token=offer.upload_token,
+                attempt=offer.attempt,
+                cafile=self._trust.cafile,
+                pinned_certfile=self._trust.pinned_certfile,
+                no_verify=self._trust.no_verify,
+            )
+        return Order(
+            attempt_id=offer.attempt_id,
+            attempt_dir=str(attempt.path),
+            argv=launch.argv,
+            env=launch.env,
+            cwd=launch.cwd,
+            output=str(attempt.output_log),
+            lease_s=lease_s,
+            on_partition=offer.on_partition,
+            adopt_grace_s=ADOPT_GRACE_S,
+            time_limit_s=offer.time_limit_s,
+            report=report,
+        )
+
+    def _watch(self, offer: JobSubmit, running: Running) -> None:
+        turn = turn_of(offer)
+        self._running[turn] = running
+        self._shipping[turn] = asyncio.create_task(self._ship_logs(offer, running))
+
+    async def _ship_logs(self, offer: JobSubmit, running: Running) -> None:
+        """Sends what the trainer printed, from wherever the orchestrator has it; ends when all of it is there."""
+        path = self._state.attempt(offer.attempt_id).output_log
+        ending = asyncio.ensure_future(running.wait())
+        offset = 0
+        while True:
+            over = ending.done()
+            chunk = await asyncio.to_thread(read_chunk, path, offset, ended=over)
+            if chunk is None:
+                if over:
+                    return
+                await asyncio.wait({ending}, timeout=LOG_POLL_S)
+                continue
+            try:
+                offset = await self._client.send_log(offer.job_id, offer.epoch, chunk)
+            except (Unreachable, Refused) as error:
+                if isinstance(error, Refused) and not error.passing and error.status != 401:
+                    return
+                await asyncio.sleep(LOG_RETRY_S)
+
+
+def _ending(exit: Exit) -> Ending:
+    return Ending(
+        reason=exit.reason,
+        exit_code=exit.exit_code,
+        exit_signal=exit.signal,
+        error=exit.error,
+        last_lines=exit.last_lines,
+    )
+
+
+def _told(error: FleetError | OSError) -> str:
+    if isinstance(error, ShimUnavailable):
+        return f"the worker could not start a process: {error.detail}"
+    if isinstance(error, FleetError):
+        return error.detail
+    return f"the worker could not prepare the job: {error.strerror or error}"

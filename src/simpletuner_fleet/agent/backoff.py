@@ -1,0 +1,21 @@
+"""How long to wait before trying again: doubling, with full jitter, so that a thousand workers do not knock at once."""
+
+import random
+
+FIRST_S = 0.25
+MOST_S = 10.0
+
+
+class Backoff:
+    def __init__(self, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
+        self._first_s = first_s
+        self._most_s = most_s
+        self._tries = 0
+
+    def reset(self) -> None:
+        self._tries = 0
+
+    def next_s(self) -> float:
+        ceiling = min(self._most_s, self._first_s * 2 ** min(self._tries, 16))
+        self._tries += 1
+        return random.uniform(ceiling / 4, ceiling)

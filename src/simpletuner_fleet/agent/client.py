@@ -1,0 +1,175 @@
+"""The agent's half of the conversation: one method per call, one error per kind of trouble."""
+
+import asyncio
+import base64
+import errno
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+
+from simpletuner_fleet.agent.logs import Chunk
+from simpletuner_fleet.protocol.messages import (
+    Accept,
+    Accepted,
+    Goodbye,
+    Heartbeat,
+    HeartbeatAnswer,
+    LogAnswer,
+    LogChunk,
+    Register,
+    Registered,
+    ReportAnswer,
+    StatusReport,
+)
+from simpletuner_fleet.protocol.sse import Decoder, Event, EventTooLarge
+
+T = TypeVar("T")
+CONNECT_TIMEOUT_S = 5.0
+_encoder = msgspec.json.Encoder()
+
+
+class Unreachable(Exception):
+    """No answer. `refused` tells that the orchestrator's machine is there and its program is not."""
+
+    def __init__(self, cause: BaseException, refused: bool) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.cause = cause
+        self.refused = refused
+
+
+class Refused(Exception):
+    """The orchestrator answered with a problem."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same call may succeed later."""
+        return self.status >= 500 or self.status in (408, 421, 425, 429)
+
+
+class TokenRejected(Refused):
+    """401: the token was rotated, or never was one."""
+
+
+class OrchestratorClient:
+    def __init__(self, url: str, token: Callable[[], str], context: ssl.SSLContext | None) -> None:
+        self.url = url.rstrip("/")
+        self._token = token
+        self.answer_timeout_s = 15.0
+        self._http = httpx2.AsyncClient(
+            verify=context if context is not None else False,
+            timeout=httpx2.Timeout(self.answer_timeout_s, connect=CONNECT_TIMEOUT_S),
+            limits=httpx2.Limits(max_connections=32, max_keepalive_connections=8, keepalive_expiry=60),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def register(self, message: Register) -> Registered:
+        return await self._post("/api/workers/register", message, Registered)
+
+    async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
+        return await self._post("/api/workers/heartbeat", message, HeartbeatAnswer)
+
+    async def accept(self, job_id: str, message: Accept) -> Accepted:
+        return await self._post(f"/api/workers/job/{job_id}/accept", message, Accepted)
+
+    async def report(self, job_id: str, message: StatusReport) -> ReportAnswer:
+        return await self._post(f"/api/workers/job/{job_id}/status", message, ReportAnswer)
+
+    async def send_log(self, job_id: str, epoch: int, chunk: Chunk) -> int:
+        data = base64.b64encode(chunk.data).decode("ascii")
+        message = LogChunk(epoch=epoch, offset=chunk.offset, data=data, gap=chunk.gap)
+        return (await self._post(f"/api/workers/job/{job_id}/logs", message, LogAnswer)).next_offset
+
+    async def ask(self) -> None:
+        """A call that changes nothing: is there an orchestrator, and does it take the token?"""
+        headers = {"X-Worker-Token": self._token()}
+        try:
+            response = await self._http.get(self.url + "/api/workers/queue", headers=headers)
+        except httpx2.TransportError as error:
+            raise Unreachable(error, _was_refused(error)) from error
+        if response.status_code >= 300:
+            raise _problem(response.status_code, response.content)
+
+    async def goodbye(self, message: Goodbye) -> None:
+        await self._post("/api/workers/disconnect", message, dict[str, Any])
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, last_event_id: str, silence_s: Callable[[], float]
+    ) -> AsyncIterator[AsyncIterator[Event]]:
+        """Events as they come. A line that stays silent longer than the pings allow is given up as dead."""
+        headers = {"X-Worker-Token": self._token(), "Accept": "text/event-stream"}
+        if last_event_id:
+            headers["Last-Event-ID"] = last_event_id
+        timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S, write=self.answer_timeout_s)
+        try:
+            async with self._http.stream(
+                "GET", self.url + path, headers=headers, timeout=timeout
+            ) as response:
+                if response.status_code != 200:
+                    raise _problem(response.status_code, await response.aread())
+                yield _events(response, silence_s)
+        except (httpx2.TransportError, EventTooLarge, TimeoutError) as error:
+            raise Unreachable(error, _was_refused(error)) from error
+
+    async def _post(self, path: str, message: Any, answer: type[T]) -> T:
+        headers = {"X-Worker-Token": self._token(), "Content-Type": "application/json"}
+        timeout = httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
+        try:
+            response = await self._http.post(
+                self.url + path, content=_encoder.encode(message), headers=headers, timeout=timeout
+            )
+        except httpx2.TransportError as error:
+            raise Unreachable(error, _was_refused(error)) from error
+        if response.status_code >= 300:
+            raise _problem(response.status_code, response.content)
+        try:
+            return msgspec.json.decode(response.content or b"{}", type=answer)
+        except msgspec.MsgspecError as error:
+            raise Unreachable(error, refused=False) from error
+
+
+async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> AsyncIterator[Event]:
+    decoder = Decoder()
+    chunks = response.aiter_raw()
+    while True:
+        try:
+            async with asyncio.timeout(silence_s()):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        for event in decoder.feed(chunk):
+            yield event
+
+
+def _problem(status: int, body: bytes) -> Refused:
+    try:
+        problem = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        problem = {}
+    code = str(problem.get("code", f"http_{status}"))
+    detail = str(problem.get("detail", f"the server answered {status}"))
+    return TokenRejected(status, code, detail) if status == 401 else Refused(status, code, detail)
+
+
+def _was_refused(error: BaseException) -> bool:
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno == errno.ECONNREFUSED:
+            return True
+        if isinstance(seen, BaseExceptionGroup):
+            return all(_was_refused(inner) for inner in seen.exceptions)
+        seen = seen.__cause__ or seen.__context__
+    return False

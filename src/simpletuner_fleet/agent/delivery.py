@@ -1,0 +1,71 @@
+"""Final reports: on disk before anything else, delivered in order, removed only when answered."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from simpletuner_fleet.agent.backoff import Backoff
+from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.inbox import Turn
+from simpletuner_fleet.agent.spool import Spool, Spooled
+from simpletuner_fleet.protocol.messages import StatusReport
+
+log = logging.getLogger(__name__)
+
+
+class Delivery:
+    def __init__(self, spool: Spool, client: OrchestratorClient) -> None:
+        self._spool = spool
+        self._client = client
+        self._wake = asyncio.Event()
+        self._backlog: list[Spooled] = []
+        self.on_delivered: Callable[[Turn], None] = lambda turn: None
+
+    async def keep(self, turn: Turn, report: StatusReport) -> None:
+        record = await asyncio.to_thread(self._spool.append, turn[0], report)
+        self._backlog.append(record)
+        self._wake.set()
+
+    def load(self) -> Sequence[Spooled]:
+        """What an agent before this one could not deliver."""
+        self._backlog = self._spool.pending()
+        return self._backlog
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        backoff = Backoff(0.2, 5.0)
+        while True:
+            if not self._backlog:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            if await self._deliver(self._backlog[0]):
+                backoff.reset()
+                continue
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(backoff.next_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _deliver(self, record: Spooled) -> bool:
+        try:
+            await self._client.report(record.job_id, record.report)
+        except Unreachable:
+            return False
+        except Refused as problem:
+            if isinstance(problem, TokenRejected) or problem.passing:
+                return False
+            log.info(
+                "job %s: the orchestrator has no use for this report any more: %s",
+                record.job_id,
+                problem.detail,
+            )
+        self._backlog.pop(0)
+        await asyncio.to_thread(self._spool.remove, record.number)
+        if record.report.epoch is not None:
+            self.on_delivered((record.job_id, record.report.epoch))
+        return True

@@ -1,0 +1,237 @@
+"""The worker program: finds out what this machine is, takes up what it held before, and runs the loops until it leaves."""
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.agent import troubles
+from simpletuner_fleet.agent.agent import Agent, Departure, Machine
+from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.delivery import Delivery
+from simpletuner_fleet.agent.gpu_probe import GpuProbe, reported_labels, select_gpus
+from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
+from simpletuner_fleet.agent.inbox import Inbox, Phase, turn_of
+from simpletuner_fleet.agent.runner import Runner
+from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
+from simpletuner_fleet.agent.stream_loop import stream_loop
+from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.agent.trust import Choices, context_for_async
+from simpletuner_fleet.protocol.messages import Goodbye
+from simpletuner_fleet.trainers.registry import Registry
+
+log = logging.getLogger(__name__)
+
+GIVE_UP_CONNECTING_S = 60.0
+LEAVE_WITHIN_S = 30.0
+GOODBYE_WITHIN_S = 3.0
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    url: str
+    token: str | None
+    token_file: Path | None
+    name: str
+    persistent: bool
+    tls: Choices = Choices()
+    gpus: str | None = None
+    labels: dict[str, str] = {}
+    work_dir: Path | None = None
+    trainer_python: str | None = None
+    max_jobs: int | None = 1
+    """None: as many as there are GPUs."""
+
+
+async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> Departure:
+    """Runs until the worker leaves; raises TrustError or a FleetError for what is wrong from the start."""
+    folder = settings.work_dir or default_state_dir(_folder_name(settings.name))
+    with StateDir.open(folder) as state:
+        token = TokenSource(settings.token, settings.token_file or state.path / "worker_token")
+        context = await context_for_async(settings.url, settings.tls, _warn)
+        client = OrchestratorClient(settings.url, lambda: token.token, context)
+        probe = GpuProbe(environment)
+        try:
+            async with Runner() as runner:
+                machine = await _look_around(settings, state, probe, environment)
+                trainers = Registry.load(trainer_python=settings.trainer_python, environment=environment)
+                inbox = Inbox(
+                    persistent=settings.persistent, max_jobs=settings.max_jobs or max(1, len(machine.gpus))
+                )
+                attempts = Attempts(
+                    state, runner, trainers, client, _shim_trust(settings.tls, context, state)
+                )
+                agent = Agent(
+                    machine, inbox, client, token, attempts, Delivery(Spool(state.spool_dir), client)
+                )
+                return await _live(agent, probe, settings)
+        finally:
+            await probe.close()
+            await client.close()
+
+
+async def check_worker(
+    settings: WorkerSettings, environment: dict[str, str], say: Callable[[str], None]
+) -> None:
+    """Tries everything a start needs and changes nothing; raises what the start would."""
+    token = TokenSource(settings.token, settings.token_file or Path(os.devnull))
+    say(f"token     {len(token.token)} characters, checksum fits")
+    context = await context_for_async(settings.url, settings.tls, _warn)
+    say(f"TLS       {'certificate trusted' if context else 'none (plain HTTP)'}")
+    client = OrchestratorClient(settings.url, lambda: token.token, context)
+    probe = GpuProbe(environment)
+    try:
+        await client.ask()
+        say(f"server    {settings.url} accepts the token")
+        inventory = await probe.find()
+        gpus = select_gpus(inventory.gpus, settings.gpus)
+        for gpu in gpus:
+            say(f"GPU {gpu.index:<5} {gpu.name}, {gpu.vram_gb:g} GB, {gpu.uuid}")
+        if not gpus:
+            say(f"GPU       none found{f': {inventory.problem}' if inventory.problem else ''}")
+        registry = Registry.load(trainer_python=settings.trainer_python, environment=environment)
+        say(f"trainers  {', '.join(await asyncio.to_thread(registry.available))}")
+    finally:
+        await probe.close()
+        await client.close()
+
+
+async def _look_around(
+    settings: WorkerSettings, state: StateDir, probe: GpuProbe, environment: dict[str, str]
+) -> Machine:
+    registry = Registry.load(trainer_python=settings.trainer_python, environment=environment)
+    inventory, trainers = await asyncio.gather(probe.find(), asyncio.to_thread(registry.available))
+    if inventory.problem:
+        log.warning("GPUs could not be detected: %s", inventory.problem)
+    gpus = select_gpus(inventory.gpus, settings.gpus)
+    if gpus:
+        log.info("found %d GPU(s): %s", len(gpus), ", ".join(gpu.name for gpu in gpus))
+    else:
+        log.info("no GPU was found: this worker takes only jobs that need none")
+    return Machine(
+        name=settings.name,
+        version=__version__,
+        home=state.home,
+        gpus=gpus,
+        trainers=tuple(trainers),
+        labels={**reported_labels(gpus), **settings.labels},
+    )
+
+
+async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Departure:
+    agent.delivery.on_delivered = lambda turn: agent.perform(agent.inbox.delivered(turn))
+    await _take_up(agent)
+    _listen_to_signals(agent)
+    loops = [
+        asyncio.create_task(stream_loop(agent, None if settings.persistent else GIVE_UP_CONNECTING_S)),
+        asyncio.create_task(heartbeat_loop(agent)),
+        asyncio.create_task(agent.delivery.run()),
+        asyncio.create_task(_sample_loop(agent, probe)),
+    ]
+    for loop in loops:
+        loop.add_done_callback(lambda task: _loop_ended(agent, task))
+    departure = await agent.departure
+    log.info("leaving: %s", departure.reason)
+    try:
+        async with asyncio.timeout(LEAVE_WITHIN_S):
+            await agent.settled()
+    except TimeoutError:
+        log.warning("not everything could be finished; what is left is taken up at the next start")
+    for loop in loops:
+        loop.cancel()
+    await asyncio.gather(*loops, return_exceptions=True)
+    if departure.code is None and agent.connected.is_set():
+        await _say_goodbye(agent, departure)
+    return departure
+
+
+async def _take_up(agent: Agent) -> None:
+    """Reports that were not delivered, then attempts that were under way, when this worker last ended."""
+    spooled = {(record.job_id, record.report.epoch) for record in agent.delivery.load()}
+    for found in await agent.attempts.find_again():
+        turn = turn_of(found.offer)
+        if turn in spooled:
+            agent.inbox.adopted(found.offer, Phase.FINISHED)
+        elif found.running:
+            agent.inbox.adopted(found.offer, Phase.RUNNING)
+            agent.watch_adopted(found.offer)
+        elif found.ending:
+            agent.inbox.adopted(found.offer, Phase.RUNNING)
+            agent.perform(agent.inbox.ended(turn, found.ending))
+
+
+def _listen_to_signals(agent: Agent) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(
+            number, lambda: agent.perform(agent.inbox.terminated("the worker was asked to stop"))
+        )
+    loop.add_signal_handler(signal.SIGHUP, lambda: _reload_token(agent))
+
+
+def _reload_token(agent: Agent) -> None:
+    if agent.token.reload(force=True):
+        log.info("a new token was read")
+        agent.token_changed.set()
+
+
+def _loop_ended(agent: Agent, task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception():
+        log.critical("a loop of the agent failed", exc_info=task.exception())
+        agent.depart(Departure("a loop of the agent failed", "E_PROCESS_CRASH"))
+
+
+async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
+    await agent.connected.wait()
+    while probe.inventory.source == "nvml":
+        agent.samples = await probe.sample()
+        await asyncio.sleep(agent.heartbeat_interval_s)
+
+
+async def _say_goodbye(agent: Agent, departure: Departure) -> None:
+    try:
+        async with asyncio.timeout(GOODBYE_WITHIN_S):
+            await agent.client.goodbye(Goodbye(reason=departure.reason, incarnation=agent.incarnation))
+    except (Unreachable, Refused, TimeoutError) as error:
+        log.debug("goodbye was not delivered: %s", error)
+
+
+def _shim_trust(choices: Choices, context: ssl.SSLContext | None, state: StateDir) -> ShimTrust:
+    """A shim may outlive the agent, so what was pinned is written down for it."""
+    if context is None:
+        return ShimTrust()
+    if choices.fingerprint:
+        pinned = state.path / "pinned.pem"
+        certificates = context.get_ca_certs(binary_form=True)
+        write_whole(pinned, "".join(ssl.DER_cert_to_PEM_cert(one) for one in certificates).encode())
+        return ShimTrust(pinned_certfile=str(pinned))
+    return ShimTrust(cafile=choices.ca_cert, no_verify=choices.no_verify)
+
+
+def _folder_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:128] or "worker"
+
+
+def _warn(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def default_name() -> str:
+    return socket.gethostname()
+
+
+def exit_status(departure: Departure) -> int:
+    if departure.code is None:
+        return 0
+    known = troubles.TROUBLES.get(departure.code)
+    return known.exit if known else troubles.FAILED

@@ -1,0 +1,132 @@
+"""Registers, listens, and does so again, for as long as the agent lives."""
+
+import asyncio
+import logging
+
+import msgspec
+
+from simpletuner_fleet.agent.agent import Agent, Departure, steady_s
+from simpletuner_fleet.agent.backoff import Backoff
+from simpletuner_fleet.agent.client import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.troubles import of_connection_error, told
+from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
+from simpletuner_fleet.protocol.sse import Event
+
+log = logging.getLogger(__name__)
+
+PINGS_MISSED = 3
+TOKEN_LOOK_S = 1.0
+SAY_AGAIN_S = 60.0
+
+
+async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
+    """`give_up_after_s` bounds the first connection alone; whoever was connected once comes back for ever."""
+    backoff, complaint = Backoff(), _Complaint(agent)
+    deadline = steady_s() + give_up_after_s if give_up_after_s is not None else None
+    while True:
+        try:
+            await connect_once(agent, backoff)
+            complaint.clear()
+        except TokenRejected as problem:
+            await _new_token(agent, problem)
+        except Refused as problem:
+            _answer_refusal(agent, problem)
+        except Unreachable as error:
+            if error.refused:
+                agent.orchestrator_is_down()
+            complaint.make(error)
+            if deadline is not None and not agent.connected.is_set() and steady_s() > deadline:
+                trouble = of_connection_error(error.cause, agent.client.url)
+                agent.depart(Departure("the orchestrator cannot be reached", trouble.code))
+        await asyncio.sleep(backoff.next_s())
+
+
+async def connect_once(agent: Agent, backoff: Backoff) -> None:
+    answer = await agent.register()
+    last_event_id = ""
+    path = f"{answer.stream_url}&incarnation={agent.incarnation}"
+    async with agent.client.stream(
+        path, last_event_id, lambda: PINGS_MISSED * agent.ping_interval_s
+    ) as events:
+        async for event in events:
+            backoff.reset()
+            hear(agent, event)
+
+
+def hear(agent: Agent, event: Event) -> None:
+    """An unknown event is a newer orchestrator's, and ignored; a broken one is told and ignored."""
+    inbox = agent.inbox
+    try:
+        match event.name:
+            case "job_submit":
+                agent.perform(inbox.offered(msgspec.json.decode(event.data, type=JobSubmit)))
+            case "job_cancel":
+                order = msgspec.json.decode(event.data, type=JobCancel)
+                stop = StopAttempt(
+                    job_id=order.job_id,
+                    epoch=order.epoch,
+                    reason="stale" if order.reason == "stale" else "cancelled",
+                    grace_s=order.grace_s,
+                )
+                agent.perform(inbox.told_to_stop(stop))
+            case "drain":
+                note = msgspec.json.decode(event.data, type=Drain).note
+                log.info(
+                    "draining: the current job is finished, no new one is taken%s",
+                    f" ({note})" if note else "",
+                )
+                inbox.draining = True
+            case "shutdown":
+                _shut_down(agent, msgspec.json.decode(event.data, type=Shutdown).reason)
+            case "token_rotated":
+                agent.token.reload()
+    except msgspec.MsgspecError as error:
+        log.warning("an event '%s' could not be read: %s", event.name, error)
+
+
+def _shut_down(agent: Agent, reason: str) -> None:
+    if reason == "superseded":
+        agent.superseded()
+    else:
+        agent.perform(agent.inbox.told_to_leave(reason or "the orchestrator asked for it"))
+
+
+async def _new_token(agent: Agent, problem: TokenRejected) -> None:
+    """The trainer runs on while a new token is waited for, if there is a place it could come from."""
+    if agent.token.reload():
+        return
+    if not agent.token.may_change and not agent.inbox.held:
+        agent.depart(Departure(problem.detail, "E_INVALID_TOKEN"))
+        await asyncio.Event().wait()
+    log.error("%s Write the new token to the token file or send SIGHUP after doing so.", problem.detail)
+    agent.token_changed.clear()
+    while not agent.token.reload() and not agent.token_changed.is_set():
+        await asyncio.sleep(TOKEN_LOOK_S)
+        if not agent.token.may_change and not agent.inbox.held:
+            agent.depart(Departure(problem.detail, "E_INVALID_TOKEN"))
+
+
+def _answer_refusal(agent: Agent, problem: Refused) -> None:
+    if problem.code == "superseded":
+        agent.superseded()
+    elif problem.status in (403, 404, 422) and not agent.inbox.held and not agent.connected.is_set():
+        agent.depart(Departure(problem.detail, "E_REFUSED"))
+    else:
+        log.warning("the orchestrator refused: %s", problem.detail)
+
+
+class _Complaint:
+    """Says what is wrong at once and in full, then only now and then."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._url = agent.client.url
+        self._said_at: float | None = None
+
+    def make(self, error: Unreachable) -> None:
+        now = steady_s()
+        if self._said_at is None or now - self._said_at > SAY_AGAIN_S:
+            self._said_at = now
+            log.error("%s", told(of_connection_error(error.cause, self._url)))
+
+    def clear(self) -> None:
+        self._said_at = None

@@ -1,0 +1,55 @@
+"""Where the worker's token comes from, and how a rotated one is picked up without a restart."""
+
+from pathlib import Path
+
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.errors import InvalidToken
+
+
+class TokenSource:
+    """A token given outright, or a file that is read again on SIGHUP and whenever it changed."""
+
+    def __init__(self, given: str | None, file: Path) -> None:
+        self._file = file
+        self._stamp = self._file_stamp()
+        self._token = given or self._read_file()
+        if not self._token:
+            raise InvalidToken(
+                "No worker token was given.", next_step="Set --worker-token or --worker-token-file."
+            )
+        wrong = tokens.complaint(self._token, tokens.WORKER)
+        if wrong:
+            raise InvalidToken(f"Invalid token: {wrong}.")
+
+    @property
+    def token(self) -> str:
+        return self._token
+
+    @property
+    def may_change(self) -> bool:
+        return self._file.exists()
+
+    def reload(self, force: bool = False) -> bool:
+        """True if there is another token now."""
+        stamp = self._file_stamp()
+        if not force and stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        fresh = self._read_file()
+        if not fresh or fresh == self._token or tokens.complaint(fresh, tokens.WORKER):
+            return False
+        self._token = fresh
+        return True
+
+    def _read_file(self) -> str:
+        try:
+            return self._file.read_text("ascii", "replace").strip()
+        except OSError:
+            return ""
+
+    def _file_stamp(self) -> tuple[int, int] | None:
+        try:
+            found = self._file.stat()
+        except OSError:
+            return None
+        return (found.st_mtime_ns, found.st_ino)
