@@ -19,8 +19,9 @@ from simpletuner_fleet.ports import (
     View,
 )
 from simpletuner_fleet.store.chain import chained
-from simpletuner_fleet.store.memory_tables import LEGAL_EDGES, Tables, name_key
+from simpletuner_fleet.store.memory_tables import LEGAL_EDGES, Tables
 from simpletuner_fleet.store.memory_view import MemoryView
+from simpletuner_fleet.store.text import name_key
 
 T = TypeVar("T")
 
@@ -65,6 +66,8 @@ class MemoryTx(MemoryView):
             for a in self._tables.attempts_by_job[attempt.job_id]
         ):
             raise ConcurrentChange(f"job {attempt.job_id} has an attempt with epoch {attempt.epoch} already")
+        if attempt.job_id not in self._tables.jobs:
+            raise ConcurrentChange(f"there is no job {attempt.job_id}")
         self._check_only_live(attempt)
         self._tables.set_attempt(attempt.id, attempt)
 

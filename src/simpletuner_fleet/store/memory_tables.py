@@ -9,6 +9,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.job import JOB_TRANSITIONS, Attempt, Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.worker import Connection, Worker
 from simpletuner_fleet.ports import ApiToken, ConfigVersion, IdempotentAnswer
+from simpletuner_fleet.store.text import name_key
 
 Place = tuple[float, int, str]
 """(rank or time, seq, job id): sorts as the queue does."""
@@ -208,11 +209,6 @@ class Tables:
             self.audit_counts[entry.event_type] += 1
             if entry.target_type == "job":
                 self.audit_by_job[entry.target_id].append(entry)
-
-
-def name_key(name: str) -> str:
-    """What makes two names the same name."""
-    return name.casefold()
 
 
 def _put(rows: dict[str, Any] | dict[tuple[str, str], Any], key: Any, value: Any) -> None:

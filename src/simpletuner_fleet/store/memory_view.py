@@ -15,7 +15,8 @@ from simpletuner_fleet.ports import (
     JobFilter,
     QueuedClass,
 )
-from simpletuner_fleet.store.memory_tables import Tables, name_key
+from simpletuner_fleet.store.memory_tables import Tables
+from simpletuner_fleet.store.text import name_key
 
 AFTER_EVERY_ID = "\U0010ffff"
 BEFORE_EVERY_ID = ""

@@ -26,3 +26,8 @@ def storable_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [storable_json(item) for item in value]
     return value
+
+
+def name_key(name: str) -> str:
+    """What makes two names the same name."""
+    return storable(name).casefold()

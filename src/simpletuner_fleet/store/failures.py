@@ -1,0 +1,27 @@
+"""Why a store will not open, and how a database says that it could not do something."""
+
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.ports import ConcurrentChange
+
+
+class StoreRefused(FleetError):
+    """This database cannot be used."""
+
+    code = "store_refused"
+
+
+class StoreBusy(StoreRefused):
+    """Another orchestrator is using this database."""
+
+    code = "store_busy"
+    next_step = (
+        "Stop the other orchestrator, or give this one a database of its own (SIMPLETUNER_DATABASE_URL)."
+    )
+
+
+class Duplicate(ConcurrentChange):
+    """A unique index refused the row; the message names the index or its columns."""
+
+
+class BatchLost(Exception):
+    """The database gave up the whole transaction: no step of the batch may be acknowledged."""

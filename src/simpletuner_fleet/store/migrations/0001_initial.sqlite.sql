@@ -1,0 +1,197 @@
+CREATE TABLE job_edges (
+    from_state TEXT NOT NULL,
+    to_state TEXT NOT NULL,
+    PRIMARY KEY (from_state, to_state)
+) WITHOUT ROWID;
+
+CREATE TABLE classes (
+    class_id TEXT PRIMARY KEY,
+    requires TEXT NOT NULL
+);
+
+CREATE TABLE jobs (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    config_name TEXT NOT NULL,
+    config_version INTEGER NOT NULL,
+    requires TEXT NOT NULL,
+    class_id TEXT NOT NULL REFERENCES classes (class_id),
+    owner TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    depends_on TEXT NOT NULL,
+    retry_of TEXT,
+    state TEXT NOT NULL,
+    prior_state TEXT NOT NULL DEFAULT '',
+    hold TEXT NOT NULL,
+    rank REAL NOT NULL,
+    priority INTEGER NOT NULL,
+    max_retries INTEGER NOT NULL,
+    not_before REAL,
+    retry_on_failure INTEGER NOT NULL,
+    time_limit_s REAL,
+    on_partition TEXT NOT NULL,
+    name TEXT,
+    epoch INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    losses INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    lost_workers TEXT NOT NULL,
+    attempt_id TEXT,
+    worker_id TEXT,
+    gpus TEXT NOT NULL,
+    progress TEXT,
+    error TEXT,
+    reason TEXT,
+    started_at REAL,
+    finished_at REAL,
+    version INTEGER NOT NULL
+);
+CREATE INDEX jobs_ready ON jobs (class_id, rank, seq) WHERE state = 'queued' AND hold = '';
+CREATE INDEX jobs_queue ON jobs (rank, seq) WHERE state = 'queued';
+CREATE INDEX jobs_backing_off ON jobs (not_before, seq) WHERE state = 'queued' AND hold = 'backoff';
+CREATE INDEX jobs_by_state ON jobs (state, seq);
+CREATE INDEX jobs_by_owner ON jobs (owner, seq);
+CREATE INDEX jobs_by_worker ON jobs (worker_id, seq) WHERE worker_id IS NOT NULL;
+CREATE INDEX jobs_by_config ON jobs (config_name, seq);
+
+CREATE TABLE job_bundles (
+    job_id TEXT PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
+    bundle BLOB NOT NULL
+);
+
+CREATE TABLE job_dependencies (
+    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+    needs TEXT NOT NULL,
+    PRIMARY KEY (needs, job_id)
+) WITHOUT ROWID;
+
+CREATE TABLE attempts (
+    id TEXT PRIMARY KEY,
+    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+    number INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    worker_id TEXT NOT NULL,
+    worker_name TEXT NOT NULL,
+    state TEXT NOT NULL,
+    offered_at REAL NOT NULL,
+    gpus TEXT NOT NULL,
+    gpu_indices TEXT NOT NULL,
+    upload_token_hash TEXT NOT NULL,
+    accepted_at REAL,
+    started_at REAL,
+    ended_at REAL,
+    outcome TEXT,
+    exit_code INTEGER,
+    exit_signal INTEGER,
+    error TEXT,
+    last_lines TEXT,
+    incarnation TEXT NOT NULL,
+    UNIQUE (job_id, epoch)
+);
+CREATE UNIQUE INDEX attempts_one_live_per_job ON attempts (job_id) WHERE state <> 'ended';
+CREATE INDEX attempts_live ON attempts (worker_id) WHERE state <> 'ended';
+CREATE INDEX attempts_by_worker ON attempts (worker_id, epoch);
+CREATE INDEX attempts_by_upload_token ON attempts (upload_token_hash) WHERE upload_token_hash <> '';
+
+CREATE TABLE workers (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    name_key TEXT NOT NULL CONSTRAINT workers_name_key UNIQUE,
+    token_hash TEXT NOT NULL CONSTRAINT workers_token_hash UNIQUE,
+    token_created_at REAL NOT NULL,
+    created_at REAL NOT NULL,
+    chosen_type TEXT,
+    reported_type TEXT,
+    admin TEXT NOT NULL,
+    connection TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    reported_labels TEXT NOT NULL,
+    gpus TEXT NOT NULL,
+    trainers TEXT NOT NULL,
+    max_jobs INTEGER NOT NULL,
+    legacy INTEGER NOT NULL,
+    local INTEGER NOT NULL,
+    agent_version TEXT NOT NULL,
+    home TEXT NOT NULL,
+    incarnation TEXT NOT NULL,
+    message_seq INTEGER NOT NULL,
+    registered_at REAL,
+    last_heartbeat REAL,
+    offline_since REAL,
+    drain_note TEXT NOT NULL,
+    version INTEGER NOT NULL
+);
+CREATE INDEX workers_offline ON workers (offline_since) WHERE connection = 'offline';
+
+CREATE TABLE configs (
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    bundle BLOB NOT NULL,
+    created_at REAL NOT NULL,
+    created_by TEXT NOT NULL,
+    deleted_at REAL,
+    PRIMARY KEY (name, version)
+);
+
+CREATE TABLE api_tokens (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    token_hash TEXT NOT NULL CONSTRAINT api_tokens_token_hash UNIQUE,
+    permissions TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    expires_at REAL,
+    revoked_at REAL
+);
+
+CREATE TABLE idempotency (
+    key TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    request_hash TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (key, owner)
+);
+
+CREATE TABLE settings (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+
+CREATE TABLE counters (
+    seq INTEGER NOT NULL,
+    epoch INTEGER NOT NULL
+);
+INSERT INTO counters (seq, epoch) VALUES (0, 0);
+
+CREATE TABLE audit (
+    seq INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    event_type TEXT NOT NULL,
+    actor_id TEXT NOT NULL,
+    actor_name TEXT NOT NULL,
+    ip TEXT NOT NULL,
+    target_type TEXT NOT NULL,
+    target_id TEXT NOT NULL,
+    details TEXT NOT NULL,
+    hash TEXT NOT NULL
+);
+CREATE INDEX audit_by_type ON audit (event_type, seq);
+CREATE INDEX audit_by_actor ON audit (actor_id, seq);
+CREATE INDEX audit_by_target ON audit (target_id, seq);
+CREATE INDEX audit_by_time ON audit (at);
+
+-- How many there are, without walking: jobs by state, queued jobs by class, audit entries by type.
+CREATE TABLE tallies (
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    PRIMARY KEY (kind, key)
+) WITHOUT ROWID;
+
+-- job_edges is filled from the state machine of the code at every start.
+CREATE TRIGGER jobs_follow_the_machine BEFORE UPDATE OF state ON jobs
+WHEN OLD.state <> NEW.state
+    AND NOT EXISTS (SELECT 1 FROM job_edges WHERE from_state = OLD.state AND to_state = NEW.state)
+BEGIN
+    SELECT RAISE(ABORT, 'illegal job edge');
+END;

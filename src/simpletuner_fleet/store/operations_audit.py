@@ -1,0 +1,74 @@
+"""The audit log, over any SQL database."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import asdict
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.events import Event
+from simpletuner_fleet.ports import AuditFilter
+from simpletuner_fleet.store import statements as sql
+from simpletuner_fleet.store.chain import chained
+from simpletuner_fleet.store.database import Params
+from simpletuner_fleet.store.operations_jobs import NOTHING
+from simpletuner_fleet.store.rows_audit import entry_of, entry_params
+from simpletuner_fleet.store.tallies import AUDIT, TallyTx, TallyView
+
+EVERYTHING = AuditFilter()
+
+
+class AuditView(TallyView):
+    def _entries(self, statement: str, params: Params) -> list[AuditEntry]:
+        return [entry_of(row) for row in self._db.rows(statement, params)]
+
+    def audit_page(
+        self, where: AuditFilter, limit: int, offset: int, newest_first: bool = True
+    ) -> list[AuditEntry]:
+        conditions, params = _conditions(where)
+        statement = sql.AUDIT_WHERE.format(conditions=conditions, direction="DESC" if newest_first else "ASC")
+        return self._entries(statement, {**params, "limit": limit, "offset": offset})
+
+    def audit_count(self, where: AuditFilter) -> int:
+        if where == EVERYTHING:
+            return sum(self.audit_stats().values())
+        if where == AuditFilter(event_type=where.event_type):
+            return self.audit_stats().get(str(where.event_type), 0)
+        conditions, params = _conditions(where)
+        row = self._db.row(sql.AUDIT_COUNT_WHERE.format(conditions=conditions), params)
+        return 0 if row is None else int(row[0])
+
+    def audit_stats(self) -> dict[str, int]:
+        return self._tally(AUDIT)
+
+    def audit_range(self, after_seq: int, limit: int) -> list[AuditEntry]:
+        return self._entries(sql.AUDIT_RANGE, {"after_seq": after_seq, "limit": limit})
+
+    def audit_head(self) -> AuditEntry | None:
+        row = self._db.row(sql.AUDIT_HEAD, NOTHING)
+        return None if row is None else entry_of(row)
+
+    def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
+        """The newest `limit` of them, oldest first."""
+        return self._entries(sql.JOB_EVENTS, {"job_id": job_id, "limit": limit})[::-1]
+
+
+class AuditTx(TallyTx, AuditView):
+    _audit_head: tuple[int, str]
+
+    def append_audit(self, at: float, events: Iterable[Event]) -> list[AuditEntry]:
+        entries = chained(*self._audit_head, at, events)
+        if entries:
+            self._db.many(sql.ADD_ENTRY, [entry_params(entry) for entry in entries])
+            self._audit_head = (entries[-1].seq, entries[-1].hash)
+            for entry in entries:
+                self._count(AUDIT, entry.event_type, 1)
+        return entries
+
+
+def _conditions(where: AuditFilter) -> tuple[str, dict[str, Any]]:
+    """Of a filter: from `since` on, and before `until`."""
+    given = {name: value for name, value in asdict(where).items() if value is not None}
+    comparison = {"since": "at >= :since", "until": "at < :until"}
+    conditions = [comparison.get(name, f"{name} = :{name}") for name in given]
+    return " AND ".join(conditions) or "1 = 1", given

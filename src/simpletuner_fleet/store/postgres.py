@@ -1,0 +1,239 @@
+"""The store in PostgreSQL: the same one writer and group commit, with an advisory lock against a second one."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.string import StrDumper
+
+from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.ports import ConcurrentChange, Tx, View
+from simpletuner_fleet.store.database import Params, Row
+from simpletuner_fleet.store.failures import BatchLost, Duplicate, StoreBusy, StoreRefused
+from simpletuner_fleet.store.migrate import migrate, migrations_for
+from simpletuner_fleet.store.text import storable
+from simpletuner_fleet.store.writer import Reader, Writer
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+PARAMETER = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
+LOCK_SPACE = 0x53544654
+"""Our own half of the advisory lock's number; the other half is the schema's."""
+LOCK_TIMEOUT = "5s"
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+CONNECTION_DEFAULTS: dict[str, str | int | None] = {
+    "application_name": "simpletuner-fleet",
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+
+
+@lru_cache(maxsize=1024)
+def translated_for_psycopg(sql: str) -> bytes:
+    """`:name` becomes `%(name)s`."""
+    return PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")).encode()
+
+
+class StorableStrDumper(StrDumper):
+    """PostgreSQL refuses NUL; a name looked up with one in it is simply not there."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(storable(obj))
+
+
+class PostgresSession:
+    """One connection, made anew after a loss; a writing one holds the lock whenever it is up."""
+
+    def __init__(self, url: str, *, writes: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._conninfo = make_conninfo("", **(CONNECTION_DEFAULTS | conninfo_to_dict(url)))
+        self._writes = writes
+        self._monotonic = monotonic
+        self._pause_s = FIRST_PAUSE_S
+        self._next_try = monotonic()
+        self._begin = b"BEGIN" if writes else b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        self._connection: psycopg.Connection[Row] | None = self._connected()
+        self._cursor = self._connection.cursor()
+
+    def _connected(self) -> psycopg.Connection[Row]:
+        connection: psycopg.Connection[Row] = psycopg.connect(self._conninfo, autocommit=True)
+        try:
+            connection.prepare_threshold = 0
+            connection.prepared_max = 500
+            connection.adapters.register_dumper(str, StorableStrDumper)
+            connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'".encode())
+            connection.execute(b"SET jit = off")
+            if self._writes:
+                _insist_on_durability(connection)
+                _take_lock(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def rows(self, sql: str, params: Params) -> list[Row]:
+        return self._ran(sql, params).fetchall()
+
+    def row(self, sql: str, params: Params) -> Row | None:
+        return self._ran(sql, params).fetchone()
+
+    def run(self, sql: str, params: Params) -> int:
+        return self._ran(sql, params).rowcount
+
+    def many(self, sql: str, params: Sequence[Params]) -> None:
+        if len(params) == 1:
+            self._ran(sql, params[0])
+            return
+        try:
+            self._cursor.executemany(translated_for_psycopg(sql), params)
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
+    def _ran(self, sql: str, params: Params) -> psycopg.Cursor[Row]:
+        try:
+            return self._cursor.execute(translated_for_psycopg(sql), params)
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
+    def script(self, text: str) -> None:
+        self._plain(text.encode())
+
+    def begin(self) -> None:
+        if self._connection is None:
+            self._reconnect()
+        self._plain(self._begin)
+
+    def _reconnect(self) -> None:
+        """Tries at most once a pause, so that callers are refused at once instead of waiting in line."""
+        if self._monotonic() < self._next_try:
+            raise BatchLost("The database cannot be reached; nothing was changed.")
+        try:
+            self._connection = self._connected()
+        except (psycopg.Error, StoreBusy) as error:
+            self._next_try = self._monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            raise BatchLost(f"The database cannot be used; nothing was changed. ({error})") from error
+        self._cursor = self._connection.cursor()
+        self._pause_s = FIRST_PAUSE_S
+        log.info("Connected to PostgreSQL again.")
+
+    def savepoint(self) -> None:
+        self._plain(b"SAVEPOINT step")
+
+    def release(self) -> None:
+        self._plain(b"RELEASE SAVEPOINT step")
+
+    def undo(self) -> None:
+        self._plain(b"ROLLBACK TO SAVEPOINT step; RELEASE SAVEPOINT step")
+
+    def commit(self) -> None:
+        try:
+            self._plain(b"COMMIT")
+        except BatchLost as lost:
+            raise BatchLost(f"{lost} It happened while committing, so the outcome is unknown.") from lost
+        if self._cursor.statusmessage != "COMMIT":
+            raise BatchLost("PostgreSQL rolled the transaction back; nothing was changed.")
+
+    def _plain(self, sql: bytes) -> None:
+        try:
+            self._cursor.execute(sql, prepare=False)
+        except psycopg.Error as error:
+            raise _translated(error) from error
+
+    def rollback(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._cursor.execute(b"ROLLBACK", prepare=False)
+        except psycopg.Error:
+            log.warning("The connection to PostgreSQL was lost.")
+            self._connection.close()
+            self._connection = None
+
+    def tidy(self) -> None:
+        """PostgreSQL keeps its own house."""
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _insist_on_durability(connection: psycopg.Connection[Row]) -> None:
+    """Stronger settings (a standby's word) stay; only acknowledging before the disk has it does not."""
+    row = connection.execute(b"SHOW synchronous_commit").fetchone()
+    if row is not None and row[0] == "off":
+        connection.execute(b"SET synchronous_commit = on")
+
+
+def _take_lock(connection: psycopg.Connection[Row]) -> None:
+    """Held by the session: it ends with the connection, so a dead orchestrator never blocks the next."""
+    row = connection.execute(
+        b"SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))", (LOCK_SPACE,)
+    ).fetchone()
+    if row is None or not row[0]:
+        raise StoreBusy
+
+
+def _translated(error: psycopg.Error) -> Exception:
+    match error:
+        case errors.UniqueViolation():
+            return Duplicate(error.diag.constraint_name or str(error))
+        case errors.ForeignKeyViolation():
+            return ConcurrentChange("the row names another one that is not there")
+        case errors.TriggeredDataChangeViolation():
+            return IllegalTransition(f"The database refused the change: {error.diag.message_primary}.")
+        case errors.InFailedSqlTransaction():
+            return ConcurrentChange("the step went on after a statement of it had failed")
+        case errors.DiskFull():
+            return BatchLost("The disk of the database is full; nothing was changed.")
+        case errors.LockNotAvailable():
+            return BatchLost("Another program has locked the database; nothing was changed.")
+        case errors.SerializationFailure() | errors.DeadlockDetected():
+            return BatchLost("PostgreSQL could not order this among other changes; nothing was changed.")
+        case errors.ReadOnlySqlTransaction():
+            return BatchLost("PostgreSQL may only be read here; nothing was changed.")
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return BatchLost(f"The database failed ({type(error).__name__}).")
+        case _:
+            return error
+
+
+class PostgresStore:
+    """The promise of ports.Store."""
+
+    def __init__(self, url: str, *, on_commit_failure: Callable[[], None] | None = None) -> None:
+        try:
+            writing = PostgresSession(url, writes=True)
+        except psycopg.Error as error:
+            raise StoreRefused(
+                f"PostgreSQL cannot be used: {error}",
+                next_step="Check SIMPLETUNER_DATABASE_URL and that the server is up.",
+            ) from error
+        try:
+            migrate(writing, migrations_for("postgresql"))
+            reading = PostgresSession(url, writes=False)
+        except BaseException:
+            writing.close()
+            raise
+        self._writer = Writer(writing, on_commit_failure).lane("store-writer")
+        self._reader = Reader(reading).lane("store-reader")
+
+    async def write(self, step: Callable[[Tx], T]) -> T:
+        return await self._writer.submit(step)
+
+    async def read(self, look: Callable[[View], T]) -> T:
+        return await self._reader.submit(look)
+
+    async def close(self) -> None:
+        await self._reader.close()
+        await self._writer.close()

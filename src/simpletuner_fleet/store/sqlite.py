@@ -1,0 +1,264 @@
+"""The store in one SQLite file: one thread writes, one reads, and nothing is acknowledged before it is on the disk."""
+
+import logging
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.ports import ConcurrentChange, Tx, View
+from simpletuner_fleet.store.database import Params, Row
+from simpletuner_fleet.store.failures import BatchLost, Duplicate
+from simpletuner_fleet.store.migrate import migrate, migrations_for
+from simpletuner_fleet.store.sqlite_file import (
+    claimed,
+    make_private,
+    refuse_damaged,
+    refuse_network_file_system,
+)
+from simpletuner_fleet.store.writer import Reader, Writer
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+PARAMETER = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
+BUSY_TIMEOUT_MS = 5_000
+CHECKPOINT_AT_BYTES = 4 * 1024 * 1024
+CHECKPOINT_AND_WAIT_AT_BYTES = 64 * 1024 * 1024
+CACHE_KIB = 32 * 1024
+CACHED_STATEMENTS = 512
+
+UNIQUE_VIOLATIONS = frozenset({sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY})
+PASSING_TROUBLE = {
+    sqlite3.SQLITE_FULL: "The disk that holds the database is full; nothing was changed.",
+    sqlite3.SQLITE_BUSY: "Another program has locked the database; nothing was changed.",
+    sqlite3.SQLITE_LOCKED: "The database is locked; nothing was changed.",
+    sqlite3.SQLITE_NOMEM: "There was not enough memory; nothing was changed.",
+    sqlite3.SQLITE_READONLY: "The database may only be read; nothing was changed.",
+    sqlite3.SQLITE_CANTOPEN: "A file of the database could not be opened; nothing was changed.",
+}
+LASTING_TROUBLE = {
+    sqlite3.SQLITE_IOERR: "The disk that holds the database has failed to write or to sync",
+    sqlite3.SQLITE_CORRUPT: "The database is damaged",
+    sqlite3.SQLITE_NOTADB: "The database file is no longer a database",
+}
+
+
+@lru_cache(maxsize=1024)
+def by_position(sql: str) -> tuple[str, Callable[[Params], Sequence[Any]]]:
+    """`:name` becomes `?`, which sqlite3 binds in half the time, and how to line the values up."""
+    names = PARAMETER.findall(sql)
+    text = PARAMETER.sub("?", sql)
+    if len(names) == 1:
+        return text, lambda params: (params[names[0]],)
+    return text, itemgetter(*names) if names else lambda params: ()
+
+
+class SqliteSession:
+    """One connection. After a failed sync it refuses for ever: what the disk holds then is anybody's guess."""
+
+    def __init__(self, path: Path, *, writes: bool) -> None:
+        self._wal = path.with_name(path.name + "-wal")
+        self._writes = writes
+        self._broken: str | None = None
+        self._begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
+        # Opened here, used in one other thread from then on.
+        self._connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS
+        )
+        self._execute = self._connection.execute
+
+    def prepare(self) -> None:
+        """Only the writer checkpoints, and it does so itself between batches."""
+        for pragma in (
+            f"busy_timeout = {BUSY_TIMEOUT_MS}",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            "wal_autocheckpoint = 0",
+            "journal_size_limit = 0",
+            "mmap_size = 0",
+            f"cache_size = -{CACHE_KIB}",
+            "temp_store = MEMORY",
+            f"query_only = {'OFF' if self._writes else 'ON'}",
+        ):
+            self._execute(f"PRAGMA {pragma}").fetchall()
+
+    def refuse_damaged(self, path: Path) -> None:
+        refuse_damaged(self._connection, path)
+
+    def rows(self, sql: str, params: Params) -> list[Row]:
+        try:
+            return self._ran(sql, params).fetchall()
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
+    def row(self, sql: str, params: Params) -> Row | None:
+        try:
+            found: list[Row] = self._ran(sql, params).fetchmany(1)
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+        return found[0] if found else None
+
+    def run(self, sql: str, params: Params) -> int:
+        try:
+            return self._ran(sql, params).rowcount
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
+    def _ran(self, sql: str, params: Params) -> sqlite3.Cursor:
+        text, lined_up = by_position(sql)
+        return self._execute(text, lined_up(params))
+
+    def many(self, sql: str, params: Sequence[Params]) -> None:
+        for each in params:
+            self.run(sql, each)
+
+    def script(self, text: str) -> None:
+        """Statement by statement, since `executescript` would commit first."""
+        statement = ""
+        for line in text.splitlines(keepends=True):
+            statement += line
+            if sqlite3.complete_statement(statement):
+                self.run(statement, {})
+                statement = ""
+        if statement.strip():
+            self.run(statement, {})
+
+    def begin(self) -> None:
+        if self._broken is not None:
+            raise BatchLost(self._broken)
+        self._plain(self._begin)
+
+    def savepoint(self) -> None:
+        self._plain("SAVEPOINT step")
+
+    def release(self) -> None:
+        self._plain("RELEASE step")
+
+    def undo(self) -> None:
+        self._plain("ROLLBACK TO step")
+        self._plain("RELEASE step")
+
+    def commit(self) -> None:
+        self._plain("COMMIT")
+
+    def _plain(self, sql: str) -> None:
+        try:
+            self._execute(sql)
+        except sqlite3.Error as error:
+            translated = self._translated(error)
+            raise translated if isinstance(translated, BatchLost) else BatchLost(str(error)) from error
+
+    def rollback(self) -> None:
+        """SQLite may have rolled back already, as it does when the disk is full."""
+        try:
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK")
+        except sqlite3.Error as error:
+            self._break(f"A transaction could not be rolled back ({error}).")
+
+    def tidy(self) -> None:
+        if not self._writes or self._broken is not None:
+            return
+        try:
+            size = self._wal.stat().st_size
+        except FileNotFoundError:
+            return
+        if size >= CHECKPOINT_AND_WAIT_AT_BYTES:
+            self._checkpoint("TRUNCATE")
+        elif size >= CHECKPOINT_AT_BYTES:
+            self._checkpoint("PASSIVE")
+
+    def _checkpoint(self, mode: str) -> None:
+        try:
+            self.rows(f"PRAGMA wal_checkpoint({mode})", {})
+        except BatchLost as trouble:
+            log.warning("The write-ahead log could not be checkpointed: %s", trouble)
+
+    def close(self) -> None:
+        if self._writes and self._broken is None:
+            self._checkpoint("TRUNCATE")
+        self._connection.close()
+
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        code: int | None = getattr(error, "sqlite_errorcode", None)
+        if code is None:
+            return error
+        if code in UNIQUE_VIOLATIONS:
+            return Duplicate(str(error))
+        if code == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+            return IllegalTransition(f"The database refused the change: {error}.")
+        if code == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+            return ConcurrentChange("the row names another one that is not there")
+        primary = code & 0xFF
+        if primary in LASTING_TROUBLE:
+            return BatchLost(
+                self._break(
+                    f"{LASTING_TROUBLE[primary]} ({error}): whether the last changes were kept is unknown until a restart."
+                )
+            )
+        if primary in PASSING_TROUBLE:
+            return BatchLost(PASSING_TROUBLE[primary])
+        return error
+
+    def _break(self, why: str) -> str:
+        """A reader only reports; a writer must not go on after this."""
+        if self._writes and self._broken is None:
+            self._broken = why
+            log.critical("The store takes no more writes. %s", why)
+        return why
+
+
+class SqliteStore:
+    """The promise of ports.Store."""
+
+    def __init__(self, path: Path | str, *, on_commit_failure: Callable[[], None] | None = None) -> None:
+        file = Path(path).absolute()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file = file.resolve()
+        refuse_network_file_system(file)
+        self._claim = claimed(file)
+        try:
+            make_private(file)
+            writing = _opened_for_writing(file)
+            reading = SqliteSession(file, writes=False)
+            reading.prepare()
+        except BaseException:
+            os.close(self._claim)
+            raise
+        self._writer = Writer(writing, on_commit_failure).lane("store-writer")
+        self._reader = Reader(reading).lane("store-reader")
+        self._closed = False
+
+    async def write(self, step: Callable[[Tx], T]) -> T:
+        return await self._writer.submit(step)
+
+    async def read(self, look: Callable[[View], T]) -> T:
+        return await self._reader.submit(look)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        # The writer goes last: the last connection to close checkpoints.
+        await self._reader.close()
+        await self._writer.close()
+        os.close(self._claim)
+
+
+def _opened_for_writing(file: Path) -> SqliteSession:
+    session = SqliteSession(file, writes=True)
+    try:
+        session.refuse_damaged(file)
+        session.prepare()
+        migrate(session, migrations_for("sqlite"))
+    except BaseException:
+        session.close()
+        raise
+    return session

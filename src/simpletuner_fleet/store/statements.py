@@ -1,0 +1,130 @@
+"""Every statement by name, with `:name` parameters. Both databases run the same text."""
+
+from simpletuner_fleet.store.rows_audit import AUDIT_COLUMNS
+from simpletuner_fleet.store.rows_jobs import (
+    ATTEMPT_CHANGING_COLUMNS,
+    ATTEMPT_COLUMNS,
+    JOB_CHANGING_COLUMNS,
+    JOB_COLUMNS,
+)
+from simpletuner_fleet.store.rows_workers import WORKER_COLUMNS
+
+
+def _insert(table: str, columns: tuple[str, ...]) -> str:
+    values = ", ".join(f":{column}" for column in columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+
+
+def _set(columns: tuple[str, ...]) -> str:
+    return ", ".join(f"{column} = :{column}" for column in columns)
+
+
+_JOB = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs"
+_ATTEMPT = f"SELECT {', '.join(ATTEMPT_COLUMNS)} FROM attempts"
+_WORKER = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers"
+_CONFIG = "SELECT name, version, bundle, created_at, created_by FROM configs"
+_TOKEN = "SELECT id, name, token_hash, permissions, created_at, expires_at, revoked_at FROM api_tokens"
+_ENTRY = f"SELECT {', '.join(AUDIT_COLUMNS)} FROM audit"
+
+# Partial indexes serve a query only where it repeats their condition word for word.
+_READY = "state = 'queued' AND hold = ''"
+_BACKING_OFF = "state = 'queued' AND hold = 'backoff'"
+_LIVE = "state <> 'ended'"
+
+JOB = f"{_JOB} WHERE id = :id"
+JOB_BUNDLE = "SELECT bundle FROM job_bundles WHERE job_id = :id"
+JOBS_WHERE = f"{_JOB} WHERE {{conditions}} ORDER BY seq DESC LIMIT :limit"
+QUEUE_START = f"{_JOB} WHERE state = 'queued' ORDER BY rank, seq LIMIT :limit"
+QUEUE_AFTER = f"{_JOB} WHERE state = 'queued' AND (rank, seq) > (:rank, :seq) ORDER BY rank, seq LIMIT :limit"
+QUEUED_AHEAD = "SELECT count(*) FROM jobs WHERE state = 'queued' AND (rank, seq) < (:rank, :seq)"
+HEAD_OF_CLASS = f"{_JOB} WHERE class_id = :class_id AND {_READY} ORDER BY rank, seq LIMIT 1"
+READY_RANKS = f"SELECT class_id, rank FROM jobs WHERE {_READY} ORDER BY class_id, rank, seq"
+CLASS_REQUIREMENTS = "SELECT requires FROM classes WHERE class_id = :class_id"
+DUE_BACKOFFS = f"{_JOB} WHERE {_BACKING_OFF} AND not_before <= :now ORDER BY not_before, seq LIMIT :limit"
+NEXT_BACKOFF = f"SELECT min(not_before) FROM jobs WHERE {_BACKING_OFF}"
+DEPENDENTS = f"{_JOB} WHERE state = 'blocked' AND id IN (SELECT job_id FROM job_dependencies WHERE needs = :id) ORDER BY seq"
+ADD_JOB = f"{_insert('jobs', JOB_COLUMNS)} ON CONFLICT DO NOTHING"
+ADD_BUNDLE = _insert("job_bundles", ("job_id", "bundle"))
+ADD_DEPENDENCY = f"{_insert('job_dependencies', ('job_id', 'needs'))} ON CONFLICT DO NOTHING"
+ADD_CLASS = f"{_insert('classes', ('class_id', 'requires'))} ON CONFLICT DO NOTHING"
+# Right of the equals sign `state` is still the old one, so the answer is where the job came from.
+SAVE_JOB = (
+    f"UPDATE jobs SET prior_state = state, {_set(JOB_CHANGING_COLUMNS)}, version = version + 1"
+    " WHERE id = :id AND version = :version RETURNING prior_state"
+)
+
+ATTEMPT = f"{_ATTEMPT} WHERE id = :id"
+ATTEMPT_BY_EPOCH = f"{_ATTEMPT} WHERE job_id = :job_id AND epoch = :epoch"
+ATTEMPT_BY_UPLOAD_TOKEN = (
+    f"{_ATTEMPT} WHERE upload_token_hash = :token_hash AND upload_token_hash <> ''"
+    " ORDER BY epoch DESC, id DESC LIMIT 1"
+)
+ATTEMPTS_OF_JOB = f"{_ATTEMPT} WHERE job_id = :job_id ORDER BY epoch, id"
+ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id ORDER BY epoch DESC, id DESC LIMIT :limit"
+LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
+LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"
+ADD_ATTEMPT = f"{_insert('attempts', ATTEMPT_COLUMNS)} ON CONFLICT DO NOTHING"
+SAVE_ATTEMPT = f"UPDATE attempts SET {_set(ATTEMPT_CHANGING_COLUMNS)} WHERE id = :id AND epoch = :epoch"
+
+WORKER = f"{_WORKER} WHERE id = :id"
+WORKER_BY_TOKEN_HASH = f"{_WORKER} WHERE token_hash = :token_hash"
+WORKER_BY_NAME = f"{_WORKER} WHERE name_key = :name_key"
+WORKERS = f"{_WORKER} ORDER BY created_at, id"
+OFFLINE_WORKERS = f"{_WORKER} WHERE connection = 'offline' AND offline_since < :at ORDER BY offline_since, id"
+ADD_WORKER = f"{_insert('workers', (*WORKER_COLUMNS, 'name_key'))} ON CONFLICT DO NOTHING"
+SAVE_WORKER = (
+    f"UPDATE workers SET {_set((*WORKER_COLUMNS[1:-1], 'name_key'))}, version = version + 1"
+    " WHERE id = :id AND version = :version"
+)
+DELETE_WORKER = "DELETE FROM workers WHERE id = :id"
+TOUCH_HEARTBEAT = "UPDATE workers SET last_heartbeat = :at WHERE id = :id"
+
+CONFIG = f"{_CONFIG} WHERE name = :name AND version = :version AND deleted_at IS NULL"
+NEWEST_CONFIG = f"{_CONFIG} WHERE name = :name AND deleted_at IS NULL ORDER BY version DESC LIMIT 1"
+CONFIGS = (
+    f"{_CONFIG} WHERE deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM configs newer"
+    " WHERE newer.name = configs.name AND newer.version > configs.version AND newer.deleted_at IS NULL)"
+)
+CONFIG_VERSIONS = f"{_CONFIG} WHERE name = :name AND deleted_at IS NULL ORDER BY version"
+# A deleted version may be written anew; a living one may not.
+ADD_CONFIG = (
+    f"{_insert('configs', ('name', 'version', 'bundle', 'created_at', 'created_by'))}"
+    " ON CONFLICT (name, version) DO UPDATE SET bundle = excluded.bundle, created_at = excluded.created_at,"
+    " created_by = excluded.created_by, deleted_at = NULL WHERE configs.deleted_at IS NOT NULL"
+)
+DELETE_CONFIG = "UPDATE configs SET deleted_at = :at WHERE name = :name AND deleted_at IS NULL"
+
+API_TOKEN = f"{_TOKEN} WHERE id = :id"
+API_TOKEN_BY_HASH = f"{_TOKEN} WHERE token_hash = :token_hash"
+API_TOKENS = f"{_TOKEN} ORDER BY created_at, id"
+_TOKEN_COLUMNS = ("name", "token_hash", "permissions", "created_at", "expires_at", "revoked_at")
+ADD_API_TOKEN = f"{_insert('api_tokens', ('id', *_TOKEN_COLUMNS))} ON CONFLICT DO NOTHING"
+SAVE_API_TOKEN = f"UPDATE api_tokens SET {_set(_TOKEN_COLUMNS)} WHERE id = :id"
+
+ANSWER = "SELECT key, owner, request_hash, job_id, at FROM idempotency WHERE key = :key AND owner = :owner"
+REMEMBER_ANSWER = (
+    f"{_insert('idempotency', ('key', 'owner', 'request_hash', 'job_id', 'at'))} ON CONFLICT (key, owner)"
+    " DO UPDATE SET request_hash = excluded.request_hash, job_id = excluded.job_id, at = excluded.at"
+)
+SETTING = "SELECT value FROM settings WHERE key = :key"
+PUT_SETTING = (
+    f"{_insert('settings', ('key', 'value'))} ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+COUNTERS = "SELECT seq, epoch FROM counters"
+SAVE_COUNTERS = "UPDATE counters SET seq = :seq, epoch = :epoch"
+
+AUDIT_WHERE = f"{_ENTRY} WHERE {{conditions}} ORDER BY seq {{direction}} LIMIT :limit OFFSET :offset"
+AUDIT_COUNT_WHERE = "SELECT count(*) FROM audit WHERE {conditions}"
+AUDIT_RANGE = f"{_ENTRY} WHERE seq > :after_seq ORDER BY seq LIMIT :limit"
+AUDIT_HEAD = f"{_ENTRY} ORDER BY seq DESC LIMIT 1"
+JOB_EVENTS = f"{_ENTRY} WHERE target_id = :job_id AND target_type = 'job' ORDER BY seq DESC LIMIT :limit"
+ADD_ENTRY = _insert("audit", AUDIT_COLUMNS)
+
+TALLIES = "SELECT key, n FROM tallies WHERE kind = :kind AND n <> 0"
+ADD_TO_TALLY = f"{_insert('tallies', ('kind', 'key', 'n'))} ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
+FORGET_JOB_TALLIES = "DELETE FROM tallies WHERE kind IN ('job', 'queued')"
+RECOUNT_JOBS = "INSERT INTO tallies (kind, key, n) SELECT 'job', state, count(*) FROM jobs GROUP BY state"
+RECOUNT_QUEUED = (
+    "INSERT INTO tallies (kind, key, n)"
+    " SELECT 'queued', class_id, count(*) FROM jobs WHERE state = 'queued' GROUP BY class_id"
+)

@@ -1,0 +1,125 @@
+import pytest
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.job import Attempt, AttemptState, Outcome
+from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
+from tests.store.samples import BUNDLE, attempt, job
+
+EVERY_FIELD = attempt(
+    3,
+    state=AttemptState.ENDED,
+    gpus=("GPU-1",),
+    gpu_indices=(0, 3),
+    upload_token_hash="hash",
+    accepted_at=1.25,
+    started_at=2.25,
+    ended_at=3.25,
+    outcome=Outcome.FAILED,
+    exit_code=-1,
+    exit_signal=9,
+    error="killed",
+    last_lines="one\ntwo",
+    incarnation="i_1",
+)
+ENDED = AttemptState.ENDED
+
+
+@pytest.fixture(autouse=True)
+async def _two_jobs(store: Store) -> None:
+    def step(tx: Tx) -> None:
+        tx.add_job(job(1), BUNDLE)
+        tx.add_job(job(2), BUNDLE)
+
+    await store.write(step)
+
+
+async def add(store: Store, *attempts: Attempt) -> None:
+    def step(tx: Tx) -> None:
+        for each in attempts:
+            tx.add_attempt(each)
+
+    await store.write(step)
+
+
+def ids(attempts: list[Attempt]) -> list[str]:
+    return [each.id for each in attempts]
+
+
+async def test_an_attempt_comes_back_as_it_was_stored(store: Store) -> None:
+    await add(store, EVERY_FIELD)
+    assert await store.read(lambda view: view.attempt("a_3")) == EVERY_FIELD
+    assert await store.read(lambda view: view.attempt("a_9")) is None
+
+
+async def test_every_changing_field_of_an_attempt_is_saved(store: Store) -> None:
+    await add(store, attempt(3))
+    await store.write(lambda tx: tx.save_attempt(EVERY_FIELD))
+    assert await store.read(lambda view: view.attempt("a_3")) == EVERY_FIELD
+
+
+async def test_a_job_has_one_live_attempt_at_most(store: Store) -> None:
+    await add(store, attempt(1))
+    with pytest.raises(ConcurrentChange):
+        await add(store, attempt(2))
+    await store.write(lambda tx: tx.save_attempt(attempt(1, state=ENDED)))
+    await add(store, attempt(2))
+
+
+async def test_an_ended_attempt_lives_again_only_if_no_other_does(store: Store) -> None:
+    await add(store, attempt(1, state=ENDED))
+    await store.write(lambda tx: tx.save_attempt(attempt(1, state=AttemptState.RUNNING)))
+    await store.write(lambda tx: tx.save_attempt(attempt(1, state=ENDED)))
+    await add(store, attempt(2))
+    with pytest.raises(ConcurrentChange):
+        await store.write(lambda tx: tx.save_attempt(attempt(1, state=AttemptState.RUNNING)))
+
+
+async def test_an_attempt_is_saved_only_under_its_own_epoch(store: Store) -> None:
+    await add(store, attempt(1))
+    with pytest.raises(ConcurrentChange):
+        await store.write(lambda tx: tx.save_attempt(attempt(1, epoch=2, state=ENDED)))
+    with pytest.raises(ConcurrentChange):
+        await store.write(lambda tx: tx.save_attempt(attempt(9)))
+    assert await store.read(lambda view: view.attempt("a_1")) == attempt(1)
+
+
+async def test_an_attempt_is_added_once_and_only_to_a_job_that_exists(store: Store) -> None:
+    await add(store, attempt(1, state=ENDED))
+    for refused in (
+        attempt(1, epoch=5, state=ENDED),
+        attempt(2, epoch=1, state=ENDED),
+        attempt(3, job_id="j_none"),
+    ):
+        with pytest.raises(ConcurrentChange):
+            await add(store, refused)
+
+
+async def test_attempts_are_found_by_epoch_and_by_upload_token(store: Store) -> None:
+    first = attempt(1, state=ENDED, upload_token_hash="one")
+    second = attempt(2, upload_token_hash="two")
+    await add(store, first, second, attempt(3, job_id="j_2"))
+    assert await store.read(lambda view: view.attempt_by_epoch("j_1", 2)) == second
+    assert await store.read(lambda view: view.attempt_by_epoch("j_2", 2)) is None
+    assert await store.read(lambda view: view.attempt_by_upload_token("one")) == first
+    assert await store.read(lambda view: view.attempt_by_upload_token("three")) is None
+    assert await store.read(lambda view: view.attempt_by_upload_token("")) is None
+
+
+async def test_attempts_of_a_job_come_oldest_first(store: Store) -> None:
+    await add(store, attempt(2, state=ENDED), attempt(1, state=ENDED), attempt(3), attempt(4, job_id="j_2"))
+    assert ids(await store.read(lambda view: view.attempts_of_job("j_1"))) == ["a_1", "a_2", "a_3"]
+
+
+async def test_attempts_of_a_worker_come_newest_first_and_limited(store: Store) -> None:
+    await add(store, attempt(1, state=ENDED), attempt(2), attempt(3, job_id="j_2", worker_id="w_2"))
+    assert ids(await store.read(lambda view: view.attempts_of_worker("w_1", 10))) == ["a_2", "a_1"]
+    assert ids(await store.read(lambda view: view.attempts_of_worker("w_1", 1))) == ["a_2"]
+
+
+async def test_live_attempts_are_known_by_worker_and_all_together(store: Store) -> None:
+    await add(store, attempt(1, state=ENDED), attempt(2), attempt(3, job_id="j_2", worker_id="w_2"))
+    assert ids(await store.read(lambda view: view.live_attempts_of_worker("w_1"))) == ["a_2"]
+    assert ids(await store.read(lambda view: view.live_attempts())) == ["a_2", "a_3"]
+    await store.write(lambda tx: tx.save_attempt(replace(attempt(2), state=ENDED)))
+    assert await store.read(lambda view: view.live_attempts_of_worker("w_1")) == []
+    assert ids(await store.read(lambda view: view.live_attempts())) == ["a_3"]

@@ -1,0 +1,284 @@
+import pytest
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.core.job import JOB_TRANSITIONS, Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.ports import ConcurrentChange, JobFilter, Store, Tx, View
+from tests.store.samples import BUNDLE, job
+
+EVERY_FIELD = job(
+    7,
+    requires=Requirements(
+        target=Target.WORKER,
+        gpus=2,
+        min_vram_gb=24.5,
+        accelerator="cuda",
+        trainer="command",
+        labels=(("gpu_type", "a100*"), ("team", "nlp")),
+        owner="t_anna",
+    ),
+    class_id="c_seven",
+    state=JobState.QUEUED,
+    hold=Hold.BACKOFF,
+    rank=-3.25,
+    priority=5,
+    not_before=1234.5678,
+    retry_on_failure=True,
+    time_limit_s=3600.0,
+    on_partition="continue",
+    depends_on=("j_1", "j_2"),
+    retry_of="j_0",
+    name="großer Lauf ✓",
+    epoch=12,
+    attempts=3,
+    losses=1,
+    failures=1,
+    lost_workers=("w_9",),
+    attempt_id="a_1",
+    worker_id="w_1",
+    gpus=("GPU-1", "GPU-2"),
+    progress={"step": 10, "loss": 0.25, "nested": {"list": [1, None, "x"]}},
+    error="CUDA out of memory",
+    reason="worker_lost",
+    started_at=1.5,
+    finished_at=2.5,
+    version=4,
+)
+
+
+async def add(store: Store, *jobs: Job) -> None:
+    def step(tx: Tx) -> None:
+        for each in jobs:
+            tx.add_job(each, BUNDLE)
+
+    await store.write(step)
+
+
+async def save(store: Store, changed: Job) -> None:
+    await store.write(lambda tx: tx.save_job(changed))
+
+
+async def read_job(store: Store, job_id: str) -> Job | None:
+    return await store.read(lambda view: view.job(job_id))
+
+
+def ids(jobs: list[Job]) -> list[str]:
+    return [each.id for each in jobs]
+
+
+async def test_a_job_comes_back_as_it_was_stored(store: Store) -> None:
+    await add(store, EVERY_FIELD)
+    assert await store.read(lambda view: view.job("j_7")) == EVERY_FIELD
+    assert await store.read(lambda view: view.job_bundle("j_7")) == BUNDLE
+
+
+async def test_every_changing_field_is_saved(store: Store) -> None:
+    plain = job(
+        7, requires=EVERY_FIELD.requires, class_id="c_seven", depends_on=("j_1", "j_2"), retry_of="j_0"
+    )
+    await add(store, plain)
+    await save(store, replace(EVERY_FIELD, version=0))
+    assert await store.read(lambda view: view.job("j_7")) == replace(EVERY_FIELD, version=1)
+
+
+async def test_an_unknown_job_is_none(store: Store) -> None:
+    def look(view: View) -> list[object]:
+        return [
+            view.job("j_9"),
+            view.job_bundle("j_9"),
+            view.head_of_class("c"),
+            view.class_requirements("c"),
+        ]
+
+    assert await store.read(look) == [None] * 4
+
+
+async def test_a_job_cannot_be_added_twice(store: Store) -> None:
+    await add(store, job(1))
+    with pytest.raises(ConcurrentChange):
+        await add(store, job(1, seq=2))
+    with pytest.raises(ConcurrentChange):
+        await add(store, job(2, seq=1))
+
+
+async def test_a_save_with_an_old_version_is_refused(store: Store) -> None:
+    await add(store, job(1))
+    await save(store, job(1, priority=1))
+    with pytest.raises(ConcurrentChange):
+        await save(store, job(1, priority=2))
+    kept = await store.read(lambda view: view.job("j_1"))
+    assert kept == job(1, priority=1, version=1)
+
+
+async def test_a_job_that_is_not_there_cannot_be_saved(store: Store) -> None:
+    with pytest.raises(ConcurrentChange):
+        await save(store, job(1))
+
+
+LEGAL = {(state, after) for (state, _), after in JOB_TRANSITIONS.items()} | {(s, s) for s in JobState}
+
+
+async def test_every_edge_of_the_machine_is_taken_and_no_other(store: Store) -> None:
+    edges = [(before, after) for before in JobState for after in JobState]
+    await add(store, *(job(number, state=before) for number, (before, _) in enumerate(edges, 1)))
+    for number, (before, after) in enumerate(edges, 1):
+        if (before, after) in LEGAL:
+            await save(store, job(number, state=after))
+        else:
+            with pytest.raises(IllegalTransition):
+                await save(store, job(number, state=after))
+        kept = await read_job(store, f"j_{number}")
+        assert kept is not None
+        assert kept.state is (after if (before, after) in LEGAL else before)
+
+
+async def test_the_head_of_a_class_is_its_first_by_rank_then_sequence(store: Store) -> None:
+    await add(
+        store, job(1, rank=5.0), job(2, rank=-1.0), job(3, rank=-1.0), job(4, rank=-9.0, class_id="other")
+    )
+    head = await store.read(lambda view: view.head_of_class("c_plain"))
+    assert head is not None
+    assert head.id == "j_2"
+
+
+async def test_held_jobs_are_passed_over_but_counted_in_the_queue(store: Store) -> None:
+    held = job(1, hold=Hold.BACKOFF, not_before=50.0)
+    await add(store, held, job(2), job(3, state=JobState.BLOCKED, hold=Hold.APPROVAL))
+
+    def look(view: View) -> tuple[object, ...]:
+        head = view.head_of_class("c_plain")
+        return head and head.id, ids(view.queue_page(None, 10)), view.class_counts()
+
+    assert await store.read(look) == ("j_2", ["j_1", "j_2"], {"c_plain": 2})
+    await save(store, replace(held, hold=Hold.NONE, not_before=None))
+    head = await store.read(lambda view: view.head_of_class("c_plain"))
+    assert head is not None
+    assert head.id == "j_1"
+
+
+async def test_a_job_that_leaves_the_queue_leaves_the_head(store: Store) -> None:
+    await add(store, job(1), job(2))
+    await save(store, job(1, state=JobState.DISPATCHED))
+    head = await store.read(lambda view: view.head_of_class("c_plain"))
+    assert head is not None
+    assert head.id == "j_2"
+    await save(store, job(1, state=JobState.QUEUED, version=1, rank=-1.0))
+    head = await store.read(lambda view: view.head_of_class("c_plain"))
+    assert head is not None
+    assert head.id == "j_1"
+
+
+async def test_the_queue_is_paged_in_scheduling_order(store: Store) -> None:
+    ranks = [3.0, 1.0, 2.0, 1.0, 2.0]
+    await add(store, *(job(number, rank=rank) for number, rank in enumerate(ranks, 1)))
+    first = await store.read(lambda view: view.queue_page(None, 2))
+    assert ids(first) == ["j_2", "j_4"]
+    second = await store.read(lambda view: view.queue_page((first[-1].rank, first[-1].seq), 2))
+    assert ids(second) == ["j_3", "j_5"]
+    third = await store.read(lambda view: view.queue_page((second[-1].rank, second[-1].seq), 2))
+    assert ids(third) == ["j_1"]
+
+
+async def test_the_jobs_ahead_are_counted(store: Store) -> None:
+    await add(store, job(1, rank=1.0), job(2, rank=1.0), job(3, rank=0.5), job(4, state=JobState.RUNNING))
+
+    def look(view: View) -> list[int]:
+        return [view.queued_ahead(rank, seq) for rank, seq in ((0.5, 3), (1.0, 1), (1.0, 2))]
+
+    assert await store.read(look) == [0, 1, 2]
+
+
+async def test_jobs_are_paged_newest_first_and_filtered(store: Store) -> None:
+    await add(
+        store,
+        job(1, owner="t_ben"),
+        job(2, state=JobState.RUNNING, worker_id="w_1"),
+        job(3, config_name="flux"),
+        job(4, owner="t_ben", state=JobState.FAILED),
+    )
+
+    async def page(before_seq: int | None = None, limit: int = 10, **where: object) -> list[str]:
+        return ids(await store.read(lambda view: view.jobs_page(JobFilter(**where), before_seq, limit)))  # type: ignore[arg-type]
+
+    assert await page() == ["j_4", "j_3", "j_2", "j_1"]
+    assert await page(limit=2) == ["j_4", "j_3"]
+    assert await page(before_seq=3) == ["j_2", "j_1"]
+    assert await page(owner="t_ben") == ["j_4", "j_1"]
+    assert await page(states=("running", "failed")) == ["j_4", "j_2"]
+    assert await page(worker_id="w_1") == ["j_2"]
+    assert await page(config_name="flux") == ["j_3"]
+    assert await page(created_since=103.0) == ["j_4", "j_3"]
+    assert await page(owner="t_ben", states=("queued",), before_seq=4) == ["j_1"]
+
+
+async def test_jobs_are_counted_by_state(store: Store) -> None:
+    await add(store, job(1), job(2), job(3, state=JobState.RUNNING))
+    await save(store, job(3, state=JobState.COMPLETED))
+    assert await store.read(lambda view: view.job_counts()) == {"queued": 2, "completed": 1}
+
+
+async def test_counts_are_true_inside_the_transaction_that_changes_them(store: Store) -> None:
+    await add(store, job(1))
+
+    def step(tx: Tx) -> tuple[dict[str, int], dict[str, int]]:
+        tx.add_job(job(2, class_id="other"), BUNDLE)
+        tx.save_job(job(1, state=JobState.DISPATCHED))
+        return tx.job_counts(), tx.class_counts()
+
+    assert await store.write(step) == ({"queued": 1, "dispatched": 1}, {"other": 1})
+    assert await store.read(lambda view: view.class_counts()) == {"other": 1}
+
+
+async def test_queued_classes_tell_their_requirements_and_the_ranks_of_jobs_not_held(store: Store) -> None:
+    big = Requirements(gpus=8)
+    await add(
+        store,
+        job(1, rank=2.0),
+        job(2, rank=1.0),
+        job(3, hold=Hold.BACKOFF, not_before=1.0),
+        job(4, class_id="c_big", requires=big, hold=Hold.BACKOFF, not_before=1.0),
+        job(5, class_id="c_done", state=JobState.COMPLETED),
+    )
+    classes = await store.read(lambda view: view.queued_classes())
+    assert [(each.class_id, each.requires, each.ranks) for each in classes] == [
+        ("c_big", big, ()),
+        ("c_plain", Requirements(), (1.0, 2.0)),
+    ]
+    assert await store.read(lambda view: view.class_requirements("c_big")) == big
+
+
+async def test_due_backoffs_come_in_order_of_their_time(store: Store) -> None:
+    await add(
+        store,
+        job(1, hold=Hold.BACKOFF, not_before=30.0),
+        job(2, hold=Hold.BACKOFF, not_before=20.0),
+        job(3, hold=Hold.BACKOFF, not_before=10.0),
+        job(4),
+    )
+    assert await store.read(lambda view: view.next_backoff_at()) == 10.0
+    assert ids(await store.read(lambda view: view.due_backoffs(20.0, 10))) == ["j_3", "j_2"]
+    assert ids(await store.read(lambda view: view.due_backoffs(99.0, 1))) == ["j_3"]
+
+
+async def test_without_backoffs_there_is_no_next_one(store: Store) -> None:
+    await add(store, job(1))
+    assert await store.read(lambda view: view.next_backoff_at()) is None
+
+
+async def test_dependents_are_the_blocked_jobs_that_name_it(store: Store) -> None:
+    waiting = job(3, state=JobState.BLOCKED, hold=Hold.DEPENDENCY, depends_on=("j_1", "j_2"))
+    await add(store, job(1), job(2), waiting, job(4, depends_on=("j_1",)))
+    assert ids(await store.read(lambda view: view.dependents_of("j_1"))) == ["j_3"]
+    assert ids(await store.read(lambda view: view.dependents_of("j_3"))) == []
+    await save(store, replace(waiting, state=JobState.QUEUED, hold=Hold.NONE))
+    assert await store.read(lambda view: view.dependents_of("j_2")) == []
+
+
+async def test_text_that_a_database_refuses_is_kept_as_far_as_it_can_be(store: Store) -> None:
+    await add(store, job(1))
+    await save(store, job(1, error="a\0b", progress={"k": "x\0"}))
+    kept = await store.read(lambda view: view.job("j_1"))
+    assert kept is not None
+    assert kept.error is not None
+    assert (kept.error[0], kept.error[-1]) == ("a", "b")
+    assert await store.read(lambda view: view.config("a\0b")) is None
