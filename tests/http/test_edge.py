@@ -480,6 +480,12 @@ async def test_the_local_machine_is_trusted_only_when_asked_and_only_plainly() -
         assert answer.status_code == 401
 
 
+async def test_a_server_on_the_network_never_trusts_loopback() -> None:
+    settings = EdgeSettings(trust_loopback=True, beyond_loopback=True)
+    async with running(ROUTES, settings=settings) as here:
+        assert (await here.client.get("/api/admin/workers")).status_code == 401
+
+
 async def test_a_flood_of_wrong_tokens_meets_429_but_locks_no_honest_caller_out() -> None:
     clock = [0.0]
     async with running(ROUTES, monotonic=lambda: clock[0]) as here:

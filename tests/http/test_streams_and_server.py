@@ -181,6 +181,25 @@ async def test_chunks_flow_at_the_readers_pace_and_their_source_is_closed_when_i
         assert (answer.text, answer.headers["content-type"]) == ("abc", "text/plain")
 
 
+async def test_a_source_that_fails_midway_cuts_the_answer_short_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def failing() -> AsyncGenerator[bytes, None]:
+        yield b"data: one\n\n"
+        raise ZeroDivisionError
+
+    async def fail(call: Call[None]) -> Stream:
+        return Chunks(failing())
+
+    request = b"GET /fail HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    routes = [Route("GET", "/fail", fail, PUBLIC, stream=True)]
+    async with running(routes) as here, connected(here.listening, request) as (reader, _):
+        rest = await asyncio.wait_for(reader.read(), 5)
+    assert rest.count(b"HTTP/1.1") == 1
+    assert not rest.endswith(b"0\r\n\r\n")
+    assert "incident" in caplog.text
+
+
 async def test_the_end_of_the_server_is_a_clean_end_of_every_stream() -> None:
     board = Board()
     async with running(ROUTES, board) as here, contextlib.AsyncExitStack() as stack:
@@ -195,6 +214,21 @@ async def test_the_end_of_the_server_is_a_clean_end_of_every_stream() -> None:
             assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"0\r\n\r\n")
         await asyncio.wait_for(here.server, 2)
     assert board.generators_closed.qsize() == 10
+
+
+async def test_an_expected_body_is_asked_for() -> None:
+    async def size(call: Call[bytes]) -> dict[str, int]:
+        return {"size": len(call.body)}
+
+    request = (
+        b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+        b"Content-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+    )
+    routes = [Route("POST", "/size", size, PUBLIC, body=bytes)]
+    async with running(routes) as here, connected(here.listening, request) as (reader, writer):
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"abc")
+        assert await asyncio.wait_for(reader.readuntil(b"}"), 5)
 
 
 async def test_head_is_no_way_to_open_a_stream() -> None:

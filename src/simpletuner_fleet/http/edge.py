@@ -53,6 +53,7 @@ Observe = Callable[[str, str, int, float], None]
 
 class EdgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     trust_loopback: bool = False
+    """Has no effect beyond a loopback bind, whatever the command line let through."""
     beyond_loopback: bool = False
     """Bound to more than loopback: any literal address is accepted as Host."""
     allowed_hosts: tuple[str, ...] = ()
@@ -153,6 +154,7 @@ class Edge:
         self._table = RouteTable(routes)
         self._deps = deps
         self._settings = settings
+        self._trusts_loopback = settings.trust_loopback and not settings.beyond_loopback
         self._authenticator = Authenticator(credentials, now)
         self._hosts = AllowedHosts(settings.allowed_hosts, settings.beyond_loopback)
         self._proxies = Networks.parse(settings.trusted_proxies)
@@ -269,7 +271,7 @@ class Edge:
                 return await self._authenticator.worker(headers)
             if row.permission is Access.UPLOAD:
                 return await self._authenticator.uploader(headers)
-            if self._settings.trust_loopback and is_local_call(peer, headers):
+            if self._trusts_loopback and is_local_call(peer, headers):
                 return LOCAL_ADMIN
             return await self._authenticator.user(headers)
         except (InvalidToken, Unauthenticated) as error:

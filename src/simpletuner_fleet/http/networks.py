@@ -71,6 +71,8 @@ def is_loopback(text: str) -> bool:
 
 def client_address(peer: str, forwarded_for: str | None, proxies: Networks) -> str:
     """The peer itself, or the right-most hop that is not one of our proxies: all left of it anyone can invent."""
+    if not proxies and ":" not in peer:
+        return peer
     address = parse_address(peer)
     if address is None:
         return peer
