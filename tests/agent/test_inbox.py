@@ -1,0 +1,240 @@
+"""What the agent makes of everything it hears."""
+
+import pytest
+
+from simpletuner_fleet.agent.inbox import (
+    Ending,
+    Forget,
+    Inbox,
+    Leave,
+    Phase,
+    SendAccept,
+    SendReport,
+    StartTrainer,
+    StopTrainer,
+    StopWhy,
+    final_report,
+)
+from simpletuner_fleet.protocol.messages import JobSubmit, Orders, ReportStatus, StopAttempt
+
+
+def offer(job_id: str = "j_1", epoch: int = 1) -> JobSubmit:
+    return JobSubmit(
+        job_id=job_id,
+        attempt=1,
+        attempt_id=f"a_{job_id}_{epoch}",
+        epoch=epoch,
+        config_name="c",
+        config={},
+        trainer="command",
+        upload_endpoint="",
+    )
+
+
+TURN = ("j_1", 1)
+DONE = Ending(exit_code=0)
+
+
+def running(inbox: Inbox, job_id: str = "j_1", epoch: int = 1) -> tuple[str, int]:
+    inbox.offered(offer(job_id, epoch))
+    inbox.accepted((job_id, epoch))
+    inbox.started((job_id, epoch))
+    return (job_id, epoch)
+
+
+def reported(actions: list[object]) -> ReportStatus:
+    (report,) = [action for action in actions if isinstance(action, SendReport)]
+    return report.report.status
+
+
+def test_a_job_walks_from_offer_to_delivery() -> None:
+    inbox = Inbox(persistent=True)
+    assert inbox.offered(offer()) == [SendAccept(TURN, 1, 1)]
+    assert inbox.accepted(TURN) == [StartTrainer(offer())]
+    assert reported(list(inbox.started(TURN))) is ReportStatus.RUNNING
+    (final,) = inbox.ended(TURN, DONE)
+    assert isinstance(final, SendReport)
+    assert final.final
+    assert final.report.status is ReportStatus.COMPLETED
+    assert final.report.epoch == 1
+    assert inbox.held_attempts()[0].state == "finished"
+    assert inbox.delivered(TURN) == [Forget(TURN)]
+    assert inbox.held == {}
+
+
+def test_nothing_starts_before_the_acceptance_is_answered() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.offered(offer())
+    assert inbox.held[TURN].phase is Phase.ACCEPTING
+    assert inbox.started(TURN) == []
+    assert inbox.ended(TURN, DONE) == []
+
+
+def test_an_offer_heard_twice_is_taken_once() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.offered(offer())
+    assert inbox.offered(offer()) == []
+    inbox.accepted(TURN)
+    assert inbox.accepted(TURN) == []
+    inbox.started(TURN)
+    inbox.ended(TURN, DONE)
+    inbox.delivered(TURN)
+    assert inbox.offered(offer()) == []
+
+
+def test_an_offer_taken_back_is_forgotten() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.offered(offer())
+    assert inbox.refused(TURN) == [Forget(TURN)]
+    assert inbox.accepted(TURN) == []
+
+
+def test_a_full_worker_takes_nothing_more() -> None:
+    inbox = Inbox(persistent=True, max_jobs=1)
+    running(inbox)
+    assert inbox.offered(offer("j_2", 2)) == []
+    assert Inbox(persistent=True, max_jobs=2).offered(offer("j_2", 2)) != []
+
+
+def test_a_newer_attempt_at_a_job_we_still_run_stops_the_old_one_first() -> None:
+    inbox = Inbox(persistent=True, max_jobs=4)
+    running(inbox)
+    assert inbox.offered(offer("j_1", 2)) == [StopTrainer(TURN, 0.0, StopWhy.STALE)]
+    assert inbox.ended(TURN, Ending(reason="stopped", exit_signal=9)) == [Forget(TURN)]
+    assert inbox.offered(offer("j_1", 2)) != []
+
+
+def test_a_cancel_stops_that_very_attempt_and_no_other() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox, "j_1", 7)
+    assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=6)) == []
+    assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=7, grace_s=5)) == [
+        StopTrainer(("j_1", 7), 5.0, StopWhy.CANCELLED)
+    ]
+    assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=7)) == []
+    assert (
+        reported(list(inbox.ended(("j_1", 7), Ending(reason="stopped", exit_signal=15))))
+        is ReportStatus.CANCELLED
+    )
+
+
+def test_a_cancel_heard_while_accepting_starts_nothing() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.offered(offer())
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
+    assert reported(list(inbox.accepted(TURN))) is ReportStatus.CANCELLED
+
+
+def test_a_cancel_told_with_the_acceptance_starts_nothing() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.offered(offer())
+    assert reported(list(inbox.accepted(TURN, cancelling=True))) is ReportStatus.CANCELLED
+
+
+def test_a_cancel_heard_while_starting_stops_it_as_soon_as_it_runs() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.offered(offer())
+    inbox.accepted(TURN)
+    assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1)) == []
+    assert inbox.started(TURN) == [StopTrainer(TURN, 0.0, StopWhy.CANCELLED)]
+
+
+def test_a_stale_attempt_is_stopped_and_not_reported() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1, reason="stale")) == [
+        StopTrainer(TURN, 0.0, StopWhy.STALE)
+    ]
+    assert inbox.ended(TURN, Ending(reason="stopped", exit_signal=9)) == [Forget(TURN)]
+
+
+def test_a_stale_attempt_that_was_being_cancelled_is_still_not_reported() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
+    assert inbox.went_stale(TURN) == [StopTrainer(TURN, 0.0, StopWhy.STALE)]
+    assert inbox.ended(TURN, DONE) == [Forget(TURN)]
+
+
+def test_a_trainer_that_completes_while_being_cancelled_has_completed() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
+    assert reported(list(inbox.ended(TURN, DONE))) is ReportStatus.COMPLETED
+
+
+def test_termination_gives_everything_back_and_then_leaves() -> None:
+    inbox = Inbox(persistent=True, max_jobs=2, release_grace_s=3.0)
+    running(inbox, "j_1", 1)
+    inbox.offered(offer("j_2", 2))
+    actions = inbox.terminated("spot notice")
+    assert StopTrainer(TURN, 3.0, StopWhy.RELEASED) in actions
+    assert reported(list(actions)) is ReportStatus.RELEASED
+    assert inbox.delivered(("j_2", 2)) == [Forget(("j_2", 2))]
+    assert (
+        reported(list(inbox.ended(TURN, Ending(reason="stopped", exit_signal=15)))) is ReportStatus.RELEASED
+    )
+    assert inbox.delivered(TURN) == [Forget(TURN), Leave("spot notice")]
+
+
+def test_termination_with_nothing_held_leaves_at_once() -> None:
+    assert Inbox(persistent=True).terminated("bye") == [Leave("bye")]
+
+
+def test_an_offer_that_comes_while_leaving_is_given_back_at_once() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.terminated("bye")
+    assert reported(list(inbox.offered(offer()))) is ReportStatus.RELEASED
+    assert inbox.offered(offer()) == []
+
+
+def test_an_ephemeral_worker_leaves_when_its_job_is_delivered() -> None:
+    inbox = Inbox(persistent=False)
+    running(inbox)
+    inbox.ended(TURN, Ending(exit_code=1))
+    assert inbox.delivered(TURN) == [Forget(TURN), Leave("its job is done")]
+
+
+def test_an_ephemeral_worker_whose_offer_was_taken_back_stays() -> None:
+    inbox = Inbox(persistent=False)
+    inbox.offered(offer())
+    assert inbox.refused(TURN) == [Forget(TURN)]
+
+
+def test_a_persistent_worker_stays_after_its_job_and_while_draining() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.heard(Orders(drain=True))
+    running(inbox)
+    inbox.ended(TURN, DONE)
+    assert inbox.delivered(TURN) == [Forget(TURN)]
+    assert inbox.draining
+
+
+def test_a_shutdown_order_waits_for_what_is_held() -> None:
+    inbox = Inbox(persistent=False)
+    running(inbox)
+    assert inbox.heard(Orders(shutdown=True)) == []
+    assert Inbox(persistent=False).heard(Orders(shutdown=True, drain=True)) == [
+        Leave("the orchestrator asked for it")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        (Ending(exit_code=0), ReportStatus.COMPLETED),
+        (Ending(exit_code=3), ReportStatus.FAILED),
+        (Ending(exit_signal=11), ReportStatus.FAILED),
+        (Ending(reason="time_limit", exit_signal=15), ReportStatus.FAILED),
+        (Ending(reason="start_failed", error="no such file"), ReportStatus.FAILED),
+        (Ending(reason="shim_lost"), ReportStatus.FAILED),
+        (Ending(reason="fenced", exit_signal=9), ReportStatus.RELEASED),
+    ],
+)
+def test_every_ending_has_its_report(ending: Ending, status: ReportStatus) -> None:
+    assert final_report(None, ending).status is status
+
+
+def test_message_numbers_rise() -> None:
+    inbox = Inbox(persistent=True)
+    assert inbox.next_seq() < inbox.next_seq()
