@@ -55,12 +55,14 @@ class Attempts:
         self._trainers = trainers
         self._client = client
         self._trust = trust
+        self._folders: dict[Turn, str] = {}
         self._running: dict[Turn, Running] = {}
         self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
         self._shipping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:
         """Folder and config are written while the acceptance is on its way; nothing runs yet."""
+        self._folders[turn_of(offer)] = offer.attempt_id
         self._prepared[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
 
     async def start(self, offer: JobSubmit, lease_s: float) -> Ending | None:
@@ -104,15 +106,12 @@ class Attempts:
         shipping = self._shipping.pop(turn, None)
         if shipping:
             shipping.cancel()
+        attempt_id = self._folders.pop(turn, None)
+        if attempt_id and self._state.attempt(attempt_id).path.is_dir():
+            (self._state.attempt(attempt_id).path / DELIVERED).touch()
         running = self._running.pop(turn, None)
         if running:
-            (self._state.attempt(running.attempt_id).path / DELIVERED).touch()
             await running.release()
-
-    def mark_delivered(self, offer: JobSubmit) -> None:
-        folder = self._state.attempt(offer.attempt_id).path
-        if folder.is_dir():
-            (folder / DELIVERED).touch()
 
     async def find_again(self) -> list[Found]:
         """After a restart: trainers that still run are taken up, those that ended are told."""
@@ -121,6 +120,7 @@ class Attempts:
             offer = attempt.load_order()
             if offer is None or (attempt.path / DELIVERED).exists():
                 continue
+            self._folders[turn_of(offer)] = offer.attempt_id
             found += await self._find(attempt, offer)
         return found
 
