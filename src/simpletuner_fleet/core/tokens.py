@@ -35,7 +35,7 @@ def hashed(token: str) -> str:
 
 def complaint(token: str, prefix: str) -> str | None:
     """Why this cannot be a token of ours, or None. Says nothing of whether it is a valid one."""
-    if token.split() != [token]:
+    if token and token.split() != [token]:
         return "the token holds whitespace: copy it again without spaces or line breaks"
     if not token.startswith(f"{prefix}_"):
         return f"a token of this kind begins with '{prefix}_'"
