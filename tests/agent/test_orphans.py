@@ -1,4 +1,5 @@
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -8,22 +9,26 @@ from tests.agent.shim_fixtures import DOUBLE_FORK, alive, pid_in
 
 
 def test_processes_of_an_attempt_are_found_by_their_tag_and_ended(tmp_path: Path) -> None:
-    environment = {**os.environ, ATTEMPT_TAG: "a_swept"}
+    attempt = f"a_{secrets.token_hex(6)}"
+    environment = {**os.environ, ATTEMPT_TAG: attempt}
     subprocess.run([sys.executable, "-c", DOUBLE_FORK], cwd=tmp_path, env=environment, check=True)
     daemon = pid_in(tmp_path / "daemon.pid")
     assert daemon is not None
-    assert processes_of("a_swept") == [daemon]
-    assert sweep("a_swept") == 1
+    assert processes_of(attempt) == [daemon]
+    assert sweep(attempt) == 1
     assert not alive(daemon)
-    assert processes_of("a_swept") == []
+    assert processes_of(attempt) == []
 
 
 def test_other_attempts_are_left_alone() -> None:
-    environment = {**os.environ, ATTEMPT_TAG: "a_12"}
-    with subprocess.Popen(["sleep", "600"], env=environment) as other:
-        assert sweep("a_1") == 0
+    attempt = f"a_{secrets.token_hex(6)}"
+    other = subprocess.Popen(["sleep", "600"], env={**os.environ, ATTEMPT_TAG: f"{attempt}2"})
+    try:
+        assert sweep(attempt) == 0
         assert alive(other.pid)
-        assert sweep("a_12") == 1
+        assert sweep(f"{attempt}2") == 1
+    finally:
+        other.kill()
         other.wait()
 
 

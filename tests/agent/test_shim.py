@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -33,7 +34,8 @@ AGENT = Path(__file__).with_name("agent_process.py")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return tmp_path / "a_test"
+    """Named as no other attempt on this machine: a sweep ends whatever carries its name."""
+    return tmp_path / f"a_{secrets.token_hex(6)}"
 
 
 class Agent:
@@ -106,11 +108,11 @@ async def test_a_new_agent_within_the_grace_goes_on_with_the_same_trainer(folder
 
 
 async def test_a_very_long_attempt_folder_is_no_hindrance(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 120)
-    async with agent_running(order_for(deep / "a_deep", TICKER, adopt_grace_s=600)) as agent:
+    deep = tmp_path / ("d" * 120) / f"a_{secrets.token_hex(6)}"
+    async with agent_running(order_for(deep, TICKER, adopt_grace_s=600)) as agent:
         await agent.kill()
         async with Runner() as runner:
-            adopted = await runner.adopt(deep / "a_deep")
+            adopted = await runner.adopt(deep)
             assert isinstance(adopted, Running)
             assert adopted.pid == agent.trainer
             adopted.stop(0)

@@ -189,7 +189,7 @@ class Shim:
         self.kill_pause_s = 0.001
         self.paused = False
         self.done = False
-        self.wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if on_linux else os.pipe()
+        self.wake_read, wake_write = os.pipe()
         os.set_blocking(self.wake_read, False)
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
