@@ -9,13 +9,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
 from simpletuner_fleet.core import lifecycle, roster
-from simpletuner_fleet.core.job import Attempt, Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.job import Attempt, AttemptState, Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.lifecycle import Decision, End
 from simpletuner_fleet.core.matching import Occupancy, allocate, is_open, preference, why_never
 from simpletuner_fleet.core.ordering import place_of, rank
 from simpletuner_fleet.core.roster import Roster, waits
 from simpletuner_fleet.core.worker import AdminState, Connection, Worker
-from tests.core.builders import NOW, POLICY, a_job, a_worker
+from tests.core.builders import NOW, POLICY, a_job, a_worker, an_attempt
 
 CLASSES = [
     Requirements(),
@@ -386,3 +386,26 @@ def test_a_large_open_fleet_is_not_walked_to_its_end() -> None:
     picked = fleet.pick_worker(SMALL)
     assert picked is not None
     assert picked[0].id != "w_tight"
+
+
+def test_of_two_attempts_on_a_worker_each_holds_and_frees_its_own_gpus() -> None:
+    fleet = Roster()
+    fleet.put_worker(a_worker(gpus=2, max_jobs=2))
+    first = an_attempt("a_1", gpus=("GPU-w_1-0",))
+    second = an_attempt("a_2", gpus=("GPU-w_1-1",))
+    for attempt in (first, second):
+        fleet.see_attempt(attempt, "u_1", was_live=False)
+    assert fleet.occupancy("w_1") == Occupancy(2, frozenset({"GPU-w_1-0", "GPU-w_1-1"}))
+    fleet.see_attempt(replace(first, state=AttemptState.ENDED), "u_1", was_live=True)
+    assert fleet.occupancy("w_1") == Occupancy(1, frozenset({"GPU-w_1-1"}))
+    assert fleet.running_by_owner == {"u_1": 1}
+
+
+def test_an_attempt_that_ends_after_its_worker_was_deleted_leaves_nothing_behind() -> None:
+    fleet = Roster()
+    fleet.put_worker(a_worker())
+    fleet.see_attempt(an_attempt(), "u_1", was_live=False)
+    fleet.drop_worker("w_1")
+    fleet.see_attempt(an_attempt(state=AttemptState.ENDED), "u_1", was_live=True)
+    assert fleet.occupancy("w_1") == Occupancy()
+    assert (fleet.running, fleet.running_by_owner) == (0, {})
