@@ -125,7 +125,7 @@ def tls_server(folder: Path, leaf: Certificate, ca: Certificate | None = None) -
 def say_hello(url: str, choices: Choices) -> str:
     """What an agent does: settle trust, then send the token."""
     context = context_for(url, choices, warnings.append)
-    with httpx2.Client(verify=context if context else True) as client:
+    with httpx2.Client(verify=context or True) as client:
         return client.get(f"{url}/hello", headers={"X-Worker-Token": SECRET}).text
 
 

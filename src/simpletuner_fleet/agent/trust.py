@@ -1,6 +1,5 @@
 """Whom a client trusts: the TLS context for a URL, settled before any secret is sent."""
 
-import asyncio
 import hashlib
 import http.client
 import ipaddress
@@ -77,6 +76,8 @@ def context_for(
 
 
 async def context_for_async(url: str, choices: Choices, warn: Warn) -> ssl.SSLContext | None:
+    import asyncio  # heavy, and the command line has no use for it
+
     return await asyncio.to_thread(context_for, url, choices, warn)
 
 

@@ -1,0 +1,199 @@
+"""What can go wrong between a client and its orchestrator: one table of messages, each with what to do next."""
+
+import errno
+import socket
+import ssl
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from simpletuner_fleet.agent.trust import TrustError
+
+FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT = 1, 2, 3, 4, 5
+UNREACHABLE, TIMEOUT, JOB_FAILED, CANNOT_PLACE, TLS, NO_ACCELERATOR, INTERRUPTED = 6, 7, 8, 9, 10, 11, 130
+
+
+class Trouble(NamedTuple):
+    """What happened, why, what to do now, a stable code, and the exit status that goes with it."""
+
+    what: str
+    why: str
+    next: tuple[str, ...]
+    code: str
+    exit: int
+
+
+TROUBLES = {
+    trouble.code: trouble
+    for trouble in (
+        Trouble(
+            "cannot reach the orchestrator at {url}",
+            "connection refused: nothing listens there, or a firewall turns it away",
+            (
+                "verify orchestrator URL and port",
+                "check that firewall rules allow inbound connections to TCP {port}",
+                "ensure the orchestrator is running with --host 0.0.0.0 --port {port}",
+            ),
+            "E_CONN_REFUSED",
+            UNREACHABLE,
+        ),
+        Trouble(
+            "cannot reach the orchestrator at {url}",
+            "the name {host} could not be resolved",
+            ("verify orchestrator URL and port", "check the name server of this machine, or use an address"),
+            "E_DNS",
+            UNREACHABLE,
+        ),
+        Trouble(
+            "cannot reach the orchestrator at {url}",
+            "no answer in time",
+            (
+                "verify orchestrator URL and port",
+                "check that firewall rules allow inbound connections to TCP {port}",
+                "check the network between this machine and {host}",
+            ),
+            "E_CONN_TIMEOUT",
+            UNREACHABLE,
+        ),
+        Trouble(
+            "cannot reach the orchestrator at {url}",
+            "{detail}",
+            ("verify orchestrator URL and port", "check the network between this machine and {host}"),
+            "E_UNREACHABLE",
+            UNREACHABLE,
+        ),
+        Trouble(
+            "the orchestrator at {url} does not accept the token",
+            "Invalid token: {detail}",
+            (
+                "the token may have been rotated: request a new one, of a worker with  workers rotate-token NAME",
+                "check for whitespace in the token string",
+            ),
+            "E_INVALID_TOKEN",
+            AUTH,
+        ),
+        Trouble(
+            "SSL certificate verify failed for {url}",
+            "{detail}",
+            (
+                "pin the server's certificate: --ssl-fingerprint sha256:…  (the server prints it at its start)",
+                "or add the CA certificate to the system trust store, or name it with --ca-cert FILE",
+                "for self-signed certs, in development only: --ssl-no-verify",
+            ),
+            "E_TLS_VERIFY",
+            TLS,
+        ),
+        Trouble(
+            "no TLS with {url}",
+            "{detail}",
+            ("verify orchestrator URL and port; a server started without --ssl is reached with http://",),
+            "E_TLS_HANDSHAKE",
+            TLS,
+        ),
+        Trouble(
+            "the worker went offline unexpectedly",
+            "heartbeat timeout: the orchestrator heard nothing for {timeout_s} s",
+            (
+                "check network stability between worker and orchestrator",
+                "look for resource exhaustion (CPU/memory) on the worker",
+                "increase SIMPLETUNER_HEARTBEAT_TIMEOUT on the orchestrator if the network is unreliable",
+            ),
+            "E_HEARTBEAT_TIMEOUT",
+            FAILED,
+        ),
+        Trouble(
+            "the training process crashed",
+            "process crash: {detail}",
+            (
+                "check the worker logs for Python exceptions:  simpletuner jobs logs ID --tail 100",
+                "verify that the GPU drivers are functioning:  nvidia-smi",
+                "ensure sufficient disk space for training",
+            ),
+            "E_PROCESS_CRASH",
+            FAILED,
+        ),
+        Trouble(
+            "this machine has no usable accelerator",
+            "{detail}",
+            (
+                "verify that the GPU drivers are functioning:  nvidia-smi",
+                "declare what detection cannot find with SIMPLETUNER_GPU_INVENTORY",
+            ),
+            "E_NO_ACCELERATOR",
+            NO_ACCELERATOR,
+        ),
+    )
+}
+
+
+def trouble(code: str, url: str = "", **params: object) -> Trouble:
+    """The table's row with its blanks filled in."""
+    found = TROUBLES[code]
+    address = urlsplit(url)
+    blanks = {
+        "url": url,
+        "host": address.hostname or "the orchestrator",
+        "port": address.port or (443 if address.scheme == "https" else 80),
+        "detail": "no more is known",
+        **params,
+    }
+    return found._replace(
+        what=found.what.format_map(blanks),
+        why=found.why.format_map(blanks),
+        next=tuple(step.format_map(blanks) for step in found.next),
+    )
+
+
+def of_connection_error(error: BaseException, url: str) -> Trouble:
+    """The row for what a failed connection threw, looked for along its causes; HTTP clients wrap the real one."""
+    for cause in _causes(error):
+        match cause:
+            case TrustError():
+                return Trouble(cause.what, cause.why, (cause.next,), cause.code, TLS)
+            case ssl.SSLCertVerificationError():
+                return trouble("E_TLS_VERIFY", url, detail=cause.verify_message or str(cause))
+            case ssl.SSLError():
+                return trouble("E_TLS_HANDSHAKE", url, detail=cause.reason or str(cause))
+            case socket.gaierror():
+                return trouble("E_DNS", url)
+            case ConnectionRefusedError():
+                return trouble("E_CONN_REFUSED", url)
+            case TimeoutError():
+                return trouble("E_CONN_TIMEOUT", url)
+            case OSError() if cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+                return trouble("E_UNREACHABLE", url, detail=cause.strerror)
+    return _by_words(error, url)
+
+
+def _by_words(error: BaseException, url: str) -> Trouble:
+    """Some clients keep only the text of the cause."""
+    text = str(error)
+    lower = text.lower()
+    if "certificate verify failed" in lower:
+        return trouble("E_TLS_VERIFY", url, detail=text)
+    if "ssl" in lower:
+        return trouble("E_TLS_HANDSHAKE", url, detail=text)
+    if "refused" in lower or "all connection attempts failed" in lower:
+        return trouble("E_CONN_REFUSED", url)
+    if "name or service not known" in lower or "name resolution" in lower or "nodename" in lower:
+        return trouble("E_DNS", url)
+    if "timeout" in type(error).__name__.lower() or "timed out" in lower:
+        return trouble("E_CONN_TIMEOUT", url)
+    return trouble("E_UNREACHABLE", url, detail=text or type(error).__name__)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in found:
+        found.append(current)
+        current = current.__cause__ or current.__context__
+    return found
+
+
+def told(trouble: Trouble) -> str:
+    """As it is printed: what, why, next, code."""
+    first, *more = trouble.next or ("simpletuner doctor",)
+    lines = [f"error: {trouble.what}", f"  why:  {trouble.why}", f"  next: {first}"]
+    lines += [f"        {step}" for step in more]
+    lines.append(f"  code: {trouble.code}   exit: {trouble.exit}")
+    return "\n".join(lines)

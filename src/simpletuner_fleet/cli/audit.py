@@ -1,0 +1,78 @@
+"""`simpletuner audit …`"""
+
+import argparse
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from simpletuner_fleet.cli import values
+from simpletuner_fleet.cli.api import connected
+from simpletuner_fleet.cli.errors import Exit, usage
+from simpletuner_fleet.cli.output import Column, Output, dig, field, shown
+from simpletuner_fleet.cli.text import clean
+from simpletuner_fleet.cli.times import parse
+
+
+def _actor(entry: dict[str, Any]) -> Any:
+    actor = entry.get("actor")
+    return dig(actor, "name") or dig(actor, "id") if isinstance(actor, dict) else actor
+
+
+LIST = (
+    field("id", right=True),
+    Column("AT", lambda entry: str(entry.get("at", ""))[:19].replace("T", " ")),
+    field("event_type", "EVENT"),
+    Column("ACTOR", _actor),
+    field("ip", "FROM"),
+    Column("TARGET", lambda entry: entry.get("target_id")),
+    field("details", shrinks=True),
+)
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    query = {
+        "event_type": args.event_type,
+        "actor_id": args.actor_id,
+        "target_type": args.target_type,
+        "target_id": args.target_id,
+        "since": moment(args.since, "--since"),
+        "until": moment(args.until, "--until"),
+        "limit": args.limit,
+        "offset": args.offset or None,
+    }
+    with connected(args) as api:
+        page = api.get("/api/audit", query)
+        out.items("audit", page["entries"], LIST)
+        left = int(page.get("total") or 0) - args.offset - len(page["entries"])
+        if left > 0 and not out.for_programs:
+            out.hint(f"{left} more:  --offset {args.offset + len(page['entries'])}")
+    return Exit.OK
+
+
+def verify(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        result = api.get("/api/audit/verify")
+        if out.for_programs:
+            out.item(result, ())
+        else:
+            print(f"{'valid' if result['valid'] else 'NOT VALID'}: {result['checked']} entries checked")
+            for problem in result.get("problems") or ():
+                print(f"  {clean(shown(problem))}")
+        return Exit.OK if result["valid"] else Exit.FAILED
+
+
+def moment(given: str | None, flag: str) -> str | None:
+    """A time as it is, or a span before now."""
+    if given is None or parse(given):
+        return given
+    try:
+        return (
+            (datetime.now(UTC) - timedelta(seconds=values.seconds(given))).isoformat().replace("+00:00", "Z")
+        )
+    except (ValueError, OverflowError):
+        raise usage(
+            f"{flag} cannot be used so",
+            f"expected a time such as 2026-11-15T10:00:00Z or a span such as 2h, got '{given}'",
+            f"{flag} 2h",
+        ) from None

@@ -1,0 +1,146 @@
+"""A config on disk, a file or a folder, to the bundle the orchestrator keeps, and back."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
+from simpletuner_fleet.core.bundle import DEFAULT_TRAINER, MAX_BUNDLE_BYTES, read_bundle, setting
+from simpletuner_fleet.core.errors import Invalid
+
+SETTINGS, DATALOADER, REST = "config.json", "multidatabackend.json", "bundle.json"
+"""`bundle.json` holds what a trainer's own files have no place for: trainer, env, resources."""
+
+
+def looks_like_path(text: str) -> bool:
+    return "/" in text or "\\" in text or text.endswith(".json") or text in (".", "..")
+
+
+def load(path: str) -> dict[str, Any]:
+    """Read and checked, as JSON."""
+    place = Path(path).expanduser()
+    try:
+        bundle = _folder(place) if place.is_dir() else _file(place)
+    except OSError as error:
+        raise fail(
+            f"cannot read {error.filename or place}",
+            error.strerror or str(error),
+            "verify the path",
+            "E_CONFIG_FILE",
+            Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED,
+        ) from None
+    try:
+        read_bundle(bundle)
+    except Invalid as error:
+        where = error.params["errors"][0]["path"]
+        raise _bad(place, f"{error.detail} (at {where})", error.next or "mend the file") from None
+    if len(json.dumps(bundle)) > MAX_BUNDLE_BYTES:
+        raise _bad(place, "it is larger than 4 MiB", "keep data out of it and refer to it by path")
+    return bundle
+
+
+def name_for(path: str) -> str:
+    """The folder's name, or the file's without its ending, in characters a name may have."""
+    place = Path(path).expanduser().resolve()
+    stem = place.name if place.is_dir() else place.stem
+    if not place.is_dir() and place.name == SETTINGS:
+        stem = place.parent.name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._") or "config"
+
+
+def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
+    """Writes the folder `load` reads; refuses to overwrite unless forced."""
+    contents = {SETTINGS: _pretty(bundle.get("settings") or {})}
+    if bundle.get("dataloader") is not None:
+        contents[DATALOADER] = _pretty(bundle["dataloader"])
+    rest = {key: bundle[key] for key in ("trainer", "env", "resources") if bundle.get(key)}
+    if rest and rest != {"trainer": DEFAULT_TRAINER}:
+        contents[REST] = _pretty(rest)
+    for name, text in (bundle.get("files") or {}).items():
+        if "/" in name or "\\" in name or name.startswith(".") or name in contents:
+            raise fail(
+                f"the config has a file '{name}' that is not written",
+                "its name is no plain file name, or one of ours",
+                "look at it with  simpletuner configs get NAME --json",
+                "E_CONFIG_FILE",
+            )
+        contents[name] = text
+    there = [name for name in contents if (folder / name).exists()]
+    if there and not force:
+        raise fail(
+            f"{folder / there[0]} is there already",
+            "nothing was written, so that nothing is lost",
+            "choose another folder, or overwrite with --force",
+            "E_EXISTS",
+            Exit.CONFLICT,
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in contents.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in contents]
+
+
+def _folder(folder: Path) -> dict[str, Any]:
+    settings = _json(folder / SETTINGS)
+    if not isinstance(settings, dict):
+        raise _bad(folder / SETTINGS, "it is no JSON object", "mend the file")
+    rest = _json(folder / REST) if (folder / REST).is_file() else {}
+    if not isinstance(rest, dict):
+        raise _bad(folder / REST, "it is no JSON object", "mend the file")
+    dataloader = _dataloader_file(settings, folder)
+    taken = {SETTINGS, REST, dataloader.name if dataloader else DATALOADER}
+    others = [
+        file
+        for file in sorted(folder.iterdir())
+        if file.is_file() and file.name not in taken and not file.name.startswith(".")
+    ]
+    bundle: dict[str, Any] = {**rest, "settings": settings}
+    if dataloader:
+        bundle["dataloader"] = _json(dataloader)
+    if others:
+        bundle["files"] = {file.name: _text(file) for file in others}
+    return bundle
+
+
+def _file(file: Path) -> dict[str, Any]:
+    """A whole bundle, or a trainer's config with the dataloader it names, if that lies beside it."""
+    document = _json(file)
+    if not isinstance(document, dict):
+        raise _bad(file, "it is no JSON object", 'a config is an object such as {"model_family": …}')
+    if "settings" in document:
+        return document
+    dataloader = _dataloader_file(document, file.parent) if setting(document, "data_backend_config") else None
+    return {"settings": document, **({"dataloader": _json(dataloader)} if dataloader else {})}
+
+
+def _dataloader_file(settings: dict[str, Any], folder: Path) -> Path | None:
+    named = setting(settings, "data_backend_config")
+    for name in (Path(named).name if isinstance(named, str) else "", DATALOADER):
+        if name and (folder / name).is_file():
+            return folder / name
+    return None
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(_text(file))
+    except ValueError as error:
+        raise _bad(file, f"it is not JSON: {error}", "mend the file") from None
+
+
+def _text(file: Path) -> str:
+    if file.stat().st_size > MAX_BUNDLE_BYTES:
+        raise _bad(file, "it is larger than 4 MiB", "keep data out of the folder and refer to it by path")
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise _bad(file, "it is no text", "keep only the config's own text files in the folder") from None
+
+
+def _bad(file: Path, why: str, next_step: str) -> CliError:
+    return usage(f"{file} is no config that could be used", why, next_step)
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"

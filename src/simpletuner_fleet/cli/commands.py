@@ -1,0 +1,381 @@
+"""The tree of commands. Knows names and options; what a command does is found by name only when it runs."""
+
+import argparse
+from typing import Any
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.cli import values
+from simpletuner_fleet.cli.parser import Parser
+from simpletuner_fleet.cli.settings import CLIENT, SERVER, WORKER, Setting
+
+FORMATS = ("table", "json", "jsonl", "name")
+JOB_STATES = ("blocked", "queued", "dispatched", "running", "cancelling", "completed", "failed", "cancelled")
+WORKER_STATES = ("connecting", "idle", "busy", "draining", "offline")
+
+
+def typed(parse: Any) -> Any:
+    """A parser of ours as argparse wants it: its sentence becomes the message."""
+
+    def read(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def add_setting(parser: argparse.ArgumentParser, row: Setting, default: Any = None) -> None:
+    if not row.flags:
+        return
+    if row.action == "switch":
+        parser.add_argument(
+            *row.flags, dest=row.name, action="store_const", const=True, default=default, help=row.help
+        )
+    elif row.action == "toggle":
+        parser.add_argument(
+            *row.flags, dest=row.name, action=argparse.BooleanOptionalAction, default=default, help=row.help
+        )
+    else:
+        parser.add_argument(
+            *row.flags, dest=row.name, action=row.action, default=default, metavar=row.metavar, help=row.help
+        )
+
+
+def add_help(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-h", "--help", action="help", help="Show this help and exit")
+
+
+def add_config_file(parser: argparse.ArgumentParser, default: Any = None) -> None:
+    parser.add_argument(
+        "--config", dest="config_file", metavar="FILE", default=default, help="Settings file (TOML)"
+    )
+
+
+def talk_options() -> Parser:
+    """Options of every command that talks to the orchestrator; absent until given, so they may stand anywhere."""
+    parent = Parser()
+    output = parent.add_argument_group("OUTPUT")
+    output.add_argument(
+        "--json",
+        action="store_const",
+        const="json",
+        dest="output",
+        default=argparse.SUPPRESS,
+        help="Print JSON (= -o json)",
+    )
+    output.add_argument(
+        "-o",
+        "--output",
+        choices=FORMATS,
+        default=argparse.SUPPRESS,
+        metavar="FORMAT",
+        help="table, json, jsonl or name (ids only)",
+    )
+    output.add_argument("--fields", default=argparse.SUPPRESS, metavar="A,B.C", help="Only these fields")
+    output.add_argument(
+        "--no-color", action="store_true", default=argparse.SUPPRESS, help="No colours (or NO_COLOR)"
+    )
+    output.add_argument(
+        "-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help="Data only: no notes, no hints"
+    )
+    output.add_argument(
+        "--curl",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="Print the curl command instead of running it; set ADMIN_TOKEN to your token",
+    )
+    server = parent.add_argument_group("CONNECTION")
+    for row in CLIENT:
+        add_setting(server, row, argparse.SUPPRESS)  # type: ignore[arg-type]
+    add_config_file(server, argparse.SUPPRESS)  # type: ignore[arg-type]
+    server.add_argument("-h", "--help", action="help", help="Show this help and exit")
+    return parent
+
+
+class Tree:
+    """Adds commands to the root; each says which function runs it."""
+
+    def __init__(self, root: Parser) -> None:
+        self.talk = talk_options()
+        self.commands = root.add_subparsers(
+            dest="command", metavar="COMMAND", title="COMMANDS", parser_class=Parser, prog="simpletuner"
+        )
+
+    def program(self, name: str, run: str, help: str, usage_line: str) -> Parser:
+        parser: Parser = self.commands.add_parser(name, help=help, description=help, usage=usage_line)
+        parser.set_defaults(run=run, parser=parser)
+        return parser
+
+    def command(self, name: str, run: str, help: str) -> Parser:
+        return self._leaf(self.commands, name, run, help)
+
+    def noun(self, name: str, help: str) -> "Noun":
+        parser = self.commands.add_parser(name, help=help, description=help)
+        add_help(parser)
+        parser.set_defaults(run="", parser=parser)
+        verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="COMMANDS", parser_class=Parser)
+        return Noun(self, name, verbs)
+
+    def _leaf(self, commands: Any, name: str, run: str, help: str) -> Parser:
+        parser: Parser = commands.add_parser(name, help=help, description=help, parents=[self.talk])
+        parser.set_defaults(run=run, parser=parser)
+        return parser
+
+
+class Noun:
+    def __init__(self, tree: Tree, name: str, verbs: Any) -> None:
+        self._tree, self._name, self._verbs = tree, name, verbs
+
+    def verb(self, name: str, help: str) -> Parser:
+        run = f"simpletuner_fleet.cli.{self._name}:{name.replace('-', '_')}"
+        return self._tree._leaf(self._verbs, name, run, help)
+
+
+def build_parser() -> Parser:
+    root = Parser(
+        prog="simpletuner",
+        description="Train on every GPU machine you have: one orchestrator, many workers.",
+        epilog="'simpletuner worker' runs an agent on this machine, 'simpletuner workers' administers all of them. "
+        "'simpletuner COMMAND --help' tells more.",
+    )
+    add_help(root)
+    root.add_argument("--version", action="version", version=f"simpletuner-fleet {__version__}")
+    root.set_defaults(run="", parser=root)
+    tree = Tree(root)
+    _programs(tree)
+    _jobs(tree)
+    _workers(tree)
+    _configs(tree)
+    _audit(tree)
+    _tokens(tree)
+    _rest(tree)
+    return root
+
+
+def _programs(tree: Tree) -> None:
+    server = tree.program(
+        "server",
+        "simpletuner_fleet.cli.programs:server",
+        "Run the orchestrator",
+        "simpletuner server [OPTIONS]",
+    )
+    for row in SERVER:
+        add_setting(server, row)
+    worker = tree.program(
+        "worker",
+        "simpletuner_fleet.cli.programs:worker",
+        "Run an agent on this GPU machine",
+        "simpletuner worker [OPTIONS]",
+    )
+    for row in WORKER:
+        add_setting(worker, row)
+    worker.add_argument("--check", action="store_true", help="Test everything, then exit")
+    for parser in (server, worker):
+        add_config_file(parser)
+        add_help(parser)
+
+
+def _jobs(tree: Tree) -> None:
+    jobs = tree.noun("jobs", "Submit jobs, see and steer them")
+    submit = jobs.verb("submit", "Submit a training job")
+    submit.add_argument(
+        "config_ref", metavar="CONFIG", help="A saved config's name, or a path to a file or folder"
+    )
+    submit.add_argument("--target", choices=("worker", "local", "auto"), help="Where to run (default: auto)")
+    submit.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="KEY=GLOB",
+        help="Only workers with this label; may be repeated",
+    )
+    submit.add_argument("--gpus", type=typed(values.count), metavar="N", help="GPUs (default: num_processes)")
+    submit.add_argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have")
+    submit.add_argument("--priority", metavar="P", help="A number, or low, normal, high, urgent")
+    submit.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="Replace a setting of the config; may be repeated",
+    )
+    submit.add_argument("--max-retries", type=typed(values.count), metavar="N", help="Retries (default: 3)")
+    submit.add_argument("--retry-on-failure", action="store_true", help="Retry a trainer that failed, too")
+    submit.add_argument("--time-limit", type=typed(values.seconds), metavar="TIME", help="For example 2h")
+    submit.add_argument(
+        "--depends-on",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="Wait for this job to complete; may be repeated",
+    )
+    submit.add_argument("--name", metavar="NAME", help="A name for people")
+    submit.add_argument("-n", "--dry-run", action="store_true", help="Tell what would happen, submit nothing")
+    submit.add_argument("--no-wait", action="store_true", help="Refuse the job unless it can start now")
+    submit.add_argument("--wait", action="store_true", help="Return when the job has ended")
+    submit.add_argument("-f", "--follow", action="store_true", help="Show the log until the job has ended")
+    submit.add_argument("--idempotency-key", metavar="KEY", help="The same key never submits twice")
+    listing = jobs.verb("list", "List jobs, newest first")
+    listing.add_argument(
+        "--status",
+        action="append",
+        default=[],
+        choices=JOB_STATES,
+        metavar="STATUS",
+        help="Only jobs of this status; may be repeated",
+    )
+    listing.add_argument("--worker", metavar="WORKER", help="Only jobs of this worker")
+    listing.add_argument(
+        "--limit",
+        type=typed(values.positive_count),
+        default=50,
+        metavar="N",
+        help="At most so many (default: 50)",
+    )
+    listing.add_argument("--watch", action="store_true", help="Go on and show changes as they happen")
+    _by_job(jobs.verb("get", "Show one job"))
+    watch = jobs.verb("watch", "Show jobs, or one job, as they change")
+    watch.add_argument("job", nargs="?", metavar="ID", help="A job's id or a unique beginning of it")
+    _by_job(jobs.verb("explain", "Tell why a job waits"))
+    wait = _by_job(jobs.verb("wait", "Wait until a job has ended"))
+    wait.add_argument(
+        "--for",
+        dest="until",
+        choices=("completed", "terminal"),
+        default="completed",
+        help="completed fails if the job does not; terminal takes any end (default: completed)",
+    )
+    wait.add_argument("--timeout", type=typed(values.seconds), metavar="TIME", help="Give up after this time")
+    logs = _by_job(jobs.verb("logs", "Show what a job's trainer printed"))
+    logs.add_argument("-f", "--follow", action="store_true", help="Go on as it prints")
+    logs.add_argument("--tail", type=typed(values.count), metavar="N", help="Only the last N lines")
+    logs.add_argument("--attempt", type=typed(values.positive_count), metavar="N", help="Of this attempt")
+    logs.add_argument("--raw", action="store_true", help="Bytes as they are, terminal controls included")
+    cancel = jobs.verb("cancel", "Cancel jobs")
+    cancel.add_argument("jobs", nargs="+", metavar="ID", help="A job's id or a unique beginning of it")
+    _by_job(jobs.verb("retry", "Submit an ended job again"))
+    priority = _by_job(jobs.verb("set-priority", "Change a job's place in the queue"))
+    priority.add_argument("priority", metavar="P", help="A number, or low, normal, high, urgent")
+
+
+def _by_job(parser: Parser) -> Parser:
+    parser.add_argument("job", metavar="ID", help="A job's id or a unique beginning of it")
+    return parser
+
+
+def _workers(tree: Tree) -> None:
+    workers = tree.noun("workers", "Administer workers")
+    listing = workers.verb("list", "List all workers")
+    listing.add_argument(
+        "--status", choices=WORKER_STATES, metavar="STATUS", help="Only workers of this status"
+    )
+    listing.add_argument(
+        "--label", action="append", default=[], metavar="KEY=GLOB", help="Only with this label"
+    )
+    listing.add_argument("--watch", action="store_true", help="Go on and show changes as they happen")
+    _by_worker(workers.verb("get", "Show one worker"))
+    create = workers.verb("create", "Create a worker and its token, shown only once")
+    create.add_argument("name", metavar="NAME")
+    create.add_argument(
+        "--type",
+        choices=("persistent", "ephemeral"),
+        default="persistent",
+        help="Whether it stays online between jobs (default: persistent)",
+    )
+    create.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="May be repeated")
+    drain = _by_worker(workers.verb("drain", "Finish the current job, take no new one"))
+    drain.add_argument("--note", metavar="TEXT", help="Why, for the others")
+    _by_worker(workers.verb("resume", "Undo drain"))
+    _by_worker(workers.verb("rotate-token", "Make a new token; the old one is invalid at once"))
+    labels = _by_worker(workers.verb("set-labels", "Set labels (KEY=VALUE) or take them away (KEY-)"))
+    labels.add_argument("labels", nargs="+", metavar="KEY=VALUE|KEY-")
+    _by_worker(workers.verb("delete", "Delete a worker that is offline"))
+
+
+def _by_worker(parser: Parser) -> Parser:
+    parser.add_argument("worker", metavar="WORKER", help="A worker's id or name")
+    return parser
+
+
+def _configs(tree: Tree) -> None:
+    configs = tree.noun("configs", "Training configs kept by the orchestrator")
+    configs.verb("list", "List saved configs")
+    get = configs.verb("get", "Show a config")
+    get.add_argument("name", metavar="NAME")
+    bring = configs.verb("import", "Save a file or folder as a config")
+    bring.add_argument("path", metavar="PATH", help="A config.json, a bundle, or a folder with a config.json")
+    bring.add_argument(
+        "--name", metavar="NAME", help="Save under this name (default: the file's or folder's)"
+    )
+    export = configs.verb("export", "Write a config to a folder")
+    export.add_argument("name", metavar="NAME")
+    export.add_argument("path", metavar="DIR", nargs="?", help="Where to (default: ./NAME)")
+    export.add_argument("--force", action="store_true", help="Overwrite files that are there")
+    check = configs.verb("validate", "Check a file or folder without saving it")
+    check.add_argument("path", metavar="PATH")
+    delete = configs.verb("delete", "Delete a config; jobs keep their copies")
+    delete.add_argument("name", metavar="NAME")
+
+
+def _audit(tree: Tree) -> None:
+    audit = tree.noun("audit", "Who did what, and whether the record is whole")
+    listing = audit.verb("list", "List audit entries, newest first")
+    for flag, help in (
+        ("--event-type", "For example worker.token_rotated"),
+        ("--actor-id", "Who did it"),
+        ("--target-type", "worker, job, config or token"),
+        ("--target-id", "To what"),
+        ("--since", "From this time on: 2026-11-15T10:00:00Z, or 2h for the last two hours"),
+        ("--until", "Up to this time"),
+    ):
+        listing.add_argument(flag, metavar="VALUE", help=help)
+    listing.add_argument("--limit", type=typed(values.positive_count), default=50, metavar="N")
+    listing.add_argument("--offset", type=typed(values.count), default=0, metavar="N")
+    audit.verb("verify", "Check that no entry was changed or removed")
+
+
+def _tokens(tree: Tree) -> None:
+    tokens = tree.noun("tokens", "API tokens for people and programs")
+    tokens.verb("list", "List API tokens")
+    create = tokens.verb("create", "Create an API token, shown only once")
+    create.add_argument("name", metavar="NAME")
+    create.add_argument(
+        "--permission",
+        action="append",
+        default=[],
+        metavar="PERMISSION",
+        required=True,
+        help="For example queue.submit; * is all of them; may be repeated",
+    )
+    create.add_argument("--expires", type=typed(values.seconds), metavar="TIME", help="For example 90d")
+    revoke = tokens.verb("revoke", "Revoke an API token")
+    revoke.add_argument("id", metavar="ID|NAME")
+
+
+def _rest(tree: Tree) -> None:
+    tree.command("status", "simpletuner_fleet.cli.status:status", "Server, workers, queue on one screen")
+    doctor = tree.command(
+        "doctor", "simpletuner_fleet.cli.doctor:doctor", "Find out what is wrong; changes nothing"
+    )
+    doctor.add_argument(
+        "what",
+        nargs="?",
+        choices=("server", "worker"),
+        metavar="server|worker",
+        help="Which role of this machine to look at (default: both)",
+    )
+    login = tree.command("login", "simpletuner_fleet.cli.login:login", "Remember a server and a token for it")
+    login.add_argument("server", nargs="?", metavar="URL", help="The server (default: --url)")
+    login.add_argument(
+        "--token-file", metavar="FILE", help="Read the token from this file (default: standard input)"
+    )
+    logout = tree.command("logout", "simpletuner_fleet.cli.login:logout", "Forget a server's token")
+    logout.add_argument("server", nargs="?", metavar="URL", help="The server (default: the current one)")
+    tree.command("whoami", "simpletuner_fleet.cli.login:whoami", "Show whom the token belongs to")
+    tree.command("version", "simpletuner_fleet.cli.version:version", "Show the version")
+    completion = tree.command(
+        "completion", "simpletuner_fleet.cli.completion:completion", "Print a completion script"
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))

@@ -1,0 +1,90 @@
+"""`simpletuner configs …`"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from simpletuner_fleet.cli import bundles
+from simpletuner_fleet.cli.api import connected
+from simpletuner_fleet.cli.errors import Exit
+from simpletuner_fleet.cli.lookup import segment
+from simpletuner_fleet.cli.output import Column, Output, field
+from simpletuner_fleet.cli.times import ago
+from simpletuner_fleet.core.bundle import gpus_of, read_bundle
+
+LIST = (
+    field("name"),
+    field("version", right=True),
+    field("trainer"),
+    Column("SAVED", lambda config: ago(config.get("created_at"))),
+    field("created_by", "BY"),
+)
+BUNDLE_KEYS = ("trainer", "settings", "dataloader", "files", "env", "resources")
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        found = api.get("/api/configs")["configs"]
+        if not found and not out.for_programs:
+            out.hint("No configs yet. Save one:  simpletuner configs import PATH")
+        out.items("configs", found, LIST, id_field="name")
+    return Exit.OK
+
+
+def get(args: argparse.Namespace) -> int:
+    """A config is JSON, so it is shown as JSON, on a terminal as well."""
+    out = Output(args)
+    with connected(args) as api:
+        config = api.get(f"/api/configs/{segment(args.name)}")
+        if out.format == "jsonl":
+            out.line(out.picked(config))
+        else:
+            out.json(out.picked(config))
+    return Exit.OK
+
+
+def import_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    bundle = bundles.load(args.path)
+    name = args.name or bundles.name_for(args.path)
+    with connected(args) as api:
+        saved = api.put(f"/api/configs/{segment(name)}", bundle) or {}
+        version = saved.get("version")
+        out.say(f"saved {name}" + (f", version {version}" if version else ""))
+        if out.for_programs:
+            out.item(saved, LIST, id_field="name")
+        out.hint(f"Train it:  simpletuner jobs submit {name}")
+    return Exit.OK
+
+
+def export(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        config = api.get(f"/api/configs/{segment(args.name)}")
+        for file in bundles.save(bundle_in(config), Path(args.path or args.name), force=args.force):
+            print(file)
+        out.say(f"exported {args.name}")
+    return Exit.OK
+
+
+def validate(args: argparse.Namespace) -> int:
+    out = Output(args)
+    bundle = read_bundle(bundles.load(args.path))
+    found: dict[str, Any] = {"valid": True, "trainer": bundle.trainer, "gpus": gpus_of(bundle)}
+    out.item(found, (field("valid"), field("trainer"), field("gpus")), id_field="trainer")
+    return Exit.OK
+
+
+def delete(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        api.delete(f"/api/configs/{segment(args.name)}")
+        Output(args).say(f"deleted {args.name}; jobs keep the copies they were submitted with")
+    return Exit.OK
+
+
+def bundle_in(config: dict[str, Any]) -> dict[str, Any]:
+    """The bundle itself, whether the answer is it or carries it."""
+    inner = config.get("config") or config.get("bundle")
+    source = inner if isinstance(inner, dict) else config
+    return {key: source[key] for key in BUNDLE_KEYS if key in source}

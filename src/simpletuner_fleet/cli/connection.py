@@ -1,0 +1,123 @@
+"""Which server a command talks to, with which token, trusting what. Each answer says where it came from."""
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from simpletuner_fleet.agent.trust import Choices, is_loopback
+from simpletuner_fleet.cli import credentials, settings
+from simpletuner_fleet.cli.settings import Settled
+
+DEFAULT_PORT = 8001
+
+
+class Connection(NamedTuple):
+    url: str
+    url_from: str
+    token: str | None
+    token_from: str
+    trust: Choices
+    trust_from: str
+    notes: list[str]
+
+
+class LocalServer(NamedTuple):
+    """What a server on this machine left in its data folder."""
+
+    url: str | None
+    fingerprint: str | None
+    ca_cert: str | None
+    admin_token: Path
+
+
+def find(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Connection:
+    settled, notes = settings.settle("client", args, environ)
+    logins = credentials.read(credentials_file(environ))
+    local = local_server(Path(settled["data_dir"].value))
+    url, url_from = _url(settled, logins, local)
+    token, token_from = _token(url, settled, logins, local)
+    trust, trust_from = _trust(url, settled, logins, local)
+    return Connection(url, url_from, token, token_from, trust, trust_from, notes)
+
+
+def credentials_file(environ: Mapping[str, str] = os.environ) -> Path:
+    return settings.config_home(environ) / "credentials.toml"
+
+
+def local_server(data_dir: Path) -> LocalServer:
+    try:
+        said = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        said = {}
+    ca_cert = data_dir / "tls" / "ca.pem"
+    return LocalServer(
+        url=said["url"].rstrip("/") if isinstance(said, dict) and isinstance(said.get("url"), str) else None,
+        fingerprint=said.get("fingerprint") if isinstance(said, dict) else None,
+        ca_cert=str(ca_cert) if ca_cert.is_file() else None,
+        admin_token=data_dir / "admin_token",
+    )
+
+
+def _url(settled: dict[str, Settled], logins: credentials.Credentials, local: LocalServer) -> tuple[str, str]:
+    asked = settled["url"]
+    if asked.value:
+        return asked.value, asked.source.where
+    if logins.current:
+        return logins.current, "login"
+    if local.url:
+        return local.url, "server on this machine"
+    scheme = "https" if local.ca_cert else "http"
+    return f"{scheme}://127.0.0.1:{DEFAULT_PORT}", "default"
+
+
+def _token(
+    url: str, settled: dict[str, Settled], logins: credentials.Credentials, local: LocalServer
+) -> tuple[str | None, str]:
+    asked = settled["api_token"]
+    if asked.value:
+        return asked.value, asked.source.where
+    if url in logins.servers:
+        return logins.servers[url].token, "login"
+    if is_local(url, local):
+        try:
+            return local.admin_token.read_text(encoding="utf-8").strip() or None, f"file {local.admin_token}"
+        except OSError:
+            pass
+    return None, "nowhere"
+
+
+def _trust(
+    url: str, settled: dict[str, Settled], logins: credentials.Credentials, local: LocalServer
+) -> tuple[Choices, str]:
+    for name, choice in (
+        ("ssl_fingerprint", "fingerprint"),
+        ("ca_cert", "ca_cert"),
+        ("ssl_no_verify", "no_verify"),
+    ):
+        if settled[name].value:
+            return Choices()._replace(**{choice: settled[name].value}), settled[name].source.where
+    if not url.startswith("https:"):
+        return Choices(), "no TLS"
+    login = logins.servers.get(url)
+    if login and (login.fingerprint or login.ca_cert):
+        return Choices(login.fingerprint, login.ca_cert), "login"
+    if is_local(url, local):
+        if local.ca_cert:
+            return Choices(ca_cert=local.ca_cert), f"file {local.ca_cert}"
+        if local.fingerprint:
+            return Choices(fingerprint=local.fingerprint), "server on this machine"
+    return Choices(), "system trust store"
+
+
+def is_local(url: str, local: LocalServer) -> bool:
+    """Whether the admin token of this machine's server may be sent there: to that very server, to no other port."""
+    asked = urlsplit(url)
+    if local.url is None:
+        return is_loopback(asked.hostname or "") and asked.port == DEFAULT_PORT
+    own = urlsplit(local.url)
+    same_host = asked.hostname == own.hostname or is_loopback(asked.hostname or "")
+    return same_host and (asked.scheme, asked.port) == (own.scheme, own.port)

@@ -1,0 +1,175 @@
+"""`simpletuner jobs …`"""
+
+import argparse
+import time
+from typing import Any
+
+from simpletuner_fleet.cli import job_text, lookup
+from simpletuner_fleet.cli import logs as job_logs
+from simpletuner_fleet.cli.api import Api, connected
+from simpletuner_fleet.cli.errors import Exit, fail
+from simpletuner_fleet.cli.job_text import TERMINAL, WAITING
+from simpletuner_fleet.cli.lookup import segment
+from simpletuner_fleet.cli.nudges import nudges
+from simpletuner_fleet.cli.output import Output
+from simpletuner_fleet.cli.troubles import of_reason
+from simpletuner_fleet.cli.watch import watch as watch_items
+
+Job = dict[str, Any]
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        query = {
+            "status": ",".join(args.status) or None,
+            "worker": lookup.worker_id(api, args.worker) if args.worker else None,
+        }
+        if args.watch:
+            watch_items(api, out, lambda: lookup.pages(api, query, args.limit), job_text.LIST)
+            return Exit.OK
+        found = lookup.pages(api, query, args.limit, lookup=False)
+        if not found and not out.for_programs:
+            out.hint("No jobs yet. Submit one:  simpletuner jobs submit CONFIG")
+        out.items("jobs", found, job_text.LIST)
+        stuck = next((job for job in found if job["status"] in WAITING and job_text.reason(job)), None)
+        if stuck and not out.for_programs:
+            out.hint(f"Why does it wait?  simpletuner jobs explain {stuck['id']}")
+    return Exit.OK
+
+
+def get(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job = _direct(api, args)
+        out.item(job, job_text.DETAIL)
+        for step in job_text.advice(job) if not out.for_programs else ():
+            out.hint(f"next: {step}")
+    return Exit.OK
+
+
+def watch(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        if not args.job:
+            watch_items(api, out, lambda: lookup.pages(api, {}, 50), job_text.LIST)
+            return Exit.OK
+        job_id = lookup.job_id(api, args.job)
+        ended = watch_items(
+            api,
+            out,
+            lambda: [lookup.job(api, job_id)],
+            job_text.LIST,
+            done=lambda items: items[0]["status"] in TERMINAL,
+        )
+        return _exit_of(ended[0]) if ended else Exit.OK
+
+
+def explain(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        told = api.get(f"/api/jobs/{segment(_id_for_call(api, args))}/explain")
+        if out.for_programs or out.fields:
+            out.item(told, ())
+            return Exit.OK
+        for line in job_text.explained(told):
+            print(line)
+        for step in told.get("fixes") or of_reason(str(told.get("code"))):
+            out.say(f"next: {step}")
+    return Exit.OK
+
+
+def wait(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job = wait_for_end(api, lookup.job_id(api, args.job), args.timeout)
+        out.item(job, job_text.DETAIL)
+        return Exit.OK if args.until == "terminal" else _exit_of(job)
+
+
+def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
+    deadline = time.monotonic() + timeout_s if timeout_s else None
+    job: Job = {"status": "unknown"}
+    for _ in nudges(api, deadline):
+        job = lookup.job(api, job_id)
+        if job["status"] in TERMINAL:
+            return job
+    raise fail(
+        f"job {job_id} has not ended in {timeout_s:g} s",
+        f"it is {job['status']}",
+        f"simpletuner jobs explain {job_id}",
+        "E_TIMEOUT",
+        Exit.TIMEOUT,
+    )
+
+
+def logs(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        job_id = _id_for_call(api, args)
+        job_logs.print_log(
+            api, job_id, follow=args.follow, tail=args.tail, attempt=args.attempt, raw=args.raw
+        )
+    return Exit.OK
+
+
+def cancel(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        cancelled = []
+        for called in args.jobs:
+            job_id = called if getattr(args, "curl", False) else lookup.job_id(api, called)
+            cancelled.append(dict(api.post(f"/api/jobs/{segment(job_id)}/cancel") or {"id": job_id}))
+            out.say(f"{job_id} is {cancelled[-1].get('status', 'cancelling')}")
+        if out.for_programs or out.format == "name":
+            out.items("jobs", cancelled, job_text.LIST)
+    return Exit.OK
+
+
+def retry(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        old = _id_for_call(api, args)
+        job = api.post(f"/api/jobs/{segment(old)}/retry")
+        job = {**job, "id": job.get("id") or job.get("job_id")}
+        out.say(f"{old} is tried again as {job['id']}")
+        out.item(job, job_text.DETAIL)
+    return Exit.OK
+
+
+def set_priority(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = _id_for_call(api, args)
+        job = api.post(f"/api/queue/{segment(job_id)}/priority", {"priority": priority(args.priority)})
+        out.say(f"priority of {job_id} is now {args.priority}")
+        if isinstance(job, dict) and out.for_programs:
+            out.item(job, job_text.DETAIL)
+    return Exit.OK
+
+
+def priority(given: str) -> int | str:
+    try:
+        return int(given)
+    except ValueError:
+        return given
+
+
+def _direct(api: Api, args: argparse.Namespace) -> Job:
+    """Without `--curl` a beginning of an id will do; with it, the call is printed as it was named."""
+    if getattr(args, "curl", False):
+        return dict(api.get(f"/api/jobs/{segment(args.job)}"))
+    return lookup.job(api, args.job)
+
+
+def _id_for_call(api: Api, args: argparse.Namespace) -> str:
+    return str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
+
+
+def _exit_of(job: Job) -> int:
+    return Exit.OK if job["status"] == "completed" else Exit.JOB_FAILED
+
+
+def submit(args: argparse.Namespace) -> int:
+    from simpletuner_fleet.cli.submit import submit as run  # brings the config's rules along
+
+    return run(args)

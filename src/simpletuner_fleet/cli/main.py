@@ -1,0 +1,86 @@
+"""The command `simpletuner`."""
+
+import argparse
+import importlib
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import cast
+
+from simpletuner_fleet.agent.troubles import told
+from simpletuner_fleet.cli.commands import build_parser
+from simpletuner_fleet.cli.errors import CliError, CurlPrinted, Exit, usage
+from simpletuner_fleet.cli.hide_token import hide_token
+from simpletuner_fleet.cli.text import clean_lines
+
+Command = Callable[[argparse.Namespace], int]
+WORKERS_VERBS = ("list", "get", "create", "drain", "resume", "rotate-token", "set-labels", "delete")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    _write_any_character()
+    try:
+        if arguments is None and "worker" in given:
+            hide_token(given, os.environ)
+        return _flushed(_run(given))
+    except CliError as error:
+        print(clean_lines(told(error.trouble)), file=sys.stderr)
+        return error.trouble.exit
+    except CurlPrinted:
+        return _flushed(Exit.OK)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        _close_quietly()
+        return Exit.OK
+
+
+def _run(given: list[str]) -> int:
+    args, extra = build_parser().parse_known_args(given)
+    if extra:
+        raise _about_extra(args, extra)
+    if not args.run:
+        args.parser.print_help(sys.stdout if not given else sys.stderr)
+        return Exit.OK if not given else Exit.USAGE
+    return _command(args.run)(args)
+
+
+def _command(path: str) -> Command:
+    """Found only now, so that no command pays for another's imports."""
+    module, _, name = path.partition(":")
+    name = f"{name}_" if name in ("import", "list") else name
+    return cast(Command, getattr(importlib.import_module(module), name))
+
+
+def _about_extra(args: argparse.Namespace, extra: list[str]) -> CliError:
+    if args.command == "worker" and extra[0] in WORKERS_VERBS:
+        return usage(
+            f"'simpletuner worker {extra[0]}' is no command",
+            "`worker` starts an agent on this machine. "
+            f"Did you mean `simpletuner {' '.join(['workers', *extra])}`?",
+            f"simpletuner {' '.join(['workers', *extra])}",
+        )
+    return cast(CliError, args.parser.unknown_arguments(extra))
+
+
+def _write_any_character() -> None:
+    """A terminal that cannot show a character gets its number, never a stack trace."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _flushed(code: int) -> int:
+    """A reader that went away shows here and not in the interpreter's last breath."""
+    sys.stdout.flush()
+    return code
+
+
+def _close_quietly() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

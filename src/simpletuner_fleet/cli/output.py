@@ -1,0 +1,168 @@
+"""How results are shown: tables for people, TSV for pipes, JSON for programs. Data on stdout, talk on stderr."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from simpletuner_fleet.cli.text import clean, harmless_json
+
+STYLES = {
+    "running": "cyan",
+    "busy": "cyan",
+    "idle": "green",
+    "completed": "green",
+    "connecting": "magenta",
+    "draining": "yellow",
+    "cancelling": "yellow",
+    "blocked": "yellow",
+    "offline": "dim",
+    "cancelled": "dim",
+    "failed": "red",
+}
+NOTHING = "-"
+
+
+class Column(NamedTuple):
+    title: str
+    value: Callable[[dict[str, Any]], Any]
+    right: bool = False
+    shrinks: bool = False
+    """Gives way first where the terminal is narrow."""
+
+
+class Output:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.format: str = getattr(args, "output", "table")
+        fields: str | None = getattr(args, "fields", None)
+        self.fields = [field.strip() for field in fields.split(",") if field.strip()] if fields else []
+        self.quiet: bool = getattr(args, "quiet", False)
+        self.color = not getattr(args, "no_color", False) and not os.environ.get("NO_COLOR")
+        self.terminal = sys.stdout.isatty()
+
+    @property
+    def for_programs(self) -> bool:
+        return self.format in ("json", "jsonl")
+
+    def items(
+        self, schema: str, items: list[dict[str, Any]], columns: Sequence[Column], *, id_field: str = "id"
+    ) -> None:
+        if self.format == "json":
+            self.json({"schema": f"{schema}.v1", "items": [self.picked(item) for item in items]})
+        elif self.format == "jsonl":
+            for item in items:
+                self.line(self.picked(item))
+        elif self.format == "name":
+            for item in items:
+                print(clean(item.get(id_field, "")))
+        else:
+            self.table(items, self.chosen(columns))
+
+    def item(self, item: dict[str, Any], rows: Sequence[Column], *, id_field: str = "id") -> None:
+        """One thing: key and value on each line."""
+        if self.format == "json":
+            self.json(self.picked(item))
+        elif self.format == "jsonl":
+            self.line(self.picked(item))
+        elif self.format == "name":
+            print(clean(item.get(id_field, "")))
+        else:
+            self._pairs([(row.title, shown(row.value(item))) for row in self.chosen(rows)])
+
+    def json(self, document: Any) -> None:
+        print(harmless_json(json.dumps(document, ensure_ascii=False, indent=2)))
+
+    def line(self, document: Any) -> None:
+        print(harmless_json(json.dumps(document, ensure_ascii=False)), flush=True)
+
+    def picked(self, item: dict[str, Any]) -> dict[str, Any]:
+        return {field: dig(item, field) for field in self.fields} if self.fields else item
+
+    def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
+        if not self.fields:
+            return columns
+        return [field(name) for name in self.fields]
+
+    def table(self, items: list[dict[str, Any]], columns: Sequence[Column]) -> None:
+        rows = [[shown(column.value(item)) for column in columns] for item in items]
+        if self.terminal:
+            self.print_rich(self.rich_table(rows, columns))
+            return
+        print("\t".join(column.title for column in columns))
+        for row in rows:
+            print("\t".join(row))
+
+    def rich_table(self, rows: Iterable[list[str]], columns: Sequence[Column]) -> Any:
+        from rich.table import Table  # heavy, and only a terminal needs it
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for column in columns:
+            table.add_column(
+                column.title,
+                no_wrap=not column.shrinks,
+                overflow="fold" if column.shrinks else "ellipsis",
+                justify="right" if column.right else "left",
+            )
+        for row in rows:
+            table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+        return table
+
+    def print_rich(self, renderable: Any) -> None:
+        self.console().print(renderable)
+
+    def console(self) -> Any:
+        from rich.console import Console  # heavy, and only a terminal needs it
+
+        return Console(no_color=not self.color, highlight=False, soft_wrap=False)
+
+    def _pairs(self, pairs: list[tuple[str, str]]) -> None:
+        if not self.terminal:
+            for key, value in pairs:
+                print(f"{key}\t{value}")
+            return
+        from rich.table import Table  # heavy, and only a terminal needs it
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for key, value in pairs:
+            table.add_row(Text(key), Text(value, style=STYLES.get(value, "")))
+        self.print_rich(table)
+
+    def say(self, text: str) -> None:
+        """What happened, for people."""
+        if not self.quiet:
+            print(clean(text), file=sys.stderr)
+
+    def hint(self, text: str) -> None:
+        """What one might do next; only for somebody who is looking."""
+        if not self.quiet and sys.stderr.isatty():
+            print(clean(text), file=sys.stderr)
+
+
+def dig(item: Any, path: str) -> Any:
+    for key in path.split("."):
+        item = item.get(key) if isinstance(item, dict) else None
+    return item
+
+
+def shown(value: Any) -> str:
+    if value is None or value == "" or value == [] or value == {}:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return clean(", ".join(f"{key}={entry}" for key, entry in value.items()))
+    if isinstance(value, list):
+        return clean(", ".join(str(entry) for entry in value))
+    if isinstance(value, float):
+        return f"{value:g}"
+    return clean(value)
+
+
+def field(name: str, title: str | None = None, *, right: bool = False, shrinks: bool = False) -> Column:
+    return Column(title or name.upper(), lambda item: dig(item, name), right, shrinks)

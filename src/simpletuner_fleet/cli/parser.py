@@ -1,0 +1,57 @@
+"""An argparse parser that complains in four parts and guesses what was meant."""
+
+import argparse
+import difflib
+import re
+import shutil
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from simpletuner_fleet.cli.errors import CliError, usage
+
+HELP_COLUMN = 27
+
+
+class Help(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        width = max(shutil.get_terminal_size().columns - 2, 86)
+        super().__init__(prog, max_help_position=HELP_COLUMN, width=width)
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains in four parts, with a guess at what was meant."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", Help)
+        super().__init__(allow_abbrev=False, add_help=False, **kwargs)
+        self._optionals.title = "OPTIONS"
+
+    def error(self, message: str) -> NoReturn:
+        raise self.complaint(message)
+
+    def complaint(self, message: str) -> CliError:
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice:
+            known = re.findall(r"'([^']+)'", choice[2]) or [name.strip() for name in choice[2].split(",")]
+            return self._unknown(choice[1], known)
+        return usage(f"{self.prog}: {message}", "the command cannot be understood so", f"{self.prog} --help")
+
+    def unknown_arguments(self, extra: list[str]) -> CliError:
+        word = extra[0]
+        if word.startswith("-"):
+            options = [option for option in self._option_string_actions if option.startswith("--")]
+            return self._unknown(word.partition("=")[0], options)
+        return usage(
+            f"{self.prog}: '{word}' is one word too many",
+            "the command takes no further argument here",
+            f"{self.prog} --help",
+        )
+
+    def _unknown(self, word: str, known: Iterable[str]) -> CliError:
+        near = difflib.get_close_matches(word, list(known), n=1)
+        kind = "option" if word.startswith("-") else "command or choice"
+        return usage(
+            f"{self.prog} has no {kind} '{word}'",
+            f"did you mean '{near[0]}'?" if near else "nothing here is called like that",
+            f"{self.prog} {near[0]}" if near and kind != "option" else f"{self.prog} --help",
+        )

@@ -1,0 +1,86 @@
+"""The two programs, `server` and `worker`: settings settled and checked, then handed to what runs them."""
+
+import argparse
+import os
+import sys
+
+from simpletuner_fleet.agent.trust import is_loopback
+from simpletuner_fleet.cli import settings
+from simpletuner_fleet.cli.errors import usage
+from simpletuner_fleet.cli.hide_token import forget_tokens
+
+
+def server(args: argparse.Namespace) -> int:
+    _settle("server", args)
+    _check_server(args)
+    forget_tokens("SIMPLETUNER_ADMIN_TOKEN")
+    from simpletuner_fleet.cli.server import run_server  # the whole server; no other command needs it
+
+    return run_server(args)
+
+
+def worker(args: argparse.Namespace) -> int:
+    _settle("worker", args)
+    _choose_token(args)
+    _check_worker(args)
+    forget_tokens("SIMPLETUNER_WORKER_TOKEN", settings.HIDDEN_TOKEN)
+    from simpletuner_fleet.cli.worker import run_worker  # the whole agent; no other command needs it
+
+    return run_worker(args)
+
+
+def _settle(group: str, args: argparse.Namespace) -> None:
+    for note in settings.apply(group, args):
+        print(note, file=sys.stderr)
+
+
+def _check_server(args: argparse.Namespace) -> None:
+    if bool(args.ssl_cert) != bool(args.ssl_key):
+        raise usage(
+            "a certificate and its key go together",
+            "only one of --ssl-cert and --ssl-key was given",
+            "simpletuner server --ssl-cert FILE --ssl-key FILE",
+        )
+    if args.trust_loopback and not is_loopback(args.host):
+        raise usage(
+            "--trust-loopback is refused beyond a loopback bind",
+            f"with --host {args.host} others could come in through a proxy on this machine",
+            "leave --trust-loopback out, or use --host 127.0.0.1",
+        )
+
+
+def _choose_token(args: argparse.Namespace) -> None:
+    """A token and a token file exclude each other; the one given more directly counts."""
+    if args.worker_token and args.worker_token_file:
+        token, file = args.sources["worker_token"], args.sources["worker_token_file"]
+        if token.rank == file.rank:
+            raise usage(
+                "two worker tokens were given", f"by {token.where} and by {file.where}", "give one of them"
+            )
+        if token.rank > file.rank:
+            args.worker_token_file = None
+        else:
+            args.worker_token = None
+    if args.worker_token_file == "-":
+        args.worker_token, args.worker_token_file = sys.stdin.readline().strip() or None, None
+
+
+def _check_worker(args: argparse.Namespace) -> None:
+    if not args.orchestrator_url:
+        raise usage(
+            "the worker does not know its orchestrator",
+            "neither --orchestrator-url nor SIMPLETUNER_ORCHESTRATOR_URL was given",
+            "simpletuner worker --orchestrator-url https://HOST:8001 --worker-token-file FILE",
+        )
+    if not args.worker_token and not args.worker_token_file:
+        raise usage(
+            "the worker has no token",
+            "neither --worker-token, --worker-token-file nor SIMPLETUNER_WORKER_TOKEN was given",
+            "on the orchestrator: simpletuner workers create NAME",
+        )
+    if os.environ.get(settings.HIDDEN_TOKEN) and sys.stderr.isatty():
+        print(
+            "note: --worker-token was taken off the command line, where other users could see it; "
+            "--worker-token-file or SIMPLETUNER_WORKER_TOKEN never put it there",
+            file=sys.stderr,
+        )

@@ -1,0 +1,91 @@
+"""`simpletuner status`: server, workers, queue, running jobs on one screen."""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from simpletuner_fleet.cli import job_text, lookup
+from simpletuner_fleet.cli.api import Api, connected
+from simpletuner_fleet.cli.errors import CliError, Exit
+from simpletuner_fleet.cli.output import Output
+from simpletuner_fleet.cli.text import clean
+
+WORKER_STATES = ("idle", "busy", "draining", "connecting", "offline")
+SHOWN_JOBS = 10
+MOST_WAITING = 200
+
+
+def status(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        ready = api.get("/health/ready")
+        who = _if_allowed(lambda: api.get("/api/whoami", lookup=True))
+        workers = _if_allowed(lambda: lookup.workers(api))
+        running = lookup.pages(api, {"status": "running,dispatched,cancelling"}, 100)
+        waiting = lookup.pages(api, {"status": "queued,blocked"}, MOST_WAITING)
+        if out.for_programs:
+            out.item(_document(api, ready, who, workers, running, waiting), ())
+        else:
+            _print(out, api, who, workers, running, waiting)
+    return Exit.OK
+
+
+def _document(api: Api, ready: Any, who: Any, workers: Any, running: Any, waiting: Any) -> dict[str, Any]:
+    return {
+        "schema": "status.v1",
+        "server": {"url": api.where.url, "ready": ready},
+        "whoami": who,
+        "workers": None if workers is None else dict(Counter(worker["status"] for worker in workers)),
+        "running": running,
+        "waiting": dict(_reasons(waiting)),
+    }
+
+
+def _print(out: Output, api: Api, who: Any, workers: Any, running: Any, waiting: Any) -> None:
+    name = f", as {clean(who.get('name'))}" if isinstance(who, dict) else ""
+    print(f"Server   {clean(api.where.url)}  ready{name}")
+    print(f"Workers  {_workers_line(workers)}")
+    print(f"Queue    {_queue_line(waiting)}")
+    for reason, count in _reasons(waiting).most_common():
+        print(f"  {count:>5}  {clean(reason)}")
+    print(f"Running  {len(running)}")
+    if running:
+        out.table(running[:SHOWN_JOBS], job_text.LIST[:7])
+    if len(running) > SHOWN_JOBS:
+        print(f"  and {len(running) - SHOWN_JOBS} more")
+    if not workers and workers is not None:
+        out.hint("Add a GPU machine:  simpletuner workers create NAME")
+    elif not running and not waiting:
+        out.hint("Nothing to do. Submit a job:  simpletuner jobs submit CONFIG")
+
+
+def _workers_line(workers: list[dict[str, Any]] | None) -> str:
+    if workers is None:
+        return "not shown: this token lacks admin.workers"
+    if not workers:
+        return "none"
+    counts = Counter(str(worker["status"]) for worker in workers)
+    gpus = sum(int(worker.get("gpu_count") or 0) for worker in workers if worker["status"] != "offline")
+    told = [f"{counts[state]} {state}" for state in WORKER_STATES if counts[state]]
+    return f"{', '.join(told)}; {gpus} GPU{'s' if gpus != 1 else ''} online"
+
+
+def _queue_line(waiting: list[dict[str, Any]]) -> str:
+    if not waiting:
+        return "empty"
+    more = "+" if len(waiting) == MOST_WAITING else ""
+    return f"{len(waiting)}{more} waiting"
+
+
+def _reasons(waiting: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(job_text.reason(job) or str(job["status"]) for job in waiting)
+
+
+def _if_allowed(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except CliError as error:
+        if error.trouble.code == "forbidden":
+            return None
+        raise

@@ -1,0 +1,36 @@
+"""Moments and spans as people read them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+
+def parse(moment: Any) -> datetime | None:
+    if not isinstance(moment, str):
+        return None
+    try:
+        return datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+
+
+def ago(moment: Any, now: datetime | None = None) -> str | None:
+    at = parse(moment)
+    if at is None:
+        return None
+    return span(((now or datetime.now(UTC)) - at).total_seconds()) + " ago"
+
+
+def span(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    for unit, size, smaller, small in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // small
+            return f"{whole // size}{unit}{rest:02d}{smaller}" if rest else f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def between(start: Any, end: Any, now: datetime | None = None) -> str | None:
+    began, ended = parse(start), parse(end)
+    if began is None:
+        return None
+    return span(((ended or now or datetime.now(UTC)) - began).total_seconds())

@@ -1,0 +1,59 @@
+"""`simpletuner tokens …`"""
+
+import argparse
+
+from simpletuner_fleet.cli.api import connected
+from simpletuner_fleet.cli.errors import Exit, fail
+from simpletuner_fleet.cli.lookup import segment
+from simpletuner_fleet.cli.output import Column, Output, field
+from simpletuner_fleet.cli.times import ago
+
+TOKENS = "/api/admin/tokens"
+LIST = (
+    field("id"),
+    field("name"),
+    Column("MADE", lambda token: ago(token.get("created_at"))),
+    Column("EXPIRES", lambda token: token.get("expires_at")),
+    Column("REVOKED", lambda token: ago(token.get("revoked_at"))),
+    field("permissions", shrinks=True),
+)
+MADE = (field("id"), field("name"), field("token"), field("permissions"), field("expires_at", "EXPIRES"))
+
+
+def list_(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        Output(args).items("tokens", api.get(TOKENS)["tokens"], LIST)
+    return Exit.OK
+
+
+def create(args: argparse.Namespace) -> int:
+    out = Output(args)
+    body = {"name": args.name, "permissions": args.permission}
+    if args.expires:
+        body["expires_in_s"] = args.expires
+    with connected(args) as api:
+        out.item(api.post(TOKENS, body), MADE)
+        out.say("The token is shown only once.")
+    return Exit.OK
+
+
+def revoke(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        token_id = args.id
+        if not token_id.startswith("t_"):
+            known = api.get(TOKENS, lookup=True)["tokens"]
+            named = [
+                token["id"] for token in known if token["name"] == args.id and not token.get("revoked_at")
+            ]
+            if len(named) != 1:
+                raise fail(
+                    f"no single token is named '{args.id}'",
+                    f"{len(named)} have this name",
+                    "simpletuner tokens list, then revoke by id",
+                    "not_found",
+                    Exit.NOT_FOUND,
+                )
+            token_id = named[0]
+        api.delete(f"{TOKENS}/{segment(token_id)}")
+        Output(args).say(f"{args.id} is revoked")
+    return Exit.OK

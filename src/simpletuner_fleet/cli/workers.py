@@ -1,0 +1,170 @@
+"""`simpletuner workers …`"""
+
+import argparse
+import re
+import sys
+from typing import Any
+
+from simpletuner_fleet.cli import lookup, values
+from simpletuner_fleet.cli.api import Api, connected
+from simpletuner_fleet.cli.errors import Exit, usage
+from simpletuner_fleet.cli.lookup import segment
+from simpletuner_fleet.cli.output import Column, Output, field
+from simpletuner_fleet.cli.text import clean
+from simpletuner_fleet.cli.times import ago
+from simpletuner_fleet.cli.watch import watch
+
+WORKERS = "/api/admin/workers"
+
+
+def _gpus(worker: dict[str, Any]) -> str | None:
+    count, name = worker.get("gpu_count"), worker.get("gpu_name")
+    return f"{count} x {name}" if count and name else str(count) if count is not None else None
+
+
+LIST = (
+    field("id"),
+    field("name"),
+    field("status"),
+    field("worker_type", "TYPE"),
+    Column("GPUS", _gpus),
+    Column("HEARTBEAT", lambda worker: ago(worker.get("last_heartbeat"))),
+    field("labels", shrinks=True),
+)
+DETAIL = (
+    *LIST[:5],
+    field("accelerator_type", "ACCELERATOR"),
+    field("gpu_vram_gb", "VRAM (GB)"),
+    field("labels"),
+    field("reported_labels", "REPORTED LABELS"),
+    field("trainers"),
+    field("version"),
+    Column("HEARTBEAT", lambda worker: ago(worker.get("last_heartbeat"))),
+    Column("TOKEN MADE", lambda worker: ago(worker.get("token_created_at"))),
+    field("drain_note", "NOTE"),
+)
+MADE = (field("worker_id", "ID"), field("name"), field("token"), field("connection_command", "START IT WITH"))
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    query = {"status": args.status, "label": args.label or None}
+    with connected(args) as api:
+        if args.watch:
+            watch(api, out, lambda: lookup.workers(api, **query), LIST)
+            return Exit.OK
+        found = api.get(WORKERS, query)["workers"]
+        if not found and not out.for_programs:
+            out.hint("No workers yet. Create one:  simpletuner workers create NAME")
+        out.items("workers", found, LIST)
+    return Exit.OK
+
+
+def get(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        if getattr(args, "curl", False):
+            api.get(WORKERS)
+        Output(args).item(lookup.worker(api, args.worker), DETAIL)
+    return Exit.OK
+
+
+def create(args: argparse.Namespace) -> int:
+    out = Output(args)
+    body = {"name": args.name, "worker_type": args.type, "labels": _labels(args.label)}
+    with connected(args) as api:
+        _show_token(out, api.post(WORKERS, body))
+    return Exit.OK
+
+
+def drain(args: argparse.Namespace) -> int:
+    return _act(args, "drain", {"note": args.note} if args.note else None, "takes no new jobs")
+
+
+def resume(args: argparse.Namespace) -> int:
+    return _act(args, "resume", None, "takes jobs again")
+
+
+def rotate_token(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        worker_id = _id(api, args)
+        made = dict(api.post(f"{WORKERS}/{segment(worker_id)}/token"))
+        _show_token(out, {"worker_id": worker_id, **made})
+        out.say("The old token is invalid now; a running job goes on. Give the worker the new one.")
+    return Exit.OK
+
+
+def set_labels(args: argparse.Namespace) -> int:
+    """The server takes the whole set, so the present one is read first and changed here."""
+    out = Output(args)
+    with connected(args) as api:
+        worker = lookup.worker(api, args.worker)
+        labels = changed(dict(worker.get("admin_labels") or worker.get("labels") or {}), args.labels)
+        answer = api.put(f"{WORKERS}/{segment(worker['id'])}/labels", {"labels": labels})
+        out.say(
+            f"{worker['name']} has the labels {', '.join(f'{k}={v}' for k, v in labels.items()) or 'none'}"
+        )
+        if out.for_programs:
+            out.item(answer or {"id": worker["id"], "labels": labels}, DETAIL)
+    return Exit.OK
+
+
+def delete(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        api.delete(f"{WORKERS}/{segment(_id(api, args))}")
+        Output(args).say(f"{args.worker} is deleted; its token is invalid now")
+    return Exit.OK
+
+
+def changed(labels: dict[str, str], words: list[str]) -> dict[str, str]:
+    """KEY=VALUE sets, KEY- takes away."""
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals and key.strip():
+            labels[key.strip()] = value.strip()
+        elif not equals and re.fullmatch(r".+-", word):
+            labels.pop(word[:-1], None)
+        else:
+            raise usage(
+                f"'{word}' says nothing about a label",
+                "expected KEY=VALUE to set one or KEY- to take one away",
+                "simpletuner workers set-labels NAME team=nlp location-",
+            )
+    return labels
+
+
+def _act(args: argparse.Namespace, verb: str, body: dict[str, Any] | None, outcome: str) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        answer = api.post(f"{WORKERS}/{segment(_id(api, args))}/{verb}", body)
+        out.say(f"{args.worker} {outcome}")
+        if out.for_programs and isinstance(answer, dict):
+            out.item(answer, DETAIL)
+    return Exit.OK
+
+
+def _id(api: Api, args: argparse.Namespace) -> str:
+    return lookup.worker_id(api, args.worker)
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    try:
+        return values.pairs(given)
+    except ValueError as error:
+        raise usage("--label cannot be used so", str(error), "for example --label location=us-west") from None
+
+
+def _show_token(out: Output, made: dict[str, Any]) -> None:
+    """Once, on stdout; on a terminal so that the whole command can be copied in one piece."""
+    if not out.terminal or out.format != "table" or out.fields:
+        out.item(made, MADE, id_field="worker_id")
+        return
+    print(f"{clean(made.get('name') or 'worker')} ({clean(made['worker_id'])})\n")
+    print(f"  token  {clean(made['token'])}   (shown only once)")
+    if made.get("connection_command"):
+        print(f"\n  Start it on the GPU machine:\n\n{_indented(str(made['connection_command']))}")
+    sys.stdout.flush()
+
+
+def _indented(command: str) -> str:
+    return "\n".join(f"  {clean(line)}" for line in command.split("\n"))

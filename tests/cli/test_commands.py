@@ -1,0 +1,464 @@
+"""What each command asks the server, and how it shows the answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simpletuner_fleet.agent.trust import Choices
+from simpletuner_fleet.cli.api import Api
+from simpletuner_fleet.cli.connection import Connection
+from simpletuner_fleet.cli.errors import CliError, Exit
+from simpletuner_fleet.cli.main import main
+from tests.cli.conftest import Answer, CutOff, FakeServer, Run, Seen, problem
+
+WORKER: dict[str, Any] = {
+    "id": "w_abc123",
+    "name": "gpu-worker-1",
+    "status": "idle",
+    "worker_type": "persistent",
+    "gpu_count": 2,
+    "gpu_name": "A100",
+    "labels": {"location": "datacenter-a"},
+    "last_heartbeat": "2024-01-15T10:30:00Z",
+}
+JOB: dict[str, Any] = {
+    "id": "j_abcdef",
+    "config_name": "my-training-config",
+    "status": "running",
+    "target": "worker",
+    "priority": 0,
+    "attempt": 1,
+    "max_retries": 3,
+    "worker_id": "w_abc123",
+    "gpus": ["GPU-1"],
+    "progress": {"step": 1240, "total": 5000, "loss": 0.123456},
+    "error": None,
+    "created_at": "2024-01-15T10:30:00Z",
+    "started_at": "2024-01-15T10:30:05Z",
+    "finished_at": None,
+}
+SUBMITTED = {"success": True, "job_id": "j_new", "status": "queued", "queue_position": 1}
+
+
+@pytest.fixture
+def fleet(server: FakeServer) -> FakeServer:
+    server.on("GET", "/api/admin/workers", {"workers": [WORKER]})
+    server.on("GET", "/api/jobs", {"jobs": [JOB, {**JOB, "id": "j_abxyz"}], "next": None})
+    server.on("GET", "/api/jobs/j_abcdef", JOB)
+    server.on("GET", "/api/jobs/j_abxyz", {**JOB, "id": "j_abxyz"})
+    server.on("POST", "/api/queue/submit", SUBMITTED)
+    return server
+
+
+def test_the_token_goes_in_the_authorization_header(ask: Run, fleet: FakeServer) -> None:
+    assert ask("workers", "list").code == 0
+    assert fleet.seen[0].headers["authorization"] == "Bearer st_secret"
+
+
+def test_a_list_is_tab_separated_when_piped(ask: Run, fleet: FakeServer) -> None:
+    lines = ask("workers", "list").out.splitlines()
+    assert lines[0].split("\t") == ["ID", "NAME", "STATUS", "TYPE", "GPUS", "HEARTBEAT", "LABELS"]
+    assert lines[1].split("\t")[:5] == ["w_abc123", "gpu-worker-1", "idle", "persistent", "2 x A100"]
+
+
+def test_json_names_its_schema(ask: Run, fleet: FakeServer) -> None:
+    assert ask("workers", "list", "--json").json == {"schema": "workers.v1", "items": [WORKER]}
+    assert ask("jobs", "get", "j_abcdef", "-o", "json").json == JOB
+
+
+def test_jsonl_name_and_fields(ask: Run, fleet: FakeServer) -> None:
+    assert [json.loads(line)["id"] for line in ask("jobs", "list", "-o", "jsonl").out.splitlines()] == [
+        "j_abcdef",
+        "j_abxyz",
+    ]
+    assert ask("jobs", "list", "-o", "name").out == "j_abcdef\nj_abxyz\n"
+    assert ask("jobs", "list", "--fields", "id,progress.step").out.splitlines()[1] == "j_abcdef\t1240"
+    assert ask("jobs", "list", "--json", "--fields", "id,progress.loss").json["items"][0] == {
+        "id": "j_abcdef",
+        "progress.loss": 0.123456,
+    }
+
+
+def test_jobs_show_progress_and_reason(ask: Run, server: FakeServer) -> None:
+    waiting = {
+        **JOB,
+        "status": "queued",
+        "progress": None,
+        "explain": {"code": "NO_WORKERS", "sentence": "no worker is known yet"},
+    }
+    server.on("GET", "/api/jobs", {"jobs": [JOB, waiting], "next": None})
+    out = ask("jobs", "list").out
+    assert "1,240/5,000 25% loss 0.1235" in out
+    assert "no worker is known yet" in out
+
+
+def test_a_long_list_is_read_page_by_page(ask: Run, server: FakeServer) -> None:
+    def page(seen: Seen) -> dict[str, Any]:
+        start = int(seen.query.get("cursor", ["0"])[0])
+        size = int(seen.query["limit"][0])
+        jobs = [{**JOB, "id": f"j_{n}"} for n in range(start, min(start + size, 450))]
+        return {"jobs": jobs, "next": str(start + size) if start + size < 450 else None}
+
+    server.on("GET", "/api/jobs", page)
+    assert len(ask("jobs", "list", "--limit", "1000", "-o", "name").out.split()) == 450
+    assert len(ask("jobs", "list", "--limit", "7", "-o", "name").out.split()) == 7
+
+
+def test_a_job_is_found_by_a_unique_beginning(ask: Run, fleet: FakeServer) -> None:
+    assert ask("jobs", "get", "abc", "--json").json["id"] == "j_abcdef"
+    twice = ask("jobs", "get", "j_ab")
+    assert twice.code == Exit.USAGE
+    assert "j_abcdef, j_abxyz" in twice.err
+    assert ask("jobs", "get", "j_zzz").code == Exit.NOT_FOUND
+
+
+@pytest.mark.parametrize("called", ["w_abc123", "gpu-worker-1"])
+def test_a_worker_is_called_by_id_or_name(ask: Run, fleet: FakeServer, called: str) -> None:
+    fleet.on("POST", "/api/admin/workers/w_abc123/drain", {**WORKER, "status": "draining"})
+    result = ask("workers", "drain", called, "--note", "new fans")
+    assert result.code == 0
+    assert fleet.asked("POST", "/api/admin/workers/w_abc123/drain")[0].body == {"note": "new fans"}
+    assert ask("workers", "get", called, "--json").json == WORKER
+    assert ask("workers", "get", "nobody").code == Exit.NOT_FOUND
+
+
+def test_creating_a_worker_shows_the_token_once(ask: Run, fleet: FakeServer) -> None:
+    made = {"worker_id": "w_1", "token": "wt_x", "name": "a", "connection_command": "simpletuner worker …"}
+    fleet.on("POST", "/api/admin/workers", Answer(201, made))
+    result = ask("workers", "create", "a", "--type", "ephemeral", "--label", "team=nlp", "--label", "b=c")
+    assert fleet.asked("POST", "/api/admin/workers")[0].body == {
+        "name": "a",
+        "worker_type": "ephemeral",
+        "labels": {"team": "nlp", "b": "c"},
+    }
+    assert "TOKEN\twt_x" in result.out
+    assert "wt_x" not in result.err
+    assert ask("workers", "create", "a", "--json").json == made
+
+
+def test_rotating_resuming_and_deleting(ask: Run, fleet: FakeServer) -> None:
+    fleet.on("POST", "/api/admin/workers/w_abc123/token", {"worker_id": "w_abc123", "token": "wt_new"})
+    fleet.on("POST", "/api/admin/workers/w_abc123/resume", WORKER)
+    fleet.on("DELETE", "/api/admin/workers/w_abc123", Answer(204, b""))
+    assert ask("workers", "rotate-token", "gpu-worker-1", "--fields", "token").out == "TOKEN\twt_new\n"
+    assert ask("workers", "resume", "gpu-worker-1").code == 0
+    assert ask("workers", "delete", "gpu-worker-1").code == 0
+
+
+def test_labels_are_set_and_taken_away(ask: Run, fleet: FakeServer) -> None:
+    fleet.on("PUT", "/api/admin/workers/w_abc123/labels", WORKER)
+    assert ask("workers", "set-labels", "gpu-worker-1", "team=nlp", "location-").code == 0
+    assert fleet.asked("PUT", "/api/admin/workers/w_abc123/labels")[0].body == {"labels": {"team": "nlp"}}
+    assert ask("workers", "set-labels", "gpu-worker-1", "nonsense").code == Exit.USAGE
+
+
+def test_a_submission_says_only_what_was_asked(ask: Run, fleet: FakeServer) -> None:
+    assert ask("jobs", "submit", "my-training-config").code == 0
+    assert fleet.seen[-1].body == {"config_name": "my-training-config"}
+    assert fleet.seen[-1].headers["idempotency-key"].startswith("cli-")
+    words = (
+        "jobs submit my-config --target worker --label gpu_type=a100* --gpus 2 --min-vram 40 --priority high "
+        "--set learning_rate=1e-4 --set note=x,y --max-retries 1 --retry-on-failure --time-limit 2h "
+        "--depends-on j_1 --name flux --no-wait --idempotency-key mine"
+    )
+    assert ask(*words.split()).code == 0
+    assert fleet.seen[-1].body == {
+        "config_name": "my-config",
+        "target": "worker",
+        "worker_labels": {"gpu_type": "a100*"},
+        "gpus": 2,
+        "min_vram_gb": 40.0,
+        "priority": "high",
+        "overrides": {"learning_rate": 0.0001, "note": "x,y"},
+        "max_retries": 1,
+        "retry_on_failure": True,
+        "time_limit_s": 7200.0,
+        "depends_on": ["j_1"],
+        "name": "flux",
+        "no_wait": True,
+    }
+    assert fleet.seen[-1].headers["idempotency-key"] == "mine"
+
+
+def test_zero_gpus_and_zero_retries_are_asked_for_and_not_forgotten(ask: Run, fleet: FakeServer) -> None:
+    ask("jobs", "submit", "c", "--gpus", "0", "--max-retries", "0", "--priority", "0")
+    assert fleet.seen[-1].body == {"config_name": "c", "gpus": 0, "max_retries": 0, "priority": 0}
+
+
+def test_a_folder_is_sent_inline(ask: Run, fleet: FakeServer, tmp_path: Path) -> None:
+    folder = tmp_path / "my flux"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        '{"model_family": "flux", "data_backend_config": "x/multidatabackend.json"}'
+    )
+    (folder / "multidatabackend.json").write_text('[{"id": "a"}]')
+    (folder / "lycoris_config.json").write_text("{}")
+    (folder / ".hidden").write_text("no")
+    assert ask("jobs", "submit", str(folder)).code == 0
+    assert fleet.seen[-1].body == {
+        "config_name": "my-flux",
+        "config": {
+            "settings": {"model_family": "flux", "data_backend_config": "x/multidatabackend.json"},
+            "dataloader": [{"id": "a"}],
+            "files": {"lycoris_config.json": "{}"},
+        },
+    }
+
+
+def test_a_name_that_is_also_a_folder_gets_a_hint(
+    ask: Run, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flux").mkdir()
+    server.on("POST", "/api/queue/submit", problem(404, "not_found", "There is no config 'flux'."))
+    result = ask("jobs", "submit", "flux")
+    assert result.code == Exit.NOT_FOUND
+    assert "did you mean './flux'?" in result.err
+
+
+def test_a_lost_reply_is_asked_for_again_with_the_same_key(server: FakeServer) -> None:
+    pauses: list[float] = []
+
+    def twice_silent(seen: Seen) -> Any:
+        if len(server.asked("POST", "/api/queue/submit")) < 3:
+            raise CutOff
+        return SUBMITTED
+
+    server.on("POST", "/api/queue/submit", twice_silent)
+    where = Connection(server.url, "", "st_x", "", Choices(), "", [])
+    with Api(where, sleep=pauses.append) as api:
+        assert api.post_once("/api/queue/submit", {"config_name": "c"}, "key-1") == SUBMITTED
+    assert [seen.headers["idempotency-key"] for seen in server.seen] == ["key-1"] * 3
+    assert pauses == [0.5, 1.0]
+
+
+def test_a_server_that_never_replies_ends_the_attempts(server: FakeServer) -> None:
+    def silent(seen: Seen) -> Any:
+        raise CutOff
+
+    server.on("POST", "/api/queue/submit", silent)
+    where = Connection(server.url, "", "st_x", "", Choices(), "", [])
+    with Api(where, sleep=lambda _: None) as api, pytest.raises(CliError) as ended:
+        api.post_once("/api/queue/submit", {}, "key-1")
+    assert ended.value.trouble.exit == Exit.UNREACHABLE
+    assert len(server.seen) == 5
+
+
+def test_an_impossible_job_is_accepted_with_a_warning(ask: Run, server: FakeServer) -> None:
+    explain = {
+        "class": "change",
+        "code": "GPU_COUNT_TOO_LARGE",
+        "sentence": "the job needs 16 GPUs, the largest worker has 8",
+    }
+    server.on("POST", "/api/queue/submit", {**SUBMITTED, "explain": explain})
+    result = ask("jobs", "submit", "c", "--gpus", "16")
+    assert result.code == 0
+    assert "warning: the job needs 16 GPUs, the largest worker has 8" in result.err
+    assert "adjust --num_processes in the training config" in result.err
+
+
+def test_explain_tells_the_funnel_and_the_fixes(ask: Run, fleet: FakeServer) -> None:
+    fleet.on(
+        "GET",
+        "/api/jobs/j_abcdef/explain",
+        {
+            "state": "queued",
+            "as_of": "2026-11-15T00:00:00Z",
+            "class": "change",
+            "code": "LABELS_MATCH_NONE",
+            "params": {},
+            "sentence": "no worker carries the label gpu_type as asked for",
+            "funnel": [{"step": "workers", "left": 5, "rule": "workers known"}],
+            "workers": [{"id": "w_1", "name": "gpu-1", "fails": ["labels_differ"]}],
+            "ahead": 2,
+            "fixes": [],
+        },
+    )
+    result = ask("jobs", "explain", "j_abcdef")
+    assert "no worker carries the label gpu_type" in result.out
+    assert "5 left  workers known" in result.out
+    assert "gpu-1: labels_differ" in result.out
+    assert "check for label mismatch between job and workers" in result.err
+
+
+def test_cancel_retry_and_priority(ask: Run, fleet: FakeServer) -> None:
+    fleet.on("POST", "/api/jobs/j_abcdef/cancel", {**JOB, "status": "cancelling"})
+    fleet.on("POST", "/api/jobs/j_abxyz/cancel", problem(409, "wrong_job_state", "The job is completed."))
+    fleet.on("POST", "/api/jobs/j_abcdef/retry", {**JOB, "id": "j_again"})
+    fleet.on("POST", "/api/queue/j_abcdef/priority", JOB)
+    assert ask("jobs", "cancel", "j_abcdef").err == "j_abcdef is cancelling\n"
+    assert ask("jobs", "cancel", "j_abcdef", "j_abxyz").code == Exit.CONFLICT
+    assert ask("jobs", "retry", "j_abcdef", "-o", "name").out == "j_again\n"
+    assert ask("jobs", "set-priority", "j_abcdef", "urgent").code == 0
+    assert fleet.seen[-1].body == {"priority": "urgent"}
+    ask("jobs", "set-priority", "j_abcdef", "5")
+    assert fleet.seen[-1].body == {"priority": 5}
+
+
+def test_logs_are_made_harmless_unless_raw(
+    fleet: FakeServer, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMPLETUNER_URL", fleet.url)
+    fleet.on("GET", "/api/jobs/j_abcdef/logs", Answer(200, b"\x1b[31mloss\x1b[0m 1\r\n\x07end\n"))
+    assert main(["jobs", "logs", "j_abcdef", "--tail", "5", "--attempt", "2"]) == 0
+    assert capfdbinary.readouterr().out == b"loss 1\n\\x07end\n"
+    assert fleet.seen[-1].query == {"tail": ["5"], "attempt": ["2"]}
+    assert main(["jobs", "logs", "j_abcdef", "--raw"]) == 0
+    assert capfdbinary.readouterr().out == b"\x1b[31mloss\x1b[0m 1\r\n\x07end\n"
+
+
+def test_audit_is_listed_and_verified(ask: Run, server: FakeServer) -> None:
+    entry = {
+        "id": 7,
+        "at": "2026-11-15T00:00:00Z",
+        "event_type": "worker.token_rotated",
+        "actor": {"id": "t_admin", "name": "admin"},
+        "ip": "10.0.0.7",
+        "target_type": "worker",
+        "target_id": "w_1",
+        "details": {"a": "b"},
+        "hash": "00",
+    }
+    server.on("GET", "/api/audit", {"entries": [entry], "total": 9})
+    result = ask("audit", "list", "--event-type", "worker.token_rotated", "--since", "2h", "--limit", "1")
+    assert "worker.token_rotated\tadmin\t10.0.0.7\tw_1\ta=b" in result.out
+    query = server.seen[-1].query
+    assert query["event_type"] == ["worker.token_rotated"]
+    assert query["since"][0].endswith("Z")
+    assert ask("audit", "list", "--since", "yesterday-ish").code == Exit.USAGE
+    server.on("GET", "/api/audit/verify", {"valid": True, "checked": 9, "problems": []})
+    assert ask("audit", "verify").out == "valid: 9 entries checked\n"
+    server.on("GET", "/api/audit/verify", {"valid": False, "checked": 9, "problems": ["entry 3 was changed"]})
+    broken = ask("audit", "verify")
+    assert broken.code == Exit.FAILED
+    assert "entry 3 was changed" in broken.out
+
+
+def test_tokens_are_made_listed_and_revoked(ask: Run, server: FakeServer) -> None:
+    made = {"id": "t_1", "name": "ci", "token": "st_new", "permissions": ["queue.submit"]}
+    server.on("POST", "/api/admin/tokens", Answer(201, made))
+    server.on("GET", "/api/admin/tokens", {"tokens": [made]})
+    server.on("DELETE", "/api/admin/tokens/t_1", Answer(204, b""))
+    result = ask("tokens", "create", "ci", "--permission", "queue.submit", "--expires", "90d")
+    assert "TOKEN\tst_new" in result.out
+    assert server.seen[-1].body == {"name": "ci", "permissions": ["queue.submit"], "expires_in_s": 7776000.0}
+    assert ask("tokens", "list", "-o", "name").out == "t_1\n"
+    assert ask("tokens", "revoke", "ci").code == 0
+    assert ask("tokens", "revoke", "nobody").code == Exit.NOT_FOUND
+
+
+def test_status_shows_one_screen(ask: Run, server: FakeServer) -> None:
+    busy = {**WORKER, "id": "w_2", "status": "busy", "gpu_count": 1}
+    queued = {
+        **JOB,
+        "status": "queued",
+        "explain": {"code": "X", "sentence": "all matching workers are busy"},
+    }
+    server.on("GET", "/health/ready", {"status": "ok"})
+    server.on("GET", "/api/whoami", {"id": "t_admin", "name": "admin", "permissions": ["*"]})
+    server.on("GET", "/api/admin/workers", {"workers": [WORKER, busy]})
+    server.on(
+        "GET",
+        "/api/jobs",
+        lambda seen: {"jobs": [JOB] if "running" in seen.query["status"][0] else [queued] * 3, "next": None},
+    )
+    out = ask("status").out
+    assert f"Server   {server.url}  ready, as admin" in out
+    assert "Workers  1 idle, 1 busy; 3 GPUs online" in out
+    assert "Queue    3 waiting" in out
+    assert "3  all matching workers are busy" in out
+    assert "Running  1" in out
+    server.on("GET", "/api/admin/workers", problem(403, "forbidden", "…", permission="admin.workers"))
+    assert "lacks admin.workers" in ask("status").out
+    assert ask("status", "--json").json["waiting"] == {"all matching workers are busy": 3}
+
+
+def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, tmp_path: Path) -> None:
+    bundle = {
+        "trainer": "command",
+        "settings": {"command": ["python", "train.py"]},
+        "dataloader": [{"id": "a"}],
+        "files": {"train.py": "print(1)\n"},
+        "env": {"A": "b"},
+        "resources": {"gpus": 2},
+    }
+    server.on("GET", "/api/configs/mine", {"name": "mine", "version": 3, **bundle})
+    target = tmp_path / "out"
+    assert ask("configs", "export", "mine", str(target)).code == 0
+    assert ask("configs", "export", "mine", str(target)).code == Exit.CONFLICT
+    assert ask("configs", "export", "mine", str(target), "--force").code == 0
+    server.on("PUT", "/api/configs/again", {"name": "again", "version": 1})
+    assert ask("configs", "import", str(target), "--name", "again").code == 0
+    assert server.asked("PUT", "/api/configs/again")[0].body == bundle
+    assert ask("configs", "validate", str(target), "--json").json == {
+        "valid": True,
+        "trainer": "command",
+        "gpus": 2,
+    }
+    server.on("GET", "/api/configs", {"configs": [{"name": "mine", "version": 3}]})
+    assert ask("configs", "list", "-o", "name").out == "mine\n"
+    server.on("DELETE", "/api/configs/mine", Answer(204, b""))
+    assert ask("configs", "delete", "mine").code == 0
+    assert ask("configs", "get", "mine").json["version"] == 3
+
+
+def test_a_config_that_would_escape_its_folder_is_not_written(
+    ask: Run, server: FakeServer, tmp_path: Path
+) -> None:
+    server.on("GET", "/api/configs/evil", {"settings": {}, "files": {"../evil": "x"}})
+    assert ask("configs", "export", "evil", str(tmp_path / "out")).code == Exit.FAILED
+    assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "not JSON"),
+        ("[]", "no JSON object"),
+        ('{"settings": {}, "typo": 1}', "no field 'typo'"),
+        ('{"num_processes": "many"}', "num_processes is a whole number"),
+        ('{"trainer": "command", "settings": {}}', "settings.command"),
+    ],
+)
+def test_a_bad_config_is_told_before_anything_is_sent(run: Run, tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text)
+    result = run("configs", "validate", str(file))
+    assert result.code == Exit.USAGE
+    assert why in result.err
+
+
+def test_curl_prints_the_call_without_making_it_and_without_the_token(ask: Run, fleet: FakeServer) -> None:
+    result = ask("jobs", "submit", "my-config", "--label", "team=nlp's", "--idempotency-key", "k", "--curl")
+    assert result.code == 0
+    assert fleet.seen == []
+    assert "st_secret" not in result.out
+    assert result.out == (
+        f'curl -s -X POST {fleet.url}/api/queue/submit -H "Authorization: Bearer $ADMIN_TOKEN" '
+        "-H 'Idempotency-Key: k' -H 'Content-Type: application/json' -d "
+        '\'{"config_name": "my-config", "worker_labels": {"team": "nlp\'"\'"\'s"}}\'\n'
+    )
+    assert ask("workers", "list", "--curl", "--status", "idle").out.split()[2] == (
+        f"'{fleet.url}/api/admin/workers?status=idle'"
+    )
+
+
+def test_text_from_the_server_cannot_leave_its_cell(ask: Run, server: FakeServer) -> None:
+    server.on("GET", "/api/admin/workers", {"workers": [{**WORKER, "name": "a\tb\nc\x1b[31m"}]})
+    lines = ask("workers", "list").out.splitlines()
+    assert len(lines) == 2
+    assert lines[1].split("\t")[1] == "a\\tb\\nc\\x1b[31m"
+
+
+def test_a_path_cannot_be_smuggled_into_a_call(ask: Run, fleet: FakeServer) -> None:
+    ask("configs", "get", "../admin/workers")
+    assert fleet.seen[-1].path == "/api/configs/..%2Fadmin%2Fworkers"
+
+
+def test_hints_are_for_people_only(ask: Run, server: FakeServer) -> None:
+    server.on("GET", "/api/jobs", {"jobs": [], "next": None})
+    result = ask("jobs", "list")
+    assert result.err == ""
+    assert result.out.count("\n") == 1
