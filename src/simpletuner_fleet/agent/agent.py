@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from simpletuner_fleet.agent.inbox import (
     Turn,
     turn_of,
 )
+from simpletuner_fleet.agent.shim_client import boottime
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.core.worker import Gpu
 from simpletuner_fleet.protocol.messages import (
@@ -67,11 +67,6 @@ class Departure(Struct, frozen=True):
     code: str | None = None
 
 
-def steady_s() -> float:
-    """Goes on while the machine sleeps, so that a lease cannot be slept through."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
 class Agent:
     def __init__(
         self,
@@ -98,13 +93,13 @@ class Agent:
         self.token_changed = asyncio.Event()
         self.departure: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
         self._audit_head: AuditHead | None = None
-        self._leased_until = steady_s() + self.heartbeat_timeout_s
+        self.heard_at = boottime()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Speaking.
 
     async def register(self) -> Registered:
-        sent_at = steady_s()
+        sent_at = boottime()
         answer = await self.client.register(self._registration())
         self.worker_id = answer.worker_id
         self.heartbeat_interval_s = answer.heartbeat_interval_s
@@ -124,7 +119,7 @@ class Agent:
 
     async def heartbeat(self) -> None:
         """Raises Unreachable or Refused. Every answer carries orders, as the stream does."""
-        sent_at = steady_s()
+        sent_at = boottime()
         answer = await self.client.heartbeat(
             Heartbeat(
                 worker_id=self.worker_id,
@@ -150,17 +145,18 @@ class Agent:
 
         It does so a whole timeout after it last heard us, which was after `heard_at`; the margin is for stopping in time.
         """
-        margin_s = min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.heartbeat_timeout_s)
-        self._leased_until = max(self._leased_until, heard_at + self.heartbeat_timeout_s - margin_s)
-        self.attempts.renew(self.lease_s)
+        self.heard_at = max(self.heard_at, heard_at)
+        self.attempts.renew(self.lease_s, self.heard_at)
 
     @property
     def lease_s(self) -> float:
-        return max(0.0, self._leased_until - steady_s())
+        """Counted from `heard_at`."""
+        margin_s = min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.heartbeat_timeout_s)
+        return self.heartbeat_timeout_s - margin_s
 
     def orchestrator_is_down(self) -> None:
         """Its machine answers and it does not listen: it cannot give anything away, and on its return it waits anew."""
-        self.extend_lease(steady_s())
+        self.extend_lease(boottime())
 
     # Doing.
 
@@ -206,7 +202,7 @@ class Agent:
         backoff = Backoff(0.1, 2.0)
         message = Accept(epoch=turn[1], attempt=attempt, incarnation=self.incarnation, seq=seq)
         while turn in self.inbox.held and self.inbox.held[turn].phase is Phase.ACCEPTING:
-            sent_at = steady_s()
+            sent_at = boottime()
             try:
                 answer = await self.client.accept(turn[0], message)
             except Unreachable:
@@ -225,7 +221,7 @@ class Agent:
     async def _run(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
         log.info("job %s: starting attempt %d on %s", offer.job_id, offer.attempt, _gpus(offer))
-        ending = await self.attempts.start(offer, self.lease_s)
+        ending = await self.attempts.start(offer, self.lease_s, self.heard_at)
         if ending is None:
             self.perform(self.inbox.started(turn))
             ending = await self.attempts.ended(turn)

@@ -65,12 +65,12 @@ class Attempts:
         self._folders[turn_of(offer)] = offer.attempt_id
         self._prepared[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
 
-    async def start(self, offer: JobSubmit, lease_s: float) -> Ending | None:
+    async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> Ending | None:
         """None once the trainer runs, else why it does not."""
         turn = turn_of(offer)
         try:
             launch = await self._prepared.pop(turn)
-            running = await self._runner.start(self._order(offer, launch, lease_s))
+            running = await self._runner.start(self._order(offer, launch, lease_s, leased_at))
         except (FleetError, OSError) as error:
             return Ending(reason="start_failed", error=_told(error))
         self._watch(offer, running)
@@ -93,9 +93,9 @@ class Attempts:
         if running:
             running.stop(grace_s, outcome=outcome)
 
-    def renew(self, lease_s: float) -> None:
+    def renew(self, lease_s: float, since: float) -> None:
         for running in self._running.values():
-            running.renew(lease_s)
+            running.renew(lease_s, since=since)
 
     async def forget(self, turn: Turn) -> None:
         """Nothing is owed any more: the shim may go; the job's output stays on the disk."""
@@ -146,7 +146,7 @@ class Attempts:
         paths = Paths(attempt_dir=attempt.path, config_dir=attempt.config_dir, output_dir=attempt.output_dir)
         return self._trainers.get(offer.trainer).launch(offer, paths)
 
-    def _order(self, offer: JobSubmit, launch: Launch, lease_s: float) -> Order:
+    def _order(self, offer: JobSubmit, launch: Launch, lease_s: float, leased_at: float) -> Order:
         attempt = self._state.attempt(offer.attempt_id)
         report = None
         if isinstance(offer.upload_token, str):
@@ -168,6 +168,7 @@ class Attempts:
             cwd=launch.cwd,
             output=str(attempt.output_log),
             lease_s=lease_s,
+            leased_at=leased_at,
             on_partition=offer.on_partition,
             adopt_grace_s=ADOPT_GRACE_S,
             time_limit_s=offer.time_limit_s,

@@ -5,9 +5,10 @@ import logging
 
 import msgspec
 
-from simpletuner_fleet.agent.agent import Agent, Departure, steady_s
+from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.backoff import Backoff
 from simpletuner_fleet.agent.client import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.shim_client import boottime
 from simpletuner_fleet.agent.troubles import of_connection_error, told
 from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
 from simpletuner_fleet.protocol.sse import Event
@@ -22,7 +23,7 @@ SAY_AGAIN_S = 60.0
 async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
     """`give_up_after_s` bounds the first connection alone; whoever was connected once comes back for ever."""
     backoff, complaint = Backoff(), _Complaint(agent)
-    deadline = steady_s() + give_up_after_s if give_up_after_s is not None else None
+    deadline = boottime() + give_up_after_s if give_up_after_s is not None else None
     while True:
         try:
             await connect_once(agent, backoff)
@@ -35,7 +36,7 @@ async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
             if error.refused:
                 agent.orchestrator_is_down()
             complaint.make(error)
-            if deadline is not None and not agent.connected.is_set() and steady_s() > deadline:
+            if deadline is not None and not agent.connected.is_set() and boottime() > deadline:
                 trouble = of_connection_error(error.cause, agent.client.url)
                 agent.depart(Departure("the orchestrator cannot be reached", trouble.code))
         await asyncio.sleep(backoff.next_s())
@@ -123,7 +124,7 @@ class _Complaint:
         self._said_at: float | None = None
 
     def make(self, error: Unreachable) -> None:
-        now = steady_s()
+        now = boottime()
         if self._said_at is None or now - self._said_at > SAY_AGAIN_S:
             self._said_at = now
             log.error("%s", told(of_connection_error(error.cause, self._url)))
