@@ -1,5 +1,7 @@
 """What an administrator does to workers."""
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +18,7 @@ from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 
 MAX_NOTE_CHARS = 1000
+LOCAL_NAME = "local"
 
 
 class CreateWorker(Struct, frozen=True, kw_only=True):
@@ -59,6 +62,25 @@ async def create_worker(
         return worker
 
     return await fleet.act(step), token
+
+
+async def local_worker(fleet: Fleet, kept_token: str | None, actor: Actor) -> tuple[Worker, str]:
+    """The worker beside the server and a token that it can use: the kept one if it is still good."""
+    found = await fleet.read(lambda view: [worker for worker in view.workers() if worker.local])
+    if not found:
+        names = await fleet.read(lambda view: {worker.name.casefold() for worker in view.workers()})
+        name = next(name for name in _local_names() if name not in names)
+        wanted = CreateWorker(name=name, worker_type=WorkerType.PERSISTENT)
+        return await create_worker(fleet, wanted, actor, local=True)
+    worker = found[0]
+    if kept_token and tokens.hashed(kept_token) == worker.token_hash:
+        return worker, kept_token
+    return await rotate_token(fleet, worker.id, actor)
+
+
+def _local_names() -> Iterator[str]:
+    yield LOCAL_NAME
+    yield from (f"{LOCAL_NAME}-{number}" for number in count(2))
 
 
 async def drain(fleet: Fleet, worker_id: str, note: str, actor: Actor) -> Worker:

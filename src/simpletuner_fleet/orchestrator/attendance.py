@@ -73,8 +73,14 @@ async def stream_alive(fleet: Fleet, worker: Worker) -> None:
         fleet.presence.confirmed((attempt.job_id, attempt.epoch))
 
 
+async def stream_alive_of(fleet: Fleet, worker_id: str) -> None:
+    worker = await fleet.read(lambda view: view.worker(worker_id))
+    if worker:
+        await stream_alive(fleet, worker)
+
+
 async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
-    _must_be_newest(worker, message.incarnation)
+    must_be_newest(worker, message.incarnation)
     now = fleet.clock.now()
     held = message.attempts or []
     unknown = [item for item in held if not fleet.presence.confirmed((item.job_id, item.epoch))]
@@ -100,7 +106,7 @@ async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_ur
 
 
 async def goodbye(fleet: Fleet, worker: Worker, message: Goodbye, *, ip: str) -> None:
-    _must_be_newest(worker, message.incarnation)
+    must_be_newest(worker, message.incarnation)
     await fleet.act(lambda desk: _goodbye(desk, worker.id, message, ip))
 
 
@@ -122,7 +128,7 @@ def _present(fleet: Fleet, view: View, worker_id: str, base_url: str) -> tuple[W
     return worker, given, bool(view.live_attempts_of_worker(worker_id))
 
 
-def _must_be_newest(worker: Worker, incarnation: str) -> None:
+def must_be_newest(worker: Worker, incarnation: str) -> None:
     if incarnation and worker.incarnation and incarnation != worker.incarnation:
         raise Superseded
 
@@ -268,7 +274,7 @@ def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_u
 
 def _stream_opened(desk: Desk, worker_id: str, ip: str, incarnation: str) -> None:
     worker = desk.worker(worker_id)
-    _must_be_newest(worker, incarnation)
+    must_be_newest(worker, incarnation)
     if worker.connection is not Connection.CONNECTED:
         desk.save_worker(replace(worker, connection=Connection.CONNECTED, offline_since=None))
         desk.record(_worker_event(EventType.WORKER_CONNECTED, worker, Actor(worker.id, worker.name, ip)))

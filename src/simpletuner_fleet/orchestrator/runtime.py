@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
@@ -35,6 +36,17 @@ class Errands:
         self._running.discard(task)
         if not task.cancelled() and task.exception():
             log.error("an errand failed", exc_info=task.exception())
+
+
+async def note_start(fleet: Fleet, version: str) -> None:
+    event = Event(
+        type=EventType.SERVER_STARTED,
+        actor=ORCHESTRATOR,
+        target_type="server",
+        target_id="",
+        details={"version": version},
+    )
+    await fleet.act(lambda desk: desk.record(event))
 
 
 class Runtime:

@@ -1,0 +1,326 @@
+"""`simpletuner server`: everything put together, once."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import ssl
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import uvloop
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.agent.trust import is_loopback
+from simpletuner_fleet.blobs.folder import FolderBlobs
+from simpletuner_fleet.cli import values
+from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
+from simpletuner_fleet.cli.local_worker import LocalWorker
+from simpletuner_fleet.cli.logs_setup import set_up_logging
+from simpletuner_fleet.cli.private_files import kept_secret, private_folder, read_private, write_private
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.errors import FleetError, InvalidToken
+from simpletuner_fleet.core.events import ORCHESTRATOR
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.http import tls
+from simpletuner_fleet.http.api import build_api
+from simpletuner_fleet.http.auth import refuse_misshapen_api_token
+from simpletuner_fleet.http.credentials import remembered_credentials
+from simpletuner_fleet.http.deps import Deps
+from simpletuner_fleet.http.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.networks import BadNetwork
+from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.orchestrator import administer, people
+from simpletuner_fleet.orchestrator.clock import SteadyClock
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.ids import RandomIds
+from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
+from simpletuner_fleet.orchestrator.streams import StreamHub
+from simpletuner_fleet.store import open_store, sqlite_warning
+
+log = logging.getLogger(__name__)
+
+SQLITE_FILE = "fleet.db"
+ERRANDS_TIMEOUT_S = 0.5
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+def run_server(args: argparse.Namespace) -> int:
+    set_up_logging(args.log_format, verbose=args.verbose)
+    policy = policy_of(args)
+    data_dir = private_folder(Path(args.data_dir))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_Server(args, policy, data_dir).run())
+    except FleetError as error:
+        raise _told(error) from error
+    return Exit.OK
+
+
+def policy_of(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Policy:
+    if args.heartbeat_timeout_s <= args.heartbeat_interval_s:
+        raise usage(
+            "the heartbeat timeout is not longer than the heartbeat interval",
+            f"{args.heartbeat_timeout_s:g} s of silence would be normal with a heartbeat every "
+            f"{args.heartbeat_interval_s:g} s",
+            "set SIMPLETUNER_HEARTBEAT_TIMEOUT to three or four times SIMPLETUNER_HEARTBEAT_INTERVAL",
+        )
+    usual = Policy()
+    return Policy(
+        heartbeat_interval_s=args.heartbeat_interval_s,
+        heartbeat_timeout_s=args.heartbeat_timeout_s,
+        max_retries=args.max_retries,
+        ephemeral_ttl_s=args.ephemeral_ttl_s,
+        offer_timeout_s=_seconds(environ, "SIMPLETUNER_OFFER_TIMEOUT", usual.offer_timeout_s),
+        offer_resend_s=_seconds(environ, "SIMPLETUNER_OFFER_RESEND", usual.offer_resend_s),
+        ping_interval_s=_seconds(environ, "SIMPLETUNER_PING_INTERVAL", usual.ping_interval_s),
+        retry_backoff_s=_seconds(environ, "SIMPLETUNER_RETRY_BACKOFF", usual.retry_backoff_s),
+        cancel_grace_s=_seconds(environ, "SIMPLETUNER_CANCEL_GRACE", usual.cancel_grace_s),
+        token_warn_age_s=_seconds(environ, "SIMPLETUNER_TOKEN_WARN_AGE", usual.token_warn_age_s),
+        require_approval=_boolean(environ, "SIMPLETUNER_REQUIRE_APPROVAL"),
+    )
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        return values.seconds(environ[name]) if environ.get(name) else default
+    except ValueError as error:
+        raise _unusable(environ, name, error) from None
+
+
+def _boolean(environ: Mapping[str, str], name: str) -> bool:
+    try:
+        return values.boolean(environ.get(name, ""))
+    except ValueError as error:
+        raise _unusable(environ, name, error) from None
+
+
+def _url(environ: Mapping[str, str], name: str) -> str | None:
+    try:
+        return values.url(environ[name]) if environ.get(name) else None
+    except ValueError as error:
+        raise _unusable(environ, name, error) from None
+
+
+def _unusable(environ: Mapping[str, str], name: str, error: ValueError) -> CliError:
+    return usage(
+        f"{name} has a value that cannot be used", f"{error}, got '{environ[name]}'", f"unset {name}"
+    )
+
+
+def _told(error: FleetError) -> CliError:
+    status = Exit.USAGE if isinstance(error, BadNetwork) else Exit.FAILED
+    return fail(
+        "the server cannot start", error.detail, error.next or "simpletuner doctor server", error.code, status
+    )
+
+
+class _Server:
+    def __init__(self, args: argparse.Namespace, policy: Policy, data_dir: Path) -> None:
+        self._args = args
+        self._policy = policy
+        self._data_dir = data_dir
+        self._public_url = _url(os.environ, "SIMPLETUNER_PUBLIC_URL")
+        self._metrics_public = _boolean(os.environ, "SIMPLETUNER_METRICS_PUBLIC")
+        self._beyond_loopback = not is_loopback(args.host)
+        self._local = args.local if args.local is not None else not self._beyond_loopback
+        self._tls: tls.TlsFiles | None = None
+        self._local_worker: LocalWorker | None = None
+
+    async def run(self) -> None:
+        args = self._args
+        admin_token, admin_token_from = self._admin_token()
+        self._tls = self._certificate()
+        context = tls.server_context(self._tls) if self._tls else None
+        blobs = FolderBlobs(self._log_folder())
+        index, hub = FleetIndex(), StreamHub()
+        database_url = args.database_url or f"sqlite:///{self._data_dir / SQLITE_FILE}"
+        store = open_store(database_url, on_commit_failure=index.forget)
+        try:
+            ids = RandomIds(kept_secret(self._data_dir / "secret"))
+            fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy)
+            house = Deps(
+                fleet=fleet,
+                hub=hub,
+                blobs=blobs,
+                credentials=remembered_credentials(fleet, hub),
+                public_url=self._public_url,
+                fingerprint=self._tls.fingerprint if self._tls and self._tls.ca else None,
+                local_enabled=self._local,
+                metrics_public=self._metrics_public,
+            )
+            edge = build_api(house, self._edge_settings(), tls.authority_routes(self._tls))
+            await people.set_admin_token(fleet, admin_token)
+            await note_start(fleet, __version__)
+            if self._local:
+                await self._know_local_worker(fleet)
+            runtime = Runtime(fleet)
+            await runtime.start()
+            try:
+                await serve(
+                    edge,
+                    args.host,
+                    args.port,
+                    context,
+                    lambda listening: self._ready(listening, database_url, admin_token_from),
+                    lambda: self._stop(house, edge),
+                    on_hangup=lambda: self._reload(context),
+                )
+            finally:
+                (self._data_dir / "server.json").unlink(missing_ok=True)
+                await runtime.stop()
+                await house.errands.finish(ERRANDS_TIMEOUT_S)
+        finally:
+            await store.close()
+
+    def _admin_token(self) -> tuple[str, str]:
+        """The token and where a person finds it."""
+        given: str | None = self._args.admin_token
+        path = self._data_dir / "admin_token"
+        if given:
+            _check_admin_token(given, "SIMPLETUNER_ADMIN_TOKEN")
+            write_private(path, given)
+            return given, f"from SIMPLETUNER_ADMIN_TOKEN, kept in {path}"
+        kept = read_private(path)
+        if kept is None:
+            kept = RandomIds(os.urandom(32)).token(tokens.API)
+            write_private(path, kept)
+        _check_admin_token(kept, str(path))
+        path.chmod(0o600)
+        return kept, str(path)
+
+    def _certificate(self) -> tls.TlsFiles | None:
+        args = self._args
+        if args.ssl_cert:
+            return tls.own_certificate(Path(args.ssl_cert), Path(args.ssl_key))
+        if not args.ssl:
+            return None
+        names = [*args.ssl_san, *args.allowed_host]
+        if self._public_url:
+            names.append(urlsplit(self._public_url).hostname or "")
+        if self._args.host not in ANY_ADDRESS:
+            names.append(self._args.host)
+        return tls.private_authority(self._data_dir, [name for name in names if name])
+
+    def _log_folder(self) -> Path:
+        url: str | None = self._args.storage_url
+        if not url:
+            return self._data_dir / "storage"
+        parts = urlsplit(url)
+        if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path:
+            raise usage(
+                "SIMPLETUNER_STORAGE_URL has a value that cannot be used",
+                "this version keeps logs in a folder: file:///PATH",
+                "unset SIMPLETUNER_STORAGE_URL",
+            )
+        return Path(parts.path)
+
+    def _edge_settings(self) -> EdgeSettings:
+        args = self._args
+        allowed = list(args.allowed_host)
+        if self._public_url:
+            allowed.append(urlsplit(self._public_url).hostname or "")
+        return EdgeSettings(
+            trust_loopback=args.trust_loopback,
+            beyond_loopback=self._beyond_loopback,
+            allowed_hosts=tuple(name for name in allowed if name),
+            trusted_proxies=",".join(args.trusted_proxies),
+            worker_networks=",".join(args.worker_networks),
+            tls=self._tls is not None,
+        )
+
+    async def _know_local_worker(self, fleet: Fleet) -> None:
+        path = self._data_dir / "local_worker_token"
+        kept = read_private(path)
+        _, token = await administer.local_worker(fleet, kept, ORCHESTRATOR)
+        if token != kept:
+            write_private(path, token)
+
+    def _ready(self, listening: Listening, database_url: str, admin_token_from: str) -> None:
+        url = own_url(listening)
+        fingerprint = self._tls.fingerprint if self._tls else None
+        said = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
+        write_private(self._data_dir / "server.json", json.dumps(said))
+        if self._local:
+            self._local_worker = LocalWorker(self._data_dir, self._local_arguments(url, fingerprint))
+            self._local_worker.start()
+        print(self._banner(listening, database_url, admin_token_from), file=sys.stderr, flush=True)
+        for warning in self._warnings(database_url):
+            log.warning("%s", warning)
+
+    def _local_arguments(self, url: str, fingerprint: str | None) -> list[str]:
+        words = ["--orchestrator-url", url, "--persistent", "--name", administer.LOCAL_NAME]
+        words += ["--worker-token-file", str(self._data_dir / "local_worker_token")]
+        return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
+
+    def _banner(self, listening: Listening, database_url: str, admin_token_from: str) -> str:
+        rows = [
+            ("listening on", self._public_url or listening.url),
+            ("data", str(self._data_dir)),
+            ("database", without_password(database_url)),
+            ("admin token", admin_token_from),
+        ]
+        if self._tls:
+            rows.append(("fingerprint", self._tls.fingerprint))
+        rows.append(("local jobs", "on" if self._local else "off (--local turns them on)"))
+        rows.append(("next", "simpletuner workers create NAME"))
+        lines = [f"  {name:<13}{text}" for name, text in rows]
+        return "\n".join([f"SimpleTuner Fleet {__version__}", *lines])
+
+    def _warnings(self, database_url: str) -> list[str]:
+        found = []
+        if self._beyond_loopback and not self._tls and not self._args.trusted_proxies:
+            found.append(
+                "tokens and jobs travel unencrypted: use --ssl, or terminate TLS at a reverse proxy "
+                "(--trusted-proxies)"
+            )
+        sqlite = sqlite_warning() if database_url.startswith("sqlite:") else None
+        return [*found, sqlite] if sqlite else found
+
+    async def _stop(self, house: Deps, edge: Edge) -> None:
+        """The local worker first: it still wants to give its job back."""
+        if self._local_worker:
+            await self._local_worker.stop()
+        house.stopping = True
+        await edge.end_streams()
+
+    def _reload(self, context: ssl.SSLContext | None) -> None:
+        """SIGHUP: a renewed certificate, without dropping anyone."""
+        if context is None:
+            log.info("nothing to read again: the server speaks plain HTTP")
+            return
+        try:
+            self._tls = self._certificate() or self._tls
+            if self._tls:
+                tls.load_certificate(context, self._tls)
+            log.info("the certificate was read again")
+        except FleetError as error:
+            log.error("the certificate was not read again: %s", error.detail)
+
+
+def own_url(listening: Listening) -> str:
+    """Where this machine itself reaches the server."""
+    host = ANY_ADDRESS.get(listening.host, listening.host)
+    return Listening(host, listening.port, listening.tls).url
+
+
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if not parts.scheme.startswith("postgres"):
+        return url
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+def _check_admin_token(token: str, where: str) -> None:
+    try:
+        refuse_misshapen_api_token(token)
+    except InvalidToken as error:
+        raise usage(
+            f"the admin token of {where} cannot be used",
+            error.detail,
+            "use a token of the form st_…, or any string of 32 or more characters without blanks",
+        ) from None

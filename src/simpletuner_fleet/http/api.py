@@ -1,0 +1,55 @@
+"""The whole table: every path there is, who may call it, what it takes and what it answers."""
+
+from collections.abc import Sequence
+
+from simpletuner_fleet.http import (
+    admin_api,
+    audit_api,
+    configs_api,
+    events_api,
+    health_api,
+    jobs_api,
+    logs_api,
+    metrics_page,
+    queue_api,
+    tokens_api,
+    worker_api,
+    worker_stream,
+)
+from simpletuner_fleet.http.deps import Deps
+from simpletuner_fleet.http.edge import Edge, EdgeSettings, build_app
+from simpletuner_fleet.http.openapi import documentation_routes
+from simpletuner_fleet.http.routes import Route
+from simpletuner_fleet.orchestrator import attendance
+
+ROUTES: tuple[Route, ...] = (
+    *worker_api.ROUTES,
+    *worker_stream.ROUTES,
+    *queue_api.ROUTES,
+    *jobs_api.ROUTES,
+    *logs_api.ROUTES,
+    *configs_api.ROUTES,
+    *events_api.ROUTES,
+    *admin_api.ROUTES,
+    *tokens_api.ROUTES,
+    *audit_api.ROUTES,
+    *health_api.ROUTES,
+    *metrics_page.ROUTES,
+)
+
+
+def build_api(house: Deps, settings: EdgeSettings, further: Sequence[Route] = ()) -> Edge:
+    async def note_failure(ip: str, path: str, why: str) -> None:
+        await attendance.registration_failed(house.fleet, ip, f"{path}: {why}")
+
+    table = [*ROUTES, *further]
+    house.fleet.on_first_offer = house.telemetry.first_offer
+    return build_app(
+        [*table, *documentation_routes(table)],
+        house,
+        credentials=house.credentials,
+        settings=settings,
+        now=house.fleet.clock.now,
+        on_worker_auth_failure=note_failure,
+        observe=house.telemetry.request,
+    )

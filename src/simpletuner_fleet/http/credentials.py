@@ -1,0 +1,30 @@
+"""Credentials as the store knows them."""
+
+from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.http.auth import CachedCredentials
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.streams import StreamHub
+from simpletuner_fleet.ports import ApiToken
+
+
+class StoredCredentials:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def api_token(self, token_hash: str) -> ApiToken | None:
+        return await self._fleet.read(lambda view: view.api_token_by_hash(token_hash))
+
+    async def worker(self, token_hash: str) -> Worker | None:
+        return await self._fleet.read(lambda view: view.worker_by_token_hash(token_hash))
+
+    async def attempt(self, token_hash: str) -> Attempt | None:
+        return await self._fleet.read(lambda view: view.attempt_by_upload_token(token_hash))
+
+
+def remembered_credentials(fleet: Fleet, hub: StreamHub) -> CachedCredentials:
+    """Whatever rotates, deletes or cleans up a worker cuts its stream in the same breath, and the hub tells us so
+    before the act is answered: nothing can be remembered too long."""
+    credentials = CachedCredentials(StoredCredentials(fleet))
+    hub.on_cut = lambda worker_id: credentials.forget_all()
+    return credentials

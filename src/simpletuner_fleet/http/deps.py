@@ -1,0 +1,59 @@
+"""What the composition root hands to every handler."""
+
+import time
+from collections import Counter
+from typing import Any
+
+from msgspec import Struct, field
+
+from simpletuner_fleet.core.errors import InvalidToken
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.http.auth import CachedCredentials
+from simpletuner_fleet.http.limits import Buckets, Rate
+from simpletuner_fleet.http.routes import Call
+from simpletuner_fleet.http.telemetry import Telemetry
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.runtime import Errands
+from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
+from simpletuner_fleet.ports import Blobs
+
+REFUSALS_NOTED = Rate(1 / 60, 5)
+
+
+class Deps(Struct, kw_only=True):
+    fleet: Fleet
+    hub: StreamHub
+    blobs: Blobs
+    credentials: CachedCredentials
+    errands: Errands = field(default_factory=Errands)
+    log_bells: Bells = field(default_factory=Bells)
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    noted_refusals: Buckets = field(default_factory=lambda: Buckets(REFUSALS_NOTED, time.monotonic))
+    """Refused registrations that are worth an audit entry, per worker."""
+    public_url: str | None = None
+    """Where workers reach this orchestrator; None: wherever the caller did."""
+    fingerprint: str | None = None
+    """Of our own certificate authority."""
+    local_enabled: bool = False
+    metrics_public: bool = False
+    stopping: bool = False
+    watching: Counter[str] = field(default_factory=Counter)
+    """Open event streams per caller."""
+    proven_at: float | None = None
+    """When the store was last seen to accept a write."""
+
+    def base_url(self, call: Call[Any]) -> str:
+        return self.public_url or f"{'https' if call.secure else 'http'}://{call.headers.get('host', '')}"
+
+
+def deps(call: Call[Any]) -> Deps:
+    found: Deps = call.app
+    return found
+
+
+async def own_worker(call: Call[Any]) -> Worker:
+    """The caller's row as it is now: what was remembered at the door may be old."""
+    worker = await deps(call).fleet.read(lambda view: view.worker(call.principal.id))
+    if worker is None or worker.token_hash != call.principal.token_hash:
+        raise InvalidToken
+    return worker
