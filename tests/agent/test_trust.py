@@ -89,17 +89,19 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def tls_server(folder: Path, leaf: Certificate, ca: Certificate | None = None) -> Iterator[Server]:
+def tls_server(
+    folder: Path, leaf: Certificate, ca: Certificate | None = None, body: bytes = b"hello"
+) -> Iterator[Server]:
     received: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             received.append(f"{self.requestline}\n{self.headers}")
-            body = ca.pem if ca and self.path == "/ca.pem" else b"hello"
+            answer = ca.pem if ca and self.path == "/ca.pem" else body
             self.send_response(200 if self.path != "/ca.pem" or ca else 404)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(answer)
 
         def log_message(self, format: str, *args: object) -> None:
             pass

@@ -113,7 +113,7 @@ class FakeServer:
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_GET = do_POST = do_PUT = do_DELETE = _any
+            do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _any
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

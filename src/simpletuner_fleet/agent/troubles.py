@@ -150,9 +150,9 @@ def of_connection_error(error: BaseException, url: str) -> Trouble:
             case TrustError():
                 return Trouble(cause.what, cause.why, (cause.next,), cause.code, TLS)
             case ssl.SSLCertVerificationError():
-                return trouble("E_TLS_VERIFY", url, detail=cause.verify_message or str(cause))
+                return trouble("E_TLS_VERIFY", url, detail=getattr(cause, "verify_message", "") or str(cause))
             case ssl.SSLError():
-                return trouble("E_TLS_HANDSHAKE", url, detail=cause.reason or str(cause))
+                return trouble("E_TLS_HANDSHAKE", url, detail=getattr(cause, "reason", None) or str(cause))
             case socket.gaierror():
                 return trouble("E_DNS", url)
             case ConnectionRefusedError():

@@ -157,7 +157,7 @@ def _leaf_of(target: SplitResult, timeout_s: float) -> bytes:
     except ssl.SSLError as error:
         raise TrustError(
             f"no TLS with {target.netloc}",
-            error.reason or str(error),
+            getattr(error, "reason", None) or str(error),
             "verify URL and port; a server started without --ssl is reached with http://",
             "E_TLS_HANDSHAKE",
         ) from None

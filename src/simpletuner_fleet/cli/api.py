@@ -68,6 +68,9 @@ class Api:
     def post(self, path: str, body: Json = None) -> Json:
         return self.call("POST", path, body=body)
 
+    def patch(self, path: str, body: Json) -> Json:
+        return self.call("PATCH", path, body=body)
+
     def put(self, path: str, body: Json) -> Json:
         return self.call("PUT", path, body=body)
 

@@ -2,26 +2,19 @@
 
 import argparse
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from simpletuner_fleet.cli import values
 from simpletuner_fleet.cli.api import connected
 from simpletuner_fleet.cli.errors import Exit, usage
-from simpletuner_fleet.cli.output import Column, Output, dig, field, shown
+from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import parse
-
-
-def _actor(entry: dict[str, Any]) -> Any:
-    actor = entry.get("actor")
-    return dig(actor, "name") or dig(actor, "id") if isinstance(actor, dict) else actor
-
 
 LIST = (
     field("id", right=True),
     Column("AT", lambda entry: str(entry.get("at", ""))[:19].replace("T", " ")),
     field("event_type", "EVENT"),
-    Column("ACTOR", _actor),
+    field("actor"),
     field("ip", "FROM"),
     Column("TARGET", lambda entry: entry.get("target_id")),
     field("details", shrinks=True),
@@ -58,7 +51,7 @@ def verify(args: argparse.Namespace) -> int:
         else:
             print(f"{'valid' if result['valid'] else 'NOT VALID'}: {result['checked']} entries checked")
             for problem in result.get("problems") or ():
-                print(f"  {clean(shown(problem))}")
+                print(f"  entry {problem['seq']}: {clean(problem['what'])}")
         return Exit.OK if result["valid"] else Exit.FAILED
 
 

@@ -15,7 +15,6 @@ from simpletuner_fleet.core.bundle import gpus_of, read_bundle
 LIST = (
     field("name"),
     field("version", right=True),
-    field("trainer"),
     Column("SAVED", lambda config: ago(config.get("created_at"))),
     field("created_by", "BY"),
 )
@@ -50,8 +49,10 @@ def import_(args: argparse.Namespace) -> int:
     name = args.name or bundles.name_for(args.path)
     with connected(args) as api:
         saved = api.put(f"/api/configs/{segment(name)}", bundle) or {}
-        version = saved.get("version")
-        out.say(f"saved {name}" + (f", version {version}" if version else ""))
+        if saved.get("changed") is False:
+            out.say(f"{name} is as it was: version {saved['version']}")
+        else:
+            out.say(f"saved {name}, version {saved.get('version')}")
         if out.for_programs:
             out.item(saved, LIST, id_field="name")
         out.hint(f"Train it:  simpletuner jobs submit {name}")
@@ -84,7 +85,5 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def bundle_in(config: dict[str, Any]) -> dict[str, Any]:
-    """The bundle itself, whether the answer is it or carries it."""
-    inner = config.get("config") or config.get("bundle")
-    source = inner if isinstance(inner, dict) else config
-    return {key: source[key] for key in BUNDLE_KEYS if key in source}
+    """The bundle without what the server knows about it."""
+    return {key: config[key] for key in BUNDLE_KEYS if key in config}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simpletuner_fleet.cli.output import Column, field
+from simpletuner_fleet.cli.output import Column, dig, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import ago, between
 from simpletuner_fleet.cli.troubles import of_reason
@@ -48,9 +48,9 @@ def reason(job: dict[str, Any]) -> str | None:
 
 
 def gpus(job: dict[str, Any]) -> Any:
-    """How many: given ones are a list, asked ones a number."""
+    """How many it was given, or asks for."""
     given = job.get("gpus")
-    return len(given) if isinstance(given, list) and given else job.get("gpus_requested", given)
+    return len(given) if given else dig(job, "requires.gpus")
 
 
 def worker(job: dict[str, Any]) -> Any:
@@ -75,7 +75,9 @@ DETAIL = (
     field("status"),
     field("target"),
     field("priority"),
-    Column("GPUS", lambda job: job.get("gpus")),
+    Column("GPUS", lambda job: job.get("gpus") or dig(job, "requires.gpus")),
+    Column("LABELS", lambda job: dig(job, "requires.worker_labels")),
+    Column("POSITION", lambda job: job.get("queue_position")),
     Column("WORKER", worker),
     Column("ATTEMPT", lambda job: f"{job.get('attempt') or 0} (retries: {job.get('max_retries')})"),
     Column("PROGRESS", progress),

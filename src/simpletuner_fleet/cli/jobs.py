@@ -22,8 +22,8 @@ def list_(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         query = {
-            "status": ",".join(args.status) or None,
-            "worker": lookup.worker_id(api, args.worker) if args.worker else None,
+            "status": args.status or None,
+            "worker_id": lookup.worker_id(api, args.worker) if args.worker else None,
         }
         if args.watch:
             watch_items(api, out, lambda: lookup.pages(api, query, args.limit), job_text.LIST)

@@ -12,6 +12,7 @@ from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge
 QUIET_S = 20.0
 """The server pings every 15 s; a stream silent for longer is dead."""
 LOOK_AGAIN_S = 15.0
+NO_NEWS = ("ready", "ping")
 PAUSE_S = 0.3
 RECONNECT_S = 2.0
 
@@ -27,7 +28,10 @@ def nudges(api: Api, until: float | None = None) -> Iterator[None]:
                 looked = time.monotonic()
                 decoder = Decoder()
                 for chunk in answer.iter_raw():
-                    if any(True for _ in decoder.feed(chunk)) or time.monotonic() - looked > LOOK_AGAIN_S:
+                    if (
+                        any(event.name not in NO_NEWS for event in list(decoder.feed(chunk)))
+                        or time.monotonic() - looked > LOOK_AGAIN_S
+                    ):
                         time.sleep(max(0.0, looked + PAUSE_S - time.monotonic()))
                         yield
                         looked = time.monotonic()

@@ -491,7 +491,7 @@ def _read_table(file: Path, group: str, *, required: bool) -> dict[str, Any] | N
     try:
         with file.open("rb") as stream:
             document = tomllib.load(stream)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if required:
             raise _unreadable(file, "there is no such file") from None
         return None

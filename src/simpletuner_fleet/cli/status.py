@@ -22,8 +22,8 @@ def status(args: argparse.Namespace) -> int:
         ready = api.get("/health/ready")
         who = _if_allowed(lambda: api.get("/api/whoami", lookup=True))
         workers = _if_allowed(lambda: lookup.workers(api))
-        running = lookup.pages(api, {"status": "running,dispatched,cancelling"}, 100)
-        waiting = lookup.pages(api, {"status": "queued,blocked"}, MOST_WAITING)
+        running = lookup.pages(api, {"status": ["running", "dispatched", "cancelling"]}, 100)
+        waiting = lookup.pages(api, {"status": ["queued", "blocked"]}, MOST_WAITING)
         if out.for_programs:
             out.item(_document(api, ready, who, workers, running, waiting), ())
         else:

@@ -29,7 +29,7 @@ LIST = (
     field("worker_type", "TYPE"),
     Column("GPUS", _gpus),
     Column("HEARTBEAT", lambda worker: ago(worker.get("last_heartbeat"))),
-    field("labels", shrinks=True),
+    Column("LABELS", lambda worker: worker.get("effective_labels") or worker.get("labels"), shrinks=True),
 )
 DETAIL = (
     *LIST[:5],
@@ -41,6 +41,7 @@ DETAIL = (
     field("version"),
     Column("HEARTBEAT", lambda worker: ago(worker.get("last_heartbeat"))),
     Column("TOKEN MADE", lambda worker: ago(worker.get("token_created_at"))),
+    field("token_warning", "TOKEN WARNING"),
     field("drain_note", "NOTE"),
 )
 MADE = (field("worker_id", "ID"), field("name"), field("token"), field("connection_command", "START IT WITH"))
@@ -99,13 +100,13 @@ def set_labels(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         worker = lookup.worker(api, args.worker)
-        labels = changed(dict(worker.get("admin_labels") or worker.get("labels") or {}), args.labels)
-        answer = api.put(f"{WORKERS}/{segment(worker['id'])}/labels", {"labels": labels})
+        labels = changed(dict(worker["labels"]), args.labels)
+        answer = api.patch(f"{WORKERS}/{segment(worker['id'])}", {"labels": labels})
         out.say(
             f"{worker['name']} has the labels {', '.join(f'{k}={v}' for k, v in labels.items()) or 'none'}"
         )
         if out.for_programs:
-            out.item(answer or {"id": worker["id"], "labels": labels}, DETAIL)
+            out.item(answer, DETAIL)
     return Exit.OK
 
 
