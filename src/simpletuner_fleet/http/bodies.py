@@ -1,6 +1,7 @@
 """What the caller says: bytes to types, with a cap on every dimension."""
 
 import asyncio
+import difflib
 import math
 import re
 from collections.abc import Callable
@@ -29,6 +30,7 @@ STRINGS_AND_NUMBERS = re.compile(
     rb'"(?:[^"\\]++|\\.)*+"?|-?[0-9]++(\.[0-9]++)?([eE][+-]?[0-9]++)?', re.DOTALL
 )
 MAX_INTEGER = 2**63 - 1
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
 FIELD_PATH = re.compile(r" - at `(?:key in )?([^`]*)`$")
 
 
@@ -103,7 +105,7 @@ def decode_json(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise field_error(error) from None
+        raise unknown_field(error, decoder.type) or field_error(error) from None
     except msgspec.DecodeError as error:
         raise Malformed(f"The request is not JSON: {error}.") from None
     except UnicodeDecodeError as error:
@@ -134,6 +136,17 @@ def refuse_huge_integers(body: bytes) -> None:
             continue
         if len(text) > 20 or abs(int(text)) > MAX_INTEGER:
             raise Invalid(f"A number at byte {token.start()} is out of range", path="$")
+
+
+def unknown_field(error: msgspec.ValidationError, kind: Any) -> Invalid | None:
+    """A misspelt field, with a guess at what was meant."""
+    found = UNKNOWN_FIELD.fullmatch(str(error))
+    if not found:
+        return None
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    near = difflib.get_close_matches(found[1], known, n=1)
+    guess = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}."
+    return Invalid(f"There is no field '{found[1]}' here; {guess}", path=f"$.{found[1]}")
 
 
 def field_error(error: msgspec.ValidationError) -> Invalid:
