@@ -1,1 +1,1 @@
-"""Bytes too many for the database: one contract, homes for it."""
+"""Bytes too many for the database: logs, metrics, checkpoints, artifacts."""

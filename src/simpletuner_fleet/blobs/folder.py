@@ -1,84 +1,113 @@
-"""Blobs as files in a folder. Keys are made by us of ids and slashes; a key that could leave the folder is a defect."""
+"""Blobs as files in a folder. A key never leads out of it, neither by dots nor by symbolic links."""
 
 import asyncio
-import errno
 import os
 import re
 import shutil
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 
-from simpletuner_fleet.core.errors import StoreUnavailable
-
-KEY = re.compile(r"[A-Za-z0-9_-]{1,64}(/[A-Za-z0-9_-]{1,64}){0,7}")
-LOCKS = 64
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+SEGMENT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+PRIVATE_FOLDER = 0o700
+PRIVATE_FILE = 0o600
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
+STRIPES = 64
 
 
 class FolderBlobs:
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder = folder
-        self._locks = tuple(threading.Lock() for _ in range(LOCKS))
+    """The promise of ports.Blobs."""
+
+    def __init__(self, root: Path | str) -> None:
+        folder = Path(root).absolute()
+        folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Two appends to one blob must not both read its length before either writes.
+        self._locks = [Lock() for _ in range(STRIPES)]
+
+    def close(self) -> None:
+        os.close(self._root)
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
-        return await asyncio.to_thread(self._append, key, offset, data)
+        segments = segments_of(key)
+        if offset < 0:
+            raise ValueError("a blob begins at offset 0")
+        return await asyncio.to_thread(self._append, segments, offset, data)
 
     async def read(self, key: str, start: int, length: int) -> bytes:
-        return await asyncio.to_thread(self._read, key, start, length)
+        """What there is of it: shorter at the end, empty beyond it or where there is no blob."""
+        return await asyncio.to_thread(self._read, segments_of(key), start, length)
 
     async def size(self, key: str) -> int:
-        return await asyncio.to_thread(self._size, key)
+        """0 where there is no blob."""
+        return await asyncio.to_thread(self._size, segments_of(key))
 
     async def delete(self, prefix: str) -> None:
-        await asyncio.to_thread(self._delete, prefix)
+        """The blob of this key, and every blob whose key goes on from it after a '/'."""
+        await asyncio.to_thread(self._delete, segments_of(prefix))
 
-    def _path(self, key: str) -> Path:
-        if not KEY.fullmatch(key):
-            raise ValueError(f"{key!r} is no key of a blob")
-        return self._folder / key
-
-    def _append(self, key: str, offset: int, data: bytes) -> int:
-        path = self._path(key)
-        with self._locks[hash(key) % LOCKS]:
+    def _append(self, segments: list[str], offset: int, data: bytes) -> int:
+        with self._locks[hash(tuple(segments)) % STRIPES], self._folder(segments[:-1], make=True) as folder:
+            file = os.open(segments[-1], os.O_RDWR | os.O_CREAT | FILE_FLAGS, PRIVATE_FILE, dir_fd=folder)
             try:
-                return _write_at(path, offset, data)
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise
-                raise StoreUnavailable("The disk that holds the logs is full.") from error
+                size = os.fstat(file).st_size
+                if offset > size:
+                    return size
+                fresh = memoryview(data)[size - offset :]
+                while fresh:
+                    written = os.pwrite(file, fresh, size)
+                    size += written
+                    fresh = fresh[written:]
+                return size
+            finally:
+                os.close(file)
 
-    def _read(self, key: str, start: int, length: int) -> bytes:
+    def _read(self, segments: list[str], start: int, length: int) -> bytes:
         try:
-            with self._path(key).open("rb") as file:
-                file.seek(start)
-                return file.read(length)
+            with self._folder(segments[:-1]) as folder:
+                file = os.open(segments[-1], os.O_RDONLY | FILE_FLAGS, dir_fd=folder)
         except FileNotFoundError:
             return b""
-
-    def _size(self, key: str) -> int:
         try:
-            return self._path(key).stat().st_size
+            return os.pread(file, length, start)
+        finally:
+            os.close(file)
+
+    def _size(self, segments: list[str]) -> int:
+        try:
+            with self._folder(segments[:-1]) as folder:
+                return os.stat(segments[-1], dir_fd=folder, follow_symlinks=False).st_size
         except FileNotFoundError:
             return 0
 
-    def _delete(self, prefix: str) -> None:
-        path = self._path(prefix)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    def _delete(self, segments: list[str]) -> None:
+        with suppress(FileNotFoundError), self._folder(segments[:-1]) as folder:
+            try:
+                os.unlink(segments[-1], dir_fd=folder)
+            except (IsADirectoryError, PermissionError):
+                shutil.rmtree(segments[-1], dir_fd=folder)
+
+    @contextmanager
+    def _folder(self, segments: list[str], *, make: bool = False) -> Iterator[int]:
+        """Walks down one folder at a time, each opened beneath the one before and none through a link."""
+        folder = os.dup(self._root)
+        try:
+            for segment in segments:
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(segment, PRIVATE_FOLDER, dir_fd=folder)
+                inner = os.open(segment, FOLDER_FLAGS, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            yield folder
+        finally:
+            os.close(folder)
 
 
-def _write_at(path: Path, offset: int, data: bytes) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        size = os.fstat(file).st_size
-        fresh = data[size - offset :]
-        if 0 <= offset <= size and fresh:
-            os.pwrite(file, fresh, size)
-            size = os.fstat(file).st_size
-        return size
-    finally:
-        os.close(file)
+def segments_of(key: str) -> list[str]:
+    segments = key.split("/")
+    if not all(SEGMENT.fullmatch(segment) and segment.strip(".") for segment in segments):
+        raise ValueError(f"not the key of a blob: {key!r}")
+    return segments

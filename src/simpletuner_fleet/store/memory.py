@@ -83,9 +83,9 @@ class MemoryTx(MemoryView):
             raise ConcurrentChange(f"job {attempt.job_id} has a live attempt already")
 
     def add_worker(self, worker: Worker) -> None:
+        self._check_name_and_token(worker)
         if worker.id in self._tables.workers:
             raise ConcurrentChange(f"there is a worker {worker.id} already")
-        self._check_name_and_token(worker)
         self._tables.set_worker(worker.id, worker)
 
     def save_worker(self, worker: Worker) -> None:

@@ -44,7 +44,7 @@ def migrate(session: Session, migrations: Sequence[Migration]) -> None:
     for migration in migrations:
         if migration.number > reached:
             _apply(session, migration)
-    _teach_edges(session)
+    _bring_up_to_date(session)
 
 
 def _reached(session: Session) -> int:
@@ -73,18 +73,25 @@ def _apply(session: Session, migration: Migration) -> None:
         raise
 
 
-def _teach_edges(session: Session) -> None:
-    """The database refuses every edge that the machine in the code does not have."""
-    edges = {(state.value, after.value) for (state, _), after in JOB_TRANSITIONS.items()}
+def _bring_up_to_date(session: Session) -> None:
+    """What follows from the code and from the rows. Writes only what differs, so a full disk can be opened."""
     session.begin()
     try:
-        session.run("DELETE FROM job_edges", {})
-        session.many(
-            "INSERT INTO job_edges (from_state, to_state) VALUES (:from_state, :to_state)",
-            [{"from_state": state, "to_state": after} for state, after in sorted(edges)],
-        )
+        _teach_edges(session)
         recount_jobs(session)
         session.commit()
     except BaseException:
         session.rollback()
         raise
+
+
+def _teach_edges(session: Session) -> None:
+    """The database refuses every edge that the machine in the code does not have."""
+    edges = {(state.value, after.value) for (state, _), after in JOB_TRANSITIONS.items()}
+    if edges == set(session.rows("SELECT from_state, to_state FROM job_edges", {})):
+        return
+    session.run("DELETE FROM job_edges", {})
+    session.many(
+        "INSERT INTO job_edges (from_state, to_state) VALUES (:from_state, :to_state)",
+        [{"from_state": state, "to_state": after} for state, after in sorted(edges)],
+    )

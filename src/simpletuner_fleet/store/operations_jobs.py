@@ -1,6 +1,7 @@
 """Jobs, their queue and their attempts, over any SQL database."""
 
 from collections import defaultdict
+from itertools import chain
 from typing import Any
 
 from simpletuner_fleet.core.job import Attempt, Job, JobState, Requirements
@@ -37,7 +38,16 @@ class JobsView(TallyView):
         return None if row is None else bytes(row[0])
 
     def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
-        conditions, params = _job_conditions(where, before_seq)
+        if not where.states:
+            return self._jobs_where(where, None, before_seq, limit)
+        # One state at a time is read in order from its index; several at once would have to be sorted whole.
+        pages = [self._jobs_where(where, state, before_seq, limit) for state in set(where.states)]
+        return sorted(chain.from_iterable(pages), key=lambda job: job.seq, reverse=True)[:limit]
+
+    def _jobs_where(
+        self, where: JobFilter, state: str | None, before_seq: int | None, limit: int
+    ) -> list[Job]:
+        conditions, params = _job_conditions(where, state, before_seq)
         return self._jobs(sql.JOBS_WHERE.format(conditions=conditions), {**params, "limit": limit})
 
     def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
@@ -156,13 +166,14 @@ class JobsTx(TallyTx, JobsView):
             raise ConcurrentChange(f"there is no attempt {attempt.id} with epoch {attempt.epoch}")
 
 
-def _job_conditions(where: JobFilter, before_seq: int | None) -> tuple[str, dict[str, Any]]:
+def _job_conditions(
+    where: JobFilter, state: str | None, before_seq: int | None
+) -> tuple[str, dict[str, Any]]:
     conditions = ["1 = 1"]
     params: dict[str, Any] = {}
-    if where.states:
-        states = {f"state{number}": str(state) for number, state in enumerate(where.states)}
-        conditions.append(f"state IN ({', '.join(f':{name}' for name in states)})")
-        params |= states
+    if state is not None:
+        conditions.append("state = :state AND state <> ''")
+        params["state"] = str(state)
     for column in ("owner", "worker_id", "config_name"):
         value = getattr(where, column)
         if value is not None:

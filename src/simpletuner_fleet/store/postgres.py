@@ -55,7 +55,7 @@ class StorableStrDumper(StrDumper):
 class PostgresSession:
     """One connection, made anew after a loss; a writing one holds the lock whenever it is up."""
 
-    def __init__(self, url: str, *, writes: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, url: str, *, writes: bool, monotonic: Callable[[], float]) -> None:
         self._conninfo = make_conninfo("", **(CONNECTION_DEFAULTS | conninfo_to_dict(url)))
         self._writes = writes
         self._monotonic = monotonic
@@ -211,9 +211,15 @@ def _translated(error: psycopg.Error) -> Exception:
 class PostgresStore:
     """The promise of ports.Store."""
 
-    def __init__(self, url: str, *, on_commit_failure: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        on_commit_failure: Callable[[], None] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         try:
-            writing = PostgresSession(url, writes=True)
+            writing = PostgresSession(url, writes=True, monotonic=monotonic)
         except psycopg.Error as error:
             raise StoreRefused(
                 f"PostgreSQL cannot be used: {error}",
@@ -221,7 +227,10 @@ class PostgresStore:
             ) from error
         try:
             migrate(writing, migrations_for("postgresql"))
-            reading = PostgresSession(url, writes=False)
+            reading = PostgresSession(url, writes=False, monotonic=monotonic)
+        except BatchLost as lost:
+            writing.close()
+            raise StoreRefused(f"PostgreSQL cannot be used: {lost}") from lost
         except BaseException:
             writing.close()
             raise

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.ports import ConcurrentChange, Tx, View
 from simpletuner_fleet.store.database import Params, Row
-from simpletuner_fleet.store.failures import BatchLost, Duplicate
+from simpletuner_fleet.store.failures import BatchLost, Duplicate, StoreRefused
 from simpletuner_fleet.store.migrate import migrate, migrations_for
 from simpletuner_fleet.store.sqlite_file import (
     claimed,
@@ -27,7 +27,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 PARAMETER = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
-BUSY_TIMEOUT_MS = 5_000
+BUSY_TIMEOUT_S = 5.0
 CHECKPOINT_AT_BYTES = 4 * 1024 * 1024
 CHECKPOINT_AND_WAIT_AT_BYTES = 64 * 1024 * 1024
 CACHE_KIB = 32 * 1024
@@ -62,21 +62,24 @@ def by_position(sql: str) -> tuple[str, Callable[[Params], Sequence[Any]]]:
 class SqliteSession:
     """One connection. After a failed sync it refuses for ever: what the disk holds then is anybody's guess."""
 
-    def __init__(self, path: Path, *, writes: bool) -> None:
+    def __init__(self, path: Path, *, writes: bool, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         self._wal = path.with_name(path.name + "-wal")
         self._writes = writes
         self._broken: str | None = None
         self._begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
         # Opened here, used in one other thread from then on.
         self._connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS
+            path,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=CACHED_STATEMENTS,
         )
         self._execute = self._connection.execute
 
     def prepare(self) -> None:
         """Only the writer checkpoints, and it does so itself between batches."""
         for pragma in (
-            f"busy_timeout = {BUSY_TIMEOUT_MS}",
             "journal_mode = WAL",
             "synchronous = FULL",
             "foreign_keys = ON",
@@ -218,7 +221,13 @@ class SqliteSession:
 class SqliteStore:
     """The promise of ports.Store."""
 
-    def __init__(self, path: Path | str, *, on_commit_failure: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        on_commit_failure: Callable[[], None] | None = None,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+    ) -> None:
         file = Path(path).absolute()
         file.parent.mkdir(parents=True, exist_ok=True)
         file = file.resolve()
@@ -226,9 +235,12 @@ class SqliteStore:
         self._claim = claimed(file)
         try:
             make_private(file)
-            writing = _opened_for_writing(file)
-            reading = SqliteSession(file, writes=False)
+            writing = _opened_for_writing(file, busy_timeout_s)
+            reading = SqliteSession(file, writes=False, busy_timeout_s=busy_timeout_s)
             reading.prepare()
+        except BatchLost as lost:
+            os.close(self._claim)
+            raise StoreRefused(f"The database {file} cannot be used: {lost}") from lost
         except BaseException:
             os.close(self._claim)
             raise
@@ -252,8 +264,8 @@ class SqliteStore:
         os.close(self._claim)
 
 
-def _opened_for_writing(file: Path) -> SqliteSession:
-    session = SqliteSession(file, writes=True)
+def _opened_for_writing(file: Path, busy_timeout_s: float) -> SqliteSession:
+    session = SqliteSession(file, writes=True, busy_timeout_s=busy_timeout_s)
     try:
         session.refuse_damaged(file)
         session.prepare()

@@ -60,7 +60,9 @@ ATTEMPT_BY_UPLOAD_TOKEN = (
     " ORDER BY epoch DESC, id DESC LIMIT 1"
 )
 ATTEMPTS_OF_JOB = f"{_ATTEMPT} WHERE job_id = :job_id ORDER BY epoch, id"
-ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id ORDER BY epoch DESC, id DESC LIMIT :limit"
+ATTEMPTS_OF_WORKER = (
+    f"{_ATTEMPT} WHERE worker_id = :worker_id AND worker_id <> '' ORDER BY epoch DESC, id DESC LIMIT :limit"
+)
 LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
 LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"
 ADD_ATTEMPT = f"{_insert('attempts', ATTEMPT_COLUMNS)} ON CONFLICT DO NOTHING"
@@ -122,9 +124,6 @@ ADD_ENTRY = _insert("audit", AUDIT_COLUMNS)
 
 TALLIES = "SELECT key, n FROM tallies WHERE kind = :kind AND n <> 0"
 ADD_TO_TALLY = f"{_insert('tallies', ('kind', 'key', 'n'))} ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
-FORGET_JOB_TALLIES = "DELETE FROM tallies WHERE kind IN ('job', 'queued')"
-RECOUNT_JOBS = "INSERT INTO tallies (kind, key, n) SELECT 'job', state, count(*) FROM jobs GROUP BY state"
-RECOUNT_QUEUED = (
-    "INSERT INTO tallies (kind, key, n)"
-    " SELECT 'queued', class_id, count(*) FROM jobs WHERE state = 'queued' GROUP BY class_id"
-)
+FORGET_TALLY = "DELETE FROM tallies WHERE kind = :kind"
+RECOUNT_JOBS = "SELECT state, count(*) FROM jobs GROUP BY state"
+RECOUNT_QUEUED = "SELECT class_id, count(*) FROM jobs WHERE state = 'queued' GROUP BY class_id"

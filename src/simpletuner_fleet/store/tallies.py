@@ -55,6 +55,9 @@ class TallyTx(TallyView):
 
 
 def recount_jobs(db: Database) -> None:
-    """At the start, in case somebody has edited jobs by hand."""
-    for statement in (sql.FORGET_JOB_TALLIES, sql.RECOUNT_JOBS, sql.RECOUNT_QUEUED):
-        db.run(statement, {})
+    """At the start, in case somebody has edited jobs by hand. Writes only what is wrong."""
+    for kind, statement in ((JOBS, sql.RECOUNT_JOBS), (QUEUED, sql.RECOUNT_QUEUED)):
+        counted: dict[str, int] = dict(db.rows(statement, {}))
+        if counted != dict(db.rows(sql.TALLIES, {"kind": kind})):
+            db.run(sql.FORGET_TALLY, {"kind": kind})
+            db.many(sql.ADD_TO_TALLY, [{"kind": kind, "key": key, "n": n} for key, n in counted.items()])

@@ -49,7 +49,8 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_ready ON jobs (class_id, rank, seq) WHERE state = 'queued' AND hold = '';
 CREATE INDEX jobs_queue ON jobs (rank, seq) WHERE state = 'queued';
 CREATE INDEX jobs_backing_off ON jobs (not_before, seq) WHERE state = 'queued' AND hold = 'backoff';
-CREATE INDEX jobs_by_state ON jobs (state, seq);
+-- The condition always holds: it keeps SQLite from taking this index where jobs_queue serves better.
+CREATE INDEX jobs_by_state ON jobs (state, seq) WHERE state <> '';
 CREATE INDEX jobs_by_owner ON jobs (owner, seq);
 CREATE INDEX jobs_by_worker ON jobs (worker_id, seq) WHERE worker_id IS NOT NULL;
 CREATE INDEX jobs_by_config ON jobs (config_name, seq);
@@ -60,8 +61,8 @@ CREATE TABLE job_bundles (
 );
 
 CREATE TABLE job_dependencies (
-    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
     needs TEXT NOT NULL,
+    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
     PRIMARY KEY (needs, job_id)
 );
 
@@ -89,8 +90,9 @@ CREATE TABLE attempts (
     UNIQUE (job_id, epoch)
 );
 CREATE UNIQUE INDEX attempts_one_live_per_job ON attempts (job_id) WHERE state <> 'ended';
-CREATE INDEX attempts_live ON attempts (worker_id) WHERE state <> 'ended';
-CREATE INDEX attempts_by_worker ON attempts (worker_id, epoch);
+CREATE INDEX attempts_live ON attempts (worker_id, epoch, id) WHERE state <> 'ended';
+-- The condition always holds: it keeps SQLite from taking this index where attempts_live serves better.
+CREATE INDEX attempts_by_worker ON attempts (worker_id, epoch, id) WHERE worker_id <> '';
 CREATE INDEX attempts_by_upload_token ON attempts (upload_token_hash) WHERE upload_token_hash <> '';
 
 CREATE TABLE workers (
@@ -121,7 +123,7 @@ CREATE TABLE workers (
     drain_note TEXT NOT NULL,
     version BIGINT NOT NULL
 );
-CREATE INDEX workers_offline ON workers (offline_since) WHERE connection = 'offline';
+CREATE INDEX workers_offline ON workers (offline_since, id) WHERE connection = 'offline';
 
 CREATE TABLE configs (
     name TEXT NOT NULL,

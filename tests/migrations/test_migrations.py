@@ -1,0 +1,168 @@
+"""A database of any age is carried forward with its rows; one from the future is left alone."""
+
+import sqlite3
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from simpletuner_fleet.core.audit import ChainCheck
+from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.core.job import JOB_TRANSITIONS, JobState
+from simpletuner_fleet.ports import Store
+from simpletuner_fleet.store.database import Session
+from simpletuner_fleet.store.failures import StoreRefused
+from simpletuner_fleet.store.migrate import Migration, migrate, migrations_for
+from simpletuner_fleet.store.opening import open_store
+from simpletuner_fleet.store.postgres import PostgresSession
+from simpletuner_fleet.store.sqlite import SqliteSession
+
+VERSION_1 = Path(__file__).parent / "version_1.sql"
+BUNDLE = {"sqlite": "X'7b7d'", "postgresql": "'\\x7b7d'::bytea"}
+
+
+class Database:
+    """One empty database: opened as a store, as a session, or with plain SQL."""
+
+    def __init__(self, dialect: str, url: str) -> None:
+        self.dialect = dialect
+        self.url = url
+
+    def store(self) -> Store:
+        return open_store(self.url)
+
+    def session(self) -> Session:
+        if self.dialect == "sqlite":
+            return SqliteSession(Path(self.url.removeprefix("sqlite:///")), writes=True)
+        return PostgresSession(self.url, writes=True, monotonic=lambda: 0.0)
+
+    def script(self, text: str) -> None:
+        session = self.session()
+        session.begin()
+        session.script(text)
+        session.commit()
+        session.close()
+
+    def fill_as_version_1_did(self) -> None:
+        self.script(VERSION_1.read_text(encoding="utf-8").replace(":bundle", BUNDLE[self.dialect]))
+
+    def value(self, sql: str) -> object:
+        if self.dialect == "sqlite":
+            connection = sqlite3.connect(self.url.removeprefix("sqlite:///"))
+            row = connection.execute(sql).fetchone()
+            connection.close()
+            return row[0]
+        with psycopg.connect(self.url) as postgres:
+            found = postgres.execute(sql.encode()).fetchone()
+        assert found is not None
+        return found[0]
+
+    def migrate(self, migrations: list[Migration]) -> None:
+        session = self.session()
+        try:
+            migrate(session, migrations)
+        finally:
+            session.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    if request.param == "sqlite":
+        return Database("sqlite", f"sqlite:///{tmp_path}/fleet.db")
+    return Database("postgresql", request.getfixturevalue("postgres_database"))
+
+
+def test_both_databases_have_the_same_migrations_numbered_without_gaps() -> None:
+    sqlite, postgresql = migrations_for("sqlite"), migrations_for("postgresql")
+    assert [(each.number, each.name) for each in sqlite] == [(each.number, each.name) for each in postgresql]
+    assert [each.number for each in sqlite] == list(range(1, len(sqlite) + 1))
+
+
+async def test_a_database_at_version_1_is_carried_forward_with_its_rows(database: Database) -> None:
+    """The rows were written by version 1 and are never edited, so every later migration must carry them."""
+    database.migrate(migrations_for(database.dialect)[:1])
+    database.fill_as_version_1_did()
+    store = database.store()
+    queued = await store.read(lambda view: view.job("j_queued"))
+    done = await store.read(lambda view: view.job("j_done"))
+    assert queued is not None
+    assert done is not None
+    assert (queued.state, queued.rank, queued.requires.gpus) == (JobState.QUEUED, -5.5, 2)
+    assert (done.state, done.progress, done.version) == (JobState.COMPLETED, {"step": 10}, 3)
+    assert await store.read(lambda view: view.job_bundle("j_done")) == b"{}"
+    assert [a.id for a in await store.read(lambda view: view.attempts_of_job("j_done"))] == ["a_1"]
+    worker = await store.read(lambda view: view.worker_by_name("GPU-1"))
+    assert worker is not None
+    assert (worker.labels, worker.gpus[0].vram_gb) == ({"team": "nlp"}, 80.0)
+    assert await store.read(lambda view: view.job_counts()) == {"queued": 1, "completed": 1}
+    assert await store.read(lambda view: view.class_counts()) == {"c_1": 1}
+    config = await store.read(lambda view: view.config("sdxl"))
+    assert config is not None
+    assert config.version == 2
+    assert await store.read(lambda view: view.setting("limit")) == "4"
+    assert await store.write(lambda tx: (tx.next_seq(), tx.next_epoch())) == (3, 8)
+    check = ChainCheck([])
+    check.feed(await store.read(lambda view: view.audit_range(0, 100)))
+    assert (check.finish(), check.checked) == ([], 2)
+    await store.close()
+
+
+async def test_opening_again_changes_nothing(database: Database) -> None:
+    for _ in range(2):
+        await database.store().close()
+    newest = migrations_for(database.dialect)[-1].number
+    assert database.value("SELECT count(*) FROM schema_version") == newest
+    assert database.value("SELECT max(version) FROM schema_version") == newest
+
+
+async def test_a_database_from_the_future_is_refused_and_left_alone(database: Database) -> None:
+    await database.store().close()
+    database.script("INSERT INTO schema_version (version, name) VALUES (9999, 'from the future');")
+    with pytest.raises(StoreRefused, match="9999"):
+        database.store()
+    assert database.value("SELECT max(version) FROM schema_version") == 9999
+
+
+def test_a_migration_that_fails_halfway_is_rolled_back_whole(database: Database) -> None:
+    known = migrations_for(database.dialect)
+    number = known[-1].number + 1
+    broken = Migration(number, "broken", "CREATE TABLE half (x INTEGER);\nINSERT INTO nowhere VALUES (1);")
+    with pytest.raises((sqlite3.OperationalError, psycopg.Error)):
+        database.migrate([*known, broken])
+    assert database.value("SELECT max(version) FROM schema_version") == known[-1].number
+    mended = Migration(number, "mended", "CREATE TABLE half (x INTEGER);\nINSERT INTO half VALUES (7);")
+    database.migrate([*known, mended])
+    assert database.value("SELECT x FROM half") == 7
+
+
+def refused(database: Database, sql: str) -> None:
+    session = database.session()
+    session.begin()
+    try:
+        with pytest.raises(IllegalTransition):
+            session.run(sql, {})
+    finally:
+        session.rollback()
+        session.close()
+
+
+async def test_the_database_itself_refuses_an_edge_the_machine_does_not_have(database: Database) -> None:
+    database.migrate(migrations_for(database.dialect)[:1])
+    database.fill_as_version_1_did()
+    await database.store().close()
+    refused(database, "UPDATE jobs SET state = 'queued' WHERE id = 'j_done'")
+    refused(database, "UPDATE jobs SET state = 'nonsense' WHERE id = 'j_queued'")
+    database.script("UPDATE jobs SET state = 'dispatched' WHERE id = 'j_queued';")
+    assert database.value("SELECT count(*) FROM job_edges") == len(
+        {(state, after) for (state, _), after in JOB_TRANSITIONS.items()}
+    )
+
+
+async def test_edges_and_counts_follow_the_code_and_the_rows_at_every_start(database: Database) -> None:
+    await database.store().close()
+    database.script("DELETE FROM job_edges;\nINSERT INTO job_edges VALUES ('completed', 'queued');")
+    database.script("INSERT INTO tallies (kind, key, n) VALUES ('job', 'running', 5);")
+    store = database.store()
+    assert await store.read(lambda view: view.job_counts()) == {}
+    await store.close()
+    assert database.value("SELECT count(*) FROM job_edges WHERE from_state = 'completed'") == 0
