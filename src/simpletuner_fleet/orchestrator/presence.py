@@ -70,6 +70,17 @@ class Presence:
     def unconfirmed_attempts(self) -> list[Turn]:
         return liveness.unconfirmed(self._confirmed, self.listening_now, self._policy)
 
+    def is_silent(self, worker_id: str) -> bool:
+        """Asked again when the verdict is about to be written: it may have been heard meanwhile."""
+        return worker_id in self._heard and bool(
+            liveness.silent_workers({worker_id: self._heard[worker_id]}, self.listening_now, self._policy)
+        )
+
+    def is_unconfirmed(self, turn: Turn) -> bool:
+        return turn in self._confirmed and bool(
+            liveness.unconfirmed({turn: self._confirmed[turn]}, self.listening_now, self._policy)
+        )
+
     def old_offers(self) -> list[Turn]:
         limit = self._policy.offer_timeout_s
         return [turn for turn, at in self._offered.items() if self.listening_now - at >= limit]

@@ -1,6 +1,9 @@
 """The health check: silence, unanswered offers, retries that are due, ephemeral workers long gone."""
 
+import logging
+from collections.abc import Coroutine, Iterable
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,24 +15,33 @@ from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.presence import Turn
 
+log = logging.getLogger(__name__)
+
 BACKOFFS_PER_ROUND = 500
 
 
 async def sweep_once(fleet: Fleet) -> None:
-    fleet.presence.begin_round(fleet.clock.now())
-    for worker_id, silent_s in fleet.presence.silent_workers().items():
-        await _worker_silent(fleet, worker_id, silent_s)
-    for turn in fleet.presence.unconfirmed_attempts():
-        await _attempt_unconfirmed(fleet, turn)
-    for turn in fleet.presence.old_offers():
-        await _offer_unanswered(fleet, turn)
-    await _release_backoffs(fleet)
-    await _clean_up_ephemerals(fleet)
-    await _save_heartbeats(fleet)
+    presence = fleet.presence
+    presence.begin_round(fleet.clock.now())
+    await _each(_worker_silent(fleet, *silent) for silent in presence.silent_workers().items())
+    await _each(_attempt_unconfirmed(fleet, turn) for turn in presence.unconfirmed_attempts())
+    await _each(_offer_unanswered(fleet, turn) for turn in presence.old_offers())
+    await _each((_release_backoffs(fleet), _clean_up_ephemerals(fleet), _save_heartbeats(fleet)))
+
+
+async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """What goes wrong with one worker or job must not keep the others from being looked after."""
+    for one in rounds:
+        try:
+            await one
+        except Exception:
+            log.exception("a part of the health check failed; the rest goes on")
 
 
 async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
     def step(desk: Desk) -> None:
+        if not fleet.presence.is_silent(worker_id):
+            return
         desk.effects.left.append(worker_id)
         if desk.tx.worker(worker_id) is None:
             return
@@ -50,6 +62,8 @@ async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
         attempt = desk.attempt_by_epoch(*turn)
         if attempt is None or not attempt.live:
             desk.effects.ended.append(turn)
+            return
+        if not fleet.presence.is_unconfirmed(turn):
             return
         why = f"its worker has not named it for {desk.policy.heartbeat_timeout_s:g} s"
         job = desk.job(attempt.job_id)
