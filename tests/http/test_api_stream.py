@@ -1,0 +1,211 @@
+"""A worker's stream: sent at once, sent again, superseded, cut, and never confused with its successor."""
+
+import asyncio
+import time
+
+import pytest
+
+from simpletuner_fleet.core.policy import Policy
+from tests.http.api_kit import Agent, orchestrator, read_events, until
+
+QUICK = Policy(ping_interval_s=0.1, offer_resend_s=0.2)
+
+
+async def test_events_have_rising_ids_and_names_that_agree_with_their_type() -> None:
+    async with orchestrator(policy=QUICK) as running:
+        agent = await running.worker()
+        await running.submit()
+        await agent.offer()
+        await agent.events.next("ping")
+        await agent.events.next("ping")
+        numbers = [int(number) for number in agent.events.ids]
+        assert numbers == sorted(set(numbers))
+
+
+async def test_an_offer_nobody_accepts_is_sent_again_under_the_same_epoch() -> None:
+    async with orchestrator(policy=QUICK) as running:
+        agent = await running.worker()
+        await running.submit()
+        first = await agent.offer()
+        again = await agent.offer()
+        assert (again["job_id"], again["epoch"]) == (first["job_id"], first["epoch"])
+        assert again["upload_token"] == first["upload_token"]
+        await agent.accept(again)
+        count = len(agent.events.of_kind("job_submit"))
+        await asyncio.sleep(0.5)
+        assert len(agent.events.of_kind("job_submit")) == count
+
+
+async def test_a_new_connection_is_told_again_what_is_due() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        await running.submit()
+        first = await agent.offer()
+        await agent.close_stream()
+        await agent.open_stream()
+        assert (await agent.offer())["epoch"] == first["epoch"]
+
+
+async def test_a_cancel_names_the_very_attempt_and_is_sent_once_at_first() -> None:
+    async with orchestrator(policy=QUICK) as running:
+        agent = await running.worker()
+        job = await running.submit()
+        offer = await agent.take()
+        answer = await running.post(f"/api/jobs/{job['job_id']}/cancel")
+        assert answer["status"] == "cancelling"
+        cancel = await agent.events.next("job_cancel")
+        assert (cancel["job_id"], cancel["epoch"]) == (job["job_id"], offer["epoch"])
+        assert cancel["grace_s"] == running.fleet.policy.cancel_grace_s
+        await asyncio.sleep(0.5)
+        assert len(agent.events.of_kind("job_cancel")) == 1
+        await agent.report(offer, "cancelled")
+        assert (await running.job(job["job_id"]))["status"] == "cancelled"
+
+
+async def test_a_drain_is_told_once_with_its_note_and_again_after_a_resume() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        await running.post(f"/api/admin/workers/{agent.id}/drain", {"note": "new driver"})
+        assert (await agent.events.next("drain"))["note"] == "new driver"
+        await running.post(f"/api/admin/workers/{agent.id}/resume")
+        await running.submit()
+        await agent.offer()
+        assert len(agent.events.of_kind("drain")) == 1
+        await running.post(f"/api/admin/workers/{agent.id}/drain")
+        await agent.events.next("drain")
+
+
+async def test_a_draining_ephemeral_worker_is_sent_home_after_its_job() -> None:
+    async with orchestrator() as running:
+        created = await running.create_worker("spot", worker_type="ephemeral")
+        agent = Agent(running, created)
+        await agent.register(persistent=False)
+        await agent.open_stream()
+        await running.submit()
+        offer = await agent.take()
+        await running.post(f"/api/admin/workers/{agent.id}/drain")
+        await agent.events.next("drain")
+        assert agent.events.of_kind("shutdown") == []
+        await agent.report(offer, "completed")
+        assert (await agent.events.next("shutdown"))["reason"] == "drained"
+
+
+async def test_a_rotated_token_cuts_the_stream_within_a_second_and_is_refused_at_once() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        job = await running.submit()
+        offer = await agent.take()
+        await agent.heartbeat(offer)
+        began = time.monotonic()
+        rotated = await running.post(f"/api/admin/workers/{agent.id}/token")
+        refused = await agent.heartbeat(offer, expect=401)
+        assert refused["code"] == "invalid_token"
+        await agent.events.next("token_rotated", within_s=1)
+        await asyncio.wait_for(agent.events.ended.wait(), 1)
+        assert time.monotonic() - began < 1
+        await agent.report(offer, "running", expect=401)
+        assert (await running.job(job["job_id"]))["status"] == "running"
+        agent.use_token(rotated["token"])
+        held = [{"job_id": job["job_id"], "epoch": offer["epoch"]}]
+        assert [one["job_id"] for one in (await agent.register(attempts=held))["keep"]] == [job["job_id"]]
+        await agent.open_stream()
+        await agent.report(offer, "completed")
+        assert (await running.job(job["job_id"]))["attempt"] == 1
+
+
+async def test_a_reconnect_of_the_same_agent_just_ends_the_older_stream() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        older = agent.reading
+        assert older
+        await agent.open_stream()
+        await asyncio.wait_for(older.events.ended.wait(), 2)
+        assert older.events.of_kind("shutdown") == []
+        await running.submit()
+        await agent.offer()
+
+
+async def test_another_agent_with_the_same_token_supersedes_the_first_which_is_told_so() -> None:
+    async with orchestrator() as running:
+        first = await running.worker()
+        second = Agent(running, {"worker_id": first.id, "token": first.token}, incarnation="i-2")
+        await second.register(home="elsewhere")
+        await second.open_stream()
+        assert (await first.events.next("shutdown"))["reason"] == "superseded"
+        await asyncio.wait_for(first.events.ended.wait(), 2)
+        await running.submit()
+        await second.offer()
+        refused = await first.heartbeat(expect=409)
+        assert refused["code"] == "superseded"
+        assert (await first.register(expect=409))["code"] == "superseded"
+        with pytest.raises(AssertionError, match="409"):
+            await first.open_stream()
+        assert not second.events.ended.is_set()
+
+
+async def test_the_older_streams_clean_up_leaves_its_successor_alone() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        older = agent.reading
+        assert older
+        await agent.open_stream()
+        await asyncio.wait_for(older.events.ended.wait(), 2)
+        await older.close()
+        await asyncio.sleep(0.1)
+        assert running.house.hub.streaming(agent.id)
+        job = await running.submit()
+        assert (await agent.offer())["job_id"] == job["job_id"]
+
+
+async def test_a_worker_whose_stream_is_closed_is_offered_nothing_until_it_hears_again() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        await agent.close_stream()
+        await until(lambda: not running.house.hub.streaming(agent.id))
+        await asyncio.sleep(0.1)
+        job = await running.submit()
+        assert job["status"] == "queued"
+        await agent.open_stream()
+        assert (await agent.offer())["job_id"] == job["job_id"]
+
+
+async def test_a_stream_for_another_worker_is_refused() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker("one")
+        other = await running.worker("two")
+        with pytest.raises(AssertionError, match="403"):
+            await read_events(agent.http, f"/api/workers/stream?worker_id={other.id}")
+        assert running.house.hub.streaming(other.id)
+        assert not other.events.ended.is_set()
+
+
+async def test_a_deleted_workers_token_opens_nothing() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        await agent.call("disconnect", {})
+        deleted = await running.http.delete(f"/api/admin/workers/{agent.id}")
+        assert deleted.status_code == 200
+        await agent.heartbeat(expect=401)
+        with pytest.raises(AssertionError, match="401"):
+            await agent.open_stream()
+
+
+async def test_a_config_as_large_as_any_reaches_the_worker() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        await running.submit(
+            config={
+                **{"trainer": "command"},
+                "settings": {"command": ["x" * 3_900_000]},
+                "resources": {"gpus": 0},
+            }
+        )
+        offer = await agent.offer()
+        assert len(offer["config"]["command"][0]) == 3_900_000
+
+
+async def test_a_server_that_stops_ends_streams_without_forgetting_anyone() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        events = agent.events
+    await asyncio.wait_for(events.ended.wait(), 2)
