@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from simpletuner_fleet.ports import Tx, View
 from simpletuner_fleet.store.database import Session
 from simpletuner_fleet.store.failures import BatchLost
 from simpletuner_fleet.store.lane import Answer, Lane, Task, unavailable
@@ -17,6 +18,7 @@ class Writer:
     def __init__(self, session: Session, on_commit_failure: Callable[[], None] | None) -> None:
         self._session = session
         self._tx = SqlTx(session)
+        self._promised: Tx = self._tx
         self._on_commit_failure = on_commit_failure
 
     def lane(self, name: str) -> Lane:
@@ -41,7 +43,7 @@ class Writer:
     def _run_alone(self, task: Task) -> Answer:
         """Without a savepoint: the transaction itself is the step's."""
         try:
-            result = task.step(self._tx)
+            result = task.step(self._promised)
         except BatchLost:
             raise
         except BaseException as error:
@@ -55,7 +57,7 @@ class Writer:
     def _run_beside_others(self, task: Task) -> Answer:
         self._session.savepoint()
         try:
-            result = task.step(self._tx)
+            result = task.step(self._promised)
             self._session.release()
         except BatchLost:
             raise
@@ -83,7 +85,7 @@ class Reader:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._view = SqlView(session)
+        self._view: View = SqlView(session)
 
     def lane(self, name: str) -> Lane:
         return Lane(name, self.run_batch, self._session.tidy, self._session.close, MAX_READS_PER_TURN)
