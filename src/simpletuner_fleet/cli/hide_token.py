@@ -39,6 +39,9 @@ def hide_token(arguments: list[str], environ: Mapping[str, str]) -> None:
 
 
 def forget_tokens(*names: str) -> None:
-    """So that no child inherits them."""
+    """So that no child inherits them, nor finds them in the memory of its parent."""
     for name in names:
         os.environ.pop(name, None)
+    from simpletuner_fleet.agent.start_block import erase  # brings ctypes, which only the two programs need
+
+    erase(names)
