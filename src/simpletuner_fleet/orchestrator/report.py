@@ -109,6 +109,9 @@ def _report(desk: Desk, worker: Worker, job_id: str, message: StatusReport) -> t
         attempt = _attempt_of(desk, worker.id, job_id, message.epoch)
     if not attempt.live and fresh.legacy and message.status in FINAL_REPORTS:
         return ReportAnswer(accepted=False, job_status=desk.job(job_id).state), attempt.epoch
+    if message.status is ReportStatus.RELEASED:
+        # Who gives a job back is about to leave: not the one to offer it to. If it stays, its next heartbeat says so.
+        desk.set_hearing(worker.id, False)
     return _take(desk, desk.job(job_id), attempt, message), attempt.epoch
 
 
