@@ -1,0 +1,122 @@
+"""Real programs under test: started, signalled by their id, read, and ended to the last process."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+SIMPLETUNER = Path(sys.executable).with_name("simpletuner")
+PATIENCE_S = 30.0
+"""For what takes milliseconds on an idle machine: tests must hold on a busy one."""
+LOOK_AGAIN_S = 0.02
+
+
+def wait_until(condition: Callable[[], T], what: str, within_s: float = PATIENCE_S) -> T:
+    """The first true answer; AssertionError with `what` if there is none in time."""
+    deadline = time.monotonic() + within_s
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not in {within_s:g} s: {what}; last seen: {answer!r}"
+        time.sleep(LOOK_AGAIN_S)
+
+
+class Program:
+    """One process with its output in a file."""
+
+    def __init__(self, name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                argv,
+                env=dict(environment),
+                cwd=log.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+
+    def wait(self, within_s: float = PATIENCE_S) -> int:
+        return self.process.wait(within_s)
+
+    def says(self, words: str, within_s: float = PATIENCE_S) -> str:
+        """Waits until it has printed these words."""
+        return wait_until(
+            lambda: self.text if words in self.text else "", f"{self.name} says {words!r}", within_s
+        )
+
+
+def alive(pid: int) -> bool:
+    try:
+        return stat_of(pid)[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def stopped(pid: int) -> bool:
+    try:
+        return stat_of(pid)[0] == "T"
+    except OSError:
+        return False
+
+
+def parent_of(pid: int) -> int:
+    return int(stat_of(pid)[1])
+
+
+def stat_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def end_everything_under(folder: Path) -> None:
+    """Kills what still works in this folder: trainers and shims outlive their agents on purpose."""
+    deadline = time.monotonic() + PATIENCE_S
+    while found := living_under(folder):
+        assert time.monotonic() < deadline, f"processes that do not die: {found}"
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(LOOK_AGAIN_S)
+
+
+def living_under(folder: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            where = os.readlink(entry / "cwd")
+        except OSError:
+            continue
+        if (where == str(folder) or where.startswith(f"{folder}/")) and alive(int(entry.name)):
+            found.append(int(entry.name))
+    return found
