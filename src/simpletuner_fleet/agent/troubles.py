@@ -62,8 +62,8 @@ TROUBLES = {
             UNREACHABLE,
         ),
         Trouble(
-            "the orchestrator at {url} does not accept the token",
-            "Invalid token: {detail}",
+            "Invalid token: the orchestrator at {url} does not accept it",
+            "{detail}",
             (
                 "the token may have been rotated: request a new one, of a worker with  workers rotate-token NAME",
                 "check for whitespace in the token string",

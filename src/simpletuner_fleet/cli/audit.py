@@ -14,10 +14,10 @@ LIST = (
     field("id", right=True),
     Column("AT", lambda entry: str(entry.get("at", ""))[:19].replace("T", " ")),
     field("event_type", "EVENT"),
-    field("actor"),
-    field("ip", "FROM"),
+    field("actor", goes=1),
+    field("ip", "FROM", goes=2),
     Column("TARGET", lambda entry: entry.get("target_id")),
-    field("details", shrinks=True),
+    field("details", shrinks=True, goes=3),
 )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import textwrap
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from simpletuner_fleet.cli.output import Output
 from simpletuner_fleet.cli.settings import Rank, Settled
 from simpletuner_fleet.cli.text import clean
 
-STYLE = {Mark.GOOD: "green", Mark.DOUBT: "yellow", Mark.BAD: "red"}
+STYLE = {Mark.GOOD: "", Mark.DOUBT: "yellow", Mark.BAD: "red"}
 
 
 class Section(NamedTuple):
@@ -144,11 +145,15 @@ def _settled(group: str, args: argparse.Namespace) -> dict[str, Settled]:
 
 def _print(out: Output, finding: Finding) -> None:
     line = f"  {finding.mark} {clean(finding.about)}: {clean(finding.what)}"
+    fix = f"      fix: {clean(finding.fix)}" if finding.fix and finding.mark is not Mark.GOOD else ""
     if not out.terminal:
-        print(line)
-    else:
-        from rich.text import Text  # heavy, and only a terminal needs it
+        print("\n".join(filter(None, (line, fix))))
+        return
+    from rich.text import Text  # heavy, and only a terminal needs it
 
-        out.print_rich(Text(line, style=STYLE[finding.mark] if finding.mark is not Mark.GOOD else ""))
-    if finding.fix and finding.mark is not Mark.GOOD:
-        print(f"      fix: {clean(finding.fix)}")
+    console = out.console()
+    for text, indent, style in ((line, "    ", STYLE[finding.mark]), (fix, "           ", "")):
+        for row in textwrap.wrap(
+            text, console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ):
+            console.print(Text(row, style=style), soft_wrap=True)

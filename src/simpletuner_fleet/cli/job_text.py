@@ -4,7 +4,7 @@ from typing import Any
 
 from simpletuner_fleet.cli.output import Column, dig, field
 from simpletuner_fleet.cli.text import clean
-from simpletuner_fleet.cli.times import ago, between
+from simpletuner_fleet.cli.times import age, between
 from simpletuner_fleet.cli.troubles import of_reason
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
@@ -59,12 +59,12 @@ def worker(job: dict[str, Any]) -> Any:
 
 LIST = (
     field("id"),
-    Column("NAME", lambda job: job.get("name") or job.get("config_name")),
+    Column("NAME", lambda job: job.get("name") or job.get("config_name"), shrinks=True),
     field("status"),
-    Column("GPUS", gpus, right=True),
-    Column("WORKER", worker),
-    Column("PROGRESS", progress),
-    Column("AGE", lambda job: ago(job.get("created_at"))),
+    Column("GPUS", gpus, right=True, goes=3),
+    Column("WORKER", worker, goes=1),
+    Column("PROGRESS", progress, goes=2),
+    Column("AGE", lambda job: age(job.get("created_at")), goes=4),
     Column("REASON", reason, shrinks=True),
 )
 

@@ -28,10 +28,8 @@ def nudges(api: Api, until: float | None = None) -> Iterator[None]:
                 looked = time.monotonic()
                 decoder = Decoder()
                 for chunk in answer.iter_raw():
-                    if (
-                        any(event.name not in NO_NEWS for event in list(decoder.feed(chunk)))
-                        or time.monotonic() - looked > LOOK_AGAIN_S
-                    ):
+                    news = [event for event in decoder.feed(chunk) if event.name not in NO_NEWS]
+                    if news or time.monotonic() - looked > LOOK_AGAIN_S:
                         time.sleep(max(0.0, looked + PAUSE_S - time.monotonic()))
                         yield
                         looked = time.monotonic()

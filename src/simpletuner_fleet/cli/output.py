@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from simpletuner_fleet.cli.text import clean, harmless_json
@@ -23,6 +23,8 @@ STYLES = {
     "failed": "red",
 }
 NOTHING = "-"
+NARROWEST = 16
+GAP = 2
 
 
 class Column(NamedTuple):
@@ -30,7 +32,9 @@ class Column(NamedTuple):
     value: Callable[[dict[str, Any]], Any]
     right: bool = False
     shrinks: bool = False
-    """Gives way first where the terminal is narrow."""
+    """Breaks into lines where the terminal is narrow."""
+    goes: int = 0
+    """Leaves when even that is not enough: the highest first, 0 never."""
 
 
 class Output:
@@ -94,20 +98,28 @@ class Output:
         for row in rows:
             print("\t".join(row))
 
-    def rich_table(self, rows: Iterable[list[str]], columns: Sequence[Column]) -> Any:
-        from rich.table import Table  # heavy, and only a terminal needs it
+    def rich_table(self, rows: list[list[str]], columns: Sequence[Column]) -> Any:
+        from rich.cells import cell_len  # heavy, and only a terminal needs it
+        from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in columns:
+        widths = [
+            max(cell_len(column.title), *(cell_len(row[at]) for row in rows), 0)
+            for at, column in enumerate(columns)
+        ]
+        kept = fitting(columns, widths, self.console().width)
+        for at in kept:
+            column = columns[at]
             table.add_column(
                 column.title,
                 no_wrap=not column.shrinks,
-                overflow="fold" if column.shrinks else "ellipsis",
+                overflow="fold",
+                min_width=least(column, widths[at]),
                 justify="right" if column.right else "left",
             )
         for row in rows:
-            table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+            table.add_row(*(Text(row[at], style=STYLES.get(row[at], "")) for at in kept))
         return table
 
     def print_rich(self, renderable: Any) -> None:
@@ -164,5 +176,22 @@ def shown(value: Any) -> str:
     return clean(value)
 
 
-def field(name: str, title: str | None = None, *, right: bool = False, shrinks: bool = False) -> Column:
-    return Column(title or name.upper(), lambda item: dig(item, name), right, shrinks)
+def field(
+    name: str, title: str | None = None, *, right: bool = False, shrinks: bool = False, goes: int = 0
+) -> Column:
+    return Column(title or name.upper(), lambda item: dig(item, name), right, shrinks, goes)
+
+
+def least(column: Column, width: int) -> int:
+    return min(width, NARROWEST) if column.shrinks else width
+
+
+def fitting(columns: Sequence[Column], widths: list[int], available: int) -> list[int]:
+    """Which columns stay, by place, so that ids and states are never cut."""
+    kept = list(range(len(columns)))
+    while sum(least(columns[at], widths[at]) + GAP for at in kept) - GAP > available:
+        leaving = max(kept, key=lambda at: columns[at].goes)
+        if not columns[leaving].goes:
+            break
+        kept.remove(leaving)
+    return kept

@@ -56,7 +56,11 @@ def _not_let_in(code: str, detail: str, where: Connection) -> CliError:
             code,
             Exit.AUTH,
         )
-    told = trouble("E_INVALID_TOKEN", where.url, detail=f"{detail} It came from: {where.token_from}")
+    told = trouble(
+        "E_INVALID_TOKEN",
+        where.url,
+        detail=f"{detail.removeprefix('Invalid token: ')} (it came from: {where.token_from})",
+    )
     return CliError(told._replace(next=(*told.next, "log in again: simpletuner login " + where.url)))
 
 

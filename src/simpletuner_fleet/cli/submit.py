@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import secrets
+import sys
 from typing import Any
 
 from simpletuner_fleet.cli import bundles, job_text, lookup, values
@@ -24,6 +25,8 @@ RESULT = (
     Column("GPUS", lambda answer: answer.get("allocated_gpus")),
     Column("REASON", job_text.reason),
 )
+
+DRY = (Column("STARTS NOW", lambda answer: answer.get("would_start_now")), *RESULT[1:3], RESULT[-1])
 
 
 def submit(args: argparse.Namespace) -> int:
@@ -86,7 +89,7 @@ def _send(api: Api, args: argparse.Namespace, request: dict[str, Any], key: str)
 
 
 def _told_only(answer: dict[str, Any], out: Output) -> int:
-    out.item(answer, RESULT[1:], id_field="job_id")
+    out.item(answer, DRY, id_field="job_id")
     out.say("Nothing was submitted (--dry-run).")
     return Exit.OK
 
@@ -129,7 +132,8 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
                     out.say(f"  next: {step}")
                 return Exit.OK if job["status"] == "completed" else Exit.JOB_FAILED
     except KeyboardInterrupt:
-        out.say(f"\nThe job goes on; only the view was left. Cancel it:  simpletuner jobs cancel {job_id}")
+        print(file=sys.stderr)
+        out.say(f"The job goes on; only the view was left. Cancel it:  simpletuner jobs cancel {job_id}")
         raise
     return Exit.FAILED
 

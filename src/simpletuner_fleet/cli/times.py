@@ -14,10 +14,13 @@ def parse(moment: Any) -> datetime | None:
 
 
 def ago(moment: Any, now: datetime | None = None) -> str | None:
+    told = age(moment, now)
+    return f"{told} ago" if told else None
+
+
+def age(moment: Any, now: datetime | None = None) -> str | None:
     at = parse(moment)
-    if at is None:
-        return None
-    return span(((now or datetime.now(UTC)) - at).total_seconds()) + " ago"
+    return None if at is None else span(((now or datetime.now(UTC)) - at).total_seconds())
 
 
 def span(seconds: float) -> str:

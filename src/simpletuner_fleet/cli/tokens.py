@@ -13,9 +13,9 @@ LIST = (
     field("id"),
     field("name"),
     Column("MADE", lambda token: ago(token.get("created_at"))),
-    Column("EXPIRES", lambda token: token.get("expires_at")),
+    Column("EXPIRES", lambda token: token.get("expires_at"), goes=1),
     Column("REVOKED", lambda token: ago(token.get("revoked_at"))),
-    field("permissions", shrinks=True),
+    field("permissions", shrinks=True, goes=2),
 )
 MADE = (field("id"), field("name"), field("token"), field("permissions"), field("expires_at", "EXPIRES"))
 

@@ -1,6 +1,9 @@
 """Lists that redraw as things change: a live table on a terminal, JSON lines elsewhere."""
 
+import sys
+import termios
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from simpletuner_fleet.cli.api import Api
@@ -42,9 +45,25 @@ def _redraw(api: Api, out: Output, read: Callable[[], Items], columns: Sequence[
     from rich.live import Live  # heavy, and only a terminal needs it
 
     chosen = out.chosen(columns)
-    with Live(console=out.console(), auto_refresh=False, vertical_overflow="crop") as live:
+    with _keys_unseen(), Live(console=out.console(), auto_refresh=False, vertical_overflow="crop") as live:
         for _ in nudges(api):
             items = read()
             rows = [[shown(column.value(item)) for column in chosen] for item in items]
             live.update(out.rich_table(rows, chosen), refresh=True)
             yield items
+
+
+@contextmanager
+def _keys_unseen() -> Iterator[None]:
+    """A key shown in the middle of the table, be it only ^C, would shift what is drawn next."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    quiet = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

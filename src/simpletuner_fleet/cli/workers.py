@@ -19,17 +19,23 @@ WORKERS = "/api/admin/workers"
 
 def _gpus(worker: dict[str, Any]) -> str | None:
     count, name = worker.get("gpu_count"), worker.get("gpu_name")
-    return f"{count} x {name}" if count and name else str(count) if count is not None else None
+    return (
+        f"{count} x {str(name).removeprefix('NVIDIA ')}"
+        if count and name
+        else str(count)
+        if count is not None
+        else None
+    )
 
 
 LIST = (
     field("id"),
     field("name"),
     field("status"),
-    field("worker_type", "TYPE"),
+    field("worker_type", "TYPE", goes=3),
     Column("GPUS", _gpus),
-    Column("HEARTBEAT", lambda worker: ago(worker.get("last_heartbeat"))),
-    Column("LABELS", lambda worker: worker.get("effective_labels") or worker.get("labels"), shrinks=True),
+    Column("HEARTBEAT", lambda worker: ago(worker.get("last_heartbeat")), goes=1),
+    field("labels", shrinks=True, goes=2),
 )
 DETAIL = (
     *LIST[:5],
@@ -161,7 +167,7 @@ def _show_token(out: Output, made: dict[str, Any]) -> None:
         out.item(made, MADE, id_field="worker_id")
         return
     print(f"{clean(made.get('name') or 'worker')} ({clean(made['worker_id'])})\n")
-    print(f"  token  {clean(made['token'])}   (shown only once)")
+    print(f"  Token, shown only once:\n\n  {clean(made['token'])}")
     if made.get("connection_command"):
         print(f"\n  Start it on the GPU machine:\n\n{_indented(str(made['connection_command']))}")
     sys.stdout.flush()
