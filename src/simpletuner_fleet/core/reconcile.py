@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
 
+ELSEWHERE = "elsewhere"
+"""In place of an attempt's incarnation: it was begun in another folder than the one its worker is served from now."""
+
 
 class Held(Struct, frozen=True):
     """An attempt as the agent names it."""
@@ -42,7 +45,7 @@ def reconcile(live: Sequence[Attempt], held: Sequence[Held], same_home: bool) ->
         if item is None and attempt.state is AttemptState.OFFERED:
             offer.append(attempt)
         elif item is None:
-            (lost if same_home else doubtful).append(attempt)
+            (lost if same_home and attempt.incarnation != ELSEWHERE else doubtful).append(attempt)
         elif attempt.state is AttemptState.OFFERED and item.started:
             accept.append(attempt)
         else:

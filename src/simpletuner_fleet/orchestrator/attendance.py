@@ -9,8 +9,8 @@ from simpletuner_fleet.core import lifecycle
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.errors import NotFound, StaleMessage, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.job import Attempt, Outcome
-from simpletuner_fleet.core.reconcile import Held, Reconciliation, may_readopt, reconcile
+from simpletuner_fleet.core.job import Attempt, AttemptState, Outcome
+from simpletuner_fleet.core.reconcile import ELSEWHERE, Held, Reconciliation, may_readopt, reconcile
 from simpletuner_fleet.core.worker import Connection, Worker
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -31,6 +31,7 @@ from simpletuner_fleet.protocol.messages import (
 )
 
 RETIRED_KEPT = 16
+IDLE = "idle"
 
 
 async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, base_url: str) -> Registered:
@@ -68,6 +69,12 @@ async def stream_alive(fleet: Fleet, worker: Worker) -> None:
     """Older agents are silent while their trainer is: their open stream is their sign of life."""
     if not worker.legacy:
         return
+    await _legacy_alive(fleet, worker)
+    if not fleet.hears(worker.id):
+        await fleet.act(lambda desk: desk.set_hearing(worker.id, True))
+
+
+async def _legacy_alive(fleet: Fleet, worker: Worker) -> None:
     fleet.presence.heard(worker.id, fleet.clock.now())
     for attempt in await fleet.read(lambda view: view.live_attempts_of_worker(worker.id)):
         fleet.presence.confirmed((attempt.job_id, attempt.epoch))
@@ -79,19 +86,38 @@ async def stream_alive_of(fleet: Fleet, worker_id: str) -> None:
         await stream_alive(fleet, worker)
 
 
+async def _legacy_idle(fleet: Fleet, worker_id: str) -> None:
+    """Older agents try a final report once. If it was lost, that they are idle is all that is ever heard of it."""
+    if await fleet.read(lambda view: view.live_attempts_of_worker(worker_id)):
+        await fleet.act(lambda desk: _runs_nothing(desk, worker_id))
+
+
+def _runs_nothing(desk: Desk, worker_id: str) -> None:
+    for attempt in desk.live_attempts(worker_id):
+        # A heartbeat sent before the job reached the agent may be read after it began.
+        taken_for_s = abs(desk.now - (attempt.accepted_at or desk.now))
+        if attempt.state is AttemptState.RUNNING and taken_for_s >= desk.policy.heartbeat_interval_s:
+            why = "its worker says that it runs nothing"
+            desk.apply(lifecycle.lost(desk.job(attempt.job_id), attempt, why, desk.policy, now=desk.now))
+
+
 async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
     must_be_newest(worker, message.incarnation)
     now = fleet.clock.now()
     held = message.attempts or []
     unknown = [item for item in held if not fleet.presence.confirmed((item.job_id, item.epoch))]
-    back = worker.connection is Connection.OFFLINE or not fleet.presence.expected(worker.id)
+    # An offer it let pass made it deaf; the answer to this carries offers too, whatever became of its stream.
+    deaf = not worker.legacy and not fleet.hears(worker.id)
+    back = worker.connection is Connection.OFFLINE or not fleet.presence.expected(worker.id) or deaf
     fleet.presence.heard(worker.id, now)
     _witness(fleet, worker.id, message.audit_head)
     stale: list[StopAttempt] = []
     if unknown or back:
         stale = await fleet.act(lambda desk: _came_back(desk, worker.id, unknown))
     if worker.legacy:
-        await stream_alive(fleet, worker)
+        if message.status == IDLE and not message.current_job_id:
+            await _legacy_idle(fleet, worker.id)
+        await _legacy_alive(fleet, worker)
     fresh, orders, busy = await fleet.read(lambda view: _present(fleet, view, worker.id, base_url))
     return HeartbeatAnswer(
         status=fresh.status(busy),
@@ -203,6 +229,9 @@ def _settle_accounts(desk: Desk, worker_id: str, incarnation: str, found: Reconc
         if incarnation and attempt.incarnation != incarnation:
             desk.apply(lifecycle.Decision(attempt=replace(attempt, incarnation=incarnation)))
         visit.keep.append(desk.attempt(attempt.id))
+    for attempt in found.doubtful:
+        # The next registration comes from the same folder as this one, and knows as little of it.
+        desk.apply(lifecycle.Decision(attempt=replace(attempt, incarnation=ELSEWHERE)))
     _take_back(desk, worker_id, incarnation, found.stop, visit)
     return visit
 
@@ -225,7 +254,8 @@ def _take_back(desk: Desk, worker_id: str, incarnation: str, strays: Sequence[He
 
 
 def _newcomer(worker: Worker, message: Register, known_process: bool, now: float) -> Worker:
-    reconnecting = known_process and worker.connection is Connection.CONNECTED
+    # An older agent has no name for its process: a late copy of its registration must not undo its open stream.
+    reconnecting = (known_process or message.legacy) and worker.connection is Connection.CONNECTED
     retired = worker.retired
     if worker.incarnation and message.incarnation and not known_process:
         retired = (*retired, worker.incarnation)[-RETIRED_KEPT:]

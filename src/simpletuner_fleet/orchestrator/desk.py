@@ -158,6 +158,9 @@ class Desk:
 
     def limits_changed(self) -> None:
         self.touched = True
+        self.consider_every_class()
+
+    def consider_every_class(self) -> None:
         self.causes.extend(ClassHasJob(id) for id in self.index.roster.classes_with_jobs())
 
     def finish(self) -> None:
@@ -219,7 +222,7 @@ class Desk:
         self._offer_to(attempt.worker_id)
         limits = self.index.limits
         if limits.global_running is not None or limits.user_running is not None:
-            self.causes.extend(ClassHasJob(id) for id in roster.classes_with_jobs())
+            self.consider_every_class()
 
     def _tell_dependents(self, ended: Job) -> None:
         for dependent in self.tx.dependents_of(ended.id):

@@ -40,6 +40,10 @@ class Fleet:
         self._carry_out(effects)
         return value
 
+    def hears(self, worker_id: str) -> bool:
+        """Whether an offer made now would reach the worker, as far as we know."""
+        return worker_id in self._index.hearing
+
     async def read(self, look: Callable[[View], T]) -> T:
         return await self.store.read(look)
 
@@ -58,14 +62,16 @@ class Fleet:
         self.audit_head = AuditHead(seq=head.seq, hash=head.hash) if head else None
 
     def _run(self, tx: Tx, step: Callable[[Desk], T]) -> tuple[T, Effects]:
-        self._index.load(tx)
+        looked_again = self._index.load(tx)
         desk = Desk(tx, self._index, self.ids, self.policy, self.clock.now())
+        if looked_again:
+            desk.consider_every_class()
         try:
             value = step(desk)
             settle(desk)
             desk.finish()
         except BaseException:
-            if desk.touched:
+            if desk.touched or looked_again:
                 self._index.forget()
             raise
         return value, desk.effects

@@ -22,9 +22,14 @@ class FleetIndex:
         """What was written may not have been kept: look again before the next step."""
         self._loaded = False
 
-    def load(self, view: View) -> None:
+    @property
+    def loaded(self) -> bool:
+        return self._loaded
+
+    def load(self, view: View) -> bool:
+        """True if it had to look again: then nobody knows any more what was about to be placed."""
         if self._loaded:
-            return
+            return False
         roster = Roster()
         for worker in view.workers():
             roster.put_worker(worker)
@@ -37,6 +42,7 @@ class FleetIndex:
         self.roster = roster
         self.limits = read_limits(view)
         self._loaded = True
+        return True
 
     def set_hearing(self, worker_id: str, hears: bool) -> None:
         if hears:
