@@ -148,8 +148,9 @@ def test_it_warns_of_versions_with_the_wal_reset_defect() -> None:
 EXPECTED_INDEXES = {
     "HEAD_OF_CLASS": "jobs_ready",
     "QUEUE_START": "jobs_queue",
-    "QUEUE_AFTER": "jobs_queue",
-    "QUEUED_AHEAD": "jobs_queue",
+    "QUEUE_REST_OF_RANK": "jobs_queue (rank=? AND seq>?)",
+    "QUEUE_LATER_RANKS": "jobs_queue (rank>?)",
+    "QUEUED_AHEAD": "jobs_queue (rank=? AND seq<?)",
     "DUE_BACKOFFS": "jobs_backing_off",
     "NEXT_BACKOFF": "jobs_backing_off",
     "LIVE_ATTEMPTS": "attempts_one_live_per_job",

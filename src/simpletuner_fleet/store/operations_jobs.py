@@ -53,7 +53,11 @@ class JobsView(TallyView):
     def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
         if after is None:
             return self._jobs(sql.QUEUE_START, {"limit": limit})
-        return self._jobs(sql.QUEUE_AFTER, {"rank": float(after[0]), "seq": after[1], "limit": limit})
+        rank, seq = float(after[0]), after[1]
+        page = self._jobs(sql.QUEUE_REST_OF_RANK, {"rank": rank, "seq": seq, "limit": limit})
+        if len(page) < limit:
+            page += self._jobs(sql.QUEUE_LATER_RANKS, {"rank": rank, "limit": limit - len(page)})
+        return page
 
     def queued_ahead(self, rank: float, seq: int) -> int:
         row = self._db.row(sql.QUEUED_AHEAD, {"rank": float(rank), "seq": seq})

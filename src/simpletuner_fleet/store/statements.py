@@ -35,8 +35,15 @@ JOB = f"{_JOB} WHERE id = :id"
 JOB_BUNDLE = "SELECT bundle FROM job_bundles WHERE job_id = :id"
 JOBS_WHERE = f"{_JOB} WHERE {{conditions}} ORDER BY seq DESC LIMIT :limit"
 QUEUE_START = f"{_JOB} WHERE state = 'queued' ORDER BY rank, seq LIMIT :limit"
-QUEUE_AFTER = f"{_JOB} WHERE state = 'queued' AND (rank, seq) > (:rank, :seq) ORDER BY rank, seq LIMIT :limit"
-QUEUED_AHEAD = "SELECT count(*) FROM jobs WHERE state = 'queued' AND (rank, seq) < (:rank, :seq)"
+# Two looks, since SQLite would walk all of one rank to find the place of a (rank, seq) pair in it.
+QUEUE_REST_OF_RANK = (
+    f"{_JOB} WHERE state = 'queued' AND rank = :rank AND seq > :seq ORDER BY seq LIMIT :limit"
+)
+QUEUE_LATER_RANKS = f"{_JOB} WHERE state = 'queued' AND rank > :rank ORDER BY rank, seq LIMIT :limit"
+QUEUED_AHEAD = (
+    "SELECT (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank < :rank)"
+    " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank = :rank AND seq < :seq)"
+)
 HEAD_OF_CLASS = f"{_JOB} WHERE class_id = :class_id AND {_READY} ORDER BY rank, seq LIMIT 1"
 READY_RANKS = f"SELECT class_id, rank FROM jobs WHERE {_READY} ORDER BY class_id, rank, seq"
 CLASS_REQUIREMENTS = "SELECT requires FROM classes WHERE class_id = :class_id"
