@@ -241,3 +241,9 @@ def test_every_state_and_hold_has_a_sentence() -> None:
     for state, hold in product(JobState, Hold):
         job = a_job(state=state, hold=hold, depends_on=("j_0", "j_9"))
         assert explain(job, fleet, limit=None, ahead=0, now=NOW).sentence
+
+
+def test_without_a_remote_worker_an_automatic_job_is_told_that_there_is_none() -> None:
+    own_machine = a_worker(local=True, gpus=0)
+    told = survey(Requirements(target=Target.AUTO, gpus=1, trainer="command"), [(own_machine, FREE)])
+    assert told.code is Code.NO_WORKERS

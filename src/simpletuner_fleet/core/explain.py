@@ -144,6 +144,8 @@ def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) 
             left -= refused[step]
             funnel.append(FunnelStep(step.name.lower(), left, f"{refused[step]} {step.value}"))
     code = _code(requires, refused, left)
+    if code in IMPOSSIBLE and requires.target is Target.AUTO and all(worker.local for worker, _ in verdicts):
+        code = Code.NO_WORKERS
     eligible = [worker for worker, refusal in verdicts if refusal not in WRONG_PLACE]
     params = _params(code, requires, eligible)
     told = sorted((item for item in verdicts if item[1]), key=lambda item: -_depth(item[1]))
