@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -78,24 +80,36 @@ def test_a_full_disk_is_told_loses_nothing_and_is_recovered_from(tmp_path: Path)
     assert (seen["lost_while_full"], seen["lost_after_restart"], seen["chain_problems"]) == ([], [], 0)
 
 
-def break_every_descriptor_of(path: Path) -> None:
-    """Puts /dev/null in their place: it takes every write and refuses to sync."""
+@contextmanager
+def refusing_to_sync(path: Path) -> Iterator[None]:
+    """For a while /dev/null stands in for every open descriptor of the file: it takes writes but cannot sync."""
     null = os.open("/dev/null", os.O_RDWR)
-    for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            if os.readlink(f"/proc/self/fd/{descriptor}") == str(path):
-                os.dup2(null, int(descriptor), inheritable=False)
-        except FileNotFoundError:
-            continue
+    mine = [int(name) for name in os.listdir("/proc/self/fd") if _leads_to(name, path)]
+    kept = {descriptor: os.dup(descriptor) for descriptor in mine}
+    for descriptor in kept:
+        os.dup2(null, descriptor, inheritable=False)
     os.close(null)
+    yield
+    for descriptor, copy in kept.items():
+        os.dup2(copy, descriptor, inheritable=False)
+        os.close(copy)
+
+
+def _leads_to(descriptor: str, path: Path) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}") == str(path)
+    except FileNotFoundError:
+        return False
 
 
 async def test_after_a_failed_sync_nothing_is_ever_acknowledged_again(tmp_path: Path) -> None:
     dropped: list[bool] = []
     store = SqliteStore(tmp_path / "fleet.db", on_commit_failure=lambda: dropped.append(True))
     await store.write(lambda tx: tx.put_setting("kept", "yes"))
-    break_every_descriptor_of(tmp_path / "fleet.db-wal")
-    with pytest.raises(StoreUnavailable, match="unknown until a restart"):
+    with (
+        refusing_to_sync(tmp_path / "fleet.db-wal"),
+        pytest.raises(StoreUnavailable, match="unknown until a restart"),
+    ):
         await store.write(lambda tx: tx.put_setting("lost", "yes"))
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="unknown until a restart"):
