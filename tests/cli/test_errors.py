@@ -136,6 +136,20 @@ def test_an_answer_that_is_not_json_is_no_orchestrator(ask: Run, server: FakeSer
     assert "verify orchestrator URL and port" in result.err
 
 
+@pytest.mark.parametrize(
+    "words", ["workers list", "jobs list", "configs list", "audit list", "tokens list", "jobs get j_1"]
+)
+@pytest.mark.parametrize("body", [[], {}, "x", None, {"workers": 1, "jobs": "x", "configs": None}])
+def test_json_of_another_shape_is_told_and_no_stack_trace(
+    ask: Run, server: FakeServer, words: str, body: object
+) -> None:
+    for path in ("admin/workers", "jobs", "jobs/j_1", "configs", "audit", "admin/tokens"):
+        server.on("GET", f"/api/{path}", Answer(200, body))
+    result = ask(*words.split())
+    assert result.code in (Exit.UNREACHABLE, Exit.FAILED)
+    assert "verify orchestrator URL and port" in result.err
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
@@ -242,6 +256,7 @@ def test_troubles_of_a_worker(code: str, params: dict[str, Any], words: tuple[st
             ("requires more GPUs than any worker has", "--num_processes in the training config"),
         ),
         ("ALL_MATCHING_OFFLINE", ("verify workers are connected", "SIMPLETUNER_HEARTBEAT_TIMEOUT")),
+        ("WORKER_LOST", ("network stability", "CPU/memory", "SIMPLETUNER_HEARTBEAT_TIMEOUT")),
         ("TRAINER_FAILED", ("Python exceptions", "nvidia-smi", "disk space")),
     ],
 )

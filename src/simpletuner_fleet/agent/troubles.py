@@ -65,7 +65,7 @@ TROUBLES = {
             "Invalid token: the orchestrator at {url} does not accept it",
             "{detail}",
             (
-                "the token may have been rotated: request a new one, of a worker with  workers rotate-token NAME",
+                "the token may have been rotated: request a new one (simpletuner workers rotate-token NAME)",
                 "check for whitespace in the token string",
             ),
             "E_INVALID_TOKEN",

@@ -65,6 +65,21 @@ class Api:
         """A `lookup` serves another call and runs even where `--curl` prints that one."""
         return self.call("GET", path, query=query, lookup=lookup)
 
+    def items(
+        self, path: str, key: str, query: dict[str, Any] | None = None, *, lookup: bool = False
+    ) -> list[dict[str, Any]]:
+        """The list an answer holds under its key."""
+        found: list[dict[str, Any]] = self.page(path, key, query, lookup=lookup)[key]
+        return found
+
+    def page(
+        self, path: str, key: str, query: dict[str, Any] | None = None, *, lookup: bool = False
+    ) -> dict[str, Any]:
+        answer = self.get(path, query, lookup=lookup)
+        if not isinstance(answer, dict) or not isinstance(answer.get(key), list):
+            raise self._foreign(f"JSON without a list of {key}")
+        return answer
+
     def post(self, path: str, body: Json = None) -> Json:
         return self.call("POST", path, body=body)
 
@@ -141,13 +156,18 @@ class Api:
         try:
             return answer.json()
         except ValueError:
-            raise fail(
-                f"{self.where.url} is no orchestrator of ours",
-                f"it answered with {answer.headers.get('content-type', 'something')} instead of JSON",
-                "verify orchestrator URL and port",
-                "E_NOT_AN_ORCHESTRATOR",
-                Exit.UNREACHABLE,
+            raise self._foreign(
+                answer.headers.get("content-type", "something") + " instead of JSON"
             ) from None
+
+    def _foreign(self, what: str) -> CliError:
+        return fail(
+            f"{self.where.url} is no orchestrator of ours",
+            f"it answered with {what}",
+            "verify orchestrator URL and port",
+            "E_NOT_AN_ORCHESTRATOR",
+            Exit.UNREACHABLE,
+        )
 
     def _print_curl(self, method: str, target: str, body: Json, headers: dict[str, str]) -> NoReturn:
         words = ["curl", "-s"]

@@ -34,7 +34,7 @@ def list_(args: argparse.Namespace) -> int:
         "offset": args.offset or None,
     }
     with connected(args) as api:
-        page = api.get("/api/audit", query)
+        page = api.page("/api/audit", "entries", query)
         out.items("audit", page["entries"], LIST)
         left = int(page.get("total") or 0) - args.offset - len(page["entries"])
         if left > 0 and not out.for_programs:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
-from simpletuner_fleet.core.bundle import DEFAULT_TRAINER, MAX_BUNDLE_BYTES, read_bundle, setting
+from simpletuner_fleet.core.bundle import DEFAULT_TRAINER, MAX_BUNDLE_BYTES, NAME, read_bundle, setting
 from simpletuner_fleet.core.errors import Invalid
 
 SETTINGS, DATALOADER, REST = "config.json", "multidatabackend.json", "bundle.json"
@@ -58,7 +58,7 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
     if rest and rest != {"trainer": DEFAULT_TRAINER}:
         contents[REST] = _pretty(rest)
     for name, text in (bundle.get("files") or {}).items():
-        if "/" in name or "\\" in name or name.startswith(".") or name in contents:
+        if not NAME.fullmatch(name) or name in contents:
             raise fail(
                 f"the config has a file '{name}' that is not written",
                 "its name is no plain file name, or one of ours",

@@ -5,7 +5,7 @@ from typing import Any
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.cli import values
-from simpletuner_fleet.cli.parser import Parser
+from simpletuner_fleet.cli.parser import Parser, WideHelp
 from simpletuner_fleet.cli.settings import CLIENT, SERVER, WORKER, Setting
 
 FORMATS = ("table", "json", "jsonl", "name")
@@ -103,7 +103,9 @@ class Tree:
         )
 
     def program(self, name: str, run: str, help: str, usage_line: str) -> Parser:
-        parser: Parser = self.commands.add_parser(name, help=help, description=help, usage=usage_line)
+        parser: Parser = self.commands.add_parser(
+            name, help=help, description=help, usage=usage_line, formatter_class=WideHelp
+        )
         parser.set_defaults(run=run, parser=parser)
         return parser
 

@@ -24,7 +24,7 @@ BUNDLE_KEYS = ("trainer", "settings", "dataloader", "files", "env", "resources")
 def list_(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        found = api.get("/api/configs")["configs"]
+        found = api.items("/api/configs", "configs")
         if not found and not out.for_programs:
             out.hint("No configs yet. Save one:  simpletuner configs import PATH")
         out.items("configs", found, LIST, id_field="name")

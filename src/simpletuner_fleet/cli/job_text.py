@@ -92,7 +92,10 @@ DETAIL = (
 
 def advice(job: dict[str, Any]) -> tuple[str, ...]:
     """What to do about a job that waits or failed, from the table of troubles."""
-    code = explanation(job).get("code") or ("TRAINER_FAILED" if job.get("status") == "failed" else None)
+    code = explanation(job).get("code")
+    if job.get("status") == "failed":
+        worker_lost = (job.get("losses") or 0) > (job.get("failures") or 0)
+        code = "WORKER_LOST" if worker_lost else "TRAINER_FAILED"
     return of_reason(str(code)) if code else ()
 
 

@@ -69,7 +69,10 @@ def _token(args: argparse.Namespace, url: str) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise usage(f"cannot read {args.token_file}", str(error), "verify the path") from None
     elif sys.stdin.isatty() and not args.token_file:
-        given = getpass.getpass(f"API token for {url}: ")
+        try:
+            given = getpass.getpass(f"API token for {url}: ")
+        except EOFError:
+            given = ""
     else:
         given = sys.stdin.readline()
     token = given.strip()

@@ -16,8 +16,7 @@ def segment(text: str) -> str:
 
 
 def workers(api: Api, **query: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = api.get("/api/admin/workers", query, lookup=True)["workers"]
-    return found
+    return api.items("/api/admin/workers", "workers", query, lookup=True)
 
 
 def worker(api: Api, called: str) -> dict[str, Any]:
@@ -73,7 +72,7 @@ def pages(api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True) -
     cursor: str | None = None
     while len(found) < limit:
         asked = {**query, "limit": min(PAGE, limit - len(found)), "cursor": cursor}
-        page = api.get("/api/jobs", asked, lookup=lookup)
+        page = api.page("/api/jobs", "jobs", asked, lookup=lookup)
         found += page["jobs"]
         cursor = page.get("next")
         if not cursor or not page["jobs"]:
@@ -82,4 +81,8 @@ def pages(api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True) -
 
 
 def _as_job(answer: Json) -> dict[str, Any]:
-    return dict(answer)
+    if isinstance(answer, dict) and "id" in answer and "status" in answer:
+        return answer
+    raise fail(
+        "the answer is no job", "it has no id or status", "verify orchestrator URL and port", "E_NOT_A_JOB"
+    )

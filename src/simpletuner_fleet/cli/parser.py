@@ -13,9 +13,17 @@ HELP_COLUMN = 27
 
 
 class Help(argparse.HelpFormatter):
+    least_width = 40
+
     def __init__(self, prog: str) -> None:
-        width = max(shutil.get_terminal_size().columns - 2, 86)
+        width = max(shutil.get_terminal_size().columns - 2, self.least_width)
         super().__init__(prog, max_help_position=HELP_COLUMN, width=width)
+
+
+class WideHelp(Help):
+    """Keeps the documented lines of `worker` whole: the longest has 82 characters."""
+
+    least_width = 86
 
 
 class Parser(argparse.ArgumentParser):

@@ -13,7 +13,7 @@ from simpletuner_fleet.cli.hide_token import forget_tokens
 def server(args: argparse.Namespace) -> int:
     _settle("server", args)
     _check_server(args)
-    forget_tokens("SIMPLETUNER_ADMIN_TOKEN")
+    forget_tokens("SIMPLETUNER_ADMIN_TOKEN", "SIMPLETUNER_API_TOKEN")
     from simpletuner_fleet.cli.server import run_server  # the whole server; no other command needs it
 
     return run_server(args)
@@ -23,7 +23,9 @@ def worker(args: argparse.Namespace) -> int:
     _settle("worker", args)
     _choose_token(args)
     _check_worker(args)
-    forget_tokens("SIMPLETUNER_WORKER_TOKEN", settings.HIDDEN_TOKEN)
+    forget_tokens("SIMPLETUNER_WORKER_TOKEN", settings.HIDDEN_TOKEN, "SIMPLETUNER_API_TOKEN")
+    if args.gpu_inventory:
+        os.environ["SIMPLETUNER_GPU_INVENTORY"] = args.gpu_inventory  # the agent looks for it there
     from simpletuner_fleet.cli.worker import run_worker  # the whole agent; no other command needs it
 
     return run_worker(args)

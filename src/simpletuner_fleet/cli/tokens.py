@@ -22,7 +22,7 @@ MADE = (field("id"), field("name"), field("token"), field("permissions"), field(
 
 def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        Output(args).items("tokens", api.get(TOKENS)["tokens"], LIST)
+        Output(args).items("tokens", api.items(TOKENS, "tokens"), LIST)
     return Exit.OK
 
 
@@ -41,7 +41,7 @@ def revoke(args: argparse.Namespace) -> int:
     with connected(args) as api:
         token_id = args.id
         if not token_id.startswith("t_"):
-            known = api.get(TOKENS, lookup=True)["tokens"]
+            known = api.items(TOKENS, "tokens", lookup=True)
             named = [
                 token["id"] for token in known if token["name"] == args.id and not token.get("revoked_at")
             ]

@@ -28,6 +28,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "ALL_MATCHING_DRAINING": ("let one work again:  simpletuner workers resume NAME", NO_IDLE_WORKERS[0]),
     "BEHIND_OTHERS": ("see the queue:  simpletuner jobs list --status queued",),
     "LOCAL_NO_GPU": ("submit with --target worker or --target auto",),
+    "WORKER_LOST": TROUBLES["E_HEARTBEAT_TIMEOUT"].next,
     "TRAINER_FAILED": TROUBLES["E_PROCESS_CRASH"].next,
 }
 
