@@ -9,6 +9,9 @@ from msgspec import Struct
 
 DOMAIN = b"simpletuner-fleet audit entry v1\n"
 GENESIS = "0" * 64
+_canonical = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+).encode
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
@@ -37,8 +40,7 @@ def entry_hash(entry: AuditEntry, previous_hash: str) -> str:
         entry.details,
         previous_hash,
     ]
-    canonical = json.dumps(columns, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(DOMAIN + canonical.encode()).hexdigest()
+    return hashlib.sha256(DOMAIN + _canonical(columns).encode()).hexdigest()
 
 
 class Problem(Struct, frozen=True):
