@@ -116,7 +116,9 @@ class Tree:
         parser = self.commands.add_parser(name, help=help, description=help)
         add_help(parser)
         parser.set_defaults(run="", parser=parser)
-        verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="COMMANDS", parser_class=Parser)
+        verbs = parser.add_subparsers(
+            dest="verb", metavar="VERB", title="COMMANDS", parser_class=Parser, prog=f"simpletuner {name}"
+        )
         return Noun(self, name, verbs)
 
     def _leaf(self, commands: Any, name: str, run: str, help: str) -> Parser:

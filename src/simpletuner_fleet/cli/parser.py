@@ -19,6 +19,18 @@ class Help(argparse.HelpFormatter):
         width = max(shutil.get_terminal_size().columns - 2, self.least_width)
         super().__init__(prog, max_help_position=HELP_COLUMN, width=width)
 
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[Any],
+        prefix: str | None = None,
+    ) -> None:
+        """Arguments by name; the options have their own list below."""
+        arguments = [action for action in actions if not action.option_strings]
+        shown = [self._format_args(action, str(action.metavar or action.dest)) for action in arguments]
+        super().add_usage(usage or " ".join(["%(prog)s", "[OPTIONS]", *shown]), actions, groups, prefix)
+
 
 class WideHelp(Help):
     """Keeps the documented lines of `worker` whole: the longest has 82 characters."""
