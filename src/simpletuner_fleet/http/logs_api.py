@@ -61,6 +61,8 @@ async def logs(call: Call[None]) -> Chunks:
     if as_events and query.offset is None:
         query.offset = _resumed_at(call.headers.get("last-event-id"))
     _, attempt = await _look(house, job_id, query.attempt)
+    if query.attempt is not None and attempt is None and not query.follow:
+        raise NotFound(f"Job {job_id} has no attempt {query.attempt}.")
     piece = await _piece(house, attempt, query)
     chunks = _follow(house, job_id, query, piece.start) if query.follow else _read(house, attempt, piece)
     if as_events:

@@ -38,7 +38,7 @@ async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, 
     answer, kept = await fleet.act(lambda desk: _register(desk, worker_id, message, ip, base_url))
     fleet.presence.heard(worker_id, fleet.clock.now())
     for attempt in kept:
-        fleet.presence.confirmed((attempt.job_id, attempt.epoch))
+        fleet.presence.confirmed((attempt.job_id, attempt.epoch), worker_id)
     _witness(fleet, worker_id, message.audit_head)
     answer.audit_head = fleet.audit_head
     return answer
@@ -77,7 +77,7 @@ async def stream_alive(fleet: Fleet, worker: Worker) -> None:
 async def _legacy_alive(fleet: Fleet, worker: Worker) -> None:
     fleet.presence.heard(worker.id, fleet.clock.now())
     for attempt in await fleet.read(lambda view: view.live_attempts_of_worker(worker.id)):
-        fleet.presence.confirmed((attempt.job_id, attempt.epoch))
+        fleet.presence.confirmed((attempt.job_id, attempt.epoch), worker.id)
 
 
 async def stream_alive_of(fleet: Fleet, worker_id: str) -> None:
@@ -105,7 +105,7 @@ async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_ur
     must_be_newest(worker, message.incarnation)
     now = fleet.clock.now()
     held = message.attempts or []
-    unknown = [item for item in held if not fleet.presence.confirmed((item.job_id, item.epoch))]
+    unknown = [item for item in held if not fleet.presence.confirmed((item.job_id, item.epoch), worker.id)]
     # An offer it let pass made it deaf; the answer to this carries offers too, whatever became of its stream.
     deaf = not worker.legacy and not fleet.hears(worker.id)
     back = worker.connection is Connection.OFFLINE or not fleet.presence.expected(worker.id) or deaf

@@ -24,7 +24,7 @@ class Effects(Struct):
 
     wake: set[str] = field(default_factory=set)
     cut: list[tuple[str, str]] = field(default_factory=list)
-    began: list[tuple[str, int]] = field(default_factory=list)
+    began: list[tuple[tuple[str, int], str]] = field(default_factory=list)
     ended: list[tuple[str, int]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     published: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -213,7 +213,7 @@ class Desk:
         roster = self.index.roster
         roster.see_attempt(attempt, job.owner, was_live)
         if attempt.live:
-            self.effects.began.append((attempt.job_id, attempt.epoch))
+            self.effects.began.append(((attempt.job_id, attempt.epoch), attempt.worker_id))
             if attempt.number == 1:
                 self.effects.waited_s.append(self.now - job.created_at)
             return

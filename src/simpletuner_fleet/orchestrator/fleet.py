@@ -56,7 +56,7 @@ class Fleet:
         )
         self.presence.expect(
             [worker.id for worker in workers if worker.connection is not Connection.OFFLINE],
-            [(attempt.job_id, attempt.epoch) for attempt in live],
+            [((attempt.job_id, attempt.epoch), attempt.worker_id) for attempt in live],
             [(attempt.job_id, attempt.epoch) for attempt in live if attempt.state is AttemptState.OFFERED],
         )
         self.audit_head = AuditHead(seq=head.seq, hash=head.hash) if head else None
@@ -81,8 +81,8 @@ class Fleet:
         if self.on_first_offer:
             for waited_s in effects.waited_s:
                 self.on_first_offer(waited_s)
-        for turn in effects.began:
-            self.presence.offered(turn)
+        for turn, worker_id in effects.began:
+            self.presence.offered(turn, worker_id)
         for turn in effects.ended:
             self.presence.ended(turn)
         for worker_id in effects.left:

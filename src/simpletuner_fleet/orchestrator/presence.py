@@ -18,6 +18,7 @@ class Presence:
         self._last_round: float | None = None
         self._heard: dict[str, float] = {}
         self._confirmed: dict[Turn, float] = {}
+        self._holders: dict[Turn, str] = {}
         self._offered: dict[Turn, float] = {}
         self._unsaved: dict[str, float] = {}
 
@@ -27,12 +28,15 @@ class Presence:
             self.listening_now = liveness.heard_time(self.listening_now, elapsed, self._policy)
         self._last_round = now
 
-    def expect(self, worker_ids: Iterable[str], running: Iterable[Turn], offers: Iterable[Turn]) -> None:
+    def expect(
+        self, worker_ids: Iterable[str], running: Iterable[tuple[Turn, str]], offers: Iterable[Turn]
+    ) -> None:
         """After a start: everybody is due a sign of life, from now on."""
         for worker_id in worker_ids:
             self._heard.setdefault(worker_id, self.listening_now)
-        for turn in running:
+        for turn, worker_id in running:
             self._confirmed.setdefault(turn, self.listening_now)
+            self._holders[turn] = worker_id
         for turn in offers:
             self._offered.setdefault(turn, self.listening_now)
 
@@ -40,21 +44,23 @@ class Presence:
         self._heard[worker_id] = self.listening_now
         self._unsaved[worker_id] = now
 
-    def confirmed(self, turn: Turn) -> bool:
-        """False if we know of no such live attempt."""
-        if turn not in self._confirmed:
+    def confirmed(self, turn: Turn, worker_id: str) -> bool:
+        """False if we know of no such live attempt of this worker: nobody vouches for another's."""
+        if self._holders.get(turn) != worker_id:
             return False
         self._confirmed[turn] = self.listening_now
         return True
 
-    def offered(self, turn: Turn) -> None:
+    def offered(self, turn: Turn, worker_id: str) -> None:
         self._confirmed[turn] = self._offered[turn] = self.listening_now
+        self._holders[turn] = worker_id
 
     def answered(self, turn: Turn) -> None:
         self._offered.pop(turn, None)
 
     def ended(self, turn: Turn) -> None:
         self._confirmed.pop(turn, None)
+        self._holders.pop(turn, None)
         self._offered.pop(turn, None)
 
     def left(self, worker_id: str) -> None:

@@ -33,7 +33,7 @@ async def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> 
     answer = await fleet.act(lambda desk: _accept(desk, worker_id, job_id, message))
     turn = (job_id, message.epoch)
     fleet.presence.heard(worker_id, fleet.clock.now())
-    fleet.presence.confirmed(turn)
+    fleet.presence.confirmed(turn, worker_id)
     fleet.presence.answered(turn)
     return answer
 
@@ -42,7 +42,7 @@ async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusRepor
     """From the worker itself."""
     answer, epoch = await fleet.act(lambda desk: _report(desk, worker, job_id, message))
     fleet.presence.heard(worker.id, fleet.clock.now())
-    fleet.presence.confirmed((job_id, epoch))
+    fleet.presence.confirmed((job_id, epoch), worker.id)
     fleet.presence.answered((job_id, epoch))
     return answer
 
