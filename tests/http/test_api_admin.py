@@ -28,8 +28,7 @@ async def test_creating_a_worker_answers_what_the_documents_print() -> None:
 
 
 async def test_the_connection_command_repeats_every_choice_made() -> None:
-    pinned = {"public_url": "https://fleet.example", "fingerprint": "sha256:ab"}
-    async with orchestrator(**pinned) as running:
+    async with orchestrator(public_url="https://fleet.example", fingerprint="sha256:ab") as running:
         created = await running.create_worker("spot-1", worker_type="ephemeral")
         assert created["connection_command"] == (
             f"simpletuner worker --orchestrator-url https://fleet.example"

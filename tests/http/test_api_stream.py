@@ -195,7 +195,7 @@ async def test_a_config_as_large_as_any_reaches_the_worker() -> None:
         agent = await running.worker()
         await running.submit(
             config={
-                **{"trainer": "command"},
+                "trainer": "command",
                 "settings": {"command": ["x" * 3_900_000]},
                 "resources": {"gpus": 0},
             }

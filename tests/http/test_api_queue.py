@@ -1,0 +1,281 @@
+"""The queue: submissions with all their wishes, order, reasons, changes of mind."""
+
+import asyncio
+from typing import Any
+
+from simpletuner_fleet.core.policy import Policy
+from tests.http.api_kit import CPU_CONFIG, GPU_CONFIG, Agent, orchestrator
+
+
+async def test_a_submission_answers_every_field_of_the_contract() -> None:
+    async with orchestrator() as running:
+        await running.save_config("my-training-config", GPU_CONFIG)
+        answer = await running.submit(config_name="my-training-config", target="worker")
+        assert answer["success"] is True
+        assert answer["status"] == "queued"
+        assert answer["queue_position"] == 1
+        assert answer["allocated_worker_id"] is None
+        assert answer["allocated_gpus"] == []
+        assert answer["explain"]["code"] == "NO_WORKERS"
+        assert answer["explain"]["class"] == "admin"
+
+
+async def test_an_unknown_config_is_not_found_and_no_config_is_a_field_error() -> None:
+    async with orchestrator() as running:
+        missing = await running.http.post("/api/queue/submit", json={"config_name": "nope"})
+        assert missing.status_code == 404
+        assert "configs list" in missing.json()["next"]
+        empty = await running.http.post("/api/queue/submit", json={})
+        assert empty.status_code == 422
+        assert empty.json()["errors"][0]["path"] == "$.config_name"
+
+
+async def test_bad_wishes_are_field_errors_with_their_paths_and_change_nothing() -> None:
+    async with orchestrator() as running:
+        await running.save_config()
+        bad: dict[str, dict[str, Any]] = {
+            "$.gpus": {"gpus": -1},
+            "$.target": {"target": "moon"},
+            "$.priority": {"priority": "soon"},
+            "$.max_retries": {"max_retries": 1000},
+            "$.time_limit_s": {"time_limit_s": 0},
+            "$.depends_on": {"depends_on": ["j_none"]},
+            "$.worker_labels[...]": {"worker_labels": {"team": 7}},
+            "$.min_vram_gb": {"min_vram_gb": -1},
+            "$.gpuz": {"gpuz": 1},
+        }
+        for path, wish in bad.items():
+            answer = await running.http.post("/api/queue/submit", json={"config_name": "c", **wish})
+            assert answer.status_code == 422, wish
+            assert answer.json()["errors"][0]["path"] == path, answer.json()
+        assert (await running.get("/api/jobs"))["jobs"] == []
+
+
+async def test_a_misspelt_wish_is_told_with_a_guess() -> None:
+    async with orchestrator() as running:
+        body = {"config": CPU_CONFIG, "worker_label": {"team": "nlp"}}
+        answer = await running.http.post("/api/queue/submit", json=body)
+        assert answer.status_code == 422
+        assert "did you mean 'worker_labels'?" in answer.json()["detail"]
+
+
+async def test_the_same_idempotency_key_gives_the_same_job() -> None:
+    async with orchestrator() as running:
+        body = {"config": CPU_CONFIG}
+        first = await running.http.post("/api/queue/submit", json=body, headers={"Idempotency-Key": "k"})
+        again = await running.http.post("/api/queue/submit", json=body, headers={"Idempotency-Key": "k"})
+        field = await running.http.post("/api/queue/submit", json={**body, "idempotency_key": "k"})
+        assert first.json()["job_id"] == again.json()["job_id"] == field.json()["job_id"]
+        assert (first.json()["repeated"], again.json()["repeated"]) == (False, True)
+        other = await running.http.post(
+            "/api/queue/submit", json={**body, "priority": 5}, headers={"Idempotency-Key": "k"}
+        )
+        assert other.status_code == 409
+        assert other.json()["code"] == "idempotency_mismatch"
+        long = await running.http.post("/api/queue/submit", json=body, headers={"Idempotency-Key": "x" * 300})
+        assert long.status_code == 422
+
+
+async def test_no_wait_is_refused_when_nothing_is_free_and_taken_when_something_is() -> None:
+    async with orchestrator() as running:
+        body = {"config": CPU_CONFIG, "no_wait": True}
+        refused = await running.http.post("/api/queue/submit", json=body)
+        assert refused.status_code == 409
+        assert refused.json()["code"] == "cannot_be_placed"
+        assert refused.json()["reason"] == "NO_WORKERS"
+        assert (await running.get("/api/jobs"))["jobs"] == []
+        await running.worker()
+        assert (await running.submit(no_wait=True))["status"] == "dispatched"
+
+
+async def test_a_dry_run_says_what_would_happen_and_does_nothing() -> None:
+    async with orchestrator() as running:
+        answer = await running.submit(dry_run=True)
+        assert answer["job_id"] is None
+        assert answer["dry_run"] is True
+        assert answer["would_start_now"] is False
+        assert answer["explain"]["code"] == "NO_WORKERS"
+        await running.worker()
+        assert (await running.submit(dry_run=True))["would_start_now"] is True
+        assert (await running.get("/api/jobs"))["jobs"] == []
+
+
+async def test_a_request_nobody_could_ever_satisfy_is_accepted_and_says_so() -> None:
+    async with orchestrator() as running:
+        await running.worker(gpus=2)
+        answer = await running.submit(config=GPU_CONFIG, gpus=8)
+        assert answer["success"] is True
+        assert answer["explain"]["code"] == "GPU_COUNT_TOO_LARGE"
+        assert answer["explain"]["params"]["largest"] == 2
+        assert "num_processes" in answer["explain"]["fixes"][0]
+
+
+async def test_gpus_come_from_num_processes_with_or_without_dashes() -> None:
+    async with orchestrator() as running:
+        await running.worker(gpus=4)
+        for settings in ({"num_processes": 2}, {"--num_processes": "2"}):
+            job = await running.submit(config={**settings, "model": "sd"})
+            assert (await running.job(job["job_id"]))["requires"]["gpus"] == 2
+            await running.post(f"/api/queue/{job['job_id']}/cancel")
+
+
+async def test_label_globs_choose_the_worker() -> None:
+    async with orchestrator() as running:
+        created = await running.create_worker("a", labels={"gpu_type": "A100-80GB", "team": "nlp"})
+        wanted = Agent(running, created)
+        await wanted.register()
+        await wanted.open_stream()
+        await running.worker("b")
+        job = await running.submit(worker_labels={"gpu_type": "a100*", "team": "nlp"})
+        assert job["allocated_worker_id"] == wanted.id
+        none = await running.submit(worker_labels={"gpu_type": "h100*"})
+        assert none["explain"]["code"] == "LABELS_MATCH_NONE"
+        assert none["explain"]["params"]["unmatched"] == ["gpu_type"]
+
+
+async def test_the_queue_is_in_scheduling_order_and_comes_in_pages() -> None:
+    async with orchestrator() as running:
+        ids = [(await running.submit(priority=priority))["job_id"] for priority in (0, 0, 5, "low")]
+        expected = [ids[2], ids[0], ids[1], ids[3]]
+        seen: list[str] = []
+        positions: list[int] = []
+        cursor: str | None = None
+        while True:
+            page = await running.get("/api/queue", limit=2, **({"cursor": cursor} if cursor else {}))
+            seen += [job["id"] for job in page["jobs"]]
+            positions += [job["queue_position"] for job in page["jobs"]]
+            assert all(job["explain"]["code"] == "NO_WORKERS" for job in page["jobs"])
+            cursor = page["next"]
+            if cursor is None:
+                break
+        assert seen == expected
+        assert positions == [1, 2, 3, 4]
+        where = await running.get(f"/api/queue/position/{ids[1]}")
+        assert where == {"job_id": ids[1], "status": "queued", "queue_position": 3}
+        assert (await running.http.get("/api/queue?cursor=pwned")).status_code == 422
+        assert (await running.http.get("/api/queue?limit=0")).status_code == 422
+
+
+async def test_a_priority_moves_a_job_and_places_it_when_it_can_run() -> None:
+    async with orchestrator() as running:
+        first, second = await running.submit(), await running.submit()
+        moved = await running.post(f"/api/queue/{second['job_id']}/priority", {"priority": "high"})
+        assert (moved["priority"], moved["queue_position"]) == (10, 1)
+        agent = await running.worker()
+        assert (await agent.offer())["job_id"] == second["job_id"]
+        assert (await running.job(first["job_id"]))["status"] == "queued"
+        await running.post(f"/api/queue/{second['job_id']}/cancel")
+        gone = await running.http.post(f"/api/queue/{second['job_id']}/priority", json={"priority": 1})
+        assert gone.status_code == 409
+
+
+async def test_stats_count_by_state_and_by_reason() -> None:
+    async with orchestrator() as running:
+        await running.submit()
+        await running.submit(config=GPU_CONFIG)
+        stats = await running.get("/api/queue/stats")
+        assert stats["by_state"]["queued"] == 2
+        assert stats["by_state"]["running"] == 0
+        assert stats["by_reason"] == {"NO_WORKERS": 2}
+        assert stats["total"] == 2
+
+
+async def test_me_shows_the_callers_own_jobs_alone() -> None:
+    async with orchestrator() as running:
+        await running.submit()
+        token = await running.token("queue.submit", "queue.read")
+        async with running.as_user(token) as user:
+            mine = (await user.post("/api/queue/submit", json={"config": CPU_CONFIG})).json()
+            page = (await user.get("/api/queue/me")).json()
+            assert [job["id"] for job in page["jobs"]] == [mine["job_id"]]
+            assert (await user.get("/api/queue/me?status=running")).json()["jobs"] == []
+
+
+async def test_a_cancel_ends_a_waiting_job_and_is_refused_for_an_ended_one() -> None:
+    async with orchestrator() as running:
+        job = await running.submit()
+        assert (await running.post(f"/api/queue/{job['job_id']}/cancel"))["status"] == "cancelled"
+        again = await running.http.post(f"/api/queue/{job['job_id']}/cancel")
+        assert again.status_code == 409
+        assert (await running.http.post("/api/queue/j_none/cancel")).status_code == 404
+
+
+async def test_an_approval_lets_a_job_run_and_a_rejection_ends_it() -> None:
+    async with orchestrator(policy=Policy(require_approval=True)) as running:
+        agent = await running.worker()
+        token = await running.token("queue.submit", "queue.read", "jobs.read")
+        async with running.as_user(token) as user:
+            jobs = [
+                (await user.post("/api/queue/submit", json={"config": CPU_CONFIG})).json() for _ in range(2)
+            ]
+            assert [job["status"] for job in jobs] == ["blocked", "blocked"]
+            assert jobs[0]["explain"]["code"] == "APPROVAL_REQUIRED"
+            refused = await user.post(f"/api/queue/{jobs[0]['job_id']}/approve")
+            assert refused.status_code == 403
+            assert refused.json()["permission"] == "queue.approve"
+        await running.post(f"/api/queue/{jobs[0]['job_id']}/approve")
+        assert (await agent.offer())["job_id"] == jobs[0]["job_id"]
+        rejected = await running.post(f"/api/queue/{jobs[1]['job_id']}/reject", {"reason": "too dear"})
+        assert (rejected["status"], rejected["reason"], rejected["error"]) == (
+            "cancelled",
+            "rejected",
+            "too dear",
+        )
+        again = await running.http.post(f"/api/queue/{jobs[0]['job_id']}/approve")
+        assert again.status_code == 409
+
+
+async def test_a_job_waits_for_those_it_depends_on() -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        first = await running.submit()
+        offer = await agent.take()
+        second = await running.submit(depends_on=[first["job_id"]])
+        assert second["status"] == "blocked"
+        assert second["explain"]["code"] == "DEPENDENCY"
+        await agent.report(offer, "completed")
+        assert (await agent.offer())["job_id"] == second["job_id"]
+
+
+async def test_limits_hold_jobs_back_and_raising_them_lets_them_go() -> None:
+    async with orchestrator() as running:
+        one, two = await running.worker("one"), await running.worker("two")
+        assert await running.get("/api/queue/concurrency") == {"global_running": None, "user_running": None}
+        set_to = await running.post("/api/queue/concurrency", {"global_running": 1})
+        assert set_to == {"global_running": 1, "user_running": None}
+        await running.submit()
+        waiting = await running.submit()
+        assert waiting["explain"]["code"] == "QUOTA_GLOBAL"
+        await running.post("/api/queue/concurrency", {"user_running": 5, "global_running": None})
+        await asyncio.gather(one.offer(), two.offer())
+        refused = await running.http.post("/api/queue/concurrency", json={"global_running": -1})
+        assert refused.status_code == 422
+        token = await running.token("queue.read")
+        async with running.as_user(token) as user:
+            assert (await user.post("/api/queue/concurrency", json={})).status_code == 403
+
+
+async def test_target_local_needs_a_permission_and_a_server_that_runs_jobs() -> None:
+    async with orchestrator() as running:
+        off = await running.http.post("/api/queue/submit", json={"config": CPU_CONFIG, "target": "local"})
+        assert off.status_code == 422
+        assert "--local" in off.json()["next"]
+    async with orchestrator(local_enabled=True) as running:
+        on = await running.submit(target="local")
+        assert on["explain"]["code"] == "LOCAL_NO_GPU"
+        token = await running.token("queue.submit")
+        async with running.as_user(token) as user:
+            refused = await user.post("/api/queue/submit", json={"config": CPU_CONFIG, "target": "local"})
+            assert refused.status_code == 403
+            assert refused.json()["permission"] == "queue.submit.local"
+
+
+async def test_curl_without_a_content_type_is_understood() -> None:
+    async with orchestrator() as running:
+        await running.save_config("my-config")
+        answer = await running.http.post(
+            "/api/queue/submit",
+            content=b'{"config_name": "my-config", "worker_labels": {"team": "nlp"}}',
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        )
+        assert answer.status_code == 200
