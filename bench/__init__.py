@@ -1,0 +1,1 @@
+"""Speed against the promised figures: every benchmark measures its yardstick in the same run."""
