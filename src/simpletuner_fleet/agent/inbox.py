@@ -206,9 +206,12 @@ class Inbox:
         return self._stop(turn, StopWhy.CANCELLED, order.grace_s)
 
     def went_stale(self, turn: Turn) -> list[Action]:
-        """The job has moved on: nothing of this turn may go on, and nobody wants to hear of it."""
+        """The job has moved on: nothing of this turn may go on, and nobody wants to hear of it.
+
+        What has ended waits for the answer to its report all the same: it may have been that report that moved the job.
+        """
         holding = self.held.get(turn)
-        if holding and holding.phase in (Phase.ACCEPTING, Phase.FINISHED):
+        if holding and holding.phase is Phase.ACCEPTING:
             return self._drop(turn)
         return self._stop(turn, StopWhy.STALE, 0.0)
 
