@@ -86,12 +86,12 @@ def test_jobs_show_progress_and_reason(ask: Run, server: FakeServer) -> None:
         **JOB,
         "status": "queued",
         "progress": None,
-        "explain": {"code": "NO_WORKERS", "sentence": "no worker is known yet"},
+        "explain": {"code": "NO_WORKERS", "sentence": "no worker has joined yet"},
     }
     server.on("GET", "/api/jobs", {"jobs": [JOB, waiting], "next": None})
     out = ask("jobs", "list").out
     assert "1,240/5,000 25% loss 0.1235" in out
-    assert "no worker is known yet" in out
+    assert "no worker has joined yet" in out
 
 
 def test_a_long_list_is_read_page_by_page(ask: Run, server: FakeServer) -> None:

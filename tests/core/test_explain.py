@@ -12,6 +12,7 @@ from simpletuner_fleet.core.explain import (
     Kind,
     Survey,
     explain,
+    has_joined,
     sentence,
     survey,
 )
@@ -43,7 +44,8 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.TRAINER_MISSING, asked(Requirements(trainer="command"), a_worker())),
     (Code.ALL_MATCHING_BUSY, asked(REMOTE, a_worker(), held=BUSY)),
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.OFFLINE))),
-    (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.CONNECTING))),
+    (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.CONNECTING, registered_at=NOW))),
+    (Code.NO_WORKERS, asked(REMOTE, a_worker(connection=Connection.CONNECTING))),
     (Code.ALL_MATCHING_DRAINING, asked(REMOTE, a_worker(admin=AdminState.DRAINING))),
     (Code.BEHIND_OTHERS, asked(REMOTE, a_worker())),
     (Code.LOCAL_GPU_BUSY, asked(LOCAL, a_worker(local=True), held=BUSY)),
@@ -226,6 +228,7 @@ def test_a_survey_agrees_with_the_matcher_worker_by_worker(
     requires: Requirements, fleet: list[tuple[Worker, Occupancy]]
 ) -> None:
     found = survey(requires, fleet)
+    fleet = [(worker, held) for worker, held in fleet if has_joined(worker)]
     could_ever = sum(why_never(worker, requires) is None for worker, _ in fleet)
     could_now = sum(why_not_now(worker, held, requires) is None for worker, held in fleet)
     assert found.possible == could_ever

@@ -19,7 +19,7 @@ async def test_one_job_has_every_field_of_the_contract() -> None:
         assert set(wanted.split()) <= set(told)
         assert (told["status"], told["attempt"], told["max_retries"]) == ("queued", 0, 3)
         assert (told["name"], told["config_name"]) == ("nightly", "inline")
-        assert told["explain"]["sentence"] == "no worker is known yet"
+        assert told["explain"]["sentence"] == "no worker has joined yet"
         assert (await running.http.get("/api/jobs/j_none")).status_code == 404
 
 

@@ -34,7 +34,8 @@ from simpletuner_fleet.trainers.registry import Registry
 log = logging.getLogger(__name__)
 
 GIVE_UP_CONNECTING_S = 60.0
-LEAVE_WITHIN_S = 30.0
+TERMINATE_WITHIN_S = 20.0
+LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
 
 
@@ -55,6 +56,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
 async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> Departure:
     """Runs until the worker leaves; raises TrustError or a FleetError for what is wrong from the start."""
+    # A token may be rotated while we start: SIGHUP must not end us before we listen to it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     folder = settings.work_dir or default_state_dir(_folder_name(settings.name))
     with StateDir.open(folder) as state:
         token = TokenSource(settings.token, settings.token_file or state.path / "worker_token")
@@ -173,10 +176,20 @@ async def _take_up(agent: Agent) -> None:
 def _listen_to_signals(agent: Agent) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(
-            number, lambda: agent.perform(agent.inbox.terminated("the worker was asked to stop"))
-        )
+        loop.add_signal_handler(number, lambda: _terminate(agent))
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload_token(agent))
+
+
+def _terminate(agent: Agent) -> None:
+    """Gives everything back and leaves; what cannot be delivered in time, or at a second signal, waits on the disk."""
+    if agent.inbox.leaving:
+        agent.depart(Departure("the worker was asked to stop twice"))
+        return
+    agent.perform(agent.inbox.terminated("the worker was asked to stop"))
+    left_behind = Departure(
+        "the orchestrator could not be told in time; the reports are kept for the next start"
+    )
+    asyncio.get_running_loop().call_later(TERMINATE_WITHIN_S, agent.depart, left_behind)
 
 
 def _reload_token(agent: Agent) -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.matching import NEVER, STEPS, Occupancy, Refusal, labels_match, why_not_now
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.worker import Connection, Worker
 
 MAX_WORKERS_TOLD = 50
 
@@ -132,13 +132,20 @@ class Explanation(Struct, frozen=True, kw_only=True):
     fixes: tuple[str, ...] = ()
 
 
+def has_joined(worker: Worker) -> bool:
+    """Nothing is known yet of a worker that was created and has never registered."""
+    return worker.registered_at is not None or worker.connection is not Connection.CONNECTING
+
+
 def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
     verdicts: list[tuple[Worker, Refusal | None]] = [
-        (worker, why_not_now(worker, occupancy, requires)) for worker, occupancy in workers
+        (worker, why_not_now(worker, occupancy, requires))
+        for worker, occupancy in workers
+        if has_joined(worker)
     ]
     refused = Counter(refusal for _, refusal in verdicts)
     left = len(verdicts)
-    funnel = [FunnelStep("workers", left, "workers known")]
+    funnel = [FunnelStep("workers", left, "workers have joined")]
     for step in STEPS:
         if refused[step]:
             left -= refused[step]
@@ -237,7 +244,7 @@ def sentence(code: Code, params: dict[str, Any]) -> str:
     """The reason in English; other languages have the code and the parameters."""
     match code:
         case Code.NO_WORKERS:
-            return "no worker is known yet"
+            return "no worker has joined yet"
         case Code.LABELS_MATCH_NONE:
             return (
                 f"no worker carries the label {', '.join(params['unmatched']) or 'combination'} as asked for"
