@@ -1,0 +1,59 @@
+"""`python -m simpletuner_fleet.sim`: many seeds, or one told from beginning to end."""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from simpletuner_fleet.sim.run import Result, run_seed
+from simpletuner_fleet.sim.tally import Tally
+
+CHUNK = 50
+
+
+def run_chunk(first: int, last: int) -> list[Result]:
+    return [run_seed(seed) for seed in range(first, last)]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="simpletuner_fleet.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to run")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="run this one seed alone")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happened")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    asked = parser.parse_args(argv)
+    if asked.seed is not None:
+        return tell_one(asked.seed, whole=asked.trace)
+    return tell_many(asked.start, asked.seeds, asked.jobs)
+
+
+def tell_one(seed: int, *, whole: bool) -> int:
+    result = run_seed(seed, whole_trace=whole)
+    print("\n".join(result.trace))
+    print(f"seed {seed}: {result.violation or 'every promise kept'} (trace {result.trace_hash})")
+    return 1 if result.violation else 0
+
+
+def tell_many(start: int, seeds: int, jobs: int) -> int:
+    tally, began = Tally(), time.monotonic()
+    chunks = [(first, min(first + CHUNK, start + seeds)) for first in range(start, start + seeds, CHUNK)]
+    with ProcessPoolExecutor(jobs) as pool:
+        for results in pool.map(run_chunk, *zip(*chunks, strict=True)):
+            for result in results:
+                tally.add(result)
+                if result.violation:
+                    print(f"seed {result.seed}: {result.violation}", flush=True)
+            if tally.seeds % 500 < CHUNK:
+                print(f"{tally.seeds} seeds, {len(tally.failures)} failed", file=sys.stderr, flush=True)
+    print("\n".join(tally.told()))
+    took_s = time.monotonic() - began
+    print(f"{took_s:.1f} s, {took_s * jobs / max(1, tally.seeds) * 1000:.0f} ms of one core per seed")
+    for failure in tally.failures[:3]:
+        print(f"\nseed {failure.seed}: {failure.violation}; the last events:")
+        print("\n".join(failure.trace))
+    return 1 if tally.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,404 @@
+"""The agent's shell on virtual time, around the real inbox: registers, listens, beats, accepts, reports."""
+
+from collections.abc import Callable
+from typing import Any
+
+from simpletuner_fleet.agent.inbox import (
+    Action,
+    Ending,
+    Forget,
+    Inbox,
+    Leave,
+    Phase,
+    SendAccept,
+    SendReport,
+    StartTrainer,
+    StopTrainer,
+    StopWhy,
+)
+from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
+from simpletuner_fleet.protocol.messages import (
+    Accept,
+    Accepted,
+    Drain,
+    Goodbye,
+    Heartbeat,
+    HeartbeatAnswer,
+    JobCancel,
+    JobSubmit,
+    Orders,
+    Register,
+    Registered,
+    ReportAnswer,
+    Shutdown,
+    StatusReport,
+    StopAttempt,
+    StreamMessage,
+)
+from simpletuner_fleet.sim.machine import Machine, Shim, Turn, is_final_answer
+from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered
+from simpletuner_fleet.sim.orchestrator import Stream
+
+LEASE_SHARE = 0.75
+"""Of the heartbeat timeout: the trainer pauses well before the orchestrator may give its job away."""
+GOODBYE_TRIES = 3
+OUTCOMES = {StopWhy.CANCELLED: "cancelled", StopWhy.STALE: "lost", StopWhy.RELEASED: "released"}
+
+
+class Agent:
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.world = machine.world
+        self.incarnation = machine.next_incarnation()
+        self.inbox = Inbox(persistent=machine.kind.persistent, max_jobs=machine.kind.max_jobs)
+        self.alive = True
+        self.paused = False
+        self.stream: Stream | None = None
+        self.registered = False
+        self.leaving = False
+        self.timeout_s = machine.orchestrator.policy.heartbeat_timeout_s
+        self._connecting = False
+        self._missed: list[Callable[[], None]] = []
+        self._leases: dict[Turn, float] = {}
+
+    # Process
+
+    def boot(self) -> None:
+        machine = self.machine
+        for turn, offer in list(machine.orders.items()):
+            shim = machine.shims.get(turn)
+            ending = machine.exits.get(turn)
+            if turn in machine.reported or (shim is None and ending is None):
+                machine.forget(turn)
+                continue
+            self.world.counts["attempt adopted by a new agent"] += 1
+            if turn in machine.spool:
+                self.inbox.adopted(offer, Phase.FINISHED)
+                continue
+            self.inbox.adopted(offer, Phase.RUNNING)
+            if shim is not None:
+                shim.meet_agent()
+            if ending is not None:
+                self._act(self.inbox.ended(turn, ending))
+        for turn, report in list(machine.spool.items()):
+            self._deliver(turn, report)
+        self._connect()
+        self._later(self._interval_s(), self._beat)
+
+    def die(self, *, machine_lives: bool) -> None:
+        self.alive = False
+        if machine_lives:
+            self._close_stream()
+        elif self.stream is not None:
+            self.stream.listener = None
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def wake_up(self) -> None:
+        if not self.paused:
+            return
+        self.paused = False
+        missed, self._missed = self._missed, []
+        for act in missed:
+            self._run(act)
+
+    def _run(self, act: Callable[[], None]) -> None:
+        if not self.alive:
+            return
+        if self.paused:
+            self._missed.append(act)
+        else:
+            act()
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        self.world.after(delay_s, lambda: self._run(act))
+
+    def _call(self, work: Callable[[], Any], answered: Answered) -> None:
+        orchestrator = self.machine.orchestrator
+        self.machine.link.call(
+            lambda reply: orchestrator.receive(work, reply),
+            lambda outcome: self._run(lambda: answered(outcome)),
+        )
+
+    # Connecting
+
+    def _connect(self) -> None:
+        if self._connecting or self.stream is not None:
+            return
+        self._connecting = True
+        kind, token, sent_at = self.machine.kind, self.machine.token, self.world.now
+        message = Register(
+            name=kind.name,
+            persistent=kind.persistent,
+            gpus=self.machine.gpu_reports(),
+            trainers=["simpletuner"],
+            labels={},
+            max_jobs=kind.max_jobs,
+            attempts=self.inbox.held_attempts(),
+            home=self.machine.home,
+            incarnation=self.incarnation,
+            seq=self.inbox.next_seq(),
+        )
+        self._call(
+            lambda: self.machine.orchestrator.register(token, message),
+            lambda outcome: self._registered(outcome, sent_at),
+        )
+
+    def _registered(self, outcome: Any, sent_at: float) -> None:
+        if not isinstance(outcome, Registered):
+            self._connecting = False
+            if isinstance(outcome, Superseded):
+                self._superseded()
+            elif isinstance(outcome, StaleMessage):
+                self._connect()
+            else:
+                self._later(self.world.chance.uniform(1.0, 10.0), self._connect)
+            return
+        self.registered = True
+        self.timeout_s = outcome.heartbeat_timeout_s
+        self._act(
+            self.inbox.heard(
+                Orders(jobs=outcome.jobs, stop=outcome.stop, drain=outcome.drain, shutdown=outcome.shutdown)
+            )
+        )
+        self._renew({(item.job_id, item.epoch) for item in outcome.keep}, sent_at)
+        if self.alive:
+            self._open_stream()
+
+    def _open_stream(self) -> None:
+        machine, token = self.machine, self.machine.token
+        self._call(
+            lambda: machine.orchestrator.open_stream(token, machine.link, self, self.incarnation),
+            self._stream_opened,
+        )
+
+    def _stream_opened(self, outcome: Any) -> None:
+        self._connecting = False
+        if isinstance(outcome, Stream) and outcome.listener is self:
+            self.stream = outcome
+        else:
+            self._later(self.world.chance.uniform(0.5, 5.0), self._connect)
+
+    def stream_said(self, stream: Stream, message: StreamMessage) -> None:
+        self._run(lambda: self._hear(stream, message))
+
+    def _hear(self, stream: Stream, message: StreamMessage) -> None:
+        match message:
+            case JobSubmit():
+                self._act(self.inbox.offered(message))
+            case JobCancel():
+                order = StopAttempt(job_id=message.job_id, epoch=message.epoch, grace_s=message.grace_s)
+                self._act(self.inbox.told_to_stop(order))
+            case Drain():
+                self.inbox.draining = True
+            case Shutdown():
+                self._act(self.inbox.told_to_leave(message.reason))
+
+    def stream_dropped(self, stream: Stream) -> None:
+        self._run(lambda: self._lost_stream(stream))
+
+    def _lost_stream(self, stream: Stream) -> None:
+        if self.stream is stream:
+            self.stream = None
+            self._later(self.world.chance.uniform(0.1, 3.0), self._connect)
+
+    def _close_stream(self) -> None:
+        stream, self.stream = self.stream, None
+        if stream is None or stream.listener is None:
+            return
+        stream.listener = None
+        if self.machine.link.up and not stream.frozen:
+            self.world.after(0.01, lambda: self.machine.orchestrator.peer_closed(stream))
+
+    # Beating
+
+    def _interval_s(self) -> float:
+        return self.machine.orchestrator.policy.heartbeat_interval_s
+
+    def _beat(self) -> None:
+        self._later(self._interval_s(), self._beat)
+        if self.stream is not None and self.world.now - self.stream.heard_at > DEAD_PEER_S:
+            self.world.counts["agent gives up a silent stream"] += 1
+            self._close_stream()
+            self._connect()
+        if not self.registered:
+            return
+        token, sent_at = self.machine.token, self.world.now
+        message = Heartbeat(attempts=self.inbox.held_attempts(), incarnation=self.incarnation)
+        named = set(self.inbox.held)
+        self._call(
+            lambda: self.machine.orchestrator.heartbeat(token, message),
+            lambda outcome: self._beat_answered(outcome, named, sent_at),
+        )
+
+    def _beat_answered(self, outcome: Any, named: set[Turn], sent_at: float) -> None:
+        if isinstance(outcome, Superseded):
+            self._superseded()
+        if not isinstance(outcome, HeartbeatAnswer):
+            return
+        self._act(
+            self.inbox.heard(
+                Orders(jobs=outcome.jobs, stop=outcome.stop, drain=outcome.drain, shutdown=outcome.shutdown)
+            )
+        )
+        self._renew(named, sent_at)
+
+    def _renew(self, turns: set[Turn], sent_at: float) -> None:
+        """What was named and not stopped may go on, counted from when we asked."""
+        for turn in sorted(turns):
+            holding = self.inbox.held.get(turn)
+            shim = self.machine.shims.get(turn)
+            if holding is not None and holding.stopping is None and shim is not None:
+                shim.renew(sent_at + self.timeout_s * LEASE_SHARE)
+
+    def _superseded(self) -> None:
+        """Another agent has this worker's name now: what runs here is not ours to run any more."""
+        if not self.alive:
+            return
+        self.world.counts["agent superseded"] += 1
+        for turn in list(self.inbox.held):
+            self._act(self.inbox.went_stale(turn))
+        self._exit()
+
+    # Doing
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            if not self.alive:
+                return
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        machine = self.machine
+        match action:
+            case SendAccept(turn, attempt, seq):
+                self._accept(turn, attempt, seq)
+            case StartTrainer(offer):
+                self._later(self.world.chance.uniform(0.01, 0.5), lambda: self._start(offer))
+            case StopTrainer(turn, grace_s, why):
+                shim = machine.shims.get(turn)
+                if shim is not None:
+                    shim.stop(grace_s, OUTCOMES[why])
+            case SendReport(turn, report, final):
+                if final:
+                    machine.spool[turn] = report
+                    self._deliver(turn, report)
+                else:
+                    self._tell(turn, report)
+            case Forget(turn):
+                shim = machine.shims.get(turn)
+                if shim is not None:
+                    shim.stop(0.0, "lost")
+                machine.forget(turn)
+            case Leave(reason):
+                self._leave(reason, GOODBYE_TRIES)
+
+    def _accept(self, turn: Turn, attempt: int, seq: int) -> None:
+        token, sent_at = self.machine.token, self.world.now
+        message = Accept(epoch=turn[1], attempt=attempt, incarnation=self.incarnation, seq=seq)
+        self._call(
+            lambda: self.machine.orchestrator.accept(token, turn[0], message),
+            lambda outcome: self._accept_answered(turn, attempt, outcome, sent_at),
+        )
+
+    def _accept_answered(self, turn: Turn, attempt: int, outcome: Any, sent_at: float) -> None:
+        if isinstance(outcome, Accepted):
+            self._leases[turn] = sent_at + self.timeout_s * LEASE_SHARE
+            self._act(self.inbox.accepted(turn, cancelling=outcome.status == "cancelling"))
+        elif isinstance(outcome, Superseded):
+            self._superseded()
+        elif isinstance(outcome, StaleAttempt) or (
+            isinstance(outcome, FleetError) and outcome.code == "not_found"
+        ):
+            self._act(self.inbox.refused(turn))
+        else:
+            pause_s = 0.05 if isinstance(outcome, StaleMessage) else self.world.chance.uniform(0.5, 3.0)
+            self._later(pause_s, lambda: self._accept_again(turn, attempt))
+
+    def _accept_again(self, turn: Turn, attempt: int) -> None:
+        holding = self.inbox.held.get(turn)
+        if holding is not None and holding.phase is Phase.ACCEPTING:
+            self._accept(turn, attempt, self.inbox.next_seq())
+
+    def _start(self, offer: JobSubmit) -> None:
+        turn = (offer.job_id, offer.epoch)
+        holding = self.inbox.held.get(turn)
+        if holding is None or holding.phase is not Phase.STARTING:
+            return
+        lease_until = self._leases.pop(turn, 0.0)
+        if lease_until <= self.world.now or holding.stopping is not None:
+            # Too late to begin: by now the job may have been given away.
+            self.world.counts["start came too late"] += 1
+            self._act(self.inbox.ended(turn, Ending(reason="fenced")))
+            return
+        self.machine.orders[turn] = offer
+        self.machine.shims[turn] = Shim(self.machine, offer, lease_until)
+        self.world.note(f"{self.machine.kind.name}: {turn} starts")
+        self._act(self.inbox.started(turn))
+
+    def trainer_ended(self, turn: Turn, ending: Ending) -> None:
+        self._run(lambda: self._act(self.inbox.ended(turn, ending)))
+
+    # Reporting
+
+    def _tell(self, turn: Turn, report: StatusReport) -> None:
+        token = self.machine.token
+        report.incarnation = self.incarnation
+        self._call(
+            lambda: self.machine.orchestrator.report(token, turn[0], report),
+            lambda outcome: self._told(turn, outcome),
+        )
+
+    def _told(self, turn: Turn, outcome: Any) -> None:
+        if isinstance(outcome, StaleAttempt):
+            self._act(self.inbox.went_stale(turn))
+        elif isinstance(outcome, ReportAnswer) and outcome.stop:
+            self._act(self.inbox.told_to_stop(StopAttempt(job_id=turn[0], epoch=turn[1])))
+
+    def _deliver(self, turn: Turn, report: StatusReport) -> None:
+        """Again until it is answered: a final report is never given up."""
+        if turn not in self.machine.spool:
+            return
+        token = self.machine.token
+        report.incarnation = self.incarnation
+        self._call(
+            lambda: self.machine.orchestrator.report(token, turn[0], report),
+            lambda outcome: self._delivered(turn, report, outcome),
+        )
+
+    def _delivered(self, turn: Turn, report: StatusReport, outcome: Any) -> None:
+        if not is_final_answer(outcome):
+            self._later(self.world.chance.uniform(0.5, 8.0), lambda: self._deliver(turn, report))
+            return
+        self.machine.spool.pop(turn, None)
+        self._act(self.inbox.delivered(turn))
+
+    # Leaving
+
+    def terminate(self) -> None:
+        """SIGTERM: give everything back, then go."""
+        self._run(lambda: self._act(self.inbox.terminated("the machine is needed elsewhere")))
+
+    def _leave(self, reason: str, tries: int) -> None:
+        token = self.machine.token
+        self.leaving = True
+        message = Goodbye(reason=reason, incarnation=self.incarnation)
+
+        def answered(outcome: Any) -> None:
+            if is_final_answer(outcome) or tries <= 1:
+                self._exit()
+            else:
+                self._later(2.0, lambda: self._leave(reason, tries - 1))
+
+        self._call(lambda: self.machine.orchestrator.goodbye(token, message), answered)
+
+    def _exit(self) -> None:
+        if self.machine.agent is not self:
+            return
+        self.world.note(f"{self.machine.kind.name}: agent leaves")
+        self.machine.kill_agent()
+        if self.leaving and not self.machine.kind.persistent:
+            self.machine.retired = True
+        else:
+            self.world.after(30.0 if self.leaving else 120.0, self.machine.boot)

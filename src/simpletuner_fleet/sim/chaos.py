@@ -1,0 +1,224 @@
+"""What goes wrong, when, and how it is made good again."""
+
+from collections.abc import Callable
+from functools import partial
+
+from simpletuner_fleet.sim.machine import Machine
+from simpletuner_fleet.sim.network import Link
+from simpletuner_fleet.sim.orchestrator import Orchestrator
+from simpletuner_fleet.sim.people import People
+from simpletuner_fleet.sim.world import World
+
+LAST_REPEAT_S = 201.0
+"""After the healing, repeated requests still arrive for this long."""
+
+
+class Chaos:
+    def __init__(
+        self,
+        world: World,
+        orchestrator: Orchestrator,
+        people: People,
+        machines: list[Machine],
+        clone: Callable[[Machine], Machine],
+    ) -> None:
+        self.world = world
+        self.orchestrator = orchestrator
+        self.people = people
+        self.machines = machines
+        self.clones: list[Machine] = []
+        self._clone = clone
+        self._faults: list[tuple[int, Callable[[], None]]] = [
+            (3, self.crash_orchestrator),
+            (3, self.crash_at_commit),
+            (2, self.stall_orchestrator),
+            (2, self.refuse_commits),
+            (4, self.cut_both_ways),
+            (3, self.cut_up),
+            (3, self.cut_down),
+            (3, self.kill_agent),
+            (3, self.power_cut),
+            (3, self.pause_agent),
+            (2, self.terminate_agent),
+            (2, self.drop_stream),
+            (2, self.freeze_stream),
+            (1, self.jump_wall_clock),
+            (1, self.clone_machine),
+        ]
+        self._acts: list[tuple[int, Callable[[], None]]] = [
+            (4, people.cancel_something),
+            (2, people.retry_something),
+            (2, people.change_priority),
+            (3, people.decide_approvals),
+            (3, people.drain_something),
+            (2, people.rotate_something),
+            (2, people.delete_something),
+            (2, people.relabel_something),
+            (1, people.change_limits),
+        ]
+
+    def plan(self, for_s: float, faults: int, acts: int, jobs: int) -> None:
+        chance = self.world.chance
+        for _ in range(jobs):
+            self.world.after(chance.uniform(0.0, for_s * 0.8), self.people.submit_something)
+        for count, choices in ((faults, self._faults), (acts, self._acts)):
+            weights = [weight for weight, _ in choices]
+            for _, act in chance.choices(choices, weights, k=count):
+                self.world.after(chance.uniform(0.0, for_s), partial(self._unless_healed, act))
+
+    def _unless_healed(self, act: Callable[[], None]) -> None:
+        if self.world.faulty:
+            act()
+
+    def _machine(self) -> Machine:
+        return self.world.chance.choice(self.machines)
+
+    def _some_s(self) -> float:
+        """Shorter or longer than every timeout."""
+        timeout_s = self.orchestrator.policy.heartbeat_timeout_s
+        return (
+            self.world.chance.choice((0.05, 0.3, 0.9, 1.4, 2.5))
+            * timeout_s
+            * self.world.chance.uniform(0.8, 1.2)
+        )
+
+    # The orchestrator
+
+    def crash_orchestrator(self) -> None:
+        self.world.fault("orchestrator killed")
+        self.orchestrator.crash()
+
+    def crash_at_commit(self) -> None:
+        point = self.world.chance.choice(("before commit", "after commit"))
+        self.world.fault(f"orchestrator killed {point}")
+        self.orchestrator.store.crash_at = "before commit" if point == "before commit" else "after commit"
+
+    def stall_orchestrator(self) -> None:
+        for_s = self._some_s()
+        self.world.fault("orchestrator stalled", f"for {for_s:.0f} s")
+        self.orchestrator.stall(for_s)
+
+    def refuse_commits(self) -> None:
+        self.world.fault("disk full")
+        self.orchestrator.store.fail_commits(self.world.chance.randint(1, 4))
+
+    def jump_wall_clock(self) -> None:
+        self.world.fault("wall clock jumps")
+        self.orchestrator.wall_offset_s += self.world.chance.choice((-86_400.0, -3_600.0, 3_600.0, 86_400.0))
+
+    # The network
+
+    def cut_both_ways(self) -> None:
+        self._cut("network cut both ways", up=False, down=False)
+
+    def cut_up(self) -> None:
+        self._cut("network cut worker to orchestrator", up=False, down=True)
+
+    def cut_down(self) -> None:
+        self._cut("network cut orchestrator to worker", up=True, down=False)
+
+    def _cut(self, kind: str, *, up: bool, down: bool) -> None:
+        machine, for_s = self._machine(), self._some_s()
+        self.world.fault(kind, f"{machine.kind.name} for {for_s:.0f} s")
+        machine.link.up, machine.link.down = up, down
+        self.world.after(for_s, lambda: self.mend(machine.link))
+
+    def mend(self, link: Link) -> None:
+        link.up = link.down = True
+        for stream in list(self.orchestrator.streams.values()):
+            if stream.link is link:
+                stream.thaw()
+
+    def drop_stream(self) -> None:
+        machine = self._machine()
+        agent = machine.agent
+        if agent is not None and agent.stream is not None:
+            self.world.fault("stream dropped", machine.kind.name)
+            stream = agent.stream
+            agent.stream_dropped(stream)
+            stream.listener = None
+            self.world.after(0.05, lambda: self.orchestrator.peer_closed(stream))
+
+    def freeze_stream(self) -> None:
+        machine = self._machine()
+        if machine.agent is not None and machine.agent.stream is not None:
+            self.world.fault("stream half open", machine.kind.name)
+            machine.agent.stream.frozen = True
+
+    # Machines
+
+    def kill_agent(self) -> None:
+        machine = self._machine()
+        if machine.agent is None:
+            return
+        self.world.fault("agent killed", machine.kind.name)
+        machine.kill_agent()
+        self.world.after(self.world.chance.choice((0.5, 1.5, 10.0, self._some_s())), machine.boot)
+
+    def power_cut(self) -> None:
+        machine = self._machine()
+        if machine.powered:
+            self.world.fault("machine lost power", machine.kind.name)
+            machine.power_off()
+            self.world.after(self.world.chance.choice((5.0, self._some_s())), machine.power_on)
+
+    def pause_agent(self) -> None:
+        machine = self._machine()
+        agent = machine.agent
+        if agent is not None and not agent.paused:
+            for_s = self._some_s()
+            self.world.fault("agent paused", f"{machine.kind.name} for {for_s:.0f} s")
+            agent.pause()
+            self.world.after(for_s, agent.wake_up)
+
+    def terminate_agent(self) -> None:
+        machine = self._machine()
+        if machine.agent is not None:
+            self.world.fault("agent told to leave", machine.kind.name)
+            machine.agent.terminate()
+            self.world.after(self.world.chance.uniform(20.0, 100.0), machine.boot)
+
+    def clone_machine(self) -> None:
+        machine = self._machine()
+        if machine.kind.older or not machine.powered or len(self.clones) > 1:
+            return
+        self.world.fault("token used twice", machine.kind.name)
+        clone = self._clone(machine)
+        self.clones.append(clone)
+        clone.boot()
+        self.world.after(self._some_s(), lambda: self._end_clone(clone, machine))
+
+    def _end_clone(self, clone: Machine, original: Machine) -> None:
+        if not clone.retired:
+            clone.power_off()
+            clone.retired = True
+            self.world.after(5.0, original.boot)
+
+    # Healing
+
+    def heal(self) -> None:
+        """No more faults: the network carries, whoever was down comes back, whoever was frozen goes on."""
+        self.world.faulty = False
+        self.world.note("-- faults end")
+        orchestrator = self.orchestrator
+        orchestrator.store.crash_at = None
+        orchestrator.store.fail_commits(0)
+        if orchestrator.fleet is None:
+            orchestrator.start()
+        for clone in self.clones:
+            clone.power_off()
+            clone.retired = True
+        for machine in self.machines:
+            self.mend(machine.link)
+            if machine.agent is not None:
+                machine.agent.wake_up()
+            machine.power_on()
+        self.mend(self.people.link)
+        self.world.after(1.0, self.people.lift_limits)
+        self.world.after(1.5, lambda: self.people.decide_approvals(always=True))
+        if self.world.chance.random() < 0.85:
+            self.world.after(2.0, self.people.resume_all)
+        for at_s in (LAST_REPEAT_S, LAST_REPEAT_S + 110.0):
+            self.world.after(at_s, self.people.replace_dead_tokens)
+        for machine in self.machines:
+            self.world.after(30.0, machine.boot)

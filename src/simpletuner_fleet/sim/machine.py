@@ -1,0 +1,271 @@
+"""A GPU machine: what is on its disk, the guardians of its trainers, and the power switch."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.agent.inbox import Ending
+from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
+from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
+from simpletuner_fleet.sim.network import Link, Unreachable
+from simpletuner_fleet.sim.orchestrator import Orchestrator
+from simpletuner_fleet.sim.truth import Run, Truth
+from simpletuner_fleet.sim.world import World
+
+if TYPE_CHECKING:
+    from simpletuner_fleet.sim.agent import Agent
+    from simpletuner_fleet.sim.older_agent import OlderAgent
+
+Turn = tuple[str, int]
+ADOPT_GRACE_S = 2.0
+REPORTS_ALONE_FOR_S = 60.0
+
+
+class Kind(Struct, frozen=True, kw_only=True):
+    """What a machine is and has."""
+
+    name: str
+    persistent: bool = True
+    gpus: int = 1
+    vram_gb: float = 80.0
+    max_jobs: int = 1
+    older: bool = False
+    labels: dict[str, str] = {}
+
+
+class Machine:
+    def __init__(
+        self, world: World, orchestrator: Orchestrator, truth: Truth, kind: Kind, link: Link, token: str
+    ) -> None:
+        self.world = world
+        self.orchestrator = orchestrator
+        self.truth = truth
+        self.kind = kind
+        self.link = link
+        self.token = token
+        self.worker_id = ""
+        self.home = f"h_{kind.name}"
+        self.powered = True
+        self.agent: Agent | OlderAgent | None = None
+        self.make_agent: Callable[[Machine], Agent | OlderAgent]
+        self.shims: dict[Turn, Shim] = {}
+        self.orders: dict[Turn, JobSubmit] = {}
+        self.exits: dict[Turn, Ending] = {}
+        self.reported: set[Turn] = set()
+        self.spool: dict[Turn, StatusReport] = {}
+        self.retired = False
+        """An ephemeral machine that has done its work is gone for good."""
+        self._agents_made = 0
+
+    def boot(self) -> None:
+        """Starts the agent, unless it runs or never will again."""
+        if not self.powered or self.retired or self.agent is not None:
+            return
+        self._agents_made += 1
+        self.agent = self.make_agent(self)
+        self.world.note(f"{self.kind.name}: agent {self._agents_made} starts")
+        self.agent.boot()
+
+    def next_incarnation(self) -> str:
+        return f"i_{self.kind.name}_{self._agents_made}"
+
+    def kill_agent(self) -> None:
+        agent, self.agent = self.agent, None
+        if agent is not None:
+            agent.die(machine_lives=True)
+            for shim in list(self.shims.values()):
+                shim.lose_agent()
+
+    def power_off(self) -> None:
+        if not self.powered:
+            return
+        self.powered = False
+        agent, self.agent = self.agent, None
+        if agent is not None:
+            agent.die(machine_lives=False)
+        for shim in list(self.shims.values()):
+            shim.vanish()
+        self.shims.clear()
+
+    def power_on(self) -> None:
+        self.powered = True
+        self.boot()
+
+    def gpu_reports(self) -> list[GpuReport]:
+        return [
+            GpuReport(index=at, uuid=f"GPU-{self.kind.name}-{at}", name="A100", vram_gb=self.kind.vram_gb)
+            for at in range(self.kind.gpus)
+        ]
+
+    def forget(self, turn: Turn) -> None:
+        self.shims.pop(turn, None)
+        self.orders.pop(turn, None)
+        self.exits.pop(turn, None)
+        self.reported.discard(turn)
+        self.spool.pop(turn, None)
+
+
+class Shim:
+    """One attempt's guardian: holds the lease, and ends the trainer when nobody comes back for it."""
+
+    def __init__(self, machine: Machine, offer: JobSubmit, lease_until: float) -> None:
+        self.machine = machine
+        self.offer = offer
+        self.turn = (offer.job_id, offer.epoch)
+        self.lease_until = lease_until
+        self.alone = False
+        self.done = False
+        self._plan: dict[str, Any] = offer.config
+        self._left_s = float(self._plan.get("run_s", 30.0))
+        self._gone_on_at = machine.world.now
+        self._change = 0
+        self._stopping: str | None = None
+        fenced = offer.on_partition != "continue"
+        self.run: Run = machine.truth.begins(
+            *self.turn, machine.kind.name, fenced=fenced, now=machine.world.now
+        )
+        self._plan_end()
+        self._watch_lease()
+        if offer.time_limit_s is not None:
+            machine.world.after(offer.time_limit_s, self._time_is_up)
+        if self._plan.get("poison"):
+            machine.world.after(self._left_s / 2, self._poison)
+
+    @property
+    def world(self) -> World:
+        return self.machine.world
+
+    def renew(self, lease_until: float) -> None:
+        self.lease_until = max(self.lease_until, lease_until)
+        if not self.done and not self.run.running and self.world.now < self.lease_until:
+            self.world.note(f"{self.machine.kind.name}: {self.turn} goes on")
+            self.world.counts["trainer resumed"] += 1
+            self.machine.truth.goes_on(self.run, self.world.now)
+            self._gone_on_at = self.world.now
+            self._plan_end()
+            self._watch_lease()
+
+    def stop(self, grace_s: float, outcome: str) -> None:
+        if self.done:
+            return
+        self._stopping = outcome
+        if grace_s <= 0:
+            self._end(Ending(reason="stopped", exit_signal=9))
+            return
+        took_s = self.world.chance.uniform(0.0, grace_s)
+        self.world.after(took_s, lambda: self._end(Ending(reason="stopped", exit_signal=15)))
+
+    def vanish(self) -> None:
+        """The power is gone: nothing is written, nobody is told."""
+        self.done = True
+        self.machine.truth.ends(self.run, "vanished", self.world.now)
+
+    def lose_agent(self) -> None:
+        self.alone = True
+        self.world.after(ADOPT_GRACE_S, self._still_alone)
+
+    def meet_agent(self) -> None:
+        self.alone = False
+
+    def _still_alone(self) -> None:
+        if not self.alone or self.machine.shims.get(self.turn) is not self:
+            return
+        if not self.done:
+            self._end(Ending(reason="agent_lost", exit_signal=9))
+        self.machine.shims.pop(self.turn, None)
+        self._report_alone(self.world.now + REPORTS_ALONE_FOR_S)
+
+    def _report_alone(self, until: float) -> None:
+        if not self.machine.powered or self.turn not in self.machine.exits:
+            return
+        message = self._own_report(self.machine.exits[self.turn])
+        orchestrator, token = self.machine.orchestrator, self.offer.upload_token
+        assert isinstance(token, str)
+        self.world.counts["shim reports by itself"] += 1
+
+        def answered(outcome: Any) -> None:
+            told = not isinstance(outcome, Unreachable | StoreUnavailable)
+            if told:
+                if self.turn in self.machine.exits:
+                    self.machine.reported.add(self.turn)
+            elif self.world.now + 5.0 < until:
+                self.world.after(5.0, lambda: self._report_alone(until))
+
+        self.machine.link.call(
+            lambda reply: orchestrator.receive(
+                lambda: orchestrator.report_of_shim(token, self.turn[0], message), reply
+            ),
+            answered,
+        )
+
+    def _own_report(self, ending: Ending) -> StatusReport:
+        status = ReportStatus.LOST
+        if ending.reason == "exited":
+            status = ReportStatus.COMPLETED if ending.exit_code == 0 else ReportStatus.FAILED
+        elif ending.reason == "time_limit":
+            status = ReportStatus.FAILED
+        elif ending.reason == "stopped" and self._stopping:
+            status = ReportStatus(self._stopping)
+        return StatusReport(
+            status=status, epoch=self.turn[1], exit_code=ending.exit_code, exit_signal=ending.exit_signal
+        )
+
+    def _plan_end(self) -> None:
+        self._change += 1
+        change = self._change
+        self.world.after(self._left_s, lambda: self._run_out(change))
+
+    def _run_out(self, change: int) -> None:
+        if self._change == change and not self.done and self.run.running:
+            self._end(Ending(reason="exited", exit_code=int(self._plan.get("exit", 0))))
+
+    def _watch_lease(self) -> None:
+        if self.offer.on_partition != "continue":
+            self.world.after(max(0.0, self.lease_until - self.world.now), self._mind_lease)
+
+    def _mind_lease(self) -> None:
+        if self.done or not self.run.running:
+            return
+        if self.world.now < self.lease_until:
+            self._watch_lease()
+        elif self.offer.on_partition == "stop":
+            self.world.counts["trainer fenced"] += 1
+            self._end(Ending(reason="fenced", exit_signal=9))
+        else:
+            self.world.note(f"{self.machine.kind.name}: {self.turn} pauses")
+            self.world.counts["trainer paused"] += 1
+            self._change += 1
+            self._left_s -= self.world.now - self._gone_on_at
+            self.machine.truth.pauses(self.run, self.world.now)
+
+    def _time_is_up(self) -> None:
+        if not self.done:
+            self.world.counts["time limit reached"] += 1
+            self._end(Ending(reason="time_limit", exit_signal=9))
+
+    def _poison(self) -> None:
+        if not self.done and self.machine.powered and self.machine.shims.get(self.turn) is self:
+            self.world.fault("poison job", f"{self.turn} takes {self.machine.kind.name} down")
+            self.machine.power_off()
+            self.world.after(self.world.chance.uniform(20.0, 200.0), self.machine.power_on)
+
+    def _end(self, ending: Ending) -> None:
+        if self.done or not self.machine.powered:
+            return
+        self.done = True
+        how = {0: "completed"}.get(ending.exit_code if ending.exit_code is not None else -1, "failed")
+        how = how if ending.reason in ("exited", "time_limit") else "ended"
+        self.machine.truth.ends(self.run, how, self.world.now)
+        self.world.note(f"{self.machine.kind.name}: {self.turn} ends {ending.reason} {ending.exit_code}")
+        self.machine.exits[self.turn] = ending
+        agent = self.machine.agent
+        if agent is not None and not self.alone:
+            agent.trainer_ended(self.turn, ending)
+
+
+def is_final_answer(outcome: Any) -> bool:
+    """An answer after which a report need not be sent again."""
+    if isinstance(outcome, Unreachable | StoreUnavailable):
+        return False
+    return not (isinstance(outcome, FleetError) and outcome.code in ("invalid_token", "unauthenticated"))

@@ -1,0 +1,95 @@
+"""The way between one machine and the orchestrator: slow, lossy, repeating, sometimes cut in one direction or both."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.sim.world import World
+
+CALL_TIMEOUT_S = 10.0
+DEAD_PEER_S = 45.0
+"""How long a stream goes unheard before either end gives it up."""
+
+
+class Unreachable(Exception):
+    """No answer: the request may have been read or not."""
+
+
+UNREACHABLE = Unreachable()
+Answered = Callable[[Any], None]
+Serve = Callable[[Answered], None]
+"""Hands a request to the orchestrator; its answer, a value or an exception, goes to the callable given."""
+
+
+class Weather(Struct, frozen=True, kw_only=True):
+    """How bad the network of one seed is while faults last."""
+
+    request_lost: float = 0.0
+    answer_lost: float = 0.0
+    repeated: float = 0.0
+    slow: float = 0.0
+
+
+class Link:
+    def __init__(self, world: World, name: str, weather: Weather) -> None:
+        self.world = world
+        self.name = name
+        self.weather = weather
+        self.up = True
+        """Worker to orchestrator."""
+        self.down = True
+        """Orchestrator to worker."""
+
+    def delay_s(self) -> float:
+        chance = self.world.chance
+        if self.world.happens(self.weather.slow):
+            self.world.counts["fault:slow message"] += 1
+            return chance.uniform(1.0, 30.0)
+        return chance.uniform(0.002, 0.2)
+
+    def call(self, serve: Serve, answered: Answered) -> None:
+        """One request. The caller hears the answer, or after a while that there is none; never both."""
+        world = self.world
+        open_until = world.now + CALL_TIMEOUT_S
+        settled = False
+
+        def settle(outcome: Any) -> None:
+            nonlocal settled
+            if not settled:
+                settled = True
+                answered(outcome)
+
+        def give_up() -> None:
+            world.after(max(0.0, open_until - world.now), lambda: settle(UNREACHABLE))
+
+        def reply(outcome: Any) -> None:
+            if isinstance(outcome, Unreachable):
+                world.after(0.05, lambda: settle(outcome))
+                return
+            if not self.down or world.happens(self.weather.answer_lost):
+                world.counts["fault:answer lost"] += 1
+                give_up()
+                return
+            delay_s = self.delay_s()
+            if world.now + delay_s >= open_until:
+                give_up()
+            else:
+                world.after(delay_s, lambda: settle(outcome))
+
+        def arrive() -> None:
+            if not self.up:
+                world.counts["fault:request lost"] += 1
+                give_up()
+                return
+            serve(reply)
+
+        if not self.up or world.happens(self.weather.request_lost):
+            world.counts["fault:request lost"] += 1
+            give_up()
+            return
+        world.after(self.delay_s(), arrive)
+        if world.happens(self.weather.repeated):
+            world.counts["fault:request repeated"] += 1
+            late_s = world.chance.choice((0.5, 20.0, 200.0))
+            world.after(world.chance.uniform(0.0, late_s), lambda: serve(lambda _: None))

@@ -1,0 +1,239 @@
+"""Users and administrators: they submit, change their minds, lose answers and ask again."""
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.errors import FleetError, IdempotencyMismatch
+from simpletuner_fleet.core.events import Actor
+from simpletuner_fleet.core.job import Job, JobState, Target
+from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.submission import SubmitRequest
+from simpletuner_fleet.core.worker import AdminState
+from simpletuner_fleet.orchestrator import administer, limits, submit
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.submit import Submitted, Submitter
+from simpletuner_fleet.sim.machine import Machine
+from simpletuner_fleet.sim.network import Answered, Link, Unreachable
+from simpletuner_fleet.sim.orchestrator import Orchestrator
+from simpletuner_fleet.sim.world import Violation, World
+
+ADMIN = Actor("t_admin", "admin", "10.9.9.9")
+SUBMIT_TRIES = 4
+
+
+class People:
+    def __init__(self, world: World, orchestrator: Orchestrator, link: Link, machines: list[Machine]) -> None:
+        self.world = world
+        self.orchestrator = orchestrator
+        self.link = link
+        self.machines = machines
+        self.acked: dict[str, None] = {}
+        """Jobs whose submission was answered: these must never be lost."""
+        self.by_key: dict[str, str] = {}
+        self.cancelled: dict[str, int] = {}
+        """Jobs whose cancellation was answered, with their epoch then."""
+        self._keys = 0
+        self.users = [Submitter(Actor(f"t_user{n}", f"user{n}"), n == 0, n == 0) for n in range(3)]
+
+    def _ask(self, step: Callable[[Fleet], Coroutine[Any, Any, Any]], answered: Answered) -> None:
+        work = self.orchestrator.act(step)
+        self.link.call(lambda reply: self.orchestrator.receive(work, reply), answered)
+
+    # Users
+
+    def submit_something(self) -> None:
+        chance = self.world.chance
+        request = SubmitRequest(
+            config={
+                "run_s": chance.choice((chance.uniform(0.5, 5.0), chance.uniform(5.0, 60.0), 150.0)),
+                "exit": 1 if chance.random() < 0.12 else 0,
+                "poison": chance.random() < 0.04,
+            },
+            target=chance.choice((Target.WORKER, Target.WORKER, Target.AUTO)),
+            gpus=chance.choice((1, 1, 1, 1, 2, 0)),
+            worker_labels=chance.choice(({}, {}, {}, {"team": "nlp"}, {"team": "v*"}, {"team": "nobody"})),
+            priority=chance.choice((0, 0, 0, 10, -5)),
+            max_retries=chance.choice((None, None, 0, 1)),
+            retry_on_failure=chance.random() < 0.3,
+            on_partition=chance.choice(("pause", "pause", "pause", "stop", "continue")),
+            time_limit_s=chance.choice((None, None, None, None, 40.0)),
+            depends_on=self._dependencies(),
+        )
+        user = chance.choice(self.users)
+        if chance.random() < 0.6:
+            self._keys += 1
+            key = f"k{self._keys}"
+            self._submit(user, replace(request, idempotency_key=key), SUBMIT_TRIES)
+            if chance.random() < 0.1:
+                other = replace(request, idempotency_key=key, priority=7)
+                self.world.after(60.0, lambda: self._submit_other_body(user, other, key))
+        else:
+            self._submit(user, request, 1)
+
+    def _dependencies(self) -> list[str]:
+        chance = self.world.chance
+        if not self.acked or chance.random() > 0.15:
+            return []
+        return [chance.choice(list(self.acked))]
+
+    def _submit(self, user: Submitter, request: SubmitRequest, tries: int) -> None:
+        def answered(outcome: Any) -> None:
+            if isinstance(outcome, Submitted):
+                self._acknowledged(request, outcome)
+            elif isinstance(outcome, Unreachable) and tries > 1:
+                self.world.counts["submission repeated after a lost answer"] += 1
+                self.world.after(2.0, lambda: self._submit(user, request, tries - 1))
+
+        self._ask(lambda fleet: submit.submit(fleet, user, request, local_enabled=False), answered)
+
+    def _acknowledged(self, request: SubmitRequest, outcome: Submitted) -> None:
+        job_id = outcome.job.id
+        self.acked[job_id] = None
+        key = request.idempotency_key
+        if isinstance(key, str) and self.by_key.setdefault(key, job_id) != job_id:
+            raise Violation("S5", f"key {key} gave {self.by_key[key]} and {job_id}")
+
+    def _submit_other_body(self, user: Submitter, request: SubmitRequest, key: str) -> None:
+        def answered(outcome: Any) -> None:
+            known = self.by_key.get(key)
+            if isinstance(outcome, Submitted):
+                if known is not None and known != outcome.job.id:
+                    raise Violation("S5", f"key {key} with another body gave another job")
+                if known is not None:
+                    raise Violation("S5", f"key {key} with another body was not refused")
+            elif isinstance(outcome, IdempotencyMismatch):
+                self.world.counts["idempotency mismatch refused"] += 1
+
+        if key in self.by_key:
+            self._ask(lambda fleet: submit.submit(fleet, user, request, local_enabled=False), answered)
+
+    def _some_job(self) -> str | None:
+        return self.world.chance.choice(list(self.acked)) if self.acked else None
+
+    def cancel_something(self) -> None:
+        job_id = self._some_job()
+        if job_id is None:
+            return
+        self.world.counts["act:cancel"] += 1
+
+        def answered(outcome: Any) -> None:
+            if isinstance(outcome, Job):
+                self.cancelled.setdefault(job_id, outcome.epoch)
+
+        self._ask(lambda fleet: submit.cancel(fleet, job_id, ADMIN), answered)
+
+    def retry_something(self) -> None:
+        job_id = self._some_job()
+        if job_id is None:
+            return
+        self.world.counts["act:retry"] += 1
+
+        def answered(outcome: Any) -> None:
+            if isinstance(outcome, Job):
+                self.acked[outcome.id] = None
+
+        self._ask(lambda fleet: submit.retry(fleet, job_id, self.users[0]), answered)
+
+    def change_priority(self) -> None:
+        job_id = self._some_job()
+        if job_id is not None:
+            self.world.counts["act:priority"] += 1
+            priority = self.world.chance.choice((-20, 0, 50))
+            self._ask(lambda fleet: submit.set_priority(fleet, job_id, priority, ADMIN), _ignore)
+
+    # Administrators
+
+    def decide_approvals(self, *, always: bool = False) -> None:
+        view = self.orchestrator.store.view
+        for job_id in list(self.acked):
+            job = view.job(job_id)
+            if job is None or job.state is not JobState.BLOCKED or job.hold != "approval":
+                continue
+            if always or self.world.chance.random() < 0.7:
+                self.world.counts["act:approve"] += 1
+                self._ask(partial(submit.approve, job_id=job_id, actor=ADMIN), _ignore)
+            else:
+                self.world.counts["act:reject"] += 1
+                self._ask(partial(submit.reject, job_id=job_id, why="no", actor=ADMIN), _ignore)
+
+    def _some_machine(self) -> Machine:
+        return self.world.chance.choice(self.machines)
+
+    def drain_something(self) -> None:
+        worker_id = self._some_machine().worker_id
+        self.world.counts["act:drain"] += 1
+        self._ask(lambda fleet: administer.drain(fleet, worker_id, "maintenance", ADMIN), _ignore)
+        if self.world.chance.random() < 0.7:
+            self.world.after(self.world.chance.uniform(1.0, 120.0), lambda: self.resume(worker_id))
+
+    def resume(self, worker_id: str) -> None:
+        self.world.counts["act:resume"] += 1
+        self._ask(lambda fleet: administer.resume(fleet, worker_id, ADMIN), _ignore)
+
+    def resume_all(self) -> None:
+        for worker in self.orchestrator.store.view.workers():
+            if worker.admin is AdminState.DRAINING:
+                self.resume(worker.id)
+
+    def rotate_something(self) -> None:
+        self.rotate(self._some_machine(), self.world.chance.uniform(1.0, 100.0))
+
+    def rotate(self, machine: Machine, hand_over_s: float) -> None:
+        """The new token reaches the machine's token file after a while; a lost answer means rotating again."""
+        self.world.counts["act:rotate"] += 1
+
+        def answered(outcome: Any) -> None:
+            if isinstance(outcome, tuple):
+                token = outcome[1]
+                self.world.after(hand_over_s, lambda: self._hand_over(machine, token))
+            elif not isinstance(outcome, FleetError) or outcome.code == "store_unavailable":
+                self.world.after(3.0, lambda: self.rotate(machine, hand_over_s))
+
+        self._ask(lambda fleet: administer.rotate_token(fleet, machine.worker_id, ADMIN), answered)
+
+    def _hand_over(self, machine: Machine, token: str) -> None:
+        """Of two rotations the later one counts, whichever is carried over last."""
+        worker = self.orchestrator.store.view.worker(machine.worker_id)
+        if worker is not None and worker.token_hash == tokens.hashed(token):
+            machine.token = token
+
+    def replace_dead_tokens(self) -> None:
+        """A rotation whose answer nobody got leaves a machine locked out: the administrator sees it and rotates again."""
+        view = self.orchestrator.store.view
+        for machine in self.machines:
+            worker = view.worker(machine.worker_id)
+            if worker is not None and worker.token_hash != tokens.hashed(machine.token):
+                self.rotate(machine, 1.0)
+
+    def delete_something(self) -> None:
+        worker_id = self._some_machine().worker_id
+        self.world.counts["act:delete"] += 1
+
+        def answered(outcome: Any) -> None:
+            if outcome is None:
+                self.world.counts["worker deleted"] += 1
+
+        self._ask(lambda fleet: administer.delete_worker(fleet, worker_id, ADMIN), answered)
+
+    def relabel_something(self) -> None:
+        worker_id = self._some_machine().worker_id
+        labels = self.world.chance.choice(({}, {"team": "nlp"}, {"team": "vision"}))
+        self.world.counts["act:labels"] += 1
+        self._ask(lambda fleet: administer.set_labels(fleet, worker_id, labels, ADMIN), _ignore)
+
+    def change_limits(self) -> None:
+        chance = self.world.chance
+        wanted = Limits(global_running=chance.choice((None, 1, 3)), user_running=chance.choice((None, 1)))
+        self.world.counts["act:limits"] += 1
+        self._ask(lambda fleet: limits.set_limits(fleet, wanted, ADMIN), _ignore)
+
+    def lift_limits(self) -> None:
+        self._ask(lambda fleet: limits.set_limits(fleet, Limits(), ADMIN), _ignore)
+
+
+def _ignore(outcome: Any) -> None:
+    """Whoever asked looks at the list instead."""

@@ -1,0 +1,315 @@
+"""One seed from the first event to rest."""
+
+from collections import Counter
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.worker import Connection, WorkerType
+from simpletuner_fleet.orchestrator import administer
+from simpletuner_fleet.orchestrator.administer import CreateWorker
+from simpletuner_fleet.orchestrator.waiting import Explainer, take_snapshot
+from simpletuner_fleet.sim.agent import Agent
+from simpletuner_fleet.sim.byzantine import Byzantine
+from simpletuner_fleet.sim.chaos import Chaos
+from simpletuner_fleet.sim.checkers import (
+    Watch,
+    audit_problems,
+    early_losses,
+    index_problems,
+    outcome_problems,
+    store_problems,
+    unplaced_problems,
+    unrest,
+)
+from simpletuner_fleet.sim.machine import Kind, Machine
+from simpletuner_fleet.sim.network import Link, Weather
+from simpletuner_fleet.sim.older_agent import OlderAgent
+from simpletuner_fleet.sim.orchestrator import Orchestrator
+from simpletuner_fleet.sim.people import ADMIN, People
+from simpletuner_fleet.sim.store import Changes
+from simpletuner_fleet.sim.truth import Truth
+from simpletuner_fleet.sim.world import Violation, World, drive
+
+INDEX_CHECKED_EVERY = 16
+REST_ASKED_EVERY = 24
+MOST_EVENTS = 200_000
+SLOW = Policy(retry_backoff_max_s=60.0)
+FAST = Policy(
+    heartbeat_interval_s=10.0,
+    heartbeat_timeout_s=40.0,
+    retry_backoff_s=2.0,
+    retry_backoff_max_s=20.0,
+    ephemeral_ttl_s=200.0,
+    reserve_after_s=60.0,
+    cancel_grace_s=5.0,
+)
+
+
+class Result(Struct, kw_only=True):
+    seed: int
+    trace_hash: str
+    events: int
+    virtual_s: float
+    counts: Counter[str]
+    jobs: Counter[str]
+    edges: Counter[str]
+    outcomes: Counter[str]
+    violation: str | None = None
+    invariant: str | None = None
+    trace: list[str] = []
+
+
+class Scenario:
+    """Builds the fleet of one seed, lets it suffer, lets it rest, and asks whether every promise was kept."""
+
+    def __init__(self, seed: int, *, whole_trace: bool = False) -> None:
+        self.world = world = World(seed)
+        if whole_trace:
+            world.whole_trace = []
+        chance = world.chance
+        base = FAST if chance.random() < 0.75 else SLOW
+        self.policy = base if chance.random() < 0.8 else _with_approvals(base)
+        self.weather = Weather(
+            request_lost=chance.choice((0.0, 0.02, 0.1)),
+            answer_lost=chance.choice((0.0, 0.02, 0.1)),
+            repeated=chance.choice((0.0, 0.02, 0.1)),
+            slow=chance.choice((0.0, 0.02, 0.1)),
+        )
+        self.truth = Truth()
+        self.orchestrator = Orchestrator(world, self.policy)
+        self.orchestrator.restarts_in_s = lambda: chance.choice((0.5, 5.0, 60.0, 150.0))
+        self.watch = Watch(self.orchestrator.store.view, self.policy)
+        self.orchestrator.store.watch = self._committed
+        self.orchestrator.after_step = self._stepped
+        self._steps = 0
+        self.orchestrator.start()
+        self.machines = [self._machine(kind) for kind in _kinds(world)]
+        self.people = People(world, self.orchestrator, Link(world, "people", self.weather), self.machines)
+        self.chaos = Chaos(world, self.orchestrator, self.people, self.machines, self._clone)
+
+    def run(self) -> Result:
+        violation: Violation | None = None
+        try:
+            self._suffer()
+            self._rest()
+            self._judge()
+        except Violation as broken:
+            violation = broken
+            self.world.note(f"** {broken}")
+        world = self.world
+        jobs = self.orchestrator.store.view.job_counts()
+        return Result(
+            seed=world.seed,
+            trace_hash=world.trace_hash,
+            events=world.events,
+            virtual_s=world.now,
+            counts=world.counts,
+            jobs=Counter(jobs),
+            edges=self.watch.edges,
+            outcomes=self.watch.outcomes,
+            violation=str(violation) if violation else None,
+            invariant=violation.invariant if violation else None,
+            trace=world.whole_trace if world.whole_trace is not None else list(world.trace),
+        )
+
+    # Three acts
+
+    def _suffer(self) -> None:
+        world, chance = self.world, self.world.chance
+        for machine in self.machines:
+            world.after(chance.uniform(0.0, 20.0), machine.boot)
+        for_s = chance.uniform(3.0, 10.0) * self.policy.heartbeat_timeout_s
+        faults = chance.choice((0, 3, 8, 15))
+        self.chaos.plan(for_s, faults, acts=chance.randint(0, 10), jobs=chance.randint(2, 10))
+        if chance.random() < 0.3:
+            self._let_one_misbehave(for_s)
+        while world.next_at <= for_s:
+            world.step()
+        world.now = for_s
+        self.chaos.heal()
+
+    def _rest(self) -> None:
+        """Everything must come to rest within what is left to run, to retry and to time out."""
+        world = self.world
+        bound = world.now + self._longest_rest_s()
+        while True:
+            for _ in range(REST_ASKED_EVERY):
+                world.step()
+            if world.faulty or self._why_not_at_rest() is None:
+                return
+            if world.now > bound:
+                raise Violation("L1", f"no rest after {bound:.0f} s: {self._why_not_at_rest()}")
+
+    def _longest_rest_s(self) -> float:
+        view, policy = self.orchestrator.store.view, self.policy
+        waiting = [job for id in self._every_job() if (job := view.job(id)) and not job.terminal]
+        per_try_s = 160.0 + 2 * policy.heartbeat_timeout_s + policy.retry_backoff_max_s
+        tries = sum(1 + max(0, job.max_retries + 1 - job.charged) for job in waiting)
+        return 600.0 + 3 * policy.heartbeat_timeout_s + tries * per_try_s
+
+    def _judge(self) -> None:
+        view = self.orchestrator.store.view
+        problems = store_problems(view, self.people.acked)
+        entries = view.audit_range(0, 1_000_000)
+        witnesses = self.orchestrator.fleet.witnesses.values() if self.orchestrator.fleet else ()
+        problems += audit_problems(entries, witnesses)
+        older = {machine.worker_id for machine in self.machines if machine.kind.older}
+        problems += outcome_problems(view, self._every_job(), self.truth, older)
+        problems += index_problems(self.orchestrator.index, view)
+        for job_id, epoch in self.people.cancelled.items():
+            job = view.job(job_id)
+            if job is None or job.state not in (JobState.CANCELLED, JobState.COMPLETED) or job.epoch != epoch:
+                problems.append(("S7", f"{job_id} was cancelled and is {job.state if job else 'gone'}"))
+        problems += self._untrue_reasons()
+        if problems:
+            raise Violation(*problems[0])
+
+    def _untrue_reasons(self) -> list[tuple[str, str]]:
+        view = self.orchestrator.store.view
+        explainer = Explainer(take_snapshot(view))
+        found = []
+        for job_id in self._every_job():
+            job = view.job(job_id)
+            if job is None or job.terminal:
+                continue
+            code = explainer.explain(job, 0, self.world.now).code
+            self.world.counts[f"waits:{code}"] += 1
+            if code in ("ALL_MATCHING_BUSY", "BEHIND_OTHERS", "RETRY_BACKOFF", "NOT_WAITING"):
+                found.append(("L1", f"{job_id} is {job.state} at rest because {code}"))
+        return found
+
+    def _why_not_at_rest(self) -> str | None:
+        view = self.orchestrator.store.view
+        for machine in self.machines:
+            agent = machine.agent
+            if agent is None:
+                if not machine.retired and view.worker(machine.worker_id) is not None:
+                    return f"{machine.kind.name} has no agent"
+                continue
+            worker = view.worker(machine.worker_id)
+            if worker is None:
+                continue
+            if machine.spool:
+                return f"{machine.kind.name} has undelivered reports"
+            if worker.connection is not Connection.CONNECTED or agent.stream is None:
+                return f"{machine.kind.name} is {worker.connection}"
+        if self.truth.anything_runs:
+            return "a trainer runs that nobody knows of" if not view.live_attempts() else "a trainer runs"
+        return unrest(view, self._every_job())
+
+    def _every_job(self) -> list[str]:
+        view = self.orchestrator.store.view
+        return [
+            entry.target_id for entry in view.audit_range(0, 1_000_000) if entry.event_type == "job.submitted"
+        ]
+
+    # Watching
+
+    def _committed(self, changes: Changes) -> None:
+        orchestrator = self.orchestrator
+        self.watch.saw(changes, sender=orchestrator.sender)
+        problems = early_losses(
+            changes.audit,
+            self.world.now,
+            orchestrator.last_read,
+            orchestrator.last_named,
+            orchestrator.started_at,
+            self.policy,
+        )
+        for job_id in changes.jobs:
+            self._cancelled_stays_so(job_id)
+        if problems:
+            raise Violation(*problems[0])
+        for entry in changes.audit:
+            self.world.note(f"{entry.event_type} {entry.target_id} {entry.details.get('worker_id', '')}")
+
+    def _cancelled_stays_so(self, job_id: str) -> None:
+        epoch = self.people.cancelled.get(job_id) if hasattr(self, "people") else None
+        job = self.orchestrator.store.view.job(job_id)
+        if epoch is not None and job is not None and job.epoch != epoch:
+            raise Violation("S7", f"{job_id} was cancelled at epoch {epoch} and is offered at {job.epoch}")
+
+    def _stepped(self) -> None:
+        orchestrator = self.orchestrator
+        if orchestrator.fleet is None:
+            return
+        for stream in orchestrator.streams.values():
+            worker = orchestrator.store.view.worker(stream.worker_id)
+            if worker is None or worker.token_hash != stream.token_hash:
+                raise Violation(
+                    "S14", f"{stream.worker_id} is served on a token that is not its own any more"
+                )
+        self._steps += 1
+        if self._steps % INDEX_CHECKED_EVERY == 0:
+            view = orchestrator.store.view
+            problems = index_problems(orchestrator.index, view) + unplaced_problems(orchestrator.index, view)
+            if problems:
+                raise Violation(*problems[0])
+
+    # Building
+
+    def _machine(self, kind: Kind) -> Machine:
+        orchestrator = self.orchestrator
+        assert orchestrator.fleet is not None
+        request = CreateWorker(
+            name=kind.name,
+            worker_type=WorkerType.PERSISTENT if kind.persistent else WorkerType.EPHEMERAL,
+            labels=kind.labels,
+        )
+        worker, token = drive(administer.create_worker(orchestrator.fleet, request, ADMIN))
+        machine = Machine(
+            self.world, orchestrator, self.truth, kind, Link(self.world, kind.name, self.weather), token
+        )
+        machine.worker_id = worker.id
+        machine.make_agent = OlderAgent if kind.older else Agent
+        return machine
+
+    def _clone(self, original: Machine) -> Machine:
+        kind = Kind(
+            name=f"{original.kind.name}-copy{len(self.chaos.clones)}",
+            gpus=original.kind.gpus,
+            max_jobs=original.kind.max_jobs,
+        )
+        link = Link(self.world, kind.name, self.weather)
+        clone = Machine(self.world, self.orchestrator, self.truth, kind, link, original.token)
+        clone.worker_id = original.worker_id
+        clone.make_agent = Agent
+        return clone
+
+    def _let_one_misbehave(self, for_s: float) -> None:
+        orchestrator, chance = self.orchestrator, self.world.chance
+        assert orchestrator.fleet is not None
+        _, token = drive(administer.create_worker(orchestrator.fleet, CreateWorker(name="stranger"), ADMIN))
+        stranger = Byzantine(self.world, orchestrator, Link(self.world, "stranger", self.weather), token)
+        for _ in range(chance.randint(5, 25)):
+            self.world.after(chance.uniform(0.0, for_s), stranger.misbehave)
+
+
+def _with_approvals(policy: Policy) -> Policy:
+    return Policy(
+        **{name: getattr(policy, name) for name in Policy.__struct_fields__} | {"require_approval": True}
+    )
+
+
+def _kinds(world: World) -> list[Kind]:
+    """One plain persistent machine, and up to five of any kind."""
+    chance = world.chance
+    kinds = [Kind(name="m0", gpus=2, max_jobs=chance.choice((1, 2)))]
+    kinds += [
+        Kind(
+            name=f"m{at}",
+            persistent=chance.random() < 0.75,
+            gpus=chance.choice((1, 1, 2)),
+            max_jobs=chance.choice((1, 1, 2)),
+            older=chance.random() < 0.2,
+            labels=chance.choice(({}, {"team": "nlp"}, {"team": "vision"})),
+        )
+        for at in range(1, chance.randint(1, 6))
+    ]
+    return kinds
+
+
+def run_seed(seed: int, *, whole_trace: bool = False) -> Result:
+    return Scenario(seed, whole_trace=whole_trace).run()

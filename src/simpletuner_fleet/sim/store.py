@@ -1,0 +1,84 @@
+"""The memory store with a crash switch and a witness of every commit."""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct, field
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.job import Attempt, Job
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.ports import Tx, View
+from simpletuner_fleet.store.memory import MemoryStore
+
+T = TypeVar("T")
+CrashPoint = Literal["before commit", "after commit"]
+
+
+class SimCrash(BaseException):
+    """The orchestrator's process is gone, between any two lines. Nobody may catch it but the simulator."""
+
+
+class Changes(Struct):
+    """What one transaction changed: each row's chain of values, the old one first, the kept one last."""
+
+    jobs: dict[str, list[Job | None]] = field(default_factory=dict)
+    attempts: dict[str, list[Attempt | None]] = field(default_factory=dict)
+    workers: dict[str, list[Worker | None]] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.attempts or self.workers or self.audit)
+
+
+class SimStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__(on_commit_failure=self._commit_failed)
+        self.crash_at: CrashPoint | None = None
+        self.watch: Callable[[Changes], None] = lambda changes: None
+        self.when_commit_fails: Callable[[], None] = lambda: None
+        self._audited = 0
+
+    @property
+    def view(self) -> View:
+        return self._view
+
+    def fail_commits(self, count: int) -> None:
+        self.fail_next_commits(count)
+
+    async def write(self, step: Callable[[Tx], T]) -> T:
+        seen = Changes()
+
+        def watched(tx: Tx) -> T:
+            result = step(tx)
+            self._gather(seen)
+            if self.crash_at == "before commit" and seen:
+                raise SimCrash
+            return result
+
+        result = await super().write(watched)
+        self._audited = len(self._tables.audit)
+        if seen:
+            self.watch(seen)
+            if self.crash_at:
+                raise SimCrash
+        return result
+
+    def _commit_failed(self) -> None:
+        self.when_commit_fails()
+
+    def _gather(self, seen: Changes) -> None:
+        tables = self._tables
+        kinds: dict[Any, tuple[dict[str, list[Any]], dict[str, Any]]] = {
+            "set_job": (seen.jobs, tables.jobs),
+            "set_attempt": (seen.attempts, tables.attempts),
+            "set_worker": (seen.workers, tables.workers),
+        }
+        for setter, key, old in tables.journal:
+            kind = kinds.get(setter.__name__)
+            if kind is not None:
+                kind[0].setdefault(key, []).append(old)
+        for chains, rows in kinds.values():
+            for key, chain in chains.items():
+                chain.append(rows.get(key))
+        seen.audit = tables.audit[self._audited :]

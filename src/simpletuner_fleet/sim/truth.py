@@ -1,0 +1,82 @@
+"""Ground truth: every stretch of time in which a trainer really ran, kept where the product cannot see it."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.sim.world import Violation
+
+Turn = tuple[str, int]
+
+
+class Run(Struct):
+    """One trainer process tree."""
+
+    job_id: str
+    epoch: int
+    where: str
+    fenced: bool
+    """Its worker stops it before the job is given away; older agents and `continue` jobs do not."""
+    since: float | None
+    stretches: list[tuple[float, float]]
+    ended: str | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.since is not None
+
+
+class Truth:
+    def __init__(self) -> None:
+        self.runs: dict[Turn, list[Run]] = {}
+        self._active: dict[str, list[Run]] = {}
+
+    def begins(self, job_id: str, epoch: int, where: str, *, fenced: bool, now: float) -> Run:
+        earlier = self.runs.setdefault((job_id, epoch), [])
+        if fenced and earlier:
+            raise Violation("S4", f"a second trainer of {job_id} epoch {epoch} starts on {where}")
+        run = Run(job_id, epoch, where, fenced, None, [])
+        earlier.append(run)
+        self.goes_on(run, now)
+        return run
+
+    def goes_on(self, run: Run, now: float) -> None:
+        if run.running or run.ended:
+            return
+        active = self._active.setdefault(run.job_id, [])
+        for other in active:
+            if other.epoch != run.epoch and other.fenced and run.fenced:
+                raise Violation(
+                    "S3",
+                    f"{run.job_id} runs twice: epoch {other.epoch} on {other.where} since {other.since:.3f} "
+                    f"and epoch {run.epoch} on {run.where} from {now:.3f}",
+                )
+        active.append(run)
+        run.since = now
+
+    def pauses(self, run: Run, now: float) -> None:
+        if run.since is not None:
+            run.stretches.append((run.since, now))
+            run.since = None
+            self._active[run.job_id].remove(run)
+
+    def ends(self, run: Run, how: str, now: float) -> None:
+        self.pauses(run, now)
+        run.ended = run.ended or how
+
+    def ended(self, job_id: str, epoch: int, how: str) -> bool:
+        return any(run.ended == how for run in self.runs.get((job_id, epoch), ()))
+
+    @property
+    def anything_runs(self) -> bool:
+        return any(self._active.values())
+
+
+def overlaps(runs: list[Run]) -> list[tuple[Run, Run]]:
+    """Pairs of runs of one job, of different epochs, that ran at the same moment; for journals read after the fact."""
+    found = []
+    for at, run in enumerate(runs):
+        for other in runs[at + 1 :]:
+            if run.job_id != other.job_id or run.epoch == other.epoch or not (run.fenced and other.fenced):
+                continue
+            if any(a < d and c < b for a, b in run.stretches for c, d in other.stretches):
+                found.append((run, other))
+    return found

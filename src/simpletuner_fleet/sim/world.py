@@ -1,0 +1,90 @@
+"""Virtual time: one heap of things to come, one source of chance, one trace that tells what happened."""
+
+import hashlib
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Act = Callable[[], None]
+
+TRACE_KEPT = 40
+
+
+class Violation(BaseException):
+    """A promise was broken. The seed and the last events of the trace tell how.
+
+    Not an Exception: the orchestrator survives those, and would survive this one, too.
+    """
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+        self.what = what
+
+
+class World:
+    """Everything random comes from `chance`, everything timed from `now`; nothing else differs between two runs."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = Random(seed)
+        self.now = 0.0
+        self.faulty = True
+        """Chaos until the healing, then none."""
+        self.events = 0
+        self.counts: Counter[str] = Counter()
+        self.trace: deque[str] = deque(maxlen=TRACE_KEPT)
+        self.whole_trace: list[str] | None = None
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._heap: list[tuple[float, int, Act]] = []
+        self._planned = 0
+
+    def after(self, delay_s: float, act: Act) -> None:
+        self._planned += 1
+        heapq.heappush(self._heap, (self.now + delay_s, self._planned, act))
+
+    def step(self) -> bool:
+        """Lets the next thing happen; False if nothing is left to happen."""
+        if not self._heap:
+            return False
+        self.now, _, act = heapq.heappop(self._heap)
+        self.events += 1
+        act()
+        return True
+
+    @property
+    def next_at(self) -> float:
+        return self._heap[0][0] if self._heap else float("inf")
+
+    def note(self, what: str) -> None:
+        line = f"{self.now:10.3f}  {what}"
+        self.trace.append(line)
+        if self.whole_trace is not None:
+            self.whole_trace.append(line)
+        self._digest.update(line.encode())
+
+    def fault(self, kind: str, what: str = "") -> None:
+        self.counts[f"fault:{kind}"] += 1
+        self.note(f"!! {kind} {what}")
+
+    def happens(self, probability: float) -> bool:
+        """Chance that exists only while faults do."""
+        return self.faulty and self.chance.random() < probability
+
+    @property
+    def trace_hash(self) -> str:
+        return self._digest.hexdigest()
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine that never waits: over the memory store none does."""
+    try:
+        coroutine.send(None)
+    except StopIteration as finished:
+        value: T = finished.value
+        return value
+    coroutine.close()
+    raise RuntimeError("a coroutine of the orchestrator waited for something")
