@@ -191,7 +191,7 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
                 worker.id: preference(worker, self._occupancy(worker.id), job.requires)
                 for worker in self.workers.values()
                 if self._is_open(worker)
-                and self.roster.reserved_for(worker.id) in (None, job.id)
+                and not self._kept_from(worker.id, job)
                 and why_never(worker, job.requires) is None
                 and allocate(worker, self._occupancy(worker.id), job.requires) is not None
             }
@@ -210,6 +210,10 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
         assert all(waits(self.jobs[job_id]) for job_id in reserved.values())
 
     # Plain means.
+
+    def _kept_from(self, worker_id: str, job: Job) -> bool:
+        keeper = self.roster.reserved_for(worker_id)
+        return keeper is not None and place_of(self.jobs[keeper]) < place_of(job)
 
     def _put(self, worker: Worker) -> None:
         self.workers[worker.id] = worker
@@ -303,7 +307,7 @@ def test_a_class_that_was_forgotten_comes_back_whole(monkeypatch: pytest.MonkeyP
 
 
 BIG = a_job("j_big", requires=Requirements(gpus=2))
-SMALL = a_job("j_small")
+SMALL = a_job("j_small", seq=2)
 
 
 def _reserved_fleet() -> Roster:

@@ -49,7 +49,7 @@ class Roster:
         self._classes: OrderedDict[str, Waiting] = OrderedDict()
         self._fits: dict[str, set[str]] = {}
         self._ranks: list[float] = []
-        self._reserved: dict[str, str] = {}
+        self._reserved: dict[str, tuple[str, Place]] = {}
         self._deaf: set[str] = set()
 
     def occupancy(self, worker_id: str) -> Occupancy:
@@ -181,7 +181,7 @@ class Roster:
         compared = 0
         for worker_id in waiting.open:
             worker, held = self.workers[worker_id], self.occupancy(worker_id)
-            if self._reserved.get(worker_id, job.id) != job.id:
+            if self._kept_from(worker_id, job):
                 continue
             gpus = allocate(worker, held, waiting.requires)
             if gpus is None:
@@ -196,21 +196,27 @@ class Roster:
 
     def try_worker(self, job: Job, worker_id: str) -> tuple[Worker, tuple[Gpu, ...]] | None:
         worker = self.workers[worker_id]
-        if self._reserved.get(worker_id, job.id) != job.id:
+        if self._kept_from(worker_id, job):
             return None
         gpus = allocate(worker, self.occupancy(worker_id), self._classes[job.class_id].requires)
         return (worker, gpus) if gpus is not None else None
 
     def reserve(self, worker_id: str, job: Job) -> None:
-        """Keeps others off this worker until the job is placed; a job reserves one worker at a time.
+        """Keeps those behind it off this worker until the job is placed; a job reserves one worker at a time.
 
         Whoever reserved a worker first keeps it for as long as the worker serves.
         """
-        if worker_id not in self._reserved and job.id not in self._reserved.values():
-            self._reserved[worker_id] = job.id
+        if worker_id not in self._reserved and all(job.id != id for id, _ in self._reserved.values()):
+            self._reserved[worker_id] = (job.id, place_of(job))
 
     def reserved_for(self, worker_id: str) -> str | None:
-        return self._reserved.get(worker_id)
+        kept = self._reserved.get(worker_id)
+        return kept[0] if kept else None
+
+    def _kept_from(self, worker_id: str, job: Job) -> bool:
+        """A job that stands before the one that reserved goes first: it may head the very line the other waits in."""
+        kept = self._reserved.get(worker_id)
+        return kept is not None and kept[0] != job.id and kept[1] < place_of(job)
 
     def _takes_offers(self, worker: Worker) -> bool:
         return worker.id not in self._deaf and is_open(worker, self.occupancy(worker.id))
@@ -261,7 +267,7 @@ class Roster:
         at = bisect_left(self._ranks, job.rank)
         if at < len(self._ranks) and self._ranks[at] == job.rank:
             del self._ranks[at]
-        for worker_id in [id for id, job_id in self._reserved.items() if job_id == job.id]:
+        for worker_id in [id for id, (job_id, _) in self._reserved.items() if job_id == job.id]:
             del self._reserved[worker_id]
 
     def _forget_idle_classes(self) -> None:
