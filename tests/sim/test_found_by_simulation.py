@@ -3,9 +3,10 @@
 import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
-from simpletuner_fleet.core.job import JobState, Outcome
+from simpletuner_fleet.core.job import Hold, JobState, Outcome
+from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Connection
-from simpletuner_fleet.protocol.messages import ReportStatus, StatusReport
+from simpletuner_fleet.protocol.messages import HeldAttempt, ReportStatus, StatusReport
 from tests.sim.desk_kit import Bench
 
 
@@ -74,3 +75,51 @@ def test_an_older_agent_that_says_it_is_idle_has_lost_its_job() -> None:
     bench.let(31.0)
     worker.beat(status="idle")
     assert bench.attempts(job_id)[0].outcome is Outcome.LOST
+
+
+def test_a_reservation_does_not_keep_off_a_job_that_stands_before_it() -> None:
+    bench = Bench(Policy(reserve_after_s=10.0))
+    worker = bench.worker(max_jobs=3).comes()
+    first = bench.submit(gpus=2, retry_on_failure=True)
+    second = bench.submit(gpus=2)
+    bench.let(12.0)
+    worker.accept(first)
+    worker.register(HeldAttempt(job_id=first, epoch=bench.job(first).epoch))
+    failed = StatusReport(status=ReportStatus.FAILED, epoch=bench.job(first).epoch, exit_code=1)
+    bench.do(lambda: bench.orchestrator.report(worker.token, first, failed))
+    assert bench.job(first).state is JobState.DISPATCHED
+    assert bench.job(second).state is JobState.QUEUED
+
+
+def test_a_clock_set_back_over_a_restart_does_not_keep_a_retry_waiting() -> None:
+    bench = Bench(Policy(retry_backoff_s=5.0))
+    worker = bench.worker().comes()
+    job_id = bench.submit(retry_on_failure=True)
+    for _ in range(2):
+        worker.accept(job_id)
+        failed = StatusReport(status=ReportStatus.FAILED, epoch=bench.job(job_id).epoch, exit_code=1)
+        bench.do(lambda failed=failed: bench.orchestrator.report(worker.token, job_id, failed))
+    assert bench.job(job_id).hold is Hold.BACKOFF
+    bench.orchestrator.wall_offset_s -= 86_400.0
+    bench.crash()
+    worker.comes()
+    for _ in range(12):
+        bench.let(30.0)
+        worker.beat()
+    assert bench.job(job_id).epoch > 2
+
+
+def test_an_offer_given_back_is_not_offered_to_the_same_worker_again_at_once() -> None:
+    bench = Bench()
+    worker = bench.worker().comes()
+    job_id = bench.submit()
+    released = StatusReport(status=ReportStatus.RELEASED, epoch=bench.job(job_id).epoch)
+    bench.do(lambda: bench.orchestrator.report(worker.token, job_id, released))
+    assert bench.job(job_id).state is JobState.QUEUED
+
+
+def test_an_absurd_epoch_does_not_use_up_the_numbers() -> None:
+    bench = Bench()
+    worker = bench.worker().comes()
+    worker.register(HeldAttempt(job_id="j_none", epoch=2**62))
+    assert bench.job(bench.submit()).epoch < 1000

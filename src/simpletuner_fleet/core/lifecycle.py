@@ -334,6 +334,13 @@ def backoff_over(job: Job) -> Decision:
     return Decision(job=replace(job, hold=Hold.NONE, not_before=None))
 
 
+def backoff_capped(job: Job, latest: float) -> Decision:
+    """The clock was set back while the orchestrator was down: nobody waits longer than the longest wait."""
+    if job.hold is not Hold.BACKOFF or job.not_before is None or job.not_before <= latest:
+        return NOTHING
+    return Decision(job=replace(job, not_before=latest))
+
+
 def _unblocked(job: Job) -> Job:
     return replace(job, state=next_state(job.state, JobInput.UNBLOCK), hold=Hold.NONE)
 

@@ -32,6 +32,8 @@ from simpletuner_fleet.protocol.messages import (
 
 RETIRED_KEPT = 16
 IDLE = "idle"
+MAX_EPOCH = 2**40
+"""No honest worker has seen a higher one; a lie must not use up the numbers there are."""
 
 
 async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, base_url: str) -> Registered:
@@ -180,7 +182,7 @@ def _register(
     known_process = bool(message.incarnation) and worker.incarnation == message.incarnation
     held = _held(desk, worker, message)
     found = reconcile(desk.live_attempts(worker_id), held, same_home)
-    desk.tx.raise_epoch_to(max((item.epoch for item in held), default=0))
+    desk.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= MAX_EPOCH), default=0))
     visit = _settle_accounts(desk, worker_id, message.incarnation, found)
     desk.save_worker(_newcomer(desk.worker(worker_id), message, known_process, desk.now))
     desk.record(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from simpletuner_fleet.core import lifecycle
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.job import AttemptState
 from simpletuner_fleet.core.policy import Policy
@@ -15,6 +16,8 @@ from simpletuner_fleet.ports import Clock, Ids, Store, Streams, Tx, View
 from simpletuner_fleet.protocol.messages import AuditHead
 
 T = TypeVar("T")
+END_OF_TIME = 1e15
+MANY = 1_000_000
 
 
 class Fleet:
@@ -60,6 +63,18 @@ class Fleet:
             [(attempt.job_id, attempt.epoch) for attempt in live if attempt.state is AttemptState.OFFERED],
         )
         self.audit_head = AuditHead(seq=head.seq, hash=head.hash) if head else None
+        await self._cap_retries(now + self.policy.retry_backoff_max_s)
+
+    async def _cap_retries(self, latest: float) -> None:
+        held = await self.read(lambda view: view.due_backoffs(END_OF_TIME, MANY))
+        late = [job.id for job in held if job.not_before is not None and job.not_before > latest]
+
+        def step(desk: Desk) -> None:
+            for job_id in late:
+                desk.apply(lifecycle.backoff_capped(desk.job(job_id), latest))
+
+        if late:
+            await self.act(step)
 
     def _run(self, tx: Tx, step: Callable[[Desk], T]) -> tuple[T, Effects]:
         looked_again = self._index.load(tx)

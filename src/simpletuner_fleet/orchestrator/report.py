@@ -140,6 +140,10 @@ def _take(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> Repo
             raise StaleAttempt
         desk.apply(lifecycle.readopted(job, attempt, now=desk.now))
         job, attempt = desk.job(job.id), desk.attempt(attempt.id)
+    if attempt.state is AttemptState.OFFERED and message.status is ReportStatus.RELEASED:
+        desk.set_hearing(
+            attempt.worker_id, False
+        )  # it wants no offer now, and would give the next one back, too
     if attempt.state is AttemptState.OFFERED and message.status is not ReportStatus.RELEASED:
         desk.apply(lifecycle.accept(job, attempt, incarnation="", now=desk.now))
         job, attempt = desk.job(job.id), desk.attempt(attempt.id)
