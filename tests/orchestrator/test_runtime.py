@@ -1,0 +1,96 @@
+"""The loops: they go on whatever happens, and end when told."""
+
+import asyncio
+import logging
+
+import pytest
+
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.orchestrator.clock import SteadyClock
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.ids import RandomIds
+from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.orchestrator.runtime import Errands, Runtime
+from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
+from simpletuner_fleet.store import MemoryStore
+
+QUICK = Policy(heartbeat_interval_s=0.01, heartbeat_timeout_s=0.08, offer_timeout_s=0.05)
+
+
+def a_fleet(store: MemoryStore) -> Fleet:
+    return Fleet(store, FleetIndex(), SteadyClock(), RandomIds(b"s" * 32), StreamHub(), QUICK)
+
+
+async def test_the_health_check_goes_on_after_the_store_failed(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    fleet = a_fleet(store)
+    runtime = Runtime(fleet)
+    await runtime.start()
+    fleet.presence.heard("w_nobody", fleet.clock.now())
+    store.fail_next_commits(3)
+    rounds = fleet.presence.listening_now
+    await asyncio.sleep(0.3)
+    assert fleet.presence.listening_now > rounds
+    assert not fleet.presence.expected("w_nobody")
+    await runtime.stop()
+    stopped_at = fleet.presence.listening_now
+    await asyncio.sleep(0.05)
+    assert fleet.presence.listening_now == stopped_at
+
+
+async def test_a_failed_errand_is_told_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    errands = Errands()
+    done: list[int] = []
+
+    async def fail() -> None:
+        raise OSError("no luck")
+
+    async def succeed() -> None:
+        await asyncio.sleep(0)
+        done.append(1)
+
+    with caplog.at_level(logging.ERROR):
+        errands.start(fail())
+        errands.start(succeed())
+        await errands.finish(1.0)
+    assert done == [1]
+    assert "an errand failed" in caplog.text
+
+
+async def test_errands_that_do_not_end_are_given_up_at_the_stop() -> None:
+    errands = Errands()
+    errands.start(_wait_for_ever())
+    await errands.finish(0.01)
+    await asyncio.sleep(0)
+
+
+async def _wait_for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_a_bell_rings_for_those_who_wait_and_keeps_nothing() -> None:
+    bells = Bells()
+    bells.ring("nobody")
+    waiting = asyncio.create_task(bells.wait("log", 5))
+    await asyncio.sleep(0)
+    bells.ring("log")
+    await asyncio.wait_for(waiting, 1)
+    await bells.wait("log", 0.001)
+    assert bells._waiting == {}
+
+
+def test_a_superseded_stream_leaves_its_successor_alone() -> None:
+    hub = StreamHub()
+    looked: list[str] = []
+    first = hub.open("w", "i", lambda: looked.append("first"))
+    second = hub.open("w", "i", lambda: looked.append("second"))
+    assert first.closing == "reconnected"
+    assert looked == ["first"]
+    assert not hub.closed(first)
+    assert hub.streaming("w")
+    hub.wake("w")
+    assert looked == ["first", "second"]
+    third = hub.open("w", "another", lambda: None)
+    assert second.closing == "superseded"
+    assert hub.closed(third)
+    assert not hub.streaming("w")
