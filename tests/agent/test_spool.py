@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,11 @@ def test_a_report_too_large_is_shortened_and_keeps_its_outcome(tmp_path: Path) -
 def test_reports_are_for_nobody_else_to_read(tmp_path: Path) -> None:
     Spool(tmp_path / "spool").append("j_1", completed())
     assert next((tmp_path / "spool").glob("*.report")).stat().st_mode & 0o077 == 0
+
+
+def test_outcomes_of_trainers_that_end_at_once_are_all_kept(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    with ThreadPoolExecutor(8) as threads:
+        kept = list(threads.map(lambda epoch: spool.append(f"j_{epoch}", completed(epoch)), range(64)))
+    assert len({record.number for record in kept}) == 64
+    assert {record.job_id for record in spool.pending()} == {f"j_{epoch}" for epoch in range(64)}

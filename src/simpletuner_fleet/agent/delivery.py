@@ -8,9 +8,13 @@ from simpletuner_fleet.agent.backoff import Backoff
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.inbox import Turn
 from simpletuner_fleet.agent.spool import Spool, Spooled
+from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.protocol.messages import StatusReport
 
 log = logging.getLogger(__name__)
+
+UNWRITTEN = 0
+"""The number of a report that no file holds."""
 
 
 class Delivery:
@@ -22,7 +26,13 @@ class Delivery:
         self.on_delivered: Callable[[Turn], None] = lambda turn: None
 
     async def keep(self, turn: Turn, report: StatusReport) -> None:
-        record = await asyncio.to_thread(self._spool.append, turn[0], report)
+        try:
+            record = await asyncio.to_thread(self._spool.append, turn[0], report)
+        except (OSError, FleetError) as error:
+            log.error(
+                "the outcome of job %s is kept in memory alone: it could not be written: %s", turn[0], error
+            )
+            record = Spooled(number=UNWRITTEN, job_id=turn[0], report=report)
         self._backlog.append(record)
         self._wake.set()
 

@@ -1,11 +1,13 @@
 """Reports that the orchestrator has not acknowledged yet, kept on disk in order.
 
 One file per report, named by its number. A file has its name only when it is whole and durable, so whatever a crash
-leaves is either a report or a temporary file nobody reads. Every call blocks for a disk: call it in a thread.
+leaves is either a report or a temporary file nobody reads. Every call blocks for a disk: call it in a thread; two
+trainers may end at once, so several may be in it together.
 """
 
 import logging
 import os
+import threading
 from pathlib import Path
 
 import msgspec
@@ -38,6 +40,7 @@ class Spool:
     def __init__(self, path: Path, max_records: int = MAX_RECORDS) -> None:
         self._path = path
         self._max_records = max_records
+        self._appending = threading.Lock()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for torn in path.glob("*.tmp"):
             torn.unlink(missing_ok=True)
@@ -45,15 +48,16 @@ class Spool:
 
     def append(self, job_id: str, report: StatusReport) -> Spooled:
         """Returns when the report is durable."""
-        self._make_room(report)
-        record = Spooled(number=self._next, job_id=job_id, report=report)
-        content = msgspec.json.encode(record)
-        if len(content) > MAX_RECORD_BYTES:
-            record = Spooled(number=self._next, job_id=job_id, report=_shortened(report))
+        with self._appending:
+            self._make_room(report)
+            record = Spooled(number=self._next, job_id=job_id, report=report)
             content = msgspec.json.encode(record)
-        self._write(record.number, content)
-        self._next += 1
-        return record
+            if len(content) > MAX_RECORD_BYTES:
+                record = Spooled(number=self._next, job_id=job_id, report=_shortened(report))
+                content = msgspec.json.encode(record)
+            self._write(record.number, content)
+            self._next += 1
+            return record
 
     def pending(self) -> list[Spooled]:
         """In the order they were appended."""

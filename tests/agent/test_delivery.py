@@ -1,0 +1,32 @@
+from pathlib import Path
+
+from simpletuner_fleet.agent.client import OrchestratorClient
+from simpletuner_fleet.agent.delivery import Delivery
+from simpletuner_fleet.agent.inbox import Turn
+from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.protocol.messages import ReportAnswer, ReportStatus, StatusReport
+
+
+class Listening(OrchestratorClient):
+    """An orchestrator that takes every report."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:9", lambda: "", None)
+        self.heard: list[tuple[str, StatusReport]] = []
+
+    async def report(self, job_id: str, message: StatusReport) -> ReportAnswer:
+        self.heard.append((job_id, message))
+        return ReportAnswer(accepted=True, job_status="completed")
+
+
+async def test_an_outcome_that_no_disk_takes_is_delivered_all_the_same(tmp_path: Path) -> None:
+    client = Listening()
+    delivery = Delivery(Spool(tmp_path / "spool", max_records=0), client)
+    delivered: list[Turn] = []
+    delivery.on_delivered = delivered.append
+    report = StatusReport(status=ReportStatus.COMPLETED, epoch=3)
+    await delivery.keep(("j_1", 3), report)
+    assert await delivery._deliver(delivery._backlog[0])
+    assert client.heard == [("j_1", report)]
+    assert delivered == [("j_1", 3)]
+    await client.close()
