@@ -123,3 +123,18 @@ def test_an_absurd_epoch_does_not_use_up_the_numbers() -> None:
     worker = bench.worker().comes()
     worker.register(HeldAttempt(job_id="j_none", epoch=2**62))
     assert bench.job(bench.submit()).epoch < 1000
+
+
+def test_whoever_was_kept_off_a_worker_is_placed_when_the_reservation_ends() -> None:
+    bench = Bench(Policy(reserve_after_s=10.0))
+    one = bench.worker("one", max_jobs=2).comes()
+    running = bench.submit(gpus=1)
+    large = bench.submit(gpus=2)
+    bench.let(12.0)
+    one.accept(running)
+    one.register(HeldAttempt(job_id=running, epoch=bench.job(running).epoch))
+    small = bench.submit(gpus=1)
+    assert bench.job(small).state is JobState.QUEUED
+    bench.worker("two").comes()
+    assert bench.job(large).state is JobState.DISPATCHED
+    assert bench.job(small).state is JobState.DISPATCHED

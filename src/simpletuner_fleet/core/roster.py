@@ -111,14 +111,16 @@ class Roster:
         if worker:
             self._place_worker(worker)
 
-    def see_job(self, job: Job, before: Job | None) -> None:
-        """Follows a job into and out of its line."""
+    def see_job(self, job: Job, before: Job | None) -> list[str]:
+        """Follows a job into and out of its line; returns the workers that it kept others off until now."""
+        freed: list[str] = []
         was_waiting = before is not None and waits(before)
         if before is not None and was_waiting and (not waits(job) or job.rank != before.rank):
-            self._leave_line(before)
+            freed = self._leave_line(before)
             was_waiting = False
         if waits(job) and not was_waiting:
             self._join_line(job)
+        return freed
 
     def load_line(self, class_id: str, requires: Requirements, ranks: Iterable[float]) -> None:
         """At the start: a whole class at once."""
@@ -259,7 +261,7 @@ class Roster:
         waiting.count += 1
         insort(self._ranks, job.rank)
 
-    def _leave_line(self, job: Job) -> None:
+    def _leave_line(self, job: Job) -> list[str]:
         waiting = self._classes[job.class_id]
         waiting.count -= 1
         if waiting.head == place_of(job):
@@ -267,8 +269,10 @@ class Roster:
         at = bisect_left(self._ranks, job.rank)
         if at < len(self._ranks) and self._ranks[at] == job.rank:
             del self._ranks[at]
-        for worker_id in [id for id, (job_id, _) in self._reserved.items() if job_id == job.id]:
+        freed = [id for id, (job_id, _) in self._reserved.items() if job_id == job.id]
+        for worker_id in freed:
             del self._reserved[worker_id]
+        return freed
 
     def _forget_idle_classes(self) -> None:
         if len(self._classes) <= MAX_IDLE_CLASSES:

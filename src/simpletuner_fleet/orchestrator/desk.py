@@ -194,7 +194,8 @@ class Desk:
         self._follow_attempt(attempt, was_live=known is not None and known.live)
 
     def _follow_job(self, job: Job, before: Job | None) -> None:
-        self.index.roster.see_job(job, before)
+        for worker_id in self.index.roster.see_job(job, before):
+            self._offer_to(worker_id)
         if waits(job):
             self.causes.append(ClassHasJob(job.class_id))
         if job.worker_id:
