@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE
 from simpletuner_fleet.agent.inbox import (
     Action,
     Ending,
@@ -36,11 +37,9 @@ from simpletuner_fleet.protocol.messages import (
     StreamMessage,
 )
 from simpletuner_fleet.sim.machine import Machine, Shim, Turn, is_final_answer
-from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered
+from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
 from simpletuner_fleet.sim.orchestrator import Stream
 
-LEASE_SHARE = 0.75
-"""Of the heartbeat timeout: the trainer pauses well before the orchestrator may give its job away."""
 GOODBYE_TRIES = 3
 OUTCOMES = {StopWhy.CANCELLED: "cancelled", StopWhy.STALE: "lost", StopWhy.RELEASED: "released"}
 
@@ -120,6 +119,11 @@ class Agent:
             lambda reply: orchestrator.receive(work, reply),
             lambda outcome: self._run(lambda: answered(outcome)),
         )
+
+    @property
+    def lease_s(self) -> float:
+        """As the real agent has it: the trainer pauses before the orchestrator may give its job away."""
+        return self.timeout_s - min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.timeout_s)
 
     # Connecting
 
@@ -235,6 +239,8 @@ class Agent:
     def _beat_answered(self, outcome: Any, named: set[Turn], sent_at: float) -> None:
         if isinstance(outcome, Superseded):
             self._superseded()
+        if isinstance(outcome, NobodyListens):
+            self._nobody_listens()
         if not isinstance(outcome, HeartbeatAnswer):
             return
         self._act(
@@ -250,7 +256,14 @@ class Agent:
             holding = self.inbox.held.get(turn)
             shim = self.machine.shims.get(turn)
             if holding is not None and holding.stopping is None and shim is not None:
-                shim.renew(sent_at + self.timeout_s * LEASE_SHARE)
+                shim.renew(sent_at + self.lease_s)
+
+    def _nobody_listens(self) -> None:
+        """Who is down gives nothing away, and waits anew once it is back; what it gave away before stays given."""
+        for turn in sorted(self.inbox.held):
+            shim = self.machine.shims.get(turn)
+            if shim is not None and self.world.now < shim.lease_until:
+                shim.renew(self.world.now + self.lease_s)
 
     def _superseded(self) -> None:
         """Another agent has this worker's name now: what runs here is not ours to run any more."""
@@ -304,7 +317,7 @@ class Agent:
 
     def _accept_answered(self, turn: Turn, attempt: int, outcome: Any, sent_at: float) -> None:
         if isinstance(outcome, Accepted):
-            self._leases[turn] = sent_at + self.timeout_s * LEASE_SHARE
+            self._leases[turn] = sent_at + self.lease_s
             self._act(self.inbox.accepted(turn, cancelling=outcome.status == "cancelling"))
         elif isinstance(outcome, Superseded):
             self._superseded()

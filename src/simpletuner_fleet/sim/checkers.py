@@ -439,7 +439,7 @@ def early_losses(
     entries: Iterable[AuditEntry],
     now: float,
     last_read: Mapping[str, float],
-    last_named: Mapping[tuple[str, int], float],
+    last_named: Mapping[tuple[str, str, int], float],
     started_at: float,
     policy: Policy,
 ) -> list[Problem]:
@@ -451,10 +451,11 @@ def early_losses(
             continue
         why = str(entry.details.get("why", ""))
         turn = (entry.target_id, int(entry.details["epoch"]))
+        worker_id = str(entry.details["worker_id"])
         if why.startswith("no heartbeat"):
-            heard_at = last_read.get(str(entry.details["worker_id"]), 0.0)
+            heard_at = last_read.get(worker_id, 0.0)
         elif why.startswith("its worker has not named"):
-            heard_at = last_named.get(turn, 0.0)
+            heard_at = last_named.get((worker_id, *turn), 0.0)
         else:
             continue
         silent_s = now - max(heard_at, started_at)

@@ -16,7 +16,12 @@ class Unreachable(Exception):
     """No answer: the request may have been read or not."""
 
 
+class NobodyListens(Unreachable):
+    """The orchestrator's machine answers that no orchestrator runs there."""
+
+
 UNREACHABLE = Unreachable()
+NOBODY_LISTENS = NobodyListens()
 Answered = Callable[[Any], None]
 Serve = Callable[[Answered], None]
 """Hands a request to the orchestrator; its answer, a value or an exception, goes to the callable given."""
@@ -64,7 +69,7 @@ class Link:
             world.after(max(0.0, open_until - world.now), lambda: settle(UNREACHABLE))
 
         def reply(outcome: Any) -> None:
-            if isinstance(outcome, Unreachable):
+            if isinstance(outcome, Unreachable) and self.down:
                 world.after(0.05, lambda: settle(outcome))
                 return
             if not self.down or world.happens(self.weather.answer_lost):

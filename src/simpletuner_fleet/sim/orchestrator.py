@@ -32,7 +32,7 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
     StreamMessage,
 )
-from simpletuner_fleet.sim.network import DEAD_PEER_S, UNREACHABLE, Answered, Link
+from simpletuner_fleet.sim.network import DEAD_PEER_S, NOBODY_LISTENS, UNREACHABLE, Answered, Link
 from simpletuner_fleet.sim.store import SimCrash, SimStore
 from simpletuner_fleet.sim.world import Violation, World, drive
 
@@ -175,7 +175,7 @@ class Orchestrator:
         self.sender: str | None = None
         """The worker whose message is being read."""
         self.last_read: dict[str, float] = {}
-        self.last_named: dict[tuple[str, int], float] = {}
+        self.last_named: dict[tuple[str, str, int], float] = {}
         self.after_step: Callable[[], None] = lambda: None
         self._life = 0
         self._backlog: list[tuple[Callable[[], Any], Answered]] = []
@@ -251,7 +251,7 @@ class Orchestrator:
 
     def receive(self, work: Callable[[], Any], answered: Answered) -> None:
         if self.fleet is None:
-            answered(UNREACHABLE)
+            answered(NOBODY_LISTENS)
         elif self.stalled:
             self._backlog.append((work, answered))
         else:
@@ -291,7 +291,7 @@ class Orchestrator:
     def _heard(self, worker_id: str, *turns: tuple[str, int]) -> None:
         self.last_read[worker_id] = self.world.now
         for turn in turns:
-            self.last_named[turn] = self.world.now
+            self.last_named[worker_id, *turn] = self.world.now
 
     def register(self, token: str, message: Register) -> Registered:
         fleet = self._alive()
