@@ -10,24 +10,32 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 TO_SERVER, TO_CLIENT = "to_server", "to_client"
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class _Line:
     """One connection through the proxy."""
 
-    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+    def __init__(self, client: socket.socket, task: asyncio.Task[None]) -> None:
         self.client = client
-        self.server = server
+        self.server = socket.socket()
+        self.server.setblocking(False)
         self.holding = False
-        self.passed = {TO_SERVER: 0, TO_CLIENT: 0}
+        self.silenced = False
+        self.last_request = b""
+        self.passed = 0
+        """Bytes to the client."""
+        self._task = task
 
     def reset(self) -> None:
         """Both ends see RST, not an orderly end."""
-        for writer in (self.client, self.server):
-            raw = writer.get_extra_info("socket")
-            with suppress(OSError):
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            writer.transport.abort()
+        for end in (self.client, self.server):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        self._task.cancel()
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.close()
 
 
 class Proxy:
@@ -39,7 +47,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._lines: set[_Line] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listener = socket.socket()
         self._open = asyncio.Event()
         self._dropping: set[str] = set()
         self._delay_s = 0.0
@@ -91,6 +99,10 @@ class Proxy:
         """The next connection that gets more than this from the server is reset there."""
         self._call(lambda: setattr(self, "_cut_after", byte_count))
 
+    def silence(self, request: bytes) -> None:
+        """Connections there are now that last asked for this bring the client nothing more; nobody is told."""
+        self._call(lambda: self._silence(request))
+
     def heal(self) -> None:
         def healed() -> None:
             self._dropping.clear()
@@ -101,74 +113,87 @@ class Proxy:
 
     # In the loop's thread.
 
+    def _silence(self, request: bytes) -> None:
+        for line in self._lines:
+            line.silenced = line.silenced or request in line.last_request
+
     def _reset_lines(self) -> None:
         for line in list(self._lines):
             line.reset()
 
     async def _start(self) -> None:
         self._open.set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._listener.setblocking(False)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(128)
+        self.port = self._listener.getsockname()[1]
+        self._spawn(self._accept())
 
     async def _stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        self._reset_lines()
-        for task in list(self._tasks):
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listener.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self) -> None:
+        while True:
+            client, _ = await self._loop.sock_accept(self._listener)
+            client.setblocking(False)
+            self._spawn(self._serve(client))
+
+    async def _serve(self, client: socket.socket) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
+        line = _Line(client, task)
+        self._lines.add(line)
+        carriers: list[asyncio.Task[None]] = []
         try:
             await self._open.wait()
-            upstream_reader, upstream = await asyncio.open_connection("127.0.0.1", self._target_port)
-        except (OSError, asyncio.CancelledError):
-            writer.transport.abort()
-            self._tasks.discard(task)
-            return
-        line = _Line(writer, upstream)
-        self._lines.add(line)
-        try:
-            await asyncio.gather(
-                self._carry(line, reader, upstream, TO_SERVER),
-                self._carry(line, upstream_reader, writer, TO_CLIENT),
-            )
-        except (OSError, asyncio.CancelledError):
-            line.reset()
+            await self._loop.sock_connect(line.server, ("127.0.0.1", self._target_port))
+            carriers = [
+                self._loop.create_task(self._carry(line, line.client, line.server, TO_SERVER)),
+                self._loop.create_task(self._carry(line, line.server, line.client, TO_CLIENT)),
+            ]
+            await asyncio.gather(*carriers)
+        except OSError:
+            line.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         finally:
+            for carrier in carriers:
+                carrier.cancel()
+            await asyncio.gather(*carriers, return_exceptions=True)
             self._lines.discard(line)
-            self._tasks.discard(task)
+            line.close()
 
-    async def _carry(
-        self, line: _Line, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str
-    ) -> None:
-        while data := await reader.read(65536):
+    async def _carry(self, line: _Line, source: socket.socket, sink: socket.socket, direction: str) -> None:
+        while data := await self._loop.sock_recv(source, 65536):
             await self._open.wait()
             if self._delay_s:
                 await asyncio.sleep(self._delay_s)
-            if direction in self._dropping:
-                continue
-            if direction == TO_SERVER and self._hold and self._hold[0] in data:
-                line.holding = True
-            if direction == TO_CLIENT and line.holding:
+            if direction == TO_SERVER:
+                line.last_request = data
+                line.holding = line.holding or (self._hold is not None and self._hold[0] in data)
+            elif line.holding:
                 self._swallow(line)
                 return
-            line.passed[direction] += len(data)
+            if direction in self._dropping or (direction == TO_CLIENT and line.silenced):
+                continue
             if direction == TO_CLIENT and self._cut_after is not None:
-                beyond = line.passed[TO_CLIENT] - self._cut_after
+                line.passed += len(data)
+                beyond = line.passed - self._cut_after
                 if beyond > 0:
                     self._cut_after = None
-                    writer.write(data[: len(data) - beyond])
-                    await writer.drain()
+                    await self._loop.sock_sendall(sink, data[: len(data) - beyond])
                     line.reset()
                     return
-            writer.write(data)
-            await writer.drain()
-        with suppress(OSError, RuntimeError):
-            writer.write_eof()
+            await self._loop.sock_sendall(sink, data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
 
     def _swallow(self, line: _Line) -> None:
         assert self._hold is not None
