@@ -1,0 +1,88 @@
+"""A real `simpletuner server` in a process of its own."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from msgspec import Struct
+
+from tests.http.api_kit import UNUSED_TLS
+
+START_S = 20.0
+
+
+class ServerProcess(Struct):
+    process: "subprocess.Popen[bytes]"
+    url: str
+    home: Path
+    log: Path
+
+    @property
+    def admin_token(self) -> str:
+        return (self.home / "admin_token").read_text().strip()
+
+    def client(self, **headers: str) -> httpx2.Client:
+        given = headers or {"Authorization": f"Bearer {self.admin_token}"}
+        return httpx2.Client(base_url=self.url, headers=given, trust_env=False, verify=UNUSED_TLS, timeout=10)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> float:
+        """Seconds from SIGTERM to the end."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+        return time.monotonic() - began
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "simpletuner_fleet.cli.main", "server", *arguments]
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SIMPLETUNER_")}
+    return {**kept, "SIMPLETUNER_HOME": str(home), "XDG_CONFIG_HOME": str(home / "xdg"), **more}
+
+
+@contextmanager
+def server_process(home: Path, *arguments: str, port: int = 0, **variables: str) -> Iterator[ServerProcess]:
+    log = home.with_name(home.name + ".log")
+    (home / "server.json").unlink(missing_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command("--port", str(port), *arguments), env=environment(home, **variables), stderr=output
+        )
+    try:
+        yield ServerProcess(process, _url_of(process, home, log), home, log)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(20)
+
+
+def _url_of(process: "subprocess.Popen[bytes]", home: Path, log: Path) -> str:
+    until = time.monotonic() + START_S
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            said: dict[str, Any] = json.loads((home / "server.json").read_text())
+            return str(said["url"])
+        except (OSError, ValueError):
+            time.sleep(0.02)
+    raise AssertionError(f"the server did not start: {log.read_text()}")
