@@ -1,0 +1,206 @@
+"""One real orchestrator and a handful of real workers; some speak to it through a proxy that can fail."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx2
+
+from devtools.chaos.processes import (
+    Program,
+    end_everything_under,
+    parent_of,
+    send,
+    shims_under,
+    trainers_under,
+)
+from devtools.chaos.proxy import Proxy
+from devtools.chaos.recorder import Recorder
+
+PATIENCE_S = 60.0
+LOOK_AGAIN_S = 0.05
+HEARTBEAT_TIMEOUT_S = 1.5
+WORKERS = 4
+BEHIND_PROXY = (1, 3)
+"""Half of them see a dead orchestrator as a refused connection, half as a line that breaks."""
+SETTINGS = {
+    "SIMPLETUNER_HEARTBEAT_INTERVAL": "0.2",
+    "SIMPLETUNER_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_S),
+    "SIMPLETUNER_RETRY_BACKOFF": "0.2",
+    "SIMPLETUNER_PING_INTERVAL": "0.5",
+    "SIMPLETUNER_OFFER_RESEND": "0.3",
+    "SIMPLETUNER_OFFER_TIMEOUT": "5",
+    "SIMPLETUNER_CANCEL_GRACE": "1",
+}
+
+
+class Worker:
+    """A machine: its agent, its guardians, its trainers, and its line to the orchestrator."""
+
+    def __init__(self, name: str, folder: Path, proxy: Proxy | None) -> None:
+        self.name = name
+        self.id = ""
+        self.folder = folder / name
+        self.token_file = folder / f"{name}.token"
+        self.proxy = proxy
+        self.agent: Program
+        self.down_on_purpose = False
+
+    def write_token(self, token: str) -> None:
+        fresh = self.token_file.with_suffix(".new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(token)
+        fresh.rename(self.token_file)
+
+    def shims(self) -> list[int]:
+        return shims_under(self.folder)
+
+    def tree(self) -> list[int]:
+        """Every living process of its trainers."""
+        return trainers_under(self.folder)
+
+    def trainers(self) -> list[int]:
+        """The trainers themselves, without what they left behind."""
+        shims = set(self.shims())
+        return [pid for pid in self.tree() if parent_of(pid) in shims]
+
+    def die(self) -> None:
+        """What a power cut does: nothing of it is left to say anything."""
+        self.agent.kill()
+        for pid in (*self.shims(), *self.tree()):
+            send(pid, signal.SIGKILL)
+
+
+class Fleet:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.journal = folder / "journal"
+        self.home = folder / "server"
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "LANG": "C.UTF-8",
+            "NO_COLOR": "1",
+        }
+        self.server = Program(
+            "server",
+            ("server", "--port", str(self.port), "--no-local"),
+            {**self._environment, **SETTINGS, "SIMPLETUNER_HOME": str(self.home)},
+            folder / "server.log",
+        )
+        self.workers: list[Worker] = []
+        self.api: Recorder
+
+    @property
+    def database_url(self) -> str:
+        return f"sqlite:///{self.home / 'fleet.db'}"
+
+    async def start(self) -> None:
+        await self.start_server()
+        token = (self.home / "admin_token").read_text().strip()
+        self.api = Recorder(self.url, token, self.folder / "calls")
+        for number in range(WORKERS):
+            await self._add_worker(number)
+        await wait_until(self.all_connected, "every worker is connected")
+
+    async def start_server(self) -> None:
+        self.server.start()
+        await wait_until(self._ready, "the server is ready")
+
+    async def _ready(self) -> bool:
+        if not self.server.alive:
+            raise AssertionError(f"the server ended: {self.server.log.read_text()[-2000:]}")
+        try:
+            async with httpx2.AsyncClient(trust_env=False, timeout=1.0) as http:
+                return (await http.get(f"{self.url}/health/ready")).status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    async def _add_worker(self, number: int) -> None:
+        proxy = Proxy(self.port) if number in BEHIND_PROXY else None
+        if proxy:
+            await proxy.start()
+        worker = Worker(f"worker-{number}", self.folder, proxy)
+        created = await self.api.until_known("POST", "/api/admin/workers", {"name": worker.name})
+        worker.id = created.body["worker_id"]
+        worker.write_token(created.body["token"])
+        gpus = 1 + number % 2
+        url = f"http://127.0.0.1:{proxy.port}" if proxy else self.url
+        worker.agent = Program(
+            worker.name,
+            (
+                *("worker", "--orchestrator-url", url, "--worker-token-file", str(worker.token_file)),
+                *("--name", worker.name, "--persistent", "--work-dir", str(worker.folder)),
+                *("--max-jobs", str(gpus)),
+            ),
+            {
+                **self._environment,
+                "SIMPLETUNER_GPU_INVENTORY": json.dumps([{"name": "A100", "vram_gb": 80, "count": gpus}]),
+            },
+            self.folder / f"{worker.name}.log",
+        )
+        worker.agent.start()
+        self.workers.append(worker)
+
+    async def all_connected(self) -> bool:
+        answer = await self.api.call("GET", "/api/admin/workers")
+        listed = answer.body.get("workers", [])
+        return len(listed) == WORKERS and all(one["status"] in ("idle", "busy") for one in listed)
+
+    async def all_idle(self) -> bool:
+        answer = await self.api.call("GET", "/api/admin/workers")
+        listed = answer.body.get("workers", [])
+        return len(listed) == WORKERS and all(one["status"] == "idle" for one in listed)
+
+    async def stop(self) -> list[str]:
+        """Orderly; returns which program did not end as it should."""
+        programs = [worker.agent for worker in self.workers] + [self.server]
+        for program in programs:
+            if program.alive:
+                program.signal(signal.SIGTERM)
+            try:
+                await wait_until(lambda program=program: _ended(program), f"{program.name} ends", 20.0)  # type: ignore[misc]
+            except AssertionError:
+                program.kill()
+                return [f"{program.name} did not end on SIGTERM"]
+        return [f"{one.name} ended with code {one.exit_code}" for one in programs if one.exit_code != 0]
+
+    async def clean_up(self) -> None:
+        for worker in self.workers:
+            if worker.agent.alive:
+                worker.agent.kill()
+            if worker.proxy:
+                await worker.proxy.close()
+        if self.server.alive:
+            self.server.kill()
+        end_everything_under([worker.folder for worker in self.workers])
+        if hasattr(self, "api"):
+            await self.api.close()
+
+
+async def wait_until(
+    condition: Callable[[], Awaitable[bool]], what: str, within_s: float = PATIENCE_S
+) -> None:
+    deadline = time.monotonic() + within_s
+    while not await condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s:g} s: {what}")
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def _ended(program: Program) -> bool:
+    return not program.alive
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

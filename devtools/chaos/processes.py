@@ -1,0 +1,115 @@
+"""Real processes: started, found again through /proc, and signalled by their id alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+SIMPLETUNER = Path(sys.executable).with_name("simpletuner")
+PROC = Path("/proc")
+
+
+class Program:
+    """One program after another under the same name, all writing to one log."""
+
+    def __init__(self, name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self._argv = [str(SIMPLETUNER), *argv]
+        self._environment = dict(environment)
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+
+    def start(self) -> None:
+        self._started_at = time.monotonic()
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._argv,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        assert self._process is not None
+        return self._process.poll()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def up_s(self) -> float:
+        return time.monotonic() - self._started_at if self.alive else 0.0
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+
+def send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def parent_of(pid: int) -> int | None:
+    try:
+        return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return None
+
+
+def is_dead(pid: int) -> bool:
+    try:
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except (OSError, IndexError):
+        return True
+
+
+def trainers_under(folder: Path) -> list[int]:
+    """Every living process of any attempt in this folder, by the environment it was started with."""
+    tag = f"SIMPLETUNER_OUTPUT_DIR={folder}/".encode()
+    found = []
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                words = (entry / "environ").read_bytes().split(b"\0")
+                if any(word.startswith(tag) for word in words) and not is_dead(int(entry.name)):
+                    found.append(int(entry.name))
+    return found
+
+
+def shims_under(folder: Path) -> list[int]:
+    """Guardians with an attempt: each works in its attempt's folder."""
+    trainers = set(trainers_under(folder))
+    found = []
+    for entry in PROC.iterdir():
+        if entry.name.isdigit() and int(entry.name) not in trainers:
+            with suppress(OSError):
+                where = os.readlink(entry / "cwd")
+                if where.startswith(f"{folder}/attempts/") and not is_dead(int(entry.name)):
+                    found.append(int(entry.name))
+    return found
+
+
+def end_everything_under(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        for pid in [*shims_under(folder), *trainers_under(folder)]:
+            send(pid, signal.SIGKILL)
