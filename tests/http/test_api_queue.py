@@ -110,6 +110,14 @@ async def test_a_request_nobody_could_ever_satisfy_is_accepted_and_says_so() -> 
         assert "num_processes" in answer["explain"]["fixes"][0]
 
 
+async def test_a_worker_that_never_came_is_not_taken_for_one_without_gpus() -> None:
+    async with orchestrator() as running:
+        await running.create_worker()
+        answer = await running.submit(config=GPU_CONFIG)
+        assert answer["explain"]["code"] == "NO_WORKERS"
+        assert (await running.get(f"/api/jobs/{answer['job_id']}/explain"))["code"] == "NO_WORKERS"
+
+
 async def test_gpus_come_from_num_processes_with_or_without_dashes() -> None:
     async with orchestrator() as running:
         await running.worker(gpus=4)

@@ -24,8 +24,16 @@ def quick_explanation(desk: Desk, job: Job) -> Explanation:
     waiting = roster.waiting(job.class_id, job.requires)
     told = _if_merely_busy(waiting.fitting, roster.workers.get, roster.occupancy)
     if told is None:
-        told = survey(job.requires, ((worker, roster.occupancy(id)) for id, worker in roster.workers.items()))
+        told = survey(
+            job.requires,
+            ((worker, roster.occupancy(id)) for id, worker in roster.workers.items() if _has_come(worker)),
+        )
     return explain(job, told, limit=limit, ahead=max(0, roster.position(job.rank) - 1), now=desk.now)
+
+
+def _has_come(worker: Worker) -> bool:
+    """Of a worker that never registered nothing is known: that it has no GPU would be a guess."""
+    return worker.registered_at is not None
 
 
 def _if_merely_busy(
@@ -89,7 +97,11 @@ class Explainer:
         if told is None:
             told = survey(
                 job.requires,
-                ((worker, fleet.occupancy.get(id, FREE)) for id, worker in fleet.workers.items()),
+                (
+                    (worker, fleet.occupancy.get(id, FREE))
+                    for id, worker in fleet.workers.items()
+                    if _has_come(worker)
+                ),
             )
             self._surveys[job.class_id] = told
         limit = limit_reached(fleet.limits, fleet.running, fleet.running_by_owner.get(job.owner, 0))
