@@ -193,8 +193,9 @@ def test_logs_can_be_json_lines(tmp_path: Path) -> None:
         tmp_path / "home", *BARE, "--host", "0.0.0.0", SIMPLETUNER_LOG_FORMAT="json"
     ) as server:
         server.stop()
-    lines = [line for line in server.log.read_text().splitlines() if line.startswith("{")]
-    assert any("unencrypted" in json.loads(line)["message"] for line in lines)
+    messages = [json.loads(line)["message"] for line in server.log.read_text().splitlines()]
+    assert any("unencrypted" in message for message in messages)
+    assert any("listening on: http://0.0.0.0:" in message for message in messages)
 
 
 def test_postgresql_serves_as_well(tmp_path: Path, postgres_database: str) -> None:

@@ -40,6 +40,7 @@ from simpletuner_fleet.orchestrator.ids import RandomIds
 from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.orchestrator.streams import StreamHub
+from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.store import open_store, sqlite_warning
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 def run_server(args: argparse.Namespace) -> int:
     set_up_logging(args.log_format, verbose=args.verbose)
     policy = policy_of(args)
+    if args.admin_token:
+        check_admin_token(args.admin_token, "SIMPLETUNER_ADMIN_TOKEN")
     data_dir = private_folder(Path(args.data_dir))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -128,70 +131,75 @@ class _Server:
         self._metrics_public = _boolean(os.environ, "SIMPLETUNER_METRICS_PUBLIC")
         self._beyond_loopback = not is_loopback(args.host)
         self._local = args.local if args.local is not None else not self._beyond_loopback
+        self._database_url: str = args.database_url or f"sqlite:///{data_dir / SQLITE_FILE}"
         self._tls: tls.TlsFiles | None = None
         self._local_worker: LocalWorker | None = None
 
     async def run(self) -> None:
-        args = self._args
-        admin_token, admin_token_from = self._admin_token()
         self._tls = self._certificate()
-        context = tls.server_context(self._tls) if self._tls else None
         blobs = FolderBlobs(self._log_folder())
-        index, hub = FleetIndex(), StreamHub()
-        database_url = args.database_url or f"sqlite:///{self._data_dir / SQLITE_FILE}"
-        store = open_store(database_url, on_commit_failure=index.forget)
+        index = FleetIndex()
+        store = open_store(self._database_url, on_commit_failure=index.forget)
         try:
-            ids = RandomIds(kept_secret(self._data_dir / "secret"))
-            fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy)
-            house = Deps(
-                fleet=fleet,
-                hub=hub,
-                blobs=blobs,
-                credentials=remembered_credentials(fleet, hub),
-                public_url=self._public_url,
-                fingerprint=self._tls.fingerprint if self._tls and self._tls.ca else None,
-                local_enabled=self._local,
-                metrics_public=self._metrics_public,
-            )
-            edge = build_api(house, self._edge_settings(), tls.authority_routes(self._tls))
-            await people.set_admin_token(fleet, admin_token)
-            await note_start(fleet, __version__)
-            if self._local:
-                await self._know_local_worker(fleet)
-            runtime = Runtime(fleet)
-            await runtime.start()
-            try:
-                await serve(
-                    edge,
-                    args.host,
-                    args.port,
-                    context,
-                    lambda listening: self._ready(listening, database_url, admin_token_from),
-                    lambda: self._stop(house, edge),
-                    on_hangup=lambda: self._reload(context),
-                )
-            finally:
-                (self._data_dir / "server.json").unlink(missing_ok=True)
-                await runtime.stop()
-                await house.errands.finish(ERRANDS_TIMEOUT_S)
+            await self._run_on(store, index, blobs)
         finally:
             await store.close()
+
+    async def _run_on(self, store: Store, index: FleetIndex, blobs: Blobs) -> None:
+        """From here on the data folder is ours alone: the store has let no other orchestrator in."""
+        house = self._compose(store, index, blobs)
+        admin_token, admin_token_from = self._admin_token()
+        await people.set_admin_token(house.fleet, admin_token)
+        await note_start(house.fleet, __version__)
+        if self._local:
+            await self._know_local_worker(house.fleet)
+        runtime = Runtime(house.fleet)
+        await runtime.start()
+        try:
+            await self._serve(house, admin_token_from)
+        finally:
+            (self._data_dir / "server.json").unlink(missing_ok=True)
+            await runtime.stop()
+            await house.errands.finish(ERRANDS_TIMEOUT_S)
+
+    def _compose(self, store: Store, index: FleetIndex, blobs: Blobs) -> Deps:
+        hub = StreamHub()
+        ids = RandomIds(kept_secret(self._data_dir / "secret"))
+        fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy)
+        return Deps(
+            fleet=fleet,
+            hub=hub,
+            blobs=blobs,
+            credentials=remembered_credentials(fleet, hub),
+            public_url=self._public_url,
+            fingerprint=self._tls.fingerprint if self._tls and self._tls.ca else None,
+            local_enabled=self._local,
+            metrics_public=self._metrics_public,
+        )
+
+    async def _serve(self, house: Deps, admin_token_from: str) -> None:
+        edge = build_api(house, self._edge_settings(), tls.authority_routes(self._tls))
+        context = tls.server_context(self._tls) if self._tls else None
+        await serve(
+            edge,
+            self._args.host,
+            self._args.port,
+            context,
+            lambda listening: self._ready(listening, admin_token_from),
+            lambda: self._stop(house, edge),
+            on_hangup=lambda: self._reload(context),
+        )
 
     def _admin_token(self) -> tuple[str, str]:
         """The token and where a person finds it."""
         given: str | None = self._args.admin_token
         path = self._data_dir / "admin_token"
-        if given:
-            _check_admin_token(given, "SIMPLETUNER_ADMIN_TOKEN")
-            write_private(path, given)
-            return given, f"from SIMPLETUNER_ADMIN_TOKEN, kept in {path}"
-        kept = read_private(path)
+        kept = given or read_private(path)
         if kept is None:
-            kept = RandomIds(os.urandom(32)).token(tokens.API)
-            write_private(path, kept)
-        _check_admin_token(kept, str(path))
-        path.chmod(0o600)
-        return kept, str(path)
+            kept = RandomIds(os.urandom(tokens.SECRET_BYTES)).token(tokens.API)
+        check_admin_token(kept, str(path))
+        write_private(path, kept)
+        return kept, f"{path} (from SIMPLETUNER_ADMIN_TOKEN)" if given else str(path)
 
     def _certificate(self) -> tls.TlsFiles | None:
         args = self._args
@@ -240,7 +248,7 @@ class _Server:
         if token != kept:
             write_private(path, token)
 
-    def _ready(self, listening: Listening, database_url: str, admin_token_from: str) -> None:
+    def _ready(self, listening: Listening, admin_token_from: str) -> None:
         url = own_url(listening)
         fingerprint = self._tls.fingerprint if self._tls else None
         said = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
@@ -248,8 +256,8 @@ class _Server:
         if self._local:
             self._local_worker = LocalWorker(self._data_dir, self._local_arguments(url, fingerprint))
             self._local_worker.start()
-        print(self._banner(listening, database_url, admin_token_from), file=sys.stderr, flush=True)
-        for warning in self._warnings(database_url):
+        self._announce(listening, admin_token_from)
+        for warning in self._warnings():
             log.warning("%s", warning)
 
     def _local_arguments(self, url: str, fingerprint: str | None) -> list[str]:
@@ -257,28 +265,30 @@ class _Server:
         words += ["--worker-token-file", str(self._data_dir / "local_worker_token")]
         return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
 
-    def _banner(self, listening: Listening, database_url: str, admin_token_from: str) -> str:
-        rows = [
-            ("listening on", self._public_url or listening.url),
-            ("data", str(self._data_dir)),
-            ("database", without_password(database_url)),
-            ("admin token", admin_token_from),
-        ]
-        if self._tls:
-            rows.append(("fingerprint", self._tls.fingerprint))
-        rows.append(("local jobs", "on" if self._local else "off (--local turns them on)"))
-        rows.append(("next", "simpletuner workers create NAME"))
-        lines = [f"  {name:<13}{text}" for name, text in rows]
-        return "\n".join([f"SimpleTuner Fleet {__version__}", *lines])
+    def _announce(self, listening: Listening, admin_token_from: str) -> None:
+        rows = {
+            "listening on": self._public_url or listening.url,
+            "data": str(self._data_dir),
+            "database": without_password(self._database_url),
+            "admin token": admin_token_from,
+            **({"fingerprint": self._tls.fingerprint} if self._tls else {}),
+            "local jobs": "on" if self._local else "off (--local turns them on)",
+            "next": "simpletuner workers create NAME",
+        }
+        if self._args.log_format == "json":
+            log.info("%s", ", ".join(f"{name}: {text}" for name, text in rows.items()))
+            return
+        lines = [f"  {name:<13}{text}" for name, text in rows.items()]
+        print("\n".join([f"SimpleTuner Fleet {__version__}", *lines]), file=sys.stderr, flush=True)
 
-    def _warnings(self, database_url: str) -> list[str]:
+    def _warnings(self) -> list[str]:
         found = []
         if self._beyond_loopback and not self._tls and not self._args.trusted_proxies:
             found.append(
                 "tokens and jobs travel unencrypted: use --ssl, or terminate TLS at a reverse proxy "
                 "(--trusted-proxies)"
             )
-        sqlite = sqlite_warning() if database_url.startswith("sqlite:") else None
+        sqlite = sqlite_warning() if self._database_url.startswith("sqlite:") else None
         return [*found, sqlite] if sqlite else found
 
     async def _stop(self, house: Deps, edge: Edge) -> None:
@@ -315,7 +325,7 @@ def without_password(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
-def _check_admin_token(token: str, where: str) -> None:
+def check_admin_token(token: str, where: str) -> None:
     try:
         refuse_misshapen_api_token(token)
     except InvalidToken as error:
