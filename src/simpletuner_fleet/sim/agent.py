@@ -288,7 +288,11 @@ class Agent:
             case SendAccept(turn, attempt, seq):
                 self._accept(turn, attempt, seq)
             case StartTrainer(offer):
-                self._later(self.world.chance.uniform(0.01, 0.5), lambda: self._start(offer))
+                slow = self.world.happens(0.02)
+                delay_s = (
+                    self.world.chance.uniform(5.0, 60.0) if slow else self.world.chance.uniform(0.01, 0.5)
+                )
+                self._later(delay_s, lambda: self._start(offer))
             case StopTrainer(turn, grace_s, why):
                 shim = machine.shims.get(turn)
                 if shim is not None:

@@ -34,6 +34,7 @@ class Chaos:
             (2, self.stall_orchestrator),
             (2, self.refuse_commits),
             (4, self.cut_both_ways),
+            (2, self.cut_and_crash),
             (3, self.cut_up),
             (3, self.cut_down),
             (3, self.kill_agent),
@@ -71,7 +72,10 @@ class Chaos:
             act()
 
     def _machine(self) -> Machine:
-        return self.world.chance.choice(self.machines)
+        """Mostly one that has something to lose."""
+        busy = [machine for machine in self.machines if machine.shims]
+        aimed = bool(busy) and self.world.chance.random() < 0.7
+        return self.world.chance.choice(busy if aimed else self.machines)
 
     def _some_s(self) -> float:
         """Shorter or longer than every timeout."""
@@ -110,6 +114,17 @@ class Chaos:
 
     def cut_both_ways(self) -> None:
         self._cut("network cut both ways", up=False, down=False)
+
+    def cut_and_crash(self) -> None:
+        """The orchestrator is down at the moment the cut-off worker comes back, and its job may run elsewhere."""
+        machine = self._machine()
+        for_s = self.world.chance.uniform(1.1, 2.0) * self.orchestrator.policy.heartbeat_timeout_s
+        self.world.fault(
+            "orchestrator killed as the network returns", f"{machine.kind.name} after {for_s:.0f} s"
+        )
+        machine.link.up = machine.link.down = False
+        self.world.after(for_s - 2.0, partial(self._unless_healed, self.orchestrator.crash))
+        self.world.after(for_s, lambda: self.mend(machine.link))
 
     def cut_up(self) -> None:
         self._cut("network cut worker to orchestrator", up=False, down=True)

@@ -49,18 +49,20 @@ class People:
         chance = self.world.chance
         request = SubmitRequest(
             config={
-                "run_s": chance.choice((chance.uniform(0.5, 5.0), chance.uniform(5.0, 60.0), 150.0)),
+                "run_s": chance.choice((chance.uniform(0.5, 5.0), chance.uniform(5.0, 60.0), 150.0, 150.0)),
                 "exit": 1 if chance.random() < 0.12 else 0,
                 "poison": chance.random() < 0.04,
             },
             target=chance.choice((Target.WORKER, Target.WORKER, Target.AUTO)),
             gpus=chance.choice((1, 1, 1, 1, 2, 0)),
-            worker_labels=chance.choice(({}, {}, {}, {"team": "nlp"}, {"team": "v*"}, {"team": "nobody"})),
+            worker_labels=chance.choice(
+                ({}, {}, {}, {}, {}, {}, {"team": "nlp"}, {"team": "v*"}, {"team": "no*"})
+            ),
             priority=chance.choice((0, 0, 0, 10, -5)),
             max_retries=chance.choice((None, None, 0, 1)),
             retry_on_failure=chance.random() < 0.3,
             on_partition=chance.choice(("pause", "pause", "pause", "stop", "continue")),
-            time_limit_s=chance.choice((None, None, None, None, 40.0)),
+            time_limit_s=40.0 if chance.random() < 0.1 else None,
             depends_on=self._dependencies(),
         )
         user = chance.choice(self.users)
@@ -115,7 +117,9 @@ class People:
         return self.world.chance.choice(list(self.acked)) if self.acked else None
 
     def cancel_something(self) -> None:
-        job_id = self._some_job()
+        at_work = self.orchestrator.store.view.live_attempts()
+        aimed = bool(at_work) and self.world.chance.random() < 0.6
+        job_id = self.world.chance.choice(at_work).job_id if aimed else self._some_job()
         if job_id is None:
             return
         self.world.counts["act:cancel"] += 1

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from simpletuner_fleet.core.job import Outcome
+from simpletuner_fleet.core.job import JobState, Outcome
 from simpletuner_fleet.sim.checkers import EDGES
 from simpletuner_fleet.sim.run import Result
 
@@ -19,6 +19,7 @@ FAULTS = (
     "network cut worker to orchestrator",
     "orchestrator killed",
     "orchestrator killed after commit",
+    "orchestrator killed as the network returns",
     "orchestrator killed before commit",
     "orchestrator stalled",
     "poison job",
@@ -59,6 +60,10 @@ MUST_HAPPEN = (
 )
 
 
+NEVER_TAKEN = frozenset({(JobState.RUNNING, JobState.CANCELLED)})
+"""A running job always has a trainer to be asked first; the table merely allows it."""
+
+
 class Tally:
     def __init__(self) -> None:
         self.seeds = 0
@@ -89,7 +94,7 @@ class Tally:
         """Whatever the run was to show and did not; an empty list is what makes the rest worth something."""
         wanted = [(f"fault: {kind}", self.counts[f"fault:{kind}"]) for kind in FAULTS]
         wanted += [(name, self.counts[name]) for name in MUST_HAPPEN]
-        wanted += [(f"{a} -> {b}", self.edges[f"{a} -> {b}"]) for a, b in sorted(EDGES)]
+        wanted += [(f"{a} -> {b}", self.edges[f"{a} -> {b}"]) for a, b in sorted(EDGES - NEVER_TAKEN)]
         wanted += [(f"outcome {outcome}", self.outcomes[outcome]) for outcome in Outcome]
         return [name for name, count in wanted if not count]
 

@@ -1,0 +1,114 @@
+"""A checker that never complains proves nothing: each is shown what it must refuse."""
+
+import pytest
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.audit import AuditEntry, Witness
+from simpletuner_fleet.core.job import AttemptState, JobState, Outcome
+from simpletuner_fleet.core.worker import AdminState, Connection
+from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.sim.checkers import (
+    attempt_problems,
+    audit_problems,
+    index_problems,
+    job_problems,
+    offer_problems,
+    store_problems,
+    unrest,
+    worker_problems,
+)
+from simpletuner_fleet.sim.truth import Run, Truth, overlaps
+from simpletuner_fleet.sim.world import Violation
+from tests.core.builders import NOW, a_worker, an_attempt, holding
+from tests.sim.desk_kit import Bench
+
+RUNNING = an_attempt(accepted_at=NOW)
+
+
+def names(problems: list[tuple[str, str]]) -> set[str]:
+    return {name for name, _ in problems}
+
+
+def test_a_sound_job_has_no_problems() -> None:
+    assert job_problems(holding(), [RUNNING]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "promise"),
+    [
+        ({"state": JobState.QUEUED}, "S13"),
+        ({"epoch": 2}, "S2"),
+        ({"worker_id": "w_2"}, "S2"),
+        ({"losses": 1}, "S9"),
+        ({"attempts": 2}, "S9"),
+        ({"state": JobState.COMPLETED}, "S1"),
+    ],
+)
+def test_a_job_that_does_not_fit_its_attempts_is_seen(change: dict[str, object], promise: str) -> None:
+    assert promise in names(job_problems(replace(holding(), **change), [RUNNING]))
+
+
+def test_two_live_attempts_of_one_job_are_seen() -> None:
+    other = replace(RUNNING, id="a_2", epoch=2)
+    assert "S3" in names(job_problems(holding(), [RUNNING, other]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"admin": AdminState.DRAINING}, {"connection": Connection.OFFLINE}, {"trainers": ()}, {"gpus": ()}],
+)
+def test_an_offer_to_a_worker_that_must_get_none_is_seen(change: dict[str, object]) -> None:
+    worker = replace(a_worker(), **change)
+    assert names(offer_problems(RUNNING, holding(), worker, [RUNNING])) == {"S10"}
+
+
+def test_a_gpu_given_twice_is_seen() -> None:
+    assert names(worker_problems(a_worker(), [RUNNING, replace(RUNNING, id="a_2")])) == {"S10"}
+
+
+def test_two_epochs_at_once_are_seen_when_they_happen_and_afterwards() -> None:
+    truth = Truth()
+    truth.begins("j_1", 1, "m0", fenced=True, now=0.0)
+    with pytest.raises(Violation, match="S3"):
+        truth.begins("j_1", 2, "m1", fenced=True, now=1.0)
+    first = Run("j_1", 1, "m0", True, None, [(0.0, 5.0)])
+    assert overlaps([first, Run("j_1", 2, "m1", True, None, [(4.0, 6.0)])])
+    assert not overlaps([first, Run("j_1", 2, "m1", True, None, [(5.0, 6.0)])])
+
+
+def test_a_second_trainer_of_one_turn_is_seen() -> None:
+    truth = Truth()
+    run = truth.begins("j_1", 1, "m0", fenced=True, now=0.0)
+    truth.ends(run, "completed", 1.0)
+    with pytest.raises(Violation, match="S4"):
+        truth.begins("j_1", 1, "m0", fenced=True, now=2.0)
+
+
+def test_an_acknowledged_job_that_is_gone_is_seen() -> None:
+    assert names(store_problems(Bench().orchestrator.store.view, ["j_gone"])) == {"S1"}
+
+
+def test_an_old_index_and_a_fleet_at_work_are_seen() -> None:
+    bench = Bench()
+    bench.worker().comes()
+    stale = FleetIndex()
+    stale.load(bench.orchestrator.store.view)
+    job_id = bench.submit()
+    assert names(index_problems(stale, bench.orchestrator.store.view)) == {"index"}
+    assert unrest(bench.orchestrator.store.view, [job_id]) is not None
+
+
+def test_a_changed_and_a_cut_off_log_are_seen() -> None:
+    bench = Bench()
+    bench.worker().comes()
+    entries: list[AuditEntry] = bench.orchestrator.store.view.audit_range(0, 100)
+    assert audit_problems(entries) == []
+    assert audit_problems([replace(entries[0], ip="6.6.6.6"), *entries[1:]])
+    last = entries[-1]
+    assert audit_problems(entries[:-1], [Witness("w", last.seq, last.hash)])
+
+
+def test_an_attempt_must_say_how_it_ended() -> None:
+    assert attempt_problems(RUNNING) == []
+    assert attempt_problems(replace(RUNNING, state=AttemptState.ENDED, outcome=Outcome.LOST))
+    assert attempt_problems(replace(RUNNING, accepted_at=None))
