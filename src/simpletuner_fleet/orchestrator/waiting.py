@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from simpletuner_fleet.core.explain import Code, Explanation, Survey, explain, survey
-from simpletuner_fleet.core.job import Job
+from simpletuner_fleet.core.job import Job, Target
 from simpletuner_fleet.core.matching import FREE, Occupancy
 from simpletuner_fleet.core.ordering import limit_reached
 from simpletuner_fleet.core.policy import Limits
@@ -22,7 +22,8 @@ def quick_explanation(desk: Desk, job: Job) -> Explanation:
     roster = desk.index.roster
     limit = limit_reached(desk.index.limits, roster.running, roster.running_by_owner.get(job.owner, 0))
     waiting = roster.waiting(job.class_id, job.requires)
-    told = _if_merely_busy(waiting.fitting, roster.workers.get, roster.occupancy)
+    code = Code.LOCAL_GPU_BUSY if job.requires.target is Target.LOCAL else Code.ALL_MATCHING_BUSY
+    told = _if_merely_busy(code, waiting.fitting, roster.workers.get, roster.occupancy)
     if told is None:
         told = survey(
             job.requires,
@@ -37,7 +38,10 @@ def _has_come(worker: Worker) -> bool:
 
 
 def _if_merely_busy(
-    fitting: set[str], worker_of: Callable[[str], Worker | None], held_by: Callable[[str], Occupancy]
+    code: Code,
+    fitting: set[str],
+    worker_of: Callable[[str], Worker | None],
+    held_by: Callable[[str], Occupancy],
 ) -> Survey | None:
     for _, worker_id in zip(range(WORKERS_ASKED), fitting, strict=False):
         worker = worker_of(worker_id)
@@ -49,7 +53,7 @@ def _if_merely_busy(
         )
         if at_work:
             return Survey(
-                code=Code.ALL_MATCHING_BUSY,
+                code=code,
                 params={"workers": len(fitting)},
                 funnel=(),
                 workers=(),
