@@ -44,6 +44,7 @@ async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
 
 async def connect_once(agent: Agent, backoff: Backoff) -> None:
     answer = await agent.register()
+    log.debug("registered as %s, heartbeats every %g s", answer.worker_id, answer.heartbeat_interval_s)
     last_event_id = ""
     path = f"{answer.stream_url}&incarnation={agent.incarnation}"
     async with agent.client.stream(
@@ -57,6 +58,7 @@ async def connect_once(agent: Agent, backoff: Backoff) -> None:
 def hear(agent: Agent, event: Event) -> None:
     """An unknown event is a newer orchestrator's, and ignored; a broken one is told and ignored."""
     inbox = agent.inbox
+    log.debug("heard %s", event.name)
     try:
         match event.name:
             case "job_submit":
