@@ -1,7 +1,6 @@
 """Which worker gets which job, and what a job that waits says about it."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -39,6 +38,9 @@ def test_target_local_runs_on_the_orchestrators_own_gpus(bare_world: World) -> N
     job = done(world, job_id)
     assert job["worker_id"] == local["id"]
     assert job["gpus"] == [gpu["uuid"] for gpu in local["gpus"]]
+    assert world.submitted(world.command("true"), target="local", gpus=2)["explain"]["code"] == "LOCAL_NO_GPU"
+    world.runs(world.submit(world.ticking(world.gate()), target="local"))
+    assert world.submitted(world.command("true"), target="local")["explain"]["code"] == "LOCAL_GPU_BUSY"
 
 
 def test_target_auto_prefers_a_worker_and_falls_back_to_local(bare_world: World) -> None:
@@ -153,7 +155,7 @@ def test_a_worker_registers_with_its_gpu_capabilities(world: World) -> None:
 
 
 @pytest.fixture
-def mixed(world: World) -> Iterator[World]:
+def mixed(world: World) -> World:
     """One small worker that is busy, one that drains, one that is offline; nothing is free."""
     busy = world.start_worker("busy", gpus=SMALL, labels={"is": "busy"})
     world.runs(world.submit(world.ticking(world.gate()), gpus=2))
@@ -161,21 +163,20 @@ def mixed(world: World) -> Iterator[World]:
     draining = world.start_worker("draining", labels={"is": "draining"})
     world.post(f"/api/admin/workers/{draining.id}/drain")
     world.create_worker("offline", labels={"is": "offline"})
-    yield world
+    return world
 
 
 def test_every_waiting_job_says_why_it_waits(mixed: World) -> None:
     world = mixed
     plain = world.command("true")
     running = world.get("/api/jobs?status=running")["jobs"][0]["id"]
-    reasons = [
+    reasons: list[tuple[str, str, dict[str, Any]]] = [
         ("ALL_MATCHING_BUSY", "wait", {"worker_labels": {"is": "busy"}}),
         ("ALL_MATCHING_DRAINING", "admin", {"worker_labels": {"is": "draining"}}),
         ("LABELS_MATCH_NONE", "change", {"worker_labels": {"is": "unheard-of"}}),
         ("GPU_COUNT_TOO_LARGE", "change", {"gpus": 64}),
         ("VRAM_TOO_SMALL", "change", {"min_vram_gb": 500}),
         ("WRONG_ACCELERATOR", "change", {"accelerator": "tpu"}),
-        ("LOCAL_NO_GPU", "change", {"target": "local"}),
         ("DEPENDENCY", "wait", {"depends_on": [running]}),
     ]
     for code, kind, wishes in reasons:
