@@ -38,25 +38,34 @@ class CallerGone(Exception):
     """The caller hung up before the request was whole."""
 
 
+class Overflow(Exception):
+    """More bytes came than may."""
+
+    def __init__(self, more_to_come: bool) -> None:
+        super().__init__()
+        self.more_to_come = more_to_come
+
+
 async def read_body(receive: Receive, content_length: str | None, max_bytes: int, timeout_s: float) -> bytes:
     declared = int(content_length) if content_length and content_length.isdecimal() else 0
     try:
         async with asyncio.timeout(timeout_s):
             if declared <= max_bytes:
                 return await _read_all(receive, max_bytes)
-    except TooLarge:
-        await discard(receive)
-        raise
+    except Overflow as overflow:
+        if overflow.more_to_come:
+            await discard(receive)
     except TimeoutError:
         raise RequestTimeout(f"The request's body did not arrive within {timeout_s:g} s.") from None
-    if declared <= MAX_DISCARDED_BYTES:
-        await discard(receive)
+    else:
+        if declared <= MAX_DISCARDED_BYTES:
+            await discard(receive)
     raise TooLarge(f"The request is larger than {max_bytes} bytes.")
 
 
 async def discard(receive: Receive) -> None:
     """A caller that is still sending when we hang up never sees why: hear it out, within reason."""
-    with suppress(TimeoutError, TooLarge):
+    with suppress(TimeoutError, Overflow):
         async with asyncio.timeout(DISCARD_TIMEOUT_S):
             await _read_all(receive, MAX_DISCARDED_BYTES)
 
@@ -71,7 +80,7 @@ async def _read_all(receive: Receive, max_bytes: int) -> bytes:
         part = message.get("body", b"")
         size += len(part)
         if size > max_bytes:
-            raise TooLarge(f"The request is larger than {max_bytes} bytes.")
+            raise Overflow(more_to_come=message.get("more_body", False))
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,163 @@
+"""The whole orchestrator in this process, spoken to as ASGI does: no sockets, so that thousands of messages cost seconds."""
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from simpletuner_fleet.blobs.memory import MemoryBlobs
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.http.api import build_api
+from simpletuner_fleet.http.credentials import remembered_credentials
+from simpletuner_fleet.http.deps import Deps
+from simpletuner_fleet.http.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.limits import Rate, RateLimits
+from simpletuner_fleet.orchestrator import attendance, people
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.ids import RandomIds
+from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.orchestrator.streams import StreamHub
+from simpletuner_fleet.store import MemoryStore
+
+ADMIN = tokens.make("st", b"A" * 32)
+CPU_JOB = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
+ENDLESS = Rate(1e9, 1e9)
+NO_LIMITS = RateLimits(
+    worker=ENDLESS,
+    user=ENDLESS,
+    public=ENDLESS,
+    failed_proof=ENDLESS,
+    noted_failure=ENDLESS,
+    noted_failures_overall=ENDLESS,
+)
+
+
+class StandingClock:
+    def now(self) -> float:
+        return 1_800_000_000.0
+
+
+class Answer(Struct):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class House:
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.blobs = MemoryBlobs()
+        hub = StreamHub()
+        self.fleet = Fleet(self.store, FleetIndex(), StandingClock(), RandomIds(b"s" * 32), hub, Policy())
+        self.deps = Deps(
+            fleet=self.fleet,
+            hub=hub,
+            blobs=self.blobs,
+            credentials=remembered_credentials(self.fleet, hub),
+        )
+        self.edge: Edge = build_api(self.deps, EdgeSettings(limits=NO_LIMITS))
+
+    async def open(self) -> "House":
+        await people.set_admin_token(self.fleet, ADMIN)
+        await self.fleet.start()
+        return self
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        raw: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        query: bytes = b"",
+    ) -> Answer:
+        """One request whose caller hangs up after it: a stream ends at once."""
+        content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        sent = {"host": "127.0.0.1:8001", "content-type": "application/json", **(headers or {})}
+        incoming = [{"type": "http.request", "body": content, "more_body": False}]
+        outgoing: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return incoming.pop() if incoming else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            outgoing.append(dict(message))
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode("utf-8", "surrogateescape"),
+            "query_string": query,
+            "scheme": "http",
+            "client": ("127.0.0.1", 5000),
+            "server": ("127.0.0.1", 8001),
+            "headers": [
+                (name.lower().encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+                for name, value in sent.items()
+            ],
+        }
+        await self.edge(scope, receive, send)
+        start = next(message for message in outgoing if message["type"] == "http.response.start")
+        return Answer(
+            start["status"],
+            {name.decode(): value.decode("latin-1") for name, value in start["headers"]},
+            b"".join(message.get("body", b"") for message in outgoing),
+        )
+
+    async def as_admin(self, method: str, path: str, body: Any = None) -> Any:
+        answer = await self.ask(method, path, body, headers={"authorization": f"Bearer {ADMIN}"})
+        assert answer.status < 300, answer
+        return answer.json()
+
+    async def submit(self, **wishes: Any) -> str:
+        answer = await self.as_admin("POST", "/api/queue/submit", {"config": CPU_JOB, **wishes})
+        return str(answer["job_id"])
+
+    async def worker(self, name: str) -> "Peer":
+        created = await self.as_admin("POST", "/api/admin/workers", {"name": name})
+        peer = Peer(self, created["worker_id"], created["token"])
+        await peer.say(
+            "register",
+            {"name": name, "persistent": True, "gpus": [], "trainers": ["command"], "attempts": [], "seq": 1},
+        )
+        await attendance.stream_opened(self.fleet, peer.id, "127.0.0.1")
+        return peer
+
+
+class Peer:
+    """A worker, good or bad."""
+
+    def __init__(self, house: House, worker_id: str, token: str) -> None:
+        self.house = house
+        self.id = worker_id
+        self.token = token
+        self.seq = 1
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"x-worker-token": self.token}
+
+    async def say(self, what: str, body: Any) -> Any:
+        answer = await self.house.ask("POST", f"/api/workers/{what}", body, headers=self.headers)
+        assert answer.status == 200, answer
+        return answer.json()
+
+    async def offers(self) -> list[dict[str, Any]]:
+        answer = await self.say("heartbeat", {"worker_id": self.id, "attempts": []})
+        return list(answer["jobs"])
+
+    async def accept(self, offer: dict[str, Any]) -> None:
+        self.seq += 1
+        body = {"attempt": offer["attempt"], "epoch": offer["epoch"], "seq": self.seq}
+        await self.say(f"job/{offer['job_id']}/accept", body)
+
+
+def in_path(text: str) -> str:
+    return quote(text, safe="")
