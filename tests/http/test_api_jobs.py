@@ -56,7 +56,7 @@ async def test_explain_tells_the_funnel() -> None:
         assert told["state"] == "queued"
         assert told["class"] == "change"
         assert told["code"] == "GPU_COUNT_TOO_LARGE"
-        assert told["funnel"][0] == {"step": "workers", "left": 1, "rule": "workers known"}
+        assert told["funnel"][0] == {"step": "workers", "left": 1, "rule": "workers have joined"}
         assert told["funnel"][-1]["left"] == 0
         assert told["workers"][0]["fails"] == ["too_few_gpus"]
         assert told["as_of"].endswith("Z")

@@ -25,16 +25,8 @@ def quick_explanation(desk: Desk, job: Job) -> Explanation:
     code = Code.LOCAL_GPU_BUSY if job.requires.target is Target.LOCAL else Code.ALL_MATCHING_BUSY
     told = _if_merely_busy(code, waiting.fitting, roster.workers.get, roster.occupancy)
     if told is None:
-        told = survey(
-            job.requires,
-            ((worker, roster.occupancy(id)) for id, worker in roster.workers.items() if _has_come(worker)),
-        )
+        told = survey(job.requires, ((worker, roster.occupancy(id)) for id, worker in roster.workers.items()))
     return explain(job, told, limit=limit, ahead=max(0, roster.position(job.rank) - 1), now=desk.now)
-
-
-def _has_come(worker: Worker) -> bool:
-    """Of a worker that never registered nothing is known: that it has no GPU would be a guess."""
-    return worker.registered_at is not None
 
 
 def _if_merely_busy(
@@ -101,11 +93,7 @@ class Explainer:
         if told is None:
             told = survey(
                 job.requires,
-                (
-                    (worker, fleet.occupancy.get(id, FREE))
-                    for id, worker in fleet.workers.items()
-                    if _has_come(worker)
-                ),
+                ((worker, fleet.occupancy.get(id, FREE)) for id, worker in fleet.workers.items()),
             )
             self._surveys[job.class_id] = told
         limit = limit_reached(fleet.limits, fleet.running, fleet.running_by_owner.get(job.owner, 0))
