@@ -1,5 +1,8 @@
 """Defects that a seed brought to light, each told in a few lines."""
 
+import gc
+import warnings
+
 import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
@@ -138,3 +141,19 @@ def test_whoever_was_kept_off_a_worker_is_placed_when_the_reservation_ends() -> 
     bench.worker("two").comes()
     assert bench.job(large).state is JobState.DISPATCHED
     assert bench.job(small).state is JobState.DISPATCHED
+
+
+def test_a_health_check_that_ends_halfway_leaves_nothing_begun_behind() -> None:
+    bench = Bench()
+    worker = bench.worker().comes()
+    job_id = bench.submit(retry_on_failure=True)
+    for _ in range(2):
+        worker.accept(job_id)
+        failed = StatusReport(status=ReportStatus.FAILED, epoch=bench.job(job_id).epoch, exit_code=1)
+        bench.do(lambda failed=failed: bench.orchestrator.report(worker.token, job_id, failed))
+    bench.orchestrator.store.crash_at = "before commit"
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        bench.let(20.0)
+        gc.collect()
+    assert [str(warning.message) for warning in heard] == []

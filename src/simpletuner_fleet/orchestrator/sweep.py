@@ -26,7 +26,7 @@ async def sweep_once(fleet: Fleet) -> None:
     await _each(_worker_silent(fleet, *silent) for silent in presence.silent_workers().items())
     await _each(_attempt_unconfirmed(fleet, turn) for turn in presence.unconfirmed_attempts())
     await _each(_offer_unanswered(fleet, turn) for turn in presence.old_offers())
-    await _each((_release_backoffs(fleet), _clean_up_ephemerals(fleet), _save_heartbeats(fleet)))
+    await _each(errand(fleet) for errand in (_release_backoffs, _clean_up_ephemerals, _save_heartbeats))
 
 
 async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:
