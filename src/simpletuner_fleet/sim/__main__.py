@@ -22,9 +22,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run this one seed alone")
     parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happened")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--fail-fast", action="store_true", help="end at the first broken promise")
     asked = parser.parse_args(argv)
     if asked.seed is not None:
         return tell_one(asked.seed, whole=asked.trace)
+    if asked.fail_fast:
+        return tell_first(asked.start, asked.seeds)
     return tell_many(asked.start, asked.seeds, asked.jobs)
 
 
@@ -33,6 +36,15 @@ def tell_one(seed: int, *, whole: bool) -> int:
     print("\n".join(result.trace))
     print(f"seed {seed}: {result.violation or 'every promise kept'} (trace {result.trace_hash})")
     return 1 if result.violation else 0
+
+
+def tell_first(start: int, seeds: int) -> int:
+    for seed in range(start, start + seeds):
+        violation = run_seed(seed).violation
+        if violation:
+            print(f"seed {seed}: {violation}")
+            return 1
+    return 0
 
 
 def tell_many(start: int, seeds: int, jobs: int) -> int:

@@ -1,0 +1,93 @@
+"""`python -m devtools.mutants`: put each known defect into a copy of the code and show the tests failing."""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from devtools.mutants.table import MUTANTS, Mutant
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCE = ROOT / "src"
+TIMEOUT_S = 300.0
+
+
+def occurrences(mutant: Mutant) -> int:
+    return (SOURCE / "simpletuner_fleet" / mutant.file).read_text(encoding="utf-8").count(mutant.old)
+
+
+def killed_by(mutant: Mutant) -> str | None:
+    """The first test that noticed, or None: the working tree is never touched."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        file = copy / "simpletuner_fleet" / mutant.file
+        file.write_text(file.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
+        for tests in mutant.tests:
+            told = _failure(tests, copy)
+            if told:
+                return told
+    return None
+
+
+def _failure(tests: str, source: Path) -> str | None:
+    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    if tests.startswith("sim:"):
+        command = ["-m", "simpletuner_fleet.sim", "--jobs", "1", "--fail-fast", "--seeds", tests[4:]]
+    else:
+        command = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", tests]
+    try:
+        result = subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{tests} did not end"
+    if result.returncode == 0:
+        return None
+    lines = result.stdout.splitlines() + result.stderr.splitlines()
+    named = [line for line in lines if line.startswith(("FAILED", "ERROR", "seed "))]
+    return named[0] if named else f"{tests}: {lines[-1] if lines else 'failed'}"
+
+
+def told(mutant: Mutant) -> bool:
+    began = time.monotonic()
+    found = occurrences(mutant)
+    verdict = killed_by(mutant) if found == 1 else None
+    if found != 1:
+        verdict_text = f"CANNOT BE APPLIED (its text occurs {found} times in {mutant.file})"
+    else:
+        verdict_text = f"killed by {verdict}" if verdict else "SURVIVED"
+    print(f"{mutant.name:<32} {time.monotonic() - began:6.1f} s  {verdict_text[:150]}", flush=True)
+    return verdict is not None
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="devtools.mutants", description=__doc__)
+    parser.add_argument("--only", action="append", help="this one alone; may be repeated")
+    parser.add_argument("--list", action="store_true", help="name them and do nothing")
+    parser.add_argument("--parallel", type=int, default=2)
+    asked = parser.parse_args(argv)
+    chosen = [mutant for mutant in MUTANTS if not asked.only or mutant.name in asked.only]
+    if asked.list:
+        for mutant in chosen:
+            print(f"{mutant.name:<32} {mutant.defect}")
+        return 0
+    with ThreadPoolExecutor(asked.parallel) as pool:
+        killed = list(pool.map(told, chosen))
+    print(f"{sum(killed)} of {len(killed)} killed")
+    return 0 if chosen and all(killed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
