@@ -1,6 +1,7 @@
 """A TCP proxy with faults: what a bad network does, on request."""
 
 import asyncio
+import re
 import socket
 import struct
 import threading
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 TO_SERVER, TO_CLIENT = "to_server", "to_client"
+REQUEST_LINE = re.compile(rb"^(?:GET|POST|PUT|PATCH|DELETE|HEAD) \S+ HTTP/1\.1\r$", re.MULTILINE)
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -56,6 +58,8 @@ class Proxy:
         self.held = threading.Event()
         """Set once a reply was swallowed after the server had sent it."""
         self.port = 0
+        self.requests: list[str] = []
+        """The first line of everything that was asked."""
 
     @property
     def url(self) -> str:
@@ -177,6 +181,7 @@ class Proxy:
                 await asyncio.sleep(self._delay_s)
             if direction == TO_SERVER:
                 line.last_request = data
+                self.requests += [found.decode() for found in REQUEST_LINE.findall(data)]
                 line.holding = line.holding or (self._hold is not None and self._hold[0] in data)
             elif line.holding:
                 self._swallow(line)

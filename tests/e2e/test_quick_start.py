@@ -1,21 +1,15 @@
 """The Quick Start, with the very words of the document; only host, port and token are put in their places."""
 
-import datetime
-import ipaddress
 import json
 import os
 import re
 import shlex
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.e2e.certificates import own_certificate
 from tests.e2e.kit import A100, Json, World
 from tests.e2e.processes import SIMPLETUNER, Program
 from tests.seed.sentences import code_blocks
@@ -222,30 +216,3 @@ def test_a_worker_is_named_after_its_host_and_is_ephemeral_unless_told_otherwise
     assert worker.seen["worker_type"] == "ephemeral"
     assert (world.folder / ".simpletuner" / "worker" / os.uname().nodename).is_dir()
     worker.running.says(f"debug: registered as {worker.id}")
-
-
-def own_certificate(folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "orchestrator.example.com")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate_file, key_file = folder / "own.pem", folder / "own.key"
-    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    encoded = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    key_file.touch(mode=0o600)
-    key_file.write_bytes(encoded)
-    return certificate_file, key_file
