@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 LEASE_MARGIN_SHARE = 0.15
 LEASE_MARGIN_MAX_S = 10.0
+LONGEST_INTERVAL_S = 86_400.0
 _SHIM_OUTCOME = {StopWhy.CANCELLED: "cancelled", StopWhy.RELEASED: "released", StopWhy.STALE: "lost"}
 
 
@@ -102,10 +103,10 @@ class Agent:
         sent_at = boottime()
         answer = await self.client.register(self._registration())
         self.worker_id = answer.worker_id
-        self.heartbeat_interval_s = answer.heartbeat_interval_s
-        self.heartbeat_timeout_s = answer.heartbeat_timeout_s
-        self.ping_interval_s = answer.ping_interval_s
-        self.client.answer_timeout_s = min(15.0, max(1.0, answer.heartbeat_timeout_s / 4))
+        self._keep_time(answer.heartbeat_interval_s, answer.heartbeat_timeout_s)
+        if 0 < answer.ping_interval_s <= LONGEST_INTERVAL_S:
+            self.ping_interval_s = answer.ping_interval_s
+        self.client.answer_timeout_s = min(15.0, max(1.0, self.heartbeat_timeout_s / 4))
         self._audit_head = answer.audit_head
         self.connected.set()
         self.perform(
@@ -130,8 +131,7 @@ class Agent:
                 audit_head=self._audit_head,
             )
         )
-        self.heartbeat_interval_s = answer.heartbeat_interval_s
-        self.heartbeat_timeout_s = answer.heartbeat_timeout_s
+        self._keep_time(answer.heartbeat_interval_s, answer.heartbeat_timeout_s)
         self._audit_head = answer.audit_head or self._audit_head
         self.perform(
             self.inbox.heard(
@@ -139,6 +139,13 @@ class Agent:
             )
         )
         self.extend_lease(sent_at)
+
+    def _keep_time(self, interval_s: float, timeout_s: float) -> None:
+        """Numbers that cannot be meant would stop trainers or flood the network: the last good ones hold."""
+        if 0 < interval_s < timeout_s <= LONGEST_INTERVAL_S:
+            self.heartbeat_interval_s, self.heartbeat_timeout_s = interval_s, timeout_s
+        else:
+            log.warning("the orchestrator wants a heartbeat every %g s within %g s", interval_s, timeout_s)
 
     def extend_lease(self, heard_at: float) -> None:
         """Trainers may run while the orchestrator cannot have given their jobs away.

@@ -29,6 +29,10 @@ from simpletuner_fleet.protocol.sse import Decoder, Event, EventTooLarge
 
 T = TypeVar("T")
 CONNECT_TIMEOUT_S = 5.0
+NO_ANSWER = (httpx2.RequestError, httpx2.InvalidURL)
+"""Nothing came, or nothing that is HTTP."""
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""It is not the JSON it should be."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -97,7 +101,7 @@ class OrchestratorClient:
         headers = {"X-Worker-Token": self._token()}
         try:
             response = await self._http.get(self.url + "/api/workers/queue", headers=headers)
-        except httpx2.TransportError as error:
+        except NO_ANSWER as error:
             raise Unreachable(error, _was_refused(error)) from error
         if response.status_code >= 300:
             raise _problem(response.status_code, response.content)
@@ -121,7 +125,7 @@ class OrchestratorClient:
                 if response.status_code != 200:
                     raise _problem(response.status_code, await response.aread())
                 yield _events(response, silence_s)
-        except (httpx2.TransportError, EventTooLarge, TimeoutError) as error:
+        except (*NO_ANSWER, EventTooLarge, TimeoutError) as error:
             raise Unreachable(error, _was_refused(error)) from error
 
     async def _post(self, path: str, message: Any, answer: type[T]) -> T:
@@ -131,13 +135,13 @@ class OrchestratorClient:
             response = await self._http.post(
                 self.url + path, content=_encoder.encode(message), headers=headers, timeout=timeout
             )
-        except httpx2.TransportError as error:
+        except NO_ANSWER as error:
             raise Unreachable(error, _was_refused(error)) from error
         if response.status_code >= 300:
             raise _problem(response.status_code, response.content)
         try:
             return msgspec.json.decode(response.content or b"{}", type=answer)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise Unreachable(error, refused=False) from error
 
 
@@ -157,7 +161,7 @@ async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> 
 def _problem(status: int, body: bytes) -> Refused:
     try:
         problem = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         problem = {}
     code = str(problem.get("code", f"http_{status}"))
     detail = str(problem.get("detail", f"the server answered {status}"))

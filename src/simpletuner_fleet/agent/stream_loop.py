@@ -7,7 +7,7 @@ import msgspec
 
 from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.client import UNREADABLE, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.shim_client import boottime
 from simpletuner_fleet.agent.troubles import of_connection_error, told
 from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
@@ -83,7 +83,7 @@ def hear(agent: Agent, event: Event) -> None:
                 _shut_down(agent, msgspec.json.decode(event.data, type=Shutdown).reason)
             case "token_rotated":
                 agent.token.reload()
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         log.warning("an event '%s' could not be read: %s", event.name, error)
 
 

@@ -1,0 +1,239 @@
+"""A worker in bad company: an orchestrator that talks nonsense ends neither the agent nor its trainer."""
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.agent.agent import Departure
+from simpletuner_fleet.agent.program import WorkerSettings, run_agent
+from simpletuner_fleet.core import tokens
+from tests.fuzz.lying_server import LyingServer, answer
+
+TOKEN = tokens.make("wt", b"w" * 32)
+PATIENCE_S = 30.0
+TRAINER = """
+import os, sys, time
+ticks, gate = sys.argv[1:3]
+while not os.path.exists(gate):
+    with open(ticks, "a") as file:
+        file.write(".")
+    time.sleep(0.02)
+"""
+NONSENSE = (
+    b"",
+    b"null",
+    b"[]",
+    b"{}",
+    b'"text"',
+    b"\xff\xfe",
+    b'{"job_id":"\xff"}',
+    b'{"job_id":1,"epoch":"x"}',
+    b'{"job_id":"j_1","epoch":1e999}',
+    b'{"job_id":"j_1"',
+    b"[" * 200_000,
+    b'{"job_id":' * 100_000,
+    b'{"type":"job_cancel"}',
+    b'{"reason":5}',
+    b"<html>",
+)
+KINDS = (
+    b"job_submit",
+    b"job_cancel",
+    b"drain",
+    b"shutdown",
+    b"token_rotated",
+    b"ping",
+    b"\xff",
+    b"",
+    b"superseded",
+)
+ODD_ANSWERS = (
+    b"",
+    b"\x00\x01\x02",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
+    answer(200, b"<html>proxy login</html>"),
+    answer(200, b"\xff\xfe"),
+    answer(200, b"[" * 100_000),
+    answer(200, b'{"status":5}'),
+    answer(200, b"not gzip", b"Content-Encoding: gzip"),
+    answer(302, b"", b"Location: http://127.0.0.1:1/"),
+    answer(404, b"{}"),
+    answer(409, b'{"code":"whatever"}'),
+    answer(422, b'{"code":[],"detail":{}}'),
+    answer(429, b"", b"Retry-After: -5"),
+    answer(500, b"\xff"),
+    answer(503, b'{"code":"store_unavailable"}'),
+    *(
+        answer(
+            200,
+            json.dumps(
+                {"status": "idle", "heartbeat_interval_s": every, "heartbeat_timeout_s": limit}
+            ).encode(),
+        )
+        for every, limit in ((0, 0), (-1, -1), (1e308, 1e308), (5, 1), (0.1, 0), (0, 20))
+    ),
+)
+
+
+class Stage(Struct):
+    server: LyingServer
+    agent: "asyncio.Task[Departure]"
+    folder: Path
+
+    @property
+    def ticks(self) -> int:
+        path = self.folder / "ticks"
+        return path.stat().st_size if path.exists() else 0
+
+    async def goes_on(self) -> None:
+        """The agent lives and its trainer ticks."""
+        before = self.ticks
+        await until(lambda: self.ticks > before + 1, "the trainer ticks")
+        assert not self.agent.done(), self.agent
+
+    async def ends_well(self) -> None:
+        (self.folder / "gate").touch()
+        await until(lambda: self.outcome("j_good") == "completed", "the job's end is reported")
+
+    def outcome(self, job_id: str) -> str | None:
+        found = [one["status"] for one in self.server.reports if one["job_id"] == job_id]
+        return found[-1] if found else None
+
+
+async def until(condition: Any, what: str) -> None:
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, f"not in time: {what}"
+        await asyncio.sleep(0.02)
+
+
+def offer(**changes: Any) -> bytes:
+    message = {
+        "type": "job_submit",
+        "job_id": "j_good",
+        "attempt": 1,
+        "attempt_id": "a_good",
+        "epoch": 7,
+        "config_name": "c",
+        "config": {"settings": {"command": ["true"]}},
+        "trainer": "command",
+        "upload_endpoint": "",
+        **changes,
+    }
+    return event(b"job_submit", json.dumps(message).encode())
+
+
+def event(name: bytes, data: bytes) -> bytes:
+    return b"event: " + name + b"\nid: 1\ndata: " + data + b"\n\n"
+
+
+@asynccontextmanager
+async def stage(folder: Path) -> AsyncIterator[Stage]:
+    """An agent with a trainer that runs until its gate opens."""
+    async with LyingServer() as server:
+        settings = WorkerSettings(
+            url=server.url,
+            token=TOKEN,
+            token_file=None,
+            name="w",
+            persistent=True,
+            work_dir=folder / "work",
+            max_jobs=32,
+        )
+        agent = asyncio.create_task(run_agent(settings, {"SIMPLETUNER_GPU_INVENTORY": "[]"}))
+        on_stage = Stage(server, agent, folder)
+        command = [sys.executable, "-c", TRAINER, str(folder / "ticks"), str(folder / "gate")]
+        try:
+            await server.say(offer(config={"command": command}))
+            await on_stage.goes_on()
+            yield on_stage
+        finally:
+            (folder / "gate").touch()
+            await until(lambda: agent.done() or on_stage.outcome("j_good"), "the trainer has ended")
+            agent.cancel()
+            await asyncio.gather(agent, return_exceptions=True)
+
+
+async def test_nonsense_on_the_stream_stops_nothing(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on_stage:
+        chance = random.Random(7)
+        for _ in range(300):
+            data = chance.choice(NONSENSE) if chance.random() < 0.8 else chance.randbytes(40)
+            kind = chance.choice(
+                [one for one in KINDS if one not in (b"drain", b"shutdown") or data != b"{}"]
+            )
+            await on_stage.server.say(event(kind, data))
+        await on_stage.goes_on()
+        await on_stage.ends_well()
+
+
+async def test_an_endless_event_costs_the_connection_and_not_the_job(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on_stage:
+        before = on_stage.server.registrations
+        for _ in range(100):
+            await on_stage.server.say(b"data: " + b"x" * (1 << 20))
+            if on_stage.server.registrations > before:
+                break
+        await until(lambda: on_stage.server.registrations > before, "the agent comes back")
+        await on_stage.goes_on()
+        await on_stage.ends_well()
+
+
+async def test_odd_answers_to_heartbeats_and_registrations_stop_nothing(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on_stage:
+        for odd in ODD_ANSWERS:
+            on_stage.server.lies.append(odd)
+            heard = on_stage.server.heartbeats
+            await until(
+                lambda heard=heard: on_stage.server.heartbeats > heard + 1, f"goes on after {odd[:60]!r}"
+            )
+        await on_stage.goes_on()
+        await on_stage.ends_well()
+
+
+def escaped_from(folder: Path) -> list[Path]:
+    return list(folder.rglob("*escaped*")) + [path for path in (Path("/escaped"),) if path.exists()]
+
+
+async def test_offers_that_make_no_sense_fail_alone(tmp_path: Path) -> None:
+    senseless: tuple[dict[str, Any], ...] = (
+        {"trainer": "no-such-trainer"},
+        {"trainer": "../../bin/sh"},
+        {"config": {}},
+        {"config": {"command": "rm -rf /"}},
+        {"config": {"command": []}},
+        {"config": {"command": [1, 2]}},
+        {"config": {"command": ["/no/such/program"]}},
+        {"config": {"command": ["a\0b"]}},
+        {"config": {"command": ["true"], "cwd": "/no/such/folder"}},
+        {"attempt_id": "../../../escaped"},
+        {"attempt_id": "/etc"},
+        {"attempt_id": ""},
+        {"files": {"../../escaped": "x"}},
+        {"files": {"/escaped": "x"}},
+        {"env": {"BAD=NAME": "x"}},
+        {"env": {"A": "\0"}},
+        {"gpus": ["\0"], "gpu_indices": [-1]},
+        {"time_limit_s": -1.0, "config": {"command": ["sleep", "60"]}},
+        {"num_processes": -5, "trainer": "simpletuner"},
+        {"resume": {"x": [1]}, "config": {"command": ["false"]}},
+    )
+    async with stage(tmp_path) as on_stage:
+        for number, changes in enumerate(senseless):
+            marks = {"job_id": f"j_{number}", "attempt_id": f"a_{number}", "epoch": 100 + number, **changes}
+            await on_stage.server.say(offer(**marks))
+        for number in range(len(senseless)):
+            await until(
+                lambda number=number: on_stage.outcome(f"j_{number}") in ("failed", "completed"),
+                f"an end of {senseless[number]}",
+            )
+        assert not escaped_from(tmp_path)
+        await on_stage.goes_on()
+        await on_stage.ends_well()
