@@ -13,6 +13,7 @@ import pytest
 
 from simpletuner_fleet.agent.runner import Ended, Runner
 from simpletuner_fleet.agent.shim_client import boottime
+from simpletuner_fleet.agent.state_dir import AttemptDir
 from tests.agent.shim_fixtures import (
     DOUBLE_FORK,
     TICKER,
@@ -396,3 +397,21 @@ async def test_an_attempt_that_never_began_is_told_as_lost(folder: Path) -> None
         found = await runner.adopt(folder)
     assert isinstance(found, Ended)
     assert found.exit.reason == "shim_lost"
+
+
+async def test_an_attempt_that_was_given_up_is_not_started_any_more(folder: Path) -> None:
+    order = order_for(folder, TICKER)
+    assert AttemptDir(folder).claim()
+    async with Runner() as runner:
+        running = await runner.start(order)
+        ended = await running.wait()
+    assert running.pid is None
+    assert ended.reason == "shim_lost"
+    assert not (folder / "ticks").exists()
+
+
+async def test_an_attempt_that_was_begun_cannot_be_given_up(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "pass"))
+        assert not AttemptDir(folder).claim()
+        await running.release()

@@ -23,6 +23,8 @@ LOG_RETRY_S = 2.0
 LOG_LAST_WORDS_S = 5.0
 ADOPT_GRACE_S = 2.0
 DELIVERED = "delivered"
+SHIM_BEGINS_WITHIN_S = 2.0
+SHIM_LOOK_S = 0.02
 
 
 class ShimTrust(NamedTuple):
@@ -125,7 +127,7 @@ class Attempts:
         return found
 
     async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[Found]:
-        if not (attempt.path / "trainer.json").exists() and not (attempt.path / "exit.json").exists():
+        if not await self._was_begun(attempt):
             return [
                 Found(offer, None, Ending(reason="agent_lost", error="the worker stopped before it started"))
             ]
@@ -139,6 +141,16 @@ class Attempts:
                     (attempt.path / DELIVERED).touch()
                     return []
                 return [Found(offer, None, _ending(exit))]
+
+    async def _was_begun(self, attempt: AttemptDir) -> bool:
+        """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
+        if not attempt.has_trainer and await asyncio.to_thread(attempt.claim):
+            return False
+        for _ in range(int(SHIM_BEGINS_WITHIN_S / SHIM_LOOK_S)):
+            if attempt.has_trainer:
+                break
+            await asyncio.sleep(SHIM_LOOK_S)
+        return True
 
     def _prepare(self, offer: JobSubmit) -> Launch:
         attempt = self._state.create_attempt(offer.attempt_id)

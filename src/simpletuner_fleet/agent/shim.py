@@ -111,6 +111,17 @@ def unlink(name: str) -> None:
         os.unlink(name)
 
 
+def claim() -> bool:
+    """False if this attempt was given up while the order was on its way: an agent that came after has claimed it."""
+    try:
+        os.close(os.open("begun", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        print(f"cannot write begun: {error}", file=sys.stderr, flush=True)
+    return True
+
+
 def last_lines(path: str) -> str:
     try:
         with open(path, "rb") as file:
@@ -277,8 +288,11 @@ class Shim:
     # The trainer's side
 
     def start(self, order: dict[str, Any]) -> None:
-        self.order = order
         os.chdir(order["attempt_dir"])
+        if not claim():
+            self.done = True
+            return
+        self.order = order
         begun_at = boottime()
         self.trainer_pid, problem = launch(order)
         if order["lease_s"] is not None:

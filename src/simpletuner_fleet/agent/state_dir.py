@@ -59,6 +59,19 @@ class AttemptDir(Struct, frozen=True):
     def config_dir(self) -> Path:
         return self.path / "config"
 
+    @property
+    def has_trainer(self) -> bool:
+        """Or had one: the shim writes so once it can be spoken to."""
+        return (self.path / "trainer.json").exists() or (self.path / "exit.json").exists()
+
+    def claim(self) -> bool:
+        """True for the first who asks. The shim asks before it starts the trainer, an agent before it gives one up."""
+        try:
+            os.close(os.open(self.path / "begun", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return False
+        return True
+
     def save_order(self, order: JobSubmit) -> None:
         """Whole or not at all. Holds the upload token, hence for nobody else to read."""
         write_whole(self.order_file, msgspec.json.encode(order))
