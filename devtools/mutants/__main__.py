@@ -29,18 +29,28 @@ def killed_by(mutant: Mutant) -> str | None:
         file = copy / "simpletuner_fleet" / mutant.file
         file.write_text(file.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
         for tests in mutant.tests:
-            told = _failure(tests, copy)
-            if told:
+            told = _failure(_command(tests), copy)
+            if told and not _fails_anyway(told):
                 return told
     return None
 
 
-def _failure(tests: str, source: Path) -> str | None:
-    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+def _fails_anyway(told: str) -> bool:
+    """A test that fails without the defect, too, has not noticed it."""
+    kind, _, rest = told.partition(" ")
+    if kind == "seed":
+        return _failure(["-m", "simpletuner_fleet.sim", "--seed", rest.partition(":")[0]], SOURCE) is not None
+    return kind == "FAILED" and _failure(_command(rest.partition(" - ")[0]), SOURCE) is not None
+
+
+def _command(tests: str) -> list[str]:
     if tests.startswith("sim:"):
-        command = ["-m", "simpletuner_fleet.sim", "--jobs", "1", "--fail-fast", "--seeds", tests[4:]]
-    else:
-        command = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", tests]
+        return ["-m", "simpletuner_fleet.sim", "--fail-fast", "--seeds", tests[4:]]
+    return ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", tests]
+
+
+def _failure(command: list[str], source: Path) -> str | None:
+    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         result = subprocess.run(
             [sys.executable, *command],
@@ -52,12 +62,12 @@ def _failure(tests: str, source: Path) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"{tests} did not end"
+        return f"{command[-1]} did not end"
     if result.returncode == 0:
         return None
     lines = result.stdout.splitlines() + result.stderr.splitlines()
     named = [line for line in lines if line.startswith(("FAILED", "ERROR", "seed "))]
-    return named[0] if named else f"{tests}: {lines[-1] if lines else 'failed'}"
+    return named[0] if named else f"{command[-1]}: {lines[-1] if lines else 'failed'}"
 
 
 def told(mutant: Mutant) -> bool:

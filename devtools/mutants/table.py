@@ -4,12 +4,14 @@ from typing import NamedTuple
 
 CORE = ("tests/core",)
 SIM = ("sim:400",)
+DEFENCES = "tests/sim/test_defences.py"
+DEFENDED = (DEFENCES, *SIM)
 FOUND = ("tests/sim/test_found_by_simulation.py",)
 FOUND_OR_SIM = (*FOUND, *SIM)
 CORE_OR_SIM = ("tests/core/test_lifecycle.py", "tests/core/test_retry.py", *SIM)
 STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/store/test_transactions.py")
 INBOX = ("tests/agent/test_inbox.py", *SIM)
-API = ("tests/http/test_api_workers.py", "tests/http/test_api_byzantine.py", "tests/http/test_api_admin.py")
+API = ("tests/http/test_api_byzantine.py", "tests/http/test_api_workers.py")
 
 
 class Mutant(NamedTuple):
@@ -38,7 +40,7 @@ MUTANTS = (
         "orchestrator/report.py",
         "        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation):\n            raise StaleAttempt",
         "        if job.terminal:\n            raise StaleAttempt",
-        (*API, *SIM),
+        DEFENDED,
     ),
     Mutant(
         "readopt-anyway",
@@ -78,7 +80,7 @@ MUTANTS = (
         "orchestrator/attendance.py",
         "    if message.incarnation in worker.retired:\n        raise Superseded",
         "    if message.incarnation in worker.retired[:0]:\n        raise Superseded",
-        (*API, *SIM),
+        DEFENDED,
     ),
     Mutant(
         "clone-is-believed",
@@ -167,7 +169,7 @@ MUTANTS = (
         "protocol/messages.py",
         "    status: ReportStatus\n    attempt: int | str | None = None",
         "    status: str\n    attempt: int | str | None = None",
-        (*API, "tests/protocol"),
+        ("tests/protocol", *API),
     ),
     Mutant(
         "training-unknown",
@@ -175,7 +177,7 @@ MUTANTS = (
         "protocol/messages.py",
         'TRAINING = "training"',
         'TRAINING = "in training"',
-        (*API, "tests/legacy", "tests/protocol"),
+        ("tests/protocol", "tests/legacy", *API),
     ),
     # Silence
     Mutant(
@@ -193,7 +195,7 @@ MUTANTS = (
         '        why = f"no heartbeat for {silent_s:.0f} s"\n',
         '        if desk.worker(worker_id).admin == "draining":\n            return\n'
         '        why = f"no heartbeat for {silent_s:.0f} s"\n',
-        SIM,
+        DEFENDED,
     ),
     Mutant(
         "too-early",
@@ -217,7 +219,7 @@ MUTANTS = (
         "orchestrator/presence.py",
         "            self._heard.setdefault(worker_id, self.listening_now)",
         "            self._heard.setdefault(worker_id, self.listening_now - self._policy.heartbeat_timeout_s)",
-        SIM,
+        DEFENDED,
     ),
     Mutant(
         "nobody-expected-after-restart",
@@ -225,7 +227,7 @@ MUTANTS = (
         "orchestrator/presence.py",
         "            self._confirmed.setdefault(turn, self.listening_now)\n",
         "",
-        (*SIM, "tests/orchestrator"),
+        DEFENDED,
     ),
     Mutant(
         "wall-clock",
@@ -241,7 +243,7 @@ MUTANTS = (
         "orchestrator/presence.py",
         "if self.listening_now - at >= limit]",
         "if self.listening_now - at >= limit * 1_000]",
-        SIM,
+        DEFENDED,
     ),
     Mutant(
         "ephemerals-stay",
@@ -363,7 +365,7 @@ MUTANTS = (
         "orchestrator/inventory.py",
         "        reported_labels=_reported_labels(message, gpus),",
         "        labels=dict(message.labels),\n        reported_labels=_reported_labels(message, gpus),",
-        (*SIM, *API),
+        DEFENDED,
     ),
     Mutant(
         "register-undrains",
@@ -371,7 +373,7 @@ MUTANTS = (
         "orchestrator/inventory.py",
         "        reported_labels=_reported_labels(message, gpus),",
         '        admin=type(worker.admin)("active"),\n        reported_labels=_reported_labels(message, gpus),',
-        (*SIM, *API),
+        DEFENDED,
     ),
     Mutant(
         "register-abandons",
@@ -411,7 +413,7 @@ MUTANTS = (
         "orchestrator/attendance.py",
         '        why = message.reason or "the worker said goodbye"\n',
         '        why = message.reason or "the worker said goodbye"\n        break\n',
-        (*API, *SIM),
+        DEFENDED,
     ),
     # Streams and tokens
     Mutant(
@@ -420,7 +422,7 @@ MUTANTS = (
         "orchestrator/streams.py",
         "        if self._workers.get(stream.worker_id) is not stream:\n            return False\n",
         "        if stream.worker_id not in self._workers:\n            return False\n",
-        (*SIM, "tests/http/test_api_stream.py"),
+        DEFENDED,
     ),
     Mutant(
         "rotated-stream-lives",
@@ -428,7 +430,7 @@ MUTANTS = (
         "orchestrator/administer.py",
         '        desk.cut(worker_id, "token_rotated")',
         "        desk.wake(worker_id)",
-        SIM,
+        DEFENDED,
     ),
     Mutant(
         "rotated-token-remembered",
@@ -461,7 +463,7 @@ MUTANTS = (
         "orchestrator/submit.py",
         "        if known:\n            return _repeat(desk, known, fingerprint)",
         "        if known and not key:\n            return _repeat(desk, known, fingerprint)",
-        SIM,
+        DEFENDED,
     ),
     Mutant(
         "key-without-body",
@@ -469,7 +471,7 @@ MUTANTS = (
         "orchestrator/submit.py",
         "    if known.request_hash != fingerprint:",
         "    if known.request_hash == fingerprint[:-1]:",
-        SIM,
+        DEFENDED,
     ),
     # The agent
     Mutant(
@@ -568,6 +570,6 @@ MUTANTS = (
         "orchestrator/desk.py",
         "            entries = self.tx.append_audit(self.now, self._events)",
         "            entries = self.tx.append_audit(self.now, self._events[:1])",
-        SIM,
+        DEFENDED,
     ),
 )
