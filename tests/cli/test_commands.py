@@ -445,7 +445,7 @@ def test_curl_prints_the_call_without_making_it_and_without_the_token(ask: Run, 
         '\'{"config_name": "my-config", "worker_labels": {"team": "nlp\'"\'"\'s"}}\'\n'
     )
     assert ask("workers", "list", "--curl", "--status", "idle").out.split()[2] == (
-        f"'{fleet.url}/api/admin/workers?status=idle'"
+        f"'{fleet.url}/api/admin/workers?status=idle&local=true'"
     )
 
 

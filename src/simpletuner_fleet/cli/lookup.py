@@ -16,7 +16,7 @@ def segment(text: str) -> str:
 
 
 def workers(api: Api, **query: Any) -> list[dict[str, Any]]:
-    return api.items("/api/admin/workers", "workers", query, lookup=True)
+    return api.items("/api/admin/workers", "workers", {**query, "local": "true"}, lookup=True)
 
 
 def worker(api: Api, called: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import logging
 import os
 import ssl
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +15,6 @@ import uvloop
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.trust import is_loopback
 from simpletuner_fleet.blobs.folder import FolderBlobs
-from simpletuner_fleet.cli import values
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
 from simpletuner_fleet.cli.local_worker import LocalWorker
 from simpletuner_fleet.cli.logs_setup import set_up_logging
@@ -64,7 +62,7 @@ def run_server(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def policy_of(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Policy:
+def policy_of(args: argparse.Namespace) -> Policy:
     if args.heartbeat_timeout_s <= args.heartbeat_interval_s:
         raise usage(
             "the heartbeat timeout is not longer than the heartbeat interval",
@@ -72,46 +70,19 @@ def policy_of(args: argparse.Namespace, environ: Mapping[str, str] = os.environ)
             f"{args.heartbeat_interval_s:g} s",
             "set SIMPLETUNER_HEARTBEAT_TIMEOUT to three or four times SIMPLETUNER_HEARTBEAT_INTERVAL",
         )
-    usual = Policy()
+    pings = args.ping_interval_s or min(Policy().ping_interval_s, args.heartbeat_timeout_s / 8)
     return Policy(
         heartbeat_interval_s=args.heartbeat_interval_s,
         heartbeat_timeout_s=args.heartbeat_timeout_s,
         max_retries=args.max_retries,
         ephemeral_ttl_s=args.ephemeral_ttl_s,
-        offer_timeout_s=_seconds(environ, "SIMPLETUNER_OFFER_TIMEOUT", usual.offer_timeout_s),
-        offer_resend_s=_seconds(environ, "SIMPLETUNER_OFFER_RESEND", usual.offer_resend_s),
-        ping_interval_s=_seconds(environ, "SIMPLETUNER_PING_INTERVAL", usual.ping_interval_s),
-        retry_backoff_s=_seconds(environ, "SIMPLETUNER_RETRY_BACKOFF", usual.retry_backoff_s),
-        cancel_grace_s=_seconds(environ, "SIMPLETUNER_CANCEL_GRACE", usual.cancel_grace_s),
-        token_warn_age_s=_seconds(environ, "SIMPLETUNER_TOKEN_WARN_AGE", usual.token_warn_age_s),
-        require_approval=_boolean(environ, "SIMPLETUNER_REQUIRE_APPROVAL"),
-    )
-
-
-def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
-    try:
-        return values.seconds(environ[name]) if environ.get(name) else default
-    except ValueError as error:
-        raise _unusable(environ, name, error) from None
-
-
-def _boolean(environ: Mapping[str, str], name: str) -> bool:
-    try:
-        return values.boolean(environ.get(name, ""))
-    except ValueError as error:
-        raise _unusable(environ, name, error) from None
-
-
-def _url(environ: Mapping[str, str], name: str) -> str | None:
-    try:
-        return values.url(environ[name]) if environ.get(name) else None
-    except ValueError as error:
-        raise _unusable(environ, name, error) from None
-
-
-def _unusable(environ: Mapping[str, str], name: str, error: ValueError) -> CliError:
-    return usage(
-        f"{name} has a value that cannot be used", f"{error}, got '{environ[name]}'", f"unset {name}"
+        offer_timeout_s=args.offer_timeout_s,
+        offer_resend_s=args.offer_resend_s,
+        ping_interval_s=pings,
+        retry_backoff_s=args.retry_backoff_s,
+        cancel_grace_s=args.cancel_grace_s,
+        token_warn_age_s=args.token_warn_age_s,
+        require_approval=args.require_approval,
     )
 
 
@@ -127,8 +98,8 @@ class _Server:
         self._args = args
         self._policy = policy
         self._data_dir = data_dir
-        self._public_url = _url(os.environ, "SIMPLETUNER_PUBLIC_URL")
-        self._metrics_public = _boolean(os.environ, "SIMPLETUNER_METRICS_PUBLIC")
+        self._public_url = args.public_url
+        self._metrics_public = args.metrics_public
         self._beyond_loopback = not is_loopback(args.host)
         self._local = args.local if args.local is not None else not self._beyond_loopback
         self._database_url: str = args.database_url or f"sqlite:///{data_dir / SQLITE_FILE}"

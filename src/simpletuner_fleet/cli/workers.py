@@ -60,7 +60,7 @@ def list_(args: argparse.Namespace) -> int:
         if args.watch:
             watch(api, out, lambda: lookup.workers(api, **query), LIST)
             return Exit.OK
-        found = api.items(WORKERS, "workers", query)
+        found = api.items(WORKERS, "workers", {**query, "local": "true"})
         if not found and not out.for_programs:
             out.hint("No workers yet. Create one:  simpletuner workers create NAME")
         out.items("workers", found, LIST)

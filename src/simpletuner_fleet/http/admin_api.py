@@ -35,6 +35,8 @@ class WorkersQuery(Struct, kw_only=True):
     status: list[WorkerStatus] = []
     label: list[str] = []
     """`key=glob`; may be repeated."""
+    local: bool = False
+    """With the agent beside this server, which nobody created."""
 
 
 class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +51,7 @@ class ChangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
 async def list_workers(call: Call[None]) -> WorkersView:
     query: WorkersQuery = call.query
     found = await looking.workers(deps(call).fleet, query.status, [_label(text) for text in query.label])
-    return WorkersView([_shown(call, seen) for seen in found])
+    return WorkersView([_shown(call, seen) for seen in found if query.local or not seen.worker.local])
 
 
 async def get_worker(call: Call[Any]) -> WorkerView:
