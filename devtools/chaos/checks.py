@@ -16,6 +16,7 @@ from simpletuner_fleet.sim.truth import Run, Truth
 from simpletuner_fleet.store import open_store
 
 ENDED = {"job.completed", "job.failed", "job.cancelled"}
+CANCEL_REQUESTED, DISPATCHED = "job.cancel_requested", "job.dispatched"
 
 
 def judge(fleet: Fleet, workload: Workload, mischief: Mischief) -> list[Problem]:
@@ -90,7 +91,10 @@ def submitted_problems(
     found: list[Problem] = []
     if len(submitted.job_ids) != 1:
         found.append(("S5", f"key {submitted.key} was answered with {submitted.job_ids}"))
-    endings = [one for one in entries if one.target_id == job.id and one.event_type in ENDED]
+    told = [one.event_type for one in entries if one.target_id == job.id]
+    endings = [event for event in told if event in ENDED]
+    if CANCEL_REQUESTED in told and DISPATCHED in told[told.index(CANCEL_REQUESTED) :]:
+        found.append(("S7", f"{job.id} was offered again after its cancellation was acknowledged"))
     if not job.terminal or len(endings) != 1:
         found.append(("S1", f"{job.id} is {job.state} and ended {len(endings)} times"))
     attempts = view.attempts_of_job(job.id)
@@ -119,7 +123,7 @@ def ending_problems(
             continue
         run = runs.get((job.id, attempt.epoch))
         pids = {start.pid for start in run.starts} if run else set()
-        if not pids & mischief.killed and not mischief.done["shim_kill"]:
+        if not pids & mischief.killed and not (run is None and mischief.done["shim_kill"]):
             found.append(("S9", f"{job.id}: attempt {attempt.number} failed by itself: {attempt.error}"))
     losses = sum(attempt.outcome is Outcome.LOST for attempt in attempts)
     if job.state is JobState.FAILED and job.reason in ("poison", "retries_exhausted"):

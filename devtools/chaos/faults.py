@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from devtools.chaos.fleet import BEHIND_PROXY, WORKERS, Fleet, Worker
-from devtools.chaos.processes import send
+from devtools.chaos.processes import parent_of, send
 
 SHORT_S = (0.05, 0.6)
 LONG_S = (1.8, 3.5)
@@ -56,25 +56,32 @@ class Mischief:
         self.done: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
         self.killed: set[int] = set()
-        """Trainers and guardians that died by our hand."""
+        """Trainers that died by our hand."""
         self._claims = {name: asyncio.Lock() for name in ("line", *(str(at) for at in range(WORKERS)))}
-        self._undoing: set[asyncio.Task[None]] = set()
+        self._undoing: list[asyncio.Task[None]] = []
 
     async def begin(self, fault: Fault) -> None:
         """Returns once the fault has struck; it is undone in the background."""
         _, strike = KINDS[fault.kind]
         struck: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._whole(fault, strike, struck))
-        self._undoing.add(task)
-        task.add_done_callback(self._undoing.discard)
+        self._undoing.append(task)
         await asyncio.wait((task, struck), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            await task
+        self._complain()
 
     async def heal(self) -> None:
         """When everything is undone."""
-        while self._undoing:
-            await asyncio.gather(*self._undoing)
+        await asyncio.gather(*self._undoing)
+
+    def abandon(self) -> None:
+        for task in self._undoing:
+            task.cancel()
+
+    def _complain(self) -> None:
+        """Raises what kept a fault from being undone."""
+        for task in self._undoing:
+            if task.done():
+                task.result()
 
     async def _whole(self, fault: Fault, strike: "Strike", struck: "asyncio.Future[None]") -> None:
         names = sorted({*CLAIMS.get(fault.kind, ("worker",))})
@@ -149,18 +156,21 @@ async def agent_restart(mischief: Mischief, fault: Fault) -> Undo:
 
 
 async def trainer_kill(mischief: Mischief, fault: Fault) -> Undo | None:
-    return await kill_one(mischief, fault, mischief.worker(fault).trainers)
-
-
-async def shim_kill(mischief: Mischief, fault: Fault) -> Undo | None:
-    return await kill_one(mischief, fault, mischief.worker(fault).shims)
-
-
-async def kill_one(mischief: Mischief, fault: Fault, look: Callable[[], list[int]]) -> Undo | None:
-    pid = await mischief.victim(fault, look)
+    pid = await mischief.victim(fault, mischief.worker(fault).trainers)
     if pid is None:
         return None
     mischief.killed.add(pid)
+    send(pid, signal.SIGKILL)
+    return nothing
+
+
+async def shim_kill(mischief: Mischief, fault: Fault) -> Undo | None:
+    """Its trainer dies with it: the kernel sees to that."""
+    worker = mischief.worker(fault)
+    pid = await mischief.victim(fault, worker.shims)
+    if pid is None:
+        return None
+    mischief.killed |= {trainer for trainer in worker.tree() if parent_of(trainer) == pid}
     send(pid, signal.SIGKILL)
     return nothing
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 Json = dict[str, Any]
 ANSWER_WITHIN_S = 3.0
 ASK_AGAIN_S = 0.1
+KNOWN_WITHIN_S = 60.0
 
 
 class Answer(Struct):
@@ -53,11 +54,13 @@ class Recorder:
 
     async def until_known(self, method: str, path: str, body: Json | None = None, key: str = "") -> Answer:
         """Repeats what may or may not have happened until it is answered."""
-        while True:
+        give_up_at = time.monotonic() + KNOWN_WITHIN_S
+        while time.monotonic() < give_up_at:
             answer = await self.call(method, path, body, key)
             if answer.outcome != "unknown":
                 return answer
             await asyncio.sleep(ASK_AGAIN_S)
+        raise AssertionError(f"no answer within {KNOWN_WITHIN_S:g} s: {method} {path}")
 
     def _note(self, number: int, outcome: str, **more: object) -> None:
         line = {

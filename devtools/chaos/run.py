@@ -91,6 +91,7 @@ async def _live(fleet: Fleet, verdict: Verdict, faults: list[Fault], say: bool) 
         verdict.problems.append(("L1", f"{error}; open: {[job.job_id for job in workload.open_jobs()][:3]}"))
     finally:
         workload.abandon()
+        mischief.abandon()
         await fleet.clean_up()
     verdict.faults, verdict.missed = mischief.done, mischief.missed
     verdict.endings = Counter(workload.ended.values())
