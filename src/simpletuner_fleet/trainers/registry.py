@@ -9,12 +9,13 @@ from typing import Self
 
 from simpletuner_fleet.trainers.command import CommandTrainer
 from simpletuner_fleet.trainers.contract import Surroundings, Trainer, TrainerError
+from simpletuner_fleet.trainers.demo.plugin import DemoTrainer
 from simpletuner_fleet.trainers.simpletuner import SimpleTunerTrainer
 
 log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "simpletuner_fleet.trainers"
-BUILT_IN: tuple[Callable[[Surroundings], Trainer], ...] = (CommandTrainer, SimpleTunerTrainer)
+BUILT_IN: tuple[Callable[[Surroundings], Trainer], ...] = (CommandTrainer, SimpleTunerTrainer, DemoTrainer)
 
 
 class Registry:
