@@ -1,11 +1,12 @@
 """What the shell must provide. The orchestrator knows these promises, never their homes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.checkpoint import StoredManifest as StoredManifest
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.job import Attempt, Job, Requirements
 from simpletuner_fleet.core.worker import Worker
@@ -63,6 +64,18 @@ class QueuedClass(Struct, frozen=True, kw_only=True):
     requires: Requirements
     ranks: tuple[float, ...]
     """Of its queued jobs that no hold keeps back."""
+
+
+class JobNote(Struct, frozen=True, kw_only=True):
+    """A remark on an attempt, as its worker made it."""
+
+    id: str
+    job_id: str
+    attempt_number: int
+    at: float
+    kind: str
+    text: str
+    data: dict[str, Any] = {}
 
 
 class View(Protocol):
@@ -157,6 +170,30 @@ class View(Protocol):
 
     def audit_head(self) -> AuditEntry | None: ...
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]: ...
+    def manifest(self, manifest_id: str) -> StoredManifest | None: ...
+    def manifests_of_job(self, job_id: str) -> list[StoredManifest]:
+        """Oldest first."""
+        ...
+
+    def newest_checkpoint(self, job_id: str) -> StoredManifest | None:
+        """The highest step, then the newest."""
+        ...
+
+    def objects_of_job(self, job_id: str) -> dict[str, int]:
+        """Size by SHA-256 of all that the job has uploaded whole and that is still stored."""
+        ...
+
+    def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
+        """(job id, SHA-256) of uploads that no manifest of the job has named since `before`, longest first."""
+        ...
+
+    def object_has_owner(self, sha256: str) -> bool:
+        """Whether any job still has it."""
+        ...
+
+    def notes_of_job(self, job_id: str) -> list[JobNote]:
+        """Oldest first."""
+        ...
 
 
 class Tx(View, Protocol):
@@ -198,6 +235,23 @@ class Tx(View, Protocol):
     def remember_answer(self, answer: IdempotentAnswer) -> None: ...
     def put_setting(self, key: str, value: str) -> None: ...
     def append_audit(self, at: float, events: Iterable[Event]) -> list[AuditEntry]: ...
+    def add_manifest(self, manifest: StoredManifest) -> None: ...
+    def delete_manifest(self, manifest_id: str) -> None: ...
+    def own_object(self, job_id: str, sha256: str, size: int, at: float) -> None:
+        """The job has uploaded it whole. Unless a manifest names it, it counts as unused since `at`."""
+        ...
+
+    def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
+        """None: a manifest of the job names them."""
+        ...
+
+    def disown_objects(self, rows: Collection[tuple[str, str]]) -> None:
+        """Of (job id, SHA-256)."""
+        ...
+
+    def add_notes(self, notes: Sequence[JobNote]) -> int:
+        """How many were new: one whose (job, id) is known is left as it is."""
+        ...
 
 
 class ConcurrentChange(Exception):
@@ -229,6 +283,28 @@ class Blobs(Protocol):
     async def read(self, key: str, start: int, length: int) -> bytes: ...
     async def size(self, key: str) -> int: ...
     async def delete(self, prefix: str) -> None: ...
+    async def names(self, prefix: str) -> list[str]:
+        """The next segments of all keys beneath this one."""
+        ...
+
+    async def put_part(self, key: str, offset: int, data: bytes) -> int:
+        """As `append`, for the parts of an object that is on its way."""
+        ...
+
+    async def part_size(self, key: str) -> int: ...
+    async def seal(self, key: str, sha256: str, size: int) -> bool:
+        """Makes the parts an object if they are what they should be; drops them if not. Durable on return."""
+        ...
+
+    async def object_size(self, sha256: str) -> int | None:
+        """None where there is no such object."""
+        ...
+
+    async def read_object(self, sha256: str, start: int, length: int) -> bytes: ...
+    async def delete_object(self, sha256: str) -> None: ...
+    def objects(self) -> AsyncIterator[str]:
+        """The SHA-256 of everything stored, in no order. Walks all of it: for the sweep only."""
+        ...
 
 
 class Clock(Protocol):

@@ -90,7 +90,9 @@ async def test_a_database_at_version_1_is_carried_forward_with_its_rows(database
     assert (queued.state, queued.rank, queued.requires.gpus) == (JobState.QUEUED, -5.5, 2)
     assert (done.state, done.progress, done.version) == (JobState.COMPLETED, {"step": 10}, 3)
     assert await store.read(lambda view: view.job_bundle("j_done")) == b"{}"
-    assert [a.id for a in await store.read(lambda view: view.attempts_of_job("j_done"))] == ["a_1"]
+    (attempt,) = await store.read(lambda view: view.attempts_of_job("j_done"))
+    assert (attempt.id, attempt.checkpoint_step, attempt.failure_class) == ("a_1", None, None)
+    assert await store.read(lambda view: view.manifests_of_job("j_done")) == []
     worker = await store.read(lambda view: view.worker_by_name("GPU-1"))
     assert worker is not None
     assert (worker.labels, worker.gpus[0].vram_gb) == ({"team": "nlp"}, 80.0)

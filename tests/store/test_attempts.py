@@ -20,6 +20,11 @@ EVERY_FIELD = attempt(
     error="killed",
     last_lines="one\ntwo",
     incarnation="i_1",
+    resumed_from_step=500,
+    resumed_manifest="m_1",
+    checkpoint_step=1000,
+    failure_class="out_of_memory",
+    failure_evidence="CUDA out of memory",
 )
 ENDED = AttemptState.ENDED
 

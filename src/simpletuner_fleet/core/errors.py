@@ -32,6 +32,17 @@ class Invalid(FleetError):
         super().__init__(detail, next_step=next_step, errors=[{"path": path, "detail": detail}])
 
 
+class DigestMismatch(Invalid):
+    """The bytes do not have the SHA-256 they were announced with."""
+
+    code = "digest_mismatch"
+
+    def __init__(self, sha256: str) -> None:
+        super().__init__(
+            f"What arrived is not {sha256}; it was dropped.", path="$", next_step="Send it again from 0."
+        )
+
+
 class Unauthenticated(FleetError):
     """No credential was given."""
 
@@ -125,6 +136,20 @@ class StaleMessage(Conflict):
     code = "stale_message"
 
 
+class ObjectsMissing(Conflict):
+    """Files that the manifest names are not stored yet."""
+
+    code = "objects_missing"
+    next_step = "Upload these first, then send the manifest again."
+
+
+class StepBackwards(Conflict):
+    """A later checkpoint of this attempt is stored already."""
+
+    code = "step_backwards"
+    next_step = "Leave this one out."
+
+
 class IdempotencyMismatch(Conflict):
     """This idempotency key was used before with another request."""
 
@@ -141,6 +166,13 @@ class TooLarge(FleetError):
     """The request is too large."""
 
     code = "too_large"
+
+
+class QuotaExceeded(TooLarge):
+    """The job would store more than one job may."""
+
+    code = "quota_exceeded"
+    next_step = "Save fewer or smaller checkpoints, or ask for a higher SIMPLETUNER_JOB_STORAGE_GB."
 
 
 class UnsupportedMediaType(FleetError):

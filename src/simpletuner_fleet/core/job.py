@@ -184,6 +184,12 @@ class Attempt(Struct, frozen=True, kw_only=True):
     error: str | None = None
     last_lines: str | None = None
     incarnation: str = ""
+    resumed_from_step: int | None = None
+    resumed_manifest: str | None = None
+    checkpoint_step: int | None = None
+    """The newest step that is safely off the worker."""
+    failure_class: str | None = None
+    failure_evidence: str | None = None
 
     @property
     def live(self) -> bool:

@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core import retry
+from simpletuner_fleet.core.checkpoint import ResumePoint
 from simpletuner_fleet.core.errors import OfferWithdrawn, StaleAttempt, WrongJobState
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.job import (
@@ -56,6 +57,7 @@ def offer(
     epoch: int,
     upload_token_hash: str,
     now: float,
+    resume: ResumePoint | None = None,
 ) -> Decision:
     attempt = Attempt(
         id=attempt_id,
@@ -70,6 +72,9 @@ def offer(
         gpu_indices=tuple(gpu.index for gpu in gpus),
         upload_token_hash=upload_token_hash,
         incarnation=worker.incarnation,
+        resumed_from_step=resume.step if resume else None,
+        resumed_manifest=resume.manifest_id if resume else None,
+        checkpoint_step=resume.step if resume else None,
     )
     offered = replace(
         job,
@@ -82,6 +87,7 @@ def offer(
         hold=Hold.NONE,
         not_before=None,
     )
+    resumed: dict[str, Any] = {"resumed_from_step": resume.step} if resume else {}
     event = _job_event(
         EventType.JOB_DISPATCHED,
         job,
@@ -90,6 +96,7 @@ def offer(
         attempt=attempt.number,
         epoch=epoch,
         gpus=list(attempt.gpus),
+        **resumed,
     )
     return Decision(job=offered, attempt=attempt, events=(event,))
 

@@ -23,6 +23,14 @@ class Policy(Struct, frozen=True, kw_only=True):
     cancel_grace_s: float = 30.0
     token_warn_age_s: float = 90 * 86_400.0
     require_approval: bool = False
+    checkpoints_keep: int = 3
+    """The newest so many of each job stay; artifacts always do."""
+    max_object_bytes: int = 200 * 2**30
+    max_manifest_files: int = 10_000
+    job_storage_bytes: int = 2 * 2**40
+    """What one job may have stored at a time, checkpoints and artifacts together."""
+    object_grace_s: float = 3600.0
+    """How long an uploaded file that no manifest names is kept for the manifest to come."""
 
     @property
     def sweep_interval_s(self) -> float:

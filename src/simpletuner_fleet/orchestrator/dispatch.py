@@ -1,6 +1,7 @@
 """Placing jobs: run inside every transaction that queued a job or opened a worker, so that nothing polls."""
 
 from simpletuner_fleet.core import lifecycle, tokens
+from simpletuner_fleet.core.checkpoint import ResumePoint
 from simpletuner_fleet.core.job import Job
 from simpletuner_fleet.core.ordering import limit_reached, may_reserve, place_of
 from simpletuner_fleet.core.worker import Gpu, Worker
@@ -87,5 +88,11 @@ def _offer(desk: Desk, job: Job, worker: Worker, gpus: tuple[Gpu, ...]) -> None:
             epoch=epoch,
             upload_token_hash=tokens.hashed(upload_token),
             now=desk.now,
+            resume=_resume_point(desk, job),
         )
     )
+
+
+def _resume_point(desk: Desk, job: Job) -> ResumePoint | None:
+    newest = desk.tx.newest_checkpoint(job.id) if job.attempts else None
+    return ResumePoint(manifest_id=newest.id, step=newest.step or 0) if newest else None

@@ -1,5 +1,7 @@
 """What a worker should be doing, read from the store: the same for its stream, its registration and its heartbeats."""
 
+from typing import Any
+
 import msgspec
 
 from simpletuner_fleet.core import tokens
@@ -9,6 +11,7 @@ from simpletuner_fleet.core.worker import AdminState, Worker, WorkerType
 from simpletuner_fleet.orchestrator.dispatch import upload_token_text
 from simpletuner_fleet.ports import Ids, View
 from simpletuner_fleet.protocol.messages import JobSubmit, Orders, StopAttempt
+from simpletuner_fleet.protocol.uploads import Resume
 
 
 def orders_for(view: View, worker: Worker, ids: Ids, base_url: str, grace_s: float) -> Orders:
@@ -62,4 +65,22 @@ def _submit_message(view: View, job: Job, attempt: Attempt, ids: Ids, base_url: 
         time_limit_s=job.time_limit_s,
         on_partition=job.on_partition,
         num_processes=max(1, len(attempt.gpus)),
+        resume=_resume(view, attempt),
     )
+
+
+def _resume(view: View, attempt: Attempt) -> dict[str, Any] | None:
+    """As chosen when the attempt was offered; retention keeps it as long as the attempt lives."""
+    stored = view.manifest(attempt.resumed_manifest) if attempt.resumed_manifest else None
+    if stored is None:
+        return None
+    resume = Resume(
+        manifest_id=stored.id,
+        step=stored.step or 0,
+        name=stored.name,
+        attempt=stored.attempt_number,
+        worker_name=stored.worker_name,
+        files=stored.files,
+    )
+    told: dict[str, Any] = msgspec.to_builtins(resume)
+    return told

@@ -1,6 +1,6 @@
 """The store that lives in memory: for tests and the simulator. Deterministic, and it never suspends."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -15,6 +15,8 @@ from simpletuner_fleet.ports import (
     ConcurrentChange,
     ConfigVersion,
     IdempotentAnswer,
+    JobNote,
+    StoredManifest,
     Tx,
     View,
 )
@@ -144,6 +146,41 @@ class MemoryTx(MemoryView):
         for entry in entries:
             self._tables.set_audit_entry(None, entry)
         return entries
+
+    def add_manifest(self, manifest: StoredManifest) -> None:
+        if manifest.id in self._tables.manifests or manifest.job_id not in self._tables.jobs:
+            raise ConcurrentChange(f"there is a manifest {manifest.id} already, or no job {manifest.job_id}")
+        self._tables.set_manifest(manifest.id, manifest)
+
+    def delete_manifest(self, manifest_id: str) -> None:
+        if manifest_id in self._tables.manifests:
+            self._tables.set_manifest(manifest_id, None)
+
+    def own_object(self, job_id: str, sha256: str, size: int, at: float) -> None:
+        known = self._tables.objects[job_id].get(sha256)
+        if known is None:
+            self._tables.set_object((job_id, sha256), (size, at))
+        elif known[1] is not None:
+            self._tables.set_object((job_id, sha256), (known[0], at))
+
+    def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
+        for sha256 in shas:
+            known = self._tables.objects[job_id].get(sha256)
+            if known is not None:
+                self._tables.set_object((job_id, sha256), (known[0], unused_since))
+
+    def disown_objects(self, rows: Collection[tuple[str, str]]) -> None:
+        for job_id, sha256 in rows:
+            if sha256 in self._tables.objects[job_id]:
+                self._tables.set_object((job_id, sha256), None)
+
+    def add_notes(self, notes: Sequence[JobNote]) -> int:
+        fresh = 0
+        for note in notes:
+            if note.id not in self._tables.notes[note.job_id]:
+                self._tables.set_note((note.job_id, note.id), note)
+                fresh += 1
+        return fresh
 
 
 class MemoryStore:

@@ -8,7 +8,7 @@ from typing import Any
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.job import JOB_TRANSITIONS, Attempt, Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.worker import Connection, Worker
-from simpletuner_fleet.ports import ApiToken, ConfigVersion, IdempotentAnswer
+from simpletuner_fleet.ports import ApiToken, ConfigVersion, IdempotentAnswer, JobNote, StoredManifest
 from simpletuner_fleet.store.text import name_key
 
 Place = tuple[float, int, str]
@@ -51,6 +51,12 @@ class Tables:
         self.token_ids_by_hash: dict[str, str] = {}
         self.answers: dict[tuple[str, str], IdempotentAnswer] = {}
         self.settings: dict[str, str] = {}
+        self.manifests: dict[str, StoredManifest] = {}
+        self.manifests_by_job: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.objects: defaultdict[str, dict[str, tuple[int, float | None]]] = defaultdict(dict)
+        """Per job, by SHA-256: size, and since when no manifest names it."""
+        self.owners: defaultdict[str, set[str]] = defaultdict(set)
+        self.notes: defaultdict[str, dict[str, JobNote]] = defaultdict(dict)
         self.counters: dict[str, int] = {"seq": 0, "epoch": 0}
         self.audit: list[AuditEntry] = []
         self.audit_by_job: defaultdict[str, list[AuditEntry]] = defaultdict(list)
@@ -191,6 +197,29 @@ class Tables:
     def set_setting(self, key: str, value: str | None) -> None:
         self.journal.append((self.set_setting, key, self.settings.get(key)))
         _put(self.settings, key, value)
+
+    def set_manifest(self, manifest_id: str, manifest: StoredManifest | None) -> None:
+        old = self.manifests.get(manifest_id)
+        self.journal.append((self.set_manifest, manifest_id, old))
+        if old is not None:
+            del self.manifests_by_job[old.job_id][manifest_id]
+        _put(self.manifests, manifest_id, manifest)
+        if manifest is not None:
+            self.manifests_by_job[manifest.job_id][manifest_id] = None
+
+    def set_object(self, place: tuple[str, str], held: tuple[int, float | None] | None) -> None:
+        job_id, sha256 = place
+        self.journal.append((self.set_object, place, self.objects[job_id].get(sha256)))
+        _put(self.objects[job_id], sha256, held)
+        if held is None:
+            self.owners[sha256].discard(job_id)
+        else:
+            self.owners[sha256].add(job_id)
+
+    def set_note(self, place: tuple[str, str], note: JobNote | None) -> None:
+        job_id, note_id = place
+        self.journal.append((self.set_note, place, self.notes[job_id].get(note_id)))
+        _put(self.notes[job_id], note_id, note)
 
     def set_counter(self, name: str, value: int) -> None:
         self.journal.append((self.set_counter, name, self.counters[name]))

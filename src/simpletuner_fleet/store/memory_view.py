@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.checkpoint import newest_checkpoint
 from simpletuner_fleet.core.job import Attempt, Job, JobState, Requirements
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.ports import (
@@ -13,7 +14,9 @@ from simpletuner_fleet.ports import (
     ConfigVersion,
     IdempotentAnswer,
     JobFilter,
+    JobNote,
     QueuedClass,
+    StoredManifest,
 )
 from simpletuner_fleet.store.memory_tables import Tables
 from simpletuner_fleet.store.text import name_key
@@ -186,6 +189,34 @@ class MemoryView:
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
         """The newest `limit` of them, oldest first."""
         return self._tables.audit_by_job.get(job_id, [])[-limit:] if limit else []
+
+    def manifest(self, manifest_id: str) -> StoredManifest | None:
+        return self._tables.manifests.get(manifest_id)
+
+    def manifests_of_job(self, job_id: str) -> list[StoredManifest]:
+        found = (self._tables.manifests[id] for id in self._tables.manifests_by_job.get(job_id, ()))
+        return sorted(found, key=lambda manifest: (manifest.created_at, manifest.id))
+
+    def newest_checkpoint(self, job_id: str) -> StoredManifest | None:
+        return newest_checkpoint(self.manifests_of_job(job_id))
+
+    def objects_of_job(self, job_id: str) -> dict[str, int]:
+        return {sha256: size for sha256, (size, _) in self._tables.objects.get(job_id, {}).items()}
+
+    def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
+        unused = [
+            (since, job_id, sha256)
+            for job_id, held in self._tables.objects.items()
+            for sha256, (_, since) in held.items()
+            if since is not None and since < before
+        ]
+        return [(job_id, sha256) for _, job_id, sha256 in sorted(unused)[:limit]]
+
+    def object_has_owner(self, sha256: str) -> bool:
+        return bool(self._tables.owners.get(sha256))
+
+    def notes_of_job(self, job_id: str) -> list[JobNote]:
+        return list(self._tables.notes.get(job_id, {}).values())
 
 
 def _by_epoch(attempt: Attempt) -> tuple[int, str]:

@@ -9,10 +9,11 @@ from simpletuner_fleet.store.database import Database
 from simpletuner_fleet.store.operations_audit import AuditTx, AuditView
 from simpletuner_fleet.store.operations_jobs import NOTHING, JobsTx, JobsView
 from simpletuner_fleet.store.operations_people import PeopleTx, PeopleView
+from simpletuner_fleet.store.operations_uploads import UploadsTx, UploadsView
 from simpletuner_fleet.store.operations_workers import WorkersTx, WorkersView
 
 
-class SqlView(JobsView, WorkersView, PeopleView, AuditView):
+class SqlView(JobsView, WorkersView, PeopleView, AuditView, UploadsView):
     """Reading through whatever transaction the database is in."""
 
     def __init__(self, db: Database) -> None:
@@ -27,7 +28,7 @@ class Marks(NamedTuple):
     audit_head: tuple[int, str]
 
 
-class SqlTx(JobsTx, WorkersTx, PeopleTx, AuditTx):
+class SqlTx(JobsTx, WorkersTx, PeopleTx, AuditTx, UploadsTx):
     """Writing. The writer tells it when a step begins, succeeds or is undone, and when a batch is kept or lost."""
 
     def __init__(self, db: Database) -> None:

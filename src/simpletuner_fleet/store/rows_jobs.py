@@ -25,7 +25,8 @@ ATTEMPT_FIXED_COLUMNS = ("id", "job_id", "number", "epoch")
 ATTEMPT_CHANGING_COLUMNS = (
     *("worker_id", "worker_name", "state", "offered_at", "gpus", "gpu_indices", "upload_token_hash"),
     *("accepted_at", "started_at", "ended_at", "outcome", "exit_code", "exit_signal", "error", "last_lines"),
-    "incarnation",
+    *("incarnation", "resumed_from_step", "resumed_manifest", "checkpoint_step", "failure_class"),
+    "failure_evidence",
 )
 ATTEMPT_COLUMNS = (*ATTEMPT_FIXED_COLUMNS, *ATTEMPT_CHANGING_COLUMNS)
 
@@ -167,6 +168,11 @@ def attempt_params(attempt: Attempt) -> dict[str, Any]:
         "error": storable_or_none(attempt.error),
         "last_lines": storable_or_none(attempt.last_lines),
         "incarnation": attempt.incarnation,
+        "resumed_from_step": attempt.resumed_from_step,
+        "resumed_manifest": attempt.resumed_manifest,
+        "checkpoint_step": attempt.checkpoint_step,
+        "failure_class": storable_or_none(attempt.failure_class),
+        "failure_evidence": storable_or_none(attempt.failure_evidence),
     }
 
 
@@ -193,4 +199,9 @@ def attempt_of(row: Row) -> Attempt:
         error=row[17],
         last_lines=row[18],
         incarnation=row[19],
+        resumed_from_step=row[20],
+        resumed_manifest=row[21],
+        checkpoint_step=row[22],
+        failure_class=row[23],
+        failure_evidence=row[24],
     )

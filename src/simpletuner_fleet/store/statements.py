@@ -7,6 +7,7 @@ from simpletuner_fleet.store.rows_jobs import (
     JOB_CHANGING_COLUMNS,
     JOB_COLUMNS,
 )
+from simpletuner_fleet.store.rows_uploads import MANIFEST_COLUMNS, NOTE_COLUMNS
 from simpletuner_fleet.store.rows_workers import WORKER_COLUMNS
 
 
@@ -25,6 +26,7 @@ _WORKER = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers"
 _CONFIG = "SELECT name, version, bundle, created_at, created_by FROM configs"
 _TOKEN = "SELECT id, name, token_hash, permissions, created_at, expires_at, revoked_at FROM api_tokens"
 _ENTRY = f"SELECT {', '.join(AUDIT_COLUMNS)} FROM audit"
+_MANIFEST = f"SELECT {', '.join(MANIFEST_COLUMNS)} FROM manifests"
 
 # Partial indexes serve a query only where it repeats their condition word for word.
 _READY = "state = 'queued' AND hold = ''"
@@ -128,6 +130,32 @@ AUDIT_RANGE = f"{_ENTRY} WHERE seq > :after_seq ORDER BY seq LIMIT :limit"
 AUDIT_HEAD = f"{_ENTRY} ORDER BY seq DESC LIMIT 1"
 JOB_EVENTS = f"{_ENTRY} WHERE target_id = :job_id AND target_type = 'job' ORDER BY seq DESC LIMIT :limit"
 ADD_ENTRY = _insert("audit", AUDIT_COLUMNS)
+
+MANIFEST = f"{_MANIFEST} WHERE id = :id"
+MANIFESTS_OF_JOB = f"{_MANIFEST} WHERE job_id = :job_id ORDER BY created_at, id"
+NEWEST_CHECKPOINT = (
+    f"{_MANIFEST} WHERE job_id = :job_id AND kind = 'checkpoint'"
+    " ORDER BY step DESC, created_at DESC, id DESC LIMIT 1"
+)
+ADD_MANIFEST = f"{_insert('manifests', MANIFEST_COLUMNS)} ON CONFLICT DO NOTHING"
+DELETE_MANIFEST = "DELETE FROM manifests WHERE id = :id"
+OBJECTS_OF_JOB = "SELECT sha256, size FROM job_objects WHERE job_id = :job_id"
+UNUSED_OBJECTS = (
+    "SELECT job_id, sha256 FROM job_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
+    " ORDER BY unused_since, job_id, sha256 LIMIT :limit"
+)
+OBJECT_HAS_OWNER = "SELECT 1 FROM job_objects WHERE sha256 = :sha256 LIMIT 1"
+# What a manifest names stays in use; what waits for one waits anew.
+OWN_OBJECT = (
+    f"{_insert('job_objects', ('job_id', 'sha256', 'size', 'unused_since'))} ON CONFLICT (job_id, sha256)"
+    " DO UPDATE SET unused_since = excluded.unused_since WHERE job_objects.unused_since IS NOT NULL"
+)
+MARK_OBJECT = (
+    "UPDATE job_objects SET unused_since = :unused_since WHERE job_id = :job_id AND sha256 = :sha256"
+)
+DISOWN_OBJECT = "DELETE FROM job_objects WHERE job_id = :job_id AND sha256 = :sha256"
+NOTES_OF_JOB = f"SELECT {', '.join(NOTE_COLUMNS)} FROM job_notes WHERE job_id = :job_id ORDER BY seq"
+ADD_NOTE = f"{_insert('job_notes', NOTE_COLUMNS)} ON CONFLICT DO NOTHING"
 
 TALLIES = "SELECT key, n FROM tallies WHERE kind = :kind AND n <> 0"
 ADD_TO_TALLY = f"{_insert('tallies', ('kind', 'key', 'n'))} ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"

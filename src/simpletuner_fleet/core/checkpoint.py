@@ -1,0 +1,176 @@
+"""Checkpoints and artifacts: what a manifest may say, which are kept, and which one an attempt goes on from.
+
+A manifest is a list of files by content. It is accepted only when every byte it names is stored, so whatever is listed
+can be fetched whole. Paths are written by whoever ran the training: none is trusted.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import Invalid, StepBackwards, TooLarge
+from simpletuner_fleet.core.policy import Policy
+
+ManifestKind = Literal["checkpoint", "artifact"]
+
+MAX_PATH_CHARS = 1024
+MAX_SEGMENT_BYTES = 255
+MAX_STEP = 2**53
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+SHA256_OF_NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+class FileEntry(Struct, frozen=True, kw_only=True):
+    path: str
+    """Relative, separated by '/'."""
+    size: int
+    sha256: str
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    kind: ManifestKind
+    name: str
+    files: tuple[FileEntry, ...]
+    step: int | None = None
+
+
+class StoredManifest(Struct, frozen=True, kw_only=True):
+    id: str
+    job_id: str
+    attempt_id: str
+    attempt_number: int
+    epoch: int
+    kind: ManifestKind
+    name: str
+    files: tuple[FileEntry, ...]
+    total_bytes: int
+    created_at: float
+    worker_name: str
+    step: int | None = None
+
+
+class ResumePoint(Struct, frozen=True, kw_only=True):
+    """Where a new attempt goes on."""
+
+    manifest_id: str
+    step: int
+
+
+def check_object(sha256: str, size: int, policy: Policy, path: str = "$") -> None:
+    if not SHA256.fullmatch(sha256):
+        raise Invalid("A SHA-256 is 64 hexadecimal digits in lower case.", path=f"{path}.sha256")
+    if size < 0:
+        raise Invalid("size is 0 or more.", path=f"{path}.size")
+    if size > policy.max_object_bytes:
+        raise TooLarge(f"One file may have at most {policy.max_object_bytes} bytes.")
+    if (size == 0) is not (sha256 == SHA256_OF_NOTHING):
+        raise Invalid("size and sha256 do not belong together.", path=f"{path}.size")
+
+
+def check_manifest(manifest: Manifest, policy: Policy) -> None:
+    """Raises what is wrong with it, naming the field."""
+    if not NAME.fullmatch(manifest.name):
+        raise Invalid(
+            "A name is up to 128 letters, digits, '.', '_' and '-', and begins with a letter or digit.",
+            path="$.manifest.name",
+        )
+    _check_step(manifest)
+    if not manifest.files:
+        raise Invalid("A manifest names at least one file.", path="$.manifest.files")
+    if len(manifest.files) > policy.max_manifest_files:
+        raise TooLarge(f"A manifest may name at most {policy.max_manifest_files} files.")
+    for at, file in enumerate(manifest.files):
+        where = f"$.manifest.files[{at}]"
+        complaint = path_complaint(file.path)
+        if complaint:
+            raise Invalid(complaint, path=f"{where}.path")
+        check_object(file.sha256, file.size, policy, where)
+    _check_places(manifest.files)
+
+
+def _check_step(manifest: Manifest) -> None:
+    if manifest.kind == "checkpoint" and manifest.step is None:
+        raise Invalid("A checkpoint says its step.", path="$.manifest.step")
+    if manifest.step is not None and not 0 <= manifest.step <= MAX_STEP:
+        raise Invalid("A step is 0 or more.", path="$.manifest.step")
+
+
+def path_complaint(path: str) -> str | None:
+    """What keeps this from being the path of a file beneath a folder; None if nothing does."""
+    if not path or len(path) > MAX_PATH_CHARS:
+        return f"A path has 1 to {MAX_PATH_CHARS} characters."
+    if not path.isprintable() or "\\" in path:
+        return "A path holds printable characters and no backslash."
+    segments = path.split("/")
+    if any(segment in ("", ".", "..") for segment in segments):
+        return "A path is relative and goes down only."
+    if any(len(segment.encode()) > MAX_SEGMENT_BYTES for segment in segments):
+        return f"A name within a path has at most {MAX_SEGMENT_BYTES} bytes."
+    return None
+
+
+def _check_places(files: Sequence[FileEntry]) -> None:
+    """No file twice, and none where another needs a folder."""
+    paths = {file.path for file in files}
+    if len(paths) != len(files):
+        raise Invalid("A path is named twice.", path="$.manifest.files")
+    for path in paths:
+        folder = path
+        while "/" in folder:
+            folder = folder.rpartition("/")[0]
+            if folder in paths:
+                raise Invalid(
+                    f"'{folder[:100]}' is named as a file and as a folder.", path="$.manifest.files"
+                )
+
+
+def check_step_of_epoch(manifest: Manifest, epoch: int, known: Iterable[StoredManifest]) -> None:
+    """Within one attempt steps only rise, so that a late upload never passes for the newest."""
+    if manifest.kind != "checkpoint" or manifest.step is None:
+        return
+    reached = max(
+        (one.step or 0 for one in known if one.kind == "checkpoint" and one.epoch == epoch), default=0
+    )
+    if manifest.step < reached:
+        raise StepBackwards(f"This attempt has stored step {reached} already.", step=reached)
+
+
+def same_content(stored: StoredManifest, manifest: Manifest) -> bool:
+    return (stored.kind, stored.name, stored.step) == (manifest.kind, manifest.name, manifest.step) and set(
+        stored.files
+    ) == set(manifest.files)
+
+
+def total_bytes(files: Iterable[FileEntry]) -> int:
+    """What is stored for them: the same content counts once."""
+    return sum({file.sha256: file.size for file in files}.values())
+
+
+def _age_order(manifest: StoredManifest) -> tuple[int, float, str]:
+    return (manifest.step or 0, manifest.created_at, manifest.id)
+
+
+def newest_checkpoint(manifests: Iterable[StoredManifest]) -> StoredManifest | None:
+    """The highest step, then the newest."""
+    return max((one for one in manifests if one.kind == "checkpoint"), key=_age_order, default=None)
+
+
+def to_drop(
+    manifests: Sequence[StoredManifest], keep: int, in_use: Collection[str] = ()
+) -> list[StoredManifest]:
+    """What retention lets go of: all but the `keep` newest checkpoints, and whatever a newer one of its name replaced.
+
+    The newest checkpoint always stays; so does one that a living attempt may still be fetching.
+    """
+    newest: dict[tuple[str, str], StoredManifest] = {}
+    for one in manifests:
+        known = newest.get((one.kind, one.name))
+        if known is None or (one.epoch, one.created_at) >= (known.epoch, known.created_at):
+            newest[one.kind, one.name] = one
+    current = {one.id for one in newest.values()}
+    checkpoints = sorted((one for one in newest.values() if one.kind == "checkpoint"), key=_age_order)
+    too_old = {one.id for one in checkpoints[: -max(1, keep)]}
+    return [one for one in manifests if one.id not in in_use and (one.id not in current or one.id in too_old)]

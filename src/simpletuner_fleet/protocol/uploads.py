@@ -1,0 +1,77 @@
+"""How checkpoints and artifacts travel: by content, in parts, the manifest last. One copy for both ends."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.checkpoint import FileEntry as FileEntry
+from simpletuner_fleet.core.checkpoint import Manifest as Manifest
+
+PART_BYTES = 8 * 1024 * 1024
+"""The most that one part may have. Smaller ones are welcome on slow lines."""
+
+
+class ObjectAsked(Struct, frozen=True, kw_only=True):
+    sha256: str
+    size: int
+
+
+class ObjectMissing(Struct, frozen=True, kw_only=True):
+    sha256: str
+    offset: int
+    """How much of it has arrived: go on from here."""
+
+
+class ObjectsAsked(Struct, kw_only=True):
+    epoch: int
+    objects: list[ObjectAsked]
+
+
+class ObjectsAnswer(Struct, kw_only=True):
+    missing: list[ObjectMissing]
+
+
+class PartAnswer(Struct, kw_only=True):
+    next_offset: int
+    complete: bool
+
+
+class ManifestSent(Struct, kw_only=True):
+    epoch: int
+    manifest: Manifest
+
+
+class ManifestAnswer(Struct, kw_only=True):
+    manifest_id: str
+    accepted: bool = True
+
+
+class Resume(Struct, frozen=True, kw_only=True):
+    """`JobSubmit.resume`: the checkpoint to put in place before the trainer starts."""
+
+    manifest_id: str
+    step: int
+    name: str
+    attempt: int
+    """Number of the attempt that made it."""
+    worker_name: str
+    files: tuple[FileEntry, ...]
+
+
+class Note(Struct, frozen=True, kw_only=True):
+    """A remark on an attempt: what a watchdog saw, what was done about it. `id` makes repeats harmless."""
+
+    id: str
+    at: float
+    kind: str
+    text: str
+    data: dict[str, Any] = {}
+
+
+class NotesSent(Struct, kw_only=True):
+    epoch: int
+    notes: list[Note]
+
+
+class NotesAnswer(Struct, kw_only=True):
+    stored: int
