@@ -106,7 +106,8 @@ def shims_under(folder: Path) -> list[int]:
                 where = os.readlink(entry / "cwd")
                 if where.startswith(f"{folder}/attempts/") and not is_dead(int(entry.name)):
                     found.append(int(entry.name))
-    return found
+    # Between fork and exec a trainer looks like its guardian.
+    return [pid for pid in found if parent_of(pid) not in found]
 
 
 def end_everything_under(folders: Sequence[Path]) -> None:
