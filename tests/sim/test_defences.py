@@ -42,6 +42,7 @@ def test_a_silent_draining_worker_loses_its_job_like_any_other() -> None:
     drain(bench, worker)
     bench.let(130.0)
     assert bench.attempts(job_id)[0].outcome is Outcome.LOST
+    assert worker.row.connection is Connection.OFFLINE
 
 
 def test_a_restart_gives_everybody_the_whole_timeout_again() -> None:
@@ -153,3 +154,10 @@ def test_every_act_of_one_transaction_has_its_entry() -> None:
         if entry.event_type == "worker.status_changed" and entry.target_id == worker.id
     ]
     assert statuses == ["idle", "busy"]
+
+
+def test_every_one_of_many_silent_workers_is_noticed() -> None:
+    bench = Bench()
+    workers = [bench.worker(f"m{number}").comes() for number in range(130)]
+    bench.let(130.0)
+    assert {worker.row.connection for worker in workers} == {Connection.OFFLINE}
