@@ -34,6 +34,7 @@ FAST = {
     "SIMPLETUNER_OFFER_RESEND": "0.3",
     "SIMPLETUNER_CANCEL_GRACE": "2",
 }
+PASSED_ON = ("PATH", "PYTHONPATH")
 A100 = [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 1}]
 TERMINAL = ("completed", "failed", "cancelled")
 
@@ -105,7 +106,7 @@ class World:
         self._server_arguments: list[str] = []
         self._gates = 0
         self.environment = {
-            "PATH": os.environ["PATH"],
+            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
             "HOME": str(folder),
             "XDG_CONFIG_HOME": str(folder / "config"),
             "LANG": "C.UTF-8",

@@ -92,7 +92,7 @@ def test_local_jobs_are_off_beyond_a_loopback_bind(bare_world: World) -> None:
 
 def local_worker(world: World) -> dict[str, Any]:
     def found() -> dict[str, Any] | None:
-        workers = world.get("/api/admin/workers")["workers"]
+        workers = world.get("/api/admin/workers?local=true")["workers"]
         return next((worker for worker in workers if worker["local"] and worker["status"] == "idle"), None)
 
     worker = wait_until(found, "the local worker is idle")

@@ -15,6 +15,7 @@ for _ in range(100 * 1024):
     sys.stdout.buffer.write(line)
 """
 RHYTHM = {"SIMPLETUNER_HEARTBEAT_INTERVAL": "0.2", "SIMPLETUNER_HEARTBEAT_TIMEOUT": "8"}
+TIMEOUT_S, HEALTH_CHECK_S = 2.0, 0.25
 LATE_S = 4.0
 """Twenty heartbeats missed; on an idle machine the oldest is well under a second."""
 
@@ -109,13 +110,13 @@ class silent_listener:
                 self._call("heartbeat", {"attempts": []})
 
 
-def test_a_worker_is_offline_after_the_timeout_and_not_before(world: World) -> None:
+def test_a_worker_is_offline_a_timeout_after_it_fell_silent_give_or_take_a_health_check(world: World) -> None:
     worker = world.start_worker("silenced")
     heard = datetime.fromisoformat(worker.seen["last_heartbeat"])
     worker.running.kill()
     seen = worker.becomes("offline").seen
     silent_s = (datetime.fromisoformat(seen["offline_since"]) - heard).total_seconds()
-    assert silent_s >= 2.0
+    assert silent_s >= TIMEOUT_S - HEALTH_CHECK_S
     assert world.get(f"/api/audit?event_type=worker.status_changed&target_id={worker.id}")["entries"]
 
 

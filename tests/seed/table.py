@@ -238,14 +238,16 @@ ROWS = (
     Row(
         LIFECYCLE,
         "| `OFFLINE` | Disconnected (heartbeat timeout) |",
-        DIAGRAM + e2e("rhythm", "a_worker_is_offline_after_the_timeout_and_not_before"),
+        DIAGRAM
+        + e2e("rhythm", "a_worker_is_offline_a_timeout_after_it_fell_silent_give_or_take_a_health_check"),
     ),
     Row(HEALTH, "The orchestrator monitors worker health:", DEAD_MACHINE),
     Row(HEALTH, "**Heartbeat interval:** 30 seconds (worker → orchestrator)", DEFAULTS + RHYTHM),
     Row(
         HEALTH,
         "**Timeout threshold:** 120 seconds without heartbeat → mark offline",
-        DEFAULTS + e2e("rhythm", "a_worker_is_offline_after_the_timeout_and_not_before"),
+        DEFAULTS
+        + e2e("rhythm", "a_worker_is_offline_a_timeout_after_it_fell_silent_give_or_take_a_health_check"),
     ),
     Row(
         HEALTH,
