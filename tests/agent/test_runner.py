@@ -245,6 +245,16 @@ async def test_a_renewal_that_was_held_up_on_its_way_is_worth_nothing(folder: Pa
         await running.release()
 
 
+async def test_a_trainer_whose_lease_ran_out_before_its_start_is_never_started(folder: Path) -> None:
+    async with Runner() as runner:
+        order = order_for(folder, "open('started', 'w')", lease_s=5, leased_at=boottime() - 6)
+        running = await runner.start(order)
+        ending = await running.wait()
+        assert (running.pid, ending.reason) == (None, "fenced")
+        assert not list(folder.rglob("started"))
+        await running.release()
+
+
 async def test_a_guard_that_meets_a_defect_ends_its_tree_first(folder: Path) -> None:
     async with Runner() as runner:
         running = await runner.start(order_for(folder, DOUBLE_FORK + "time.sleep(600)"))

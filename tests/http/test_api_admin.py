@@ -97,7 +97,8 @@ async def test_the_list_is_filtered_by_status_and_by_label_globs() -> None:
         await running.create_worker("two", labels={"gpu_type": "h100", "team": "nlp"})
 
         async def names(**query: str) -> list[str]:
-            return [row["name"] for row in (await running.get("/api/admin/workers", **query))["workers"]]
+            found = await running.get("/api/admin/workers", **query)
+            return sorted(row["name"] for row in found["workers"])
 
         assert await names(status="idle") == ["one"]
         assert await names(status="connecting") == ["two"]

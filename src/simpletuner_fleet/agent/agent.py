@@ -95,6 +95,7 @@ class Agent:
         self.departure: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
         self._audit_head: AuditHead | None = None
         self.heard_at = boottime()
+        self._accepted_at: dict[Turn, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Speaking.
@@ -162,8 +163,12 @@ class Agent:
         return self.heartbeat_timeout_s - margin_s
 
     def orchestrator_is_down(self) -> None:
-        """Its machine answers and it does not listen: it cannot give anything away, and on its return it waits anew."""
-        self.extend_lease(boottime())
+        """Its machine answers and it does not listen: it cannot give anything away, and on its return it waits anew.
+
+        Only while the lease lasts: once it ran out, the job may have been given away before the orchestrator went down.
+        """
+        if boottime() < self.heard_at + self.lease_s:
+            self.extend_lease(boottime())
 
     # Doing.
 
@@ -222,13 +227,14 @@ class Agent:
                     self.superseded()
                 self.perform(self.inbox.refused(turn))
             else:
-                self.extend_lease(sent_at)
+                self._accepted_at[turn] = sent_at
                 self.perform(self.inbox.accepted(turn, cancelling=answer.status == "cancelling"))
 
     async def _run(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
         log.info("job %s: starting attempt %d on %s", offer.job_id, offer.attempt, _gpus(offer))
-        ending = await self.attempts.start(offer, self.lease_s, self.heard_at)
+        leased_at = max(self.heard_at, self._accepted_at.pop(turn, self.heard_at))
+        ending = await self.attempts.start(offer, self.lease_s, leased_at)
         if ending is None:
             self.perform(self.inbox.started(turn))
             ending = await self.attempts.ended(turn)

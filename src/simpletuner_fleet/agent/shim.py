@@ -294,9 +294,12 @@ class Shim:
             return
         self.order = order
         begun_at = boottime()
-        self.trainer_pid, problem = launch(order)
         if order["lease_s"] is not None:
             self.lease_until = (order["leased_at"] or begun_at) + order["lease_s"]
+            if begun_at >= self.lease_until and order["on_partition"] != "continue":
+                self.never_start()
+                return
+        self.trainer_pid, problem = launch(order)
         if order["time_limit_s"] is not None:
             self.time_limit_at = begun_at + order["time_limit_s"]
         self.keep_own_errors()
@@ -334,6 +337,13 @@ class Shim:
             return
         os.dup2(errors, 2)
         os.close(errors)
+
+    def never_start(self) -> None:
+        """The agent was frozen between acceptance and start: the job may run elsewhere by now."""
+        self.keep_own_errors()
+        self.open_door()
+        self.reason = "fenced"
+        self.finish(None, None, "the lease had run out before the trainer was started")
 
     def refuse_start(self, problem: str) -> None:
         if self.trainer_pid:

@@ -1,0 +1,52 @@
+"""How long trainers may run without news."""
+
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.agent.agent import Agent, Machine
+from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.client import OrchestratorClient
+from simpletuner_fleet.agent.delivery import Delivery
+from simpletuner_fleet.agent.inbox import Inbox
+from simpletuner_fleet.agent.runner import Runner
+from simpletuner_fleet.agent.shim_client import boottime
+from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.state_dir import StateDir
+from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.trainers.registry import Registry
+
+TOKEN = tokens.make(tokens.WORKER, bytes(32))
+
+
+def agent_in(folder: Path) -> Agent:
+    state = StateDir.open(folder)
+    client = OrchestratorClient("http://127.0.0.1:9", lambda: TOKEN, None)
+    machine = Machine(name="w", version="0", home=state.home, gpus=(), trainers=(), labels={})
+    attempts = Attempts(state, Runner(), Registry([]), client, ShimTrust())
+    delivery = Delivery(Spool(state.spool_dir), client)
+    return Agent(
+        machine, Inbox(persistent=True), client, TokenSource(TOKEN, folder / "none"), attempts, delivery
+    )
+
+
+async def test_a_lease_ends_before_the_orchestrator_gives_the_job_away(tmp_path: Path) -> None:
+    agent = agent_in(tmp_path)
+    assert agent.lease_s == 110
+    agent.heartbeat_timeout_s = 1.0
+    assert agent.lease_s == pytest.approx(0.85)
+
+
+async def test_an_orchestrator_that_is_down_extends_a_lease_that_lasts(tmp_path: Path) -> None:
+    agent = agent_in(tmp_path)
+    agent.heard_at = before = boottime() - 60
+    agent.orchestrator_is_down()
+    assert agent.heard_at > before + 59
+
+
+async def test_an_orchestrator_that_is_down_revives_no_lease_that_ran_out(tmp_path: Path) -> None:
+    agent = agent_in(tmp_path)
+    agent.heard_at = before = boottime() - 111
+    agent.orchestrator_is_down()
+    assert agent.heard_at == before
