@@ -4,10 +4,13 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+
+from simpletuner_fleet.blobs.digests import RunningDigests, digest_of_file
+from simpletuner_fleet.core.checkpoint import SHA256
 
 SEGMENT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 PRIVATE_FOLDER = 0o700
@@ -15,6 +18,7 @@ PRIVATE_FILE = 0o600
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 STRIPES = 64
+OBJECTS = "objects"
 
 
 class FolderBlobs:
@@ -26,6 +30,7 @@ class FolderBlobs:
         self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # Two appends to one blob must not both read its length before either writes.
         self._locks = [Lock() for _ in range(STRIPES)]
+        self._digests = RunningDigests()
 
     def close(self) -> None:
         os.close(self._root)
@@ -48,21 +53,110 @@ class FolderBlobs:
         """The blob of this key, and every blob whose key goes on from it after a '/'."""
         await asyncio.to_thread(self._delete, segments_of(prefix))
 
+    async def names(self, prefix: str) -> list[str]:
+        return await asyncio.to_thread(self._names, segments_of(prefix))
+
+    async def put_part(self, key: str, offset: int, data: bytes) -> int:
+        segments = segments_of(key)
+        if offset < 0:
+            raise ValueError("a blob begins at offset 0")
+        return await asyncio.to_thread(self._put_part, segments, offset, data)
+
+    async def part_size(self, key: str) -> int:
+        return await self.size(key)
+
+    async def seal(self, key: str, sha256: str, size: int) -> bool:
+        return await asyncio.to_thread(self._seal, segments_of(key), object_segments(sha256), sha256, size)
+
+    async def verified(self, key: str, sha256: str, size: int) -> bool:
+        """Whether the parts are what they should be; if not, they are dropped."""
+        return await asyncio.to_thread(self._verified, segments_of(key), sha256, size)
+
+    async def object_size(self, sha256: str) -> int | None:
+        return await asyncio.to_thread(self._size_or_none, object_segments(sha256))
+
+    async def read_object(self, sha256: str, start: int, length: int) -> bytes:
+        return await asyncio.to_thread(self._read, object_segments(sha256), start, length)
+
+    async def delete_object(self, sha256: str) -> None:
+        await asyncio.to_thread(self._delete, object_segments(sha256))
+
+    async def objects(self) -> AsyncIterator[str]:
+        for shelf in await asyncio.to_thread(self._names, [OBJECTS]):
+            for name in await asyncio.to_thread(self._names, [OBJECTS, shelf]):
+                if SHA256.fullmatch(name):
+                    yield name
+
     def _append(self, segments: list[str], offset: int, data: bytes) -> int:
-        with self._locks[hash(tuple(segments)) % STRIPES], self._folder(segments[:-1], make=True) as folder:
-            file = os.open(segments[-1], os.O_RDWR | os.O_CREAT | FILE_FLAGS, PRIVATE_FILE, dir_fd=folder)
+        with self._lock(segments), self._open_to_write(segments) as file:
+            return write_fresh(file, offset, data)[1]
+
+    def _put_part(self, segments: list[str], offset: int, data: bytes) -> int:
+        with self._lock(segments), self._open_to_write(segments) as file:
+            before, after = write_fresh(file, offset, data)
+            if after > before:
+                self._digests.feed(tuple(segments), before, memoryview(data)[before - offset :])
+            return after
+
+    def _seal(self, parts: list[str], place: list[str], sha256: str, size: int) -> bool:
+        if not self._verified(parts, sha256, size):
+            return False
+        with self._folder(parts[:-1]) as source, self._folder(place[:-1], make=True) as target:
+            file = os.open(parts[-1], os.O_RDONLY | FILE_FLAGS, dir_fd=source)
             try:
-                size = os.fstat(file).st_size
-                if offset > size:
-                    return size
-                fresh = memoryview(data)[size - offset :]
-                while fresh:
-                    written = os.pwrite(file, fresh, size)
-                    size += written
-                    fresh = fresh[written:]
-                return size
+                os.fsync(file)
             finally:
                 os.close(file)
+            os.rename(parts[-1], place[-1], src_dir_fd=source, dst_dir_fd=target)
+            os.fsync(target)
+        self._sync_folders_above(place[:-1])
+        return True
+
+    def _verified(self, parts: list[str], sha256: str, size: int) -> bool:
+        with self._lock(parts):
+            try:
+                held = self._digest_and_size(parts)
+            except FileNotFoundError:
+                return False
+            self._digests.forget(tuple(parts))
+            if held == (sha256, size):
+                return True
+            self._delete(parts)
+            return False
+
+    def _digest_and_size(self, parts: list[str]) -> tuple[str, int]:
+        with self._folder(parts[:-1]) as folder:
+            file = os.open(parts[-1], os.O_RDONLY | FILE_FLAGS, dir_fd=folder)
+        try:
+            size = os.fstat(file).st_size
+            return self._digests.result(tuple(parts), size) or digest_of_file(file), size
+        finally:
+            os.close(file)
+
+    def _sync_folders_above(self, segments: list[str]) -> None:
+        """A folder made just now is only there after a power cut if the one that holds it was synced, too."""
+        for depth in range(len(segments)):
+            with self._folder(segments[:depth]) as folder:
+                os.fsync(folder)
+
+    def _names(self, segments: list[str]) -> list[str]:
+        try:
+            with self._folder(segments) as folder:
+                return sorted(os.listdir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _lock(self, segments: list[str]) -> Lock:
+        return self._locks[hash(tuple(segments)) % STRIPES]
+
+    @contextmanager
+    def _open_to_write(self, segments: list[str]) -> Iterator[int]:
+        with self._folder(segments[:-1], make=True) as folder:
+            file = os.open(segments[-1], os.O_RDWR | os.O_CREAT | FILE_FLAGS, PRIVATE_FILE, dir_fd=folder)
+        try:
+            yield file
+        finally:
+            os.close(file)
 
     def _read(self, segments: list[str], start: int, length: int) -> bytes:
         try:
@@ -76,11 +170,14 @@ class FolderBlobs:
             os.close(file)
 
     def _size(self, segments: list[str]) -> int:
+        return self._size_or_none(segments) or 0
+
+    def _size_or_none(self, segments: list[str]) -> int | None:
         try:
             with self._folder(segments[:-1]) as folder:
                 return os.stat(segments[-1], dir_fd=folder, follow_symlinks=False).st_size
         except FileNotFoundError:
-            return 0
+            return None
 
     def _delete(self, segments: list[str]) -> None:
         with suppress(FileNotFoundError), self._folder(segments[:-1]) as folder:
@@ -111,3 +208,22 @@ def segments_of(key: str) -> list[str]:
     if not all(SEGMENT.fullmatch(segment) and segment.strip(".") for segment in segments):
         raise ValueError(f"not the key of a blob: {key!r}")
     return segments
+
+
+def object_segments(sha256: str) -> list[str]:
+    if not SHA256.fullmatch(sha256):
+        raise ValueError(f"not a SHA-256: {sha256!r}")
+    return [OBJECTS, sha256[:2], sha256]
+
+
+def write_fresh(file: int, offset: int, data: bytes) -> tuple[int, int]:
+    """Writes what the file does not have yet; its size before and after. Beyond a gap nothing is written."""
+    before = size = os.fstat(file).st_size
+    if offset > size:
+        return size, size
+    fresh = memoryview(data)[size - offset :]
+    while fresh:
+        written = os.pwrite(file, fresh, size)
+        size += written
+        fresh = fresh[written:]
+    return before, size

@@ -1,9 +1,15 @@
 """Blobs in memory: for tests and the simulator."""
 
+import hashlib
+from collections.abc import AsyncIterator
+
 
 class MemoryBlobs:
+    """The promise of ports.Blobs."""
+
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
+        self._objects: dict[str, bytes] = {}
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
         held = self._blobs.get(key, b"")
@@ -21,3 +27,34 @@ class MemoryBlobs:
     async def delete(self, prefix: str) -> None:
         for key in [key for key in self._blobs if key == prefix or key.startswith(f"{prefix}/")]:
             del self._blobs[key]
+
+    async def names(self, prefix: str) -> list[str]:
+        rest = [key.removeprefix(f"{prefix}/") for key in self._blobs if key.startswith(f"{prefix}/")]
+        return sorted({key.partition("/")[0] for key in rest})
+
+    async def put_part(self, key: str, offset: int, data: bytes) -> int:
+        return await self.append(key, offset, data)
+
+    async def part_size(self, key: str) -> int:
+        return await self.size(key)
+
+    async def seal(self, key: str, sha256: str, size: int) -> bool:
+        data = self._blobs.pop(key, None)
+        if data is None or len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
+            return False
+        self._objects[sha256] = data
+        return True
+
+    async def object_size(self, sha256: str) -> int | None:
+        data = self._objects.get(sha256)
+        return None if data is None else len(data)
+
+    async def read_object(self, sha256: str, start: int, length: int) -> bytes:
+        return self._objects.get(sha256, b"")[start : start + length]
+
+    async def delete_object(self, sha256: str) -> None:
+        self._objects.pop(sha256, None)
+
+    async def objects(self) -> AsyncIterator[str]:
+        for sha256 in list(self._objects):
+            yield sha256

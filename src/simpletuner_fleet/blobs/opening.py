@@ -1,0 +1,57 @@
+"""From a storage URL to the blobs it names."""
+
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qs, urlsplit
+
+from simpletuner_fleet.blobs.folder import FolderBlobs
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.ports import Blobs
+
+FORMS = (
+    "Use 'file:///PATH' or 's3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME' with the keys in AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY."
+)
+RETRIES, RETRY_S = 3, 20.0
+S3_OPTIONS = frozenset({"endpoint", "region"})
+
+
+class StorageRefused(FleetError):
+    """The storage URL cannot be used."""
+
+    code = "storage_refused"
+    next_step = FORMS
+
+
+def open_blobs(url: str | None, folder: Path) -> Blobs:
+    """`folder` holds everything without a URL, and with S3 what still grows. The URL is never repeated: it may hold keys."""
+    if not url:
+        return FolderBlobs(folder)
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.strip("/"):
+        return FolderBlobs(Path(parts.path))
+    if parts.scheme == "s3":
+        return _open_s3(parts, folder)
+    raise StorageRefused("SIMPLETUNER_STORAGE_URL names neither a folder nor a bucket.")
+
+
+def _open_s3(parts: SplitResult, folder: Path) -> Blobs:
+    options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    if not parts.hostname or "@" in parts.netloc or set(options) - S3_OPTIONS:
+        raise StorageRefused(
+            "The S3 URL names a bucket, a prefix, and of options only endpoint and region; keys have no place in it."
+        )
+    # Only who uses S3 pays for its library.
+    from obstore.store import S3Store
+
+    from simpletuner_fleet.blobs.s3 import S3Blobs
+
+    endpoint = options.get("endpoint")
+    bucket = S3Store(
+        parts.netloc,
+        prefix=parts.path.strip("/") or None,
+        config={"region": options.get("region", "us-east-1"), **({"endpoint": endpoint} if endpoint else {})},
+        client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
+        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+    )
+    return S3Blobs(bucket, FolderBlobs(folder), folder)

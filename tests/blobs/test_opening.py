@@ -1,0 +1,42 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.blobs.folder import FolderBlobs
+from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
+from simpletuner_fleet.core.errors import StoreUnavailable
+
+
+async def test_without_a_url_and_with_that_of_a_folder_blobs_lie_in_a_folder(tmp_path: Path) -> None:
+    for url, place in ((None, tmp_path / "own"), (f"file://{tmp_path}/named", tmp_path / "named")):
+        blobs = open_blobs(url, tmp_path / "own")
+        assert isinstance(blobs, FolderBlobs)
+        await blobs.append("logs/a", 0, b"x")
+        assert (place / "logs" / "a").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("gs://bucket", "file://host/path", "file:///", "nonsense", "s3://", "s3:///prefix"),
+        *("s3://key:secret@bucket/x", "s3://bucket?secret_access_key=hush"),
+    ],
+)
+def test_any_other_url_is_refused_without_being_repeated(url: str, tmp_path: Path) -> None:
+    with pytest.raises(StorageRefused) as refused:
+        open_blobs(url, tmp_path)
+    assert "secret" not in refused.value.detail
+    assert "hush" not in refused.value.detail
+
+
+async def test_a_storage_that_does_not_answer_is_told_as_trouble_that_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        blobs = open_blobs(f"s3://bucket/p?endpoint=http://127.0.0.1:{nobody.getsockname()[1]}", tmp_path)
+        with pytest.raises(StoreUnavailable, match="S3"):
+            await blobs.object_size("0" * 64)
