@@ -175,6 +175,8 @@ def test_settings_are_read_with_or_without_dashes_by_either_name_and_from_text()
         ({"learning_rate": "fast"}, "learning_rate must be a number"),
         ({"learning_rate": float("nan")}, "learning_rate must be a number"),
         ({"output_dir": 5}, "output_dir must be text"),
+        ({"demo_device": "tpu"}, "demo_device must be one of auto, cpu, cuda"),
+        ({"demo_crash_signal": "SIGNOTHING"}, "no signal 'SIGNOTHING'"),
         ({"demo_ignore_sigterm": 1}, "demo_ignore_sigterm must be true or false"),
         ({"demo_faults_on_attempts": 1}, "must be a list"),
         ({"seed": 1, "--seed": 2}, "there twice"),

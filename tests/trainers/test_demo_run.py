@@ -91,8 +91,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("learned")
     settings = {
         "train_batch_size": 64,
-        "max_train_steps": 1200,
-        "validation_steps": 600,
+        "max_train_steps": 900,
+        "validation_steps": 450,
         "demo_device": "cpu",
     }
     assert run(folder, settings)[0] == 0
@@ -127,11 +127,11 @@ def test_the_finished_models_images_are_recognisable_and_an_unfinished_ones_are_
 @pytest.mark.timeout(LONG_S)
 def test_a_training_leaves_what_the_contract_names(learned: Path) -> None:
     output = learned / "output"
-    assert checkpoints(learned) == ["checkpoint-1000", "checkpoint-1200", "checkpoint-500"]
-    assert [line["step"] for line in metrics(learned)] == list(range(1, 1201))
+    assert checkpoints(learned) == ["checkpoint-500", "checkpoint-900"]
+    assert [line["step"] for line in metrics(learned)] == list(range(1, 901))
     assert set(metrics(learned)[0]) == {"step", "total", "loss", "lr", "grad_norm", "steps_per_s", "time"}
     pictures = sorted(path.name for path in (output / "validation_images").iterdir())
-    assert pictures == ["step_1200_shapes_0_16x16.png", "step_600_shapes_0_16x16.png"]
+    assert pictures == ["step_450_shapes_0_16x16.png", "step_900_shapes_0_16x16.png"]
     assert {"model.npz", "model.json", "samples.png"} <= {path.name for path in output.iterdir()}
     assert not list(output.rglob("*tmp"))
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from simpletuner_fleet.trainers.demo.backend import Backend, NumpyBackend
 from simpletuner_fleet.trainers.demo.checkpoints import Checkpoint, Checkpoints
-from simpletuner_fleet.trainers.demo.data import SIDE, Floats
+from simpletuner_fleet.trainers.demo.data import CLASSES, SIDE, Floats
 from simpletuner_fleet.trainers.demo.diffusion import (
     FINAL,
     FIRST_WEIGHTS,
+    LEVELS,
     TRAINING,
     VALIDATION,
     chance,
@@ -28,7 +29,7 @@ from simpletuner_fleet.trainers.demo.network import Architecture, first_weights
 from simpletuner_fleet.trainers.demo.png import write_grid
 from simpletuner_fleet.trainers.demo.progress import Progress
 from simpletuner_fleet.trainers.demo.requests import SaveRequests, StopRequest
-from simpletuner_fleet.trainers.demo.settings import Settings, read_settings
+from simpletuner_fleet.trainers.demo.settings import Settings, SettingsError, read_settings
 from simpletuner_fleet.trainers.demo.torch_backend import TorchBackend, torch_with_cuda
 
 VALIDATION_STEPS = 50
@@ -133,8 +134,9 @@ class Training:
         print(f"Stopped at step {self._step} by a signal; {where}.", flush=True)
         return self._stop.exit_code
 
-    def _sample(self, purpose: int, *, steps: int = 200, eta: float = 1.0) -> Floats:
-        labels = every_kind(self._settings.num_eval_images)
+    def _sample(self, purpose: int, *, steps: int = LEVELS, eta: float = 1.0) -> Floats:
+        of_each = math.ceil(self._settings.num_eval_images / len(CLASSES))
+        labels = every_kind(of_each * len(CLASSES))
         images = sample(self._backend, labels, chance(self._seed, purpose, self._step), steps=steps, eta=eta)
         return np.nan_to_num(images)
 
@@ -152,7 +154,9 @@ class Training:
 
 
 def make_backend(device: str, architecture: Architecture, state: dict[str, Floats]) -> Backend:
-    torch = torch_with_cuda() if device in ("auto", "cuda") else None
+    torch = None if device == "cpu" else torch_with_cuda()
+    if torch is None and device == "cuda":
+        raise SettingsError("demo_device is cuda, but there is no torch here that sees a GPU.")
     if torch is None:
         return NumpyBackend(architecture, state)
     return TorchBackend(torch, architecture, state, "cuda")

@@ -6,6 +6,7 @@ Needs only the standard library: the worker reads it to check a config, without 
 import dataclasses
 import json
 import math
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ class Settings:
     demo_faults_on_attempts: list[int] = dataclasses.field(default_factory=list)
 
 
+DEVICES = ("auto", "cpu", "cuda")
 AT_LEAST_ONE = frozenset({"max_train_steps", "train_batch_size", "num_eval_images", "num_processes"})
 
 
@@ -75,10 +77,19 @@ def parse_settings(config: Mapping[str, Any]) -> tuple[Settings, list[str]]:
             raise SettingsError(f"{key}: this setting is there twice, in two spellings.")
         elif value is not None:
             found[name] = _CONVERT[fields[name].type](key, value)
-    for name, value in found.items():
-        if name in AT_LEAST_ONE and value < 1:
-            raise SettingsError(f"{name} must be at least 1, not {value}.")
-    return Settings(**found), unknown
+    settings = Settings(**found)
+    _check_values(settings)
+    return settings, unknown
+
+
+def _check_values(settings: Settings) -> None:
+    for name in sorted(AT_LEAST_ONE):
+        if getattr(settings, name) < 1:
+            raise SettingsError(f"{name} must be at least 1, not {getattr(settings, name)}.")
+    if settings.demo_device not in DEVICES:
+        raise SettingsError(f"demo_device must be one of {', '.join(DEVICES)}.")
+    if settings.demo_crash_signal not in signal.Signals.__members__:
+        raise SettingsError(f"demo_crash_signal: there is no signal {settings.demo_crash_signal!r}.")
 
 
 def _number(key: str, value: Any) -> float:

@@ -49,7 +49,7 @@ class TorchBackend:
             gradient *= LARGEST_GRADIENT / norm
         with self._torch.no_grad():
             self._follow_gradient(gradient, step, learning_rate)
-        return float(loss), norm
+        return float(loss.detach()), norm
 
     def predict_noise(self, noisy: Floats, levels: Labels, labels: Labels) -> Floats:
         with self._torch.no_grad():
