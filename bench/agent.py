@@ -17,7 +17,7 @@ def measure(options: Options) -> Result:
     result = Result(benchmark="agent", title="worker agent at rest")
     with scratch() as folder, running_server(folder) as server, running_agents(server, folder) as (agent,):
         time.sleep(SETTLE_S)
-        repetitions = min(3, options.repetitions)
+        repetitions = min(2, options.repetitions)
         memory, shares, helpers = [], [], []
         for _ in range(repetitions):
             others = list(children(agent))

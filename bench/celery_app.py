@@ -12,7 +12,6 @@ app.conf.update(
     task_reject_on_worker_lost=True,
     broker_connection_retry_on_startup=True,
     worker_hijack_root_logger=False,
-    task_ignore_result=os.environ.get("BENCH_KEEP_RESULTS") != "1",
 )
 
 

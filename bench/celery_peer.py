@@ -36,11 +36,11 @@ class Celery:
         self._redis: Any = importlib.import_module("redis").Redis.from_url(url)
         self._noop: Any = importlib.import_module("bench.celery_app").noop
 
-    def rate(self, tasks: int) -> float:
+    def rate(self, tasks: int, keep_results: bool = False) -> float:
         """Tasks a second, from the first one sent until every one is acknowledged as done."""
         began = time.monotonic()
         with ThreadPoolExecutor(PRODUCERS) as pool:
-            list(pool.map(lambda _: self._noop.apply_async(), range(tasks)))
+            list(pool.map(lambda _: self._noop.apply_async(ignore_result=not keep_results), range(tasks)))
             self._await_all_acknowledged()
         return tasks / (time.monotonic() - began)
 
@@ -54,9 +54,9 @@ class Celery:
 
 
 @contextmanager
-def running_celery(folder: Path, keep_results: bool) -> Iterator[Celery]:
+def running_celery(folder: Path) -> Iterator[Celery]:
     with running_valkey(folder) as url:
-        more = {"BENCH_REDIS_URL": url, "BENCH_KEEP_RESULTS": "1" if keep_results else "0"}
+        more = {"BENCH_REDIS_URL": url}
         argv = [sys.executable, "-m", "celery", "-A", "bench.celery_app", "worker", "--loglevel", "ERROR"]
         argv += ["--concurrency", str(WORKER_PROCESSES), "--pool", "prefork"]
         argv += ["--without-gossip", "--without-mingle", "--without-heartbeat"]

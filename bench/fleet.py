@@ -16,7 +16,7 @@ CLIENT_PROCESSES = 2
 KIB_EACH = 45.0
 CORE_PERCENT = 25.0
 DISPATCH_P99_MS = 100.0
-SLICES = 3
+SLICES = 2
 
 
 def measure(options: Options) -> Result:

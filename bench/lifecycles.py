@@ -17,7 +17,7 @@ from bench.results import Result
 from devtools.postgres import running_postgres
 
 WORKERS = 64
-SUBMITTERS = 16
+SUBMITTERS = 32
 WARM_UP_JOBS = 300
 DURABLE = ("fsync = on", "synchronous_commit = on", "full_page_writes = on")
 
@@ -39,19 +39,19 @@ def measure(options: Options) -> Result:
 
 def _beside_celery(folder: Path, options: Options, result: Result) -> tuple[list[float], list[float]]:
     """Turn and turn about, so that a slow minute of the machine is slow for both."""
-    ours, theirs, keeping = [], [], []
+    ours: list[float] = []
+    theirs: list[float] = []
+    keeping: list[float] = []
     with ExitStack() as stack:
         server, crowd = stack.enter_context(fleet_of(folder, WORKERS))
-        peer_folder, keeping_folder = folder / "celery", folder / "celery-results"
+        peer_folder = folder / "celery"
         peer_folder.mkdir()
-        keeping_folder.mkdir()
         meter = Meter(server, crowd)
-        peer = stack.enter_context(running_celery(peer_folder, keep_results=False))
+        peer = stack.enter_context(running_celery(peer_folder))
         for _ in range(options.repetitions):
             ours.append(meter.rate(options.jobs))
             theirs.append(peer.rate(options.jobs))
-    with running_celery(keeping_folder, keep_results=True) as peer:
-        keeping = [peer.rate(options.jobs) for _ in range(max(1, options.repetitions - 2))]
+            keeping.append(peer.rate(options.jobs // 2, keep_results=True))
     result.add("life cycles, SQLite FULL", "jobs/s", ours)
     meter.tell(result)
     result.add(
