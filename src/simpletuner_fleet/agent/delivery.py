@@ -36,9 +36,11 @@ class Delivery:
         self._backlog.append(record)
         self._wake.set()
 
-    def load(self) -> Sequence[Spooled]:
-        """What an agent before this one could not deliver."""
+    def load(self, incarnation: str) -> Sequence[Spooled]:
+        """What an agent before this one could not deliver: this one delivers it, in its own name."""
         self._backlog = self._spool.pending()
+        for record in self._backlog:
+            record.report.incarnation = incarnation
         return self._backlog
 
     def wake(self) -> None:

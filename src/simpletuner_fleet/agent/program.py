@@ -138,7 +138,7 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
     loops = [
         asyncio.create_task(stream_loop(agent, None if settings.persistent else GIVE_UP_CONNECTING_S)),
         asyncio.create_task(heartbeat_loop(agent)),
-        asyncio.create_task(agent.delivery.run()),
+        asyncio.create_task(_deliver_once_known(agent)),
         asyncio.create_task(_sample_loop(agent, probe)),
     ]
     for loop in loops:
@@ -160,7 +160,7 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
 
 async def _take_up(agent: Agent) -> None:
     """Reports that were not delivered, then attempts that were under way, when this worker last ended."""
-    spooled = {(record.job_id, record.report.epoch) for record in agent.delivery.load()}
+    spooled = {(record.job_id, record.report.epoch) for record in agent.delivery.load(agent.incarnation)}
     for found in await agent.attempts.find_again():
         turn = turn_of(found.offer)
         if turn in spooled:
@@ -171,6 +171,12 @@ async def _take_up(agent: Agent) -> None:
         elif found.ending:
             agent.inbox.adopted(found.offer, Phase.RUNNING)
             agent.perform(agent.inbox.ended(turn, found.ending))
+
+
+async def _deliver_once_known(agent: Agent) -> None:
+    """Before it has registered, this process is a stranger, and its reports would be refused for good."""
+    await agent.connected.wait()
+    await agent.delivery.run()
 
 
 def _listen_to_signals(agent: Agent) -> None:
