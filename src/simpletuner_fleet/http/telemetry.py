@@ -1,6 +1,7 @@
 """What Prometheus may count. No label names a job, a worker or a person."""
 
 from collections.abc import Mapping
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -40,13 +41,16 @@ class Telemetry:
         self._answers = Counter(
             "simpletuner_http_answers", "Answers by status class", ["status"], registry=registry
         )
+        # Finding the child of a metric by its labels costs as much as reading a request's head.
+        self._timer = cache(self._requests.labels)
+        self._counter = cache(lambda hundreds: self._answers.labels(f"{hundreds}xx"))
 
     def first_offer(self, waited_s: float) -> None:
         self._waits.observe(max(0.0, waited_s))
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(method if route else "", route).observe(seconds)
-        self._answers.labels(f"{status // 100}xx").inc()
+        self._timer(method if route else "", route).observe(seconds)
+        self._counter(status // 100).inc()
 
     def page(
         self,

@@ -120,7 +120,7 @@ async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_ur
         if message.status == IDLE and not message.current_job_id:
             await _legacy_idle(fleet, worker.id)
         await _legacy_alive(fleet, worker)
-    fresh, orders, busy = await fleet.read(lambda view: _present(fleet, view, worker.id, base_url))
+    fresh, orders, busy = await fleet.glance(lambda view: _present(fleet, view, worker.id, base_url))
     return HeartbeatAnswer(
         status=fresh.status(busy),
         jobs=orders.jobs,
@@ -139,7 +139,7 @@ async def goodbye(fleet: Fleet, worker: Worker, message: Goodbye, *, ip: str) ->
 
 
 async def orders(fleet: Fleet, worker_id: str, base_url: str) -> tuple[Worker, Orders]:
-    worker, given, _ = await fleet.read(lambda view: _present(fleet, view, worker_id, base_url))
+    worker, given, _ = await fleet.glance(lambda view: _present(fleet, view, worker_id, base_url))
     return worker, given
 
 

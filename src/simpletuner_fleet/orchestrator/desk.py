@@ -9,14 +9,17 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.job import Attempt, Job
+from simpletuner_fleet.core.job import Attempt, Job, JobState
 from simpletuner_fleet.core.lifecycle import Decision
 from simpletuner_fleet.core.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.roster import waits
-from simpletuner_fleet.core.worker import Worker, WorkerStatus
+from simpletuner_fleet.core.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.ports import Ids, Tx
+
+TOLD_TO_WORKERS = frozenset({JobState.DISPATCHED, JobState.CANCELLING})
+"""What becomes of a job otherwise its worker has told us, or learns when it asks."""
 
 
 class Effects(Struct):
@@ -81,7 +84,7 @@ class Desk:
 
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
         found = self.tx.attempt_by_epoch(job_id, epoch)
-        return self.attempt(found.id) if found else None
+        return self._noted(found) if found else None
 
     def worker(self, worker_id: str) -> Worker:
         worker = self._workers.get(worker_id) or self.tx.worker(worker_id)
@@ -91,7 +94,11 @@ class Desk:
         return worker
 
     def live_attempts(self, worker_id: str) -> list[Attempt]:
-        return [self.attempt(attempt.id) for attempt in self.tx.live_attempts_of_worker(worker_id)]
+        return [self._noted(attempt) for attempt in self.tx.live_attempts_of_worker(worker_id)]
+
+    def _noted(self, attempt: Attempt) -> Attempt:
+        self._attempts[attempt.id] = attempt
+        return attempt
 
     # Writing: rows, the index beside them, and what follows from both.
 
@@ -198,7 +205,7 @@ class Desk:
             self._offer_to(worker_id)
         if waits(job):
             self.causes.append(ClassHasJob(job.class_id))
-        if job.worker_id:
+        if job.worker_id and job.state in TOLD_TO_WORKERS:
             self.wake(job.worker_id)
         if before is None or before.state is not job.state:
             self.publish("job", id=job.id, status=job.state)
@@ -219,7 +226,9 @@ class Desk:
                 self.effects.waited_s.append(self.now - job.created_at)
             return
         self.effects.ended.append((attempt.job_id, attempt.epoch))
-        self.wake(attempt.worker_id)
+        worker = roster.workers.get(attempt.worker_id)
+        if worker and worker.admin is AdminState.DRAINING:
+            self.wake(attempt.worker_id)
         self._offer_to(attempt.worker_id)
         limits = self.index.limits
         if limits.global_running is not None or limits.user_running is not None:

@@ -1,7 +1,7 @@
 """The orchestrator's one way to act: load, decide, commit, then send."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from simpletuner_fleet.core import lifecycle
 from simpletuner_fleet.core.audit import Witness
@@ -20,6 +20,13 @@ END_OF_TIME = 1e15
 MANY = 1_000_000
 
 
+@runtime_checkable
+class Glances(Protocol):
+    """A store that can show a few rows at once, where others need a thread or a network for it."""
+
+    def glance(self, look: Callable[[View], T]) -> T: ...
+
+
 class Fleet:
     def __init__(
         self, store: Store, index: FleetIndex, clock: Clock, ids: Ids, streams: Streams, policy: Policy
@@ -36,6 +43,7 @@ class Fleet:
         self.on_first_offer: Callable[[float], None] | None = None
         """Told how long a job waited from its submission to its first offer."""
         self._index = index
+        self._glances = store if isinstance(store, Glances) else None
 
     async def act(self, step: Callable[[Desk], T]) -> T:
         """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""
@@ -49,6 +57,10 @@ class Fleet:
 
     async def read(self, look: Callable[[View], T]) -> T:
         return await self.store.read(look)
+
+    async def glance(self, look: Callable[[View], T]) -> T:
+        """For a few rows that are asked for all the time."""
+        return self._glances.glance(look) if self._glances else await self.store.read(look)
 
     async def start(self) -> None:
         """Re-arms every deadline: whoever was there before gets the full time to be heard again."""

@@ -25,3 +25,7 @@ class Duplicate(ConcurrentChange):
 
 class BatchLost(Exception):
     """The database gave up the whole transaction: no step of the batch may be acknowledged."""
+
+
+class Locked(BatchLost):
+    """Another program holds the lock that writing needs; it may let go in a moment."""

@@ -64,7 +64,7 @@ class Lane:
         while open_:
             batch, open_ = self._take()
             if batch:
-                _deliver(self._answers(batch))
+                deliver(self._answers(batch))
             self._between_batches()
         self._at_end()
 
@@ -100,19 +100,19 @@ def unavailable(task: Task, detail: str) -> Answer:
     return Answer(task.future, error=StoreUnavailable(detail))
 
 
-def _deliver(answers: list[Answer]) -> None:
+def deliver(answers: list[Answer]) -> None:
     """One call into each event loop for the whole batch."""
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[Answer]] = defaultdict(list)
     for answer in answers:
         by_loop[answer.future.get_loop()].append(answer)
     for loop, mine in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_resolve, mine)
+            loop.call_soon_threadsafe(resolve, mine)
         except RuntimeError:
             log.debug("An event loop ended before it had its answers.")
 
 
-def _resolve(answers: list[Answer]) -> None:
+def resolve(answers: list[Answer]) -> None:
     for future, result, error in answers:
         if future.done():
             continue

@@ -1,19 +1,21 @@
-"""The store in one SQLite file: one thread writes, one reads, and nothing is acknowledged before it is on the disk."""
+"""The store in one SQLite file: one connection writes, one reads, and nothing is acknowledged before it is on the disk."""
 
 import logging
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.core.errors import IllegalTransition, StoreUnavailable
 from simpletuner_fleet.ports import ConcurrentChange, Tx, View
 from simpletuner_fleet.store.database import Params, Row
-from simpletuner_fleet.store.failures import BatchLost, Duplicate, StoreRefused
+from simpletuner_fleet.store.failures import BatchLost, Duplicate, Locked, StoreRefused
+from simpletuner_fleet.store.loop_lane import LoopLane
 from simpletuner_fleet.store.migrate import migrate, migrations_for
 from simpletuner_fleet.store.sqlite_file import (
     claimed,
@@ -28,7 +30,9 @@ log = logging.getLogger(__name__)
 
 PARAMETER = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 BUSY_TIMEOUT_S = 5.0
-CHECKPOINT_AT_BYTES = 4 * 1024 * 1024
+GLANCE_TIMEOUT_S = 0.1
+LOCK_POLL_S = 0.005
+CHECKPOINT_AT_BYTES = 16 * 1024 * 1024
 CHECKPOINT_AND_WAIT_AT_BYTES = 64 * 1024 * 1024
 CACHE_KIB = 32 * 1024
 CACHED_STATEMENTS = 512
@@ -67,6 +71,7 @@ class SqliteSession:
         self._writes = writes
         self._broken: str | None = None
         self._begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
+        self._busy_timeout_s = busy_timeout_s
         # Opened here, used in one other thread from then on.
         self._connection = sqlite3.connect(
             path,
@@ -138,6 +143,21 @@ class SqliteSession:
             raise BatchLost(self._broken)
         self._plain(self._begin)
 
+    def begin_patiently(self) -> None:
+        """Waits for another program's lock, as long as is bearable."""
+        deadline = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                return self.begin()
+            except Locked:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(LOCK_POLL_S)
+
+    def never_wait(self) -> None:
+        """From here on a lock of another program is told at once."""
+        self._execute("PRAGMA busy_timeout = 0").fetchall()
+
     def savepoint(self) -> None:
         self._plain("SAVEPOINT step")
 
@@ -166,17 +186,19 @@ class SqliteSession:
         except sqlite3.Error as error:
             self._break(f"A transaction could not be rolled back ({error}).")
 
+    @property
+    def untidy(self) -> bool:
+        return self._writes and self._broken is None and self._wal_size() >= CHECKPOINT_AT_BYTES
+
     def tidy(self) -> None:
-        if not self._writes or self._broken is not None:
-            return
+        if self.untidy:
+            self._checkpoint("TRUNCATE" if self._wal_size() >= CHECKPOINT_AND_WAIT_AT_BYTES else "PASSIVE")
+
+    def _wal_size(self) -> int:
         try:
-            size = self._wal.stat().st_size
+            return os.stat(self._wal).st_size
         except FileNotFoundError:
-            return
-        if size >= CHECKPOINT_AND_WAIT_AT_BYTES:
-            self._checkpoint("TRUNCATE")
-        elif size >= CHECKPOINT_AT_BYTES:
-            self._checkpoint("PASSIVE")
+            return 0
 
     def _checkpoint(self, mode: str) -> None:
         try:
@@ -206,6 +228,8 @@ class SqliteSession:
                     f"{LASTING_TROUBLE[primary]} ({error}): whether the last changes were kept is unknown until a restart."
                 )
             )
+        if primary == sqlite3.SQLITE_BUSY:
+            return Locked(PASSING_TROUBLE[primary])
         if primary in PASSING_TROUBLE:
             return BatchLost(PASSING_TROUBLE[primary])
         return error
@@ -236,16 +260,17 @@ class SqliteStore:
         try:
             make_private(file)
             writing = _opened_for_writing(file, busy_timeout_s)
-            reading = SqliteSession(file, writes=False, busy_timeout_s=busy_timeout_s)
-            reading.prepare()
+            reading = _opened_for_reading(file, busy_timeout_s)
+            glancing = _opened_for_reading(file, GLANCE_TIMEOUT_S)
         except BatchLost as lost:
             os.close(self._claim)
             raise StoreRefused(f"The database {file} cannot be used: {lost}") from lost
         except BaseException:
             os.close(self._claim)
             raise
-        self._writer = Writer(writing, on_commit_failure).lane("store-writer")
+        self._writer = LoopLane(Writer(writing, on_commit_failure), writing)
         self._reader = Reader(reading).lane("store-reader")
+        self._glances = Reader(glancing)
         self._closed = False
 
     async def write(self, step: Callable[[Tx], T]) -> T:
@@ -254,11 +279,21 @@ class SqliteStore:
     async def read(self, look: Callable[[View], T]) -> T:
         return await self._reader.submit(look)
 
+    def glance(self, look: Callable[[View], T]) -> T:
+        """A look at a few rows, without the way through a thread, which costs more than they do."""
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        try:
+            return self._glances.look(look)
+        except BatchLost as lost:
+            raise StoreUnavailable(str(lost)) from lost
+
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         # The writer goes last: the last connection to close checkpoints.
+        self._glances.close()
         await self._reader.close()
         await self._writer.close()
         os.close(self._claim)
@@ -270,7 +305,14 @@ def _opened_for_writing(file: Path, busy_timeout_s: float) -> SqliteSession:
         session.refuse_damaged(file)
         session.prepare()
         migrate(session, migrations_for("sqlite"))
+        session.never_wait()
     except BaseException:
         session.close()
         raise
+    return session
+
+
+def _opened_for_reading(file: Path, busy_timeout_s: float) -> SqliteSession:
+    session = SqliteSession(file, writes=False, busy_timeout_s=busy_timeout_s)
+    session.prepare()
     return session

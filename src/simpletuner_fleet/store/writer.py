@@ -1,6 +1,7 @@
 """Group commit: all steps that wait run in one transaction, each in a savepoint of its own."""
 
 from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from simpletuner_fleet.ports import Tx, View
 from simpletuner_fleet.store.database import Session
@@ -8,12 +9,18 @@ from simpletuner_fleet.store.failures import BatchLost
 from simpletuner_fleet.store.lane import Answer, Lane, Task, unavailable
 from simpletuner_fleet.store.operations import SqlTx, SqlView
 
+T = TypeVar("T")
 MAX_STEPS_PER_COMMIT = 256
 MAX_READS_PER_TURN = 64
 
 
+class Answers(NamedTuple):
+    each: list[Answer]
+    to_commit: bool = True
+
+
 class Writer:
-    """Runs in its thread only. Nobody is answered before the commit that holds his step."""
+    """One caller at a time. Nobody is answered before the commit that holds his step."""
 
     def __init__(self, session: Session, on_commit_failure: Callable[[], None] | None) -> None:
         self._session = session
@@ -27,20 +34,40 @@ class Writer:
     def run_batch(self, batch: list[Task]) -> list[Answer]:
         try:
             self._session.begin()
-            self._tx.begin_batch()
-            if len(batch) == 1:
-                return [self._run_alone(batch[0])]
-            answers = [self._run_beside_others(task) for task in batch]
-            self._commit()
-            return answers
+            answers = self.run_steps(batch)
+            if answers.to_commit:
+                self._session.commit()
+                self.committed()
         except BatchLost as lost:
-            self._give_up()
-            return [unavailable(task, str(lost)) for task in batch]
+            return self.lost(batch, lost)
         except BaseException:
-            self._give_up()
+            self.give_up()
             raise
+        return answers.each
 
-    def _run_alone(self, task: Task) -> Answer:
+    def run_steps(self, batch: list[Task]) -> Answers:
+        """In the transaction that has begun; what it comes to is durable once that is committed."""
+        self._tx.begin_batch()
+        if len(batch) == 1:
+            return self._run_alone(batch[0])
+        each = [self._run_beside_others(task) for task in batch]
+        self._tx.before_commit()
+        return Answers(each)
+
+    def committed(self) -> None:
+        self._tx.after_commit()
+
+    def lost(self, batch: list[Task], why: BatchLost) -> list[Answer]:
+        self.give_up()
+        return [unavailable(task, str(why)) for task in batch]
+
+    def give_up(self) -> None:
+        self._session.rollback()
+        self._tx.forget()
+        if self._on_commit_failure is not None:
+            self._on_commit_failure()
+
+    def _run_alone(self, task: Task) -> Answers:
         """Without a savepoint: the transaction itself is the step's."""
         try:
             result = task.step(self._promised)
@@ -49,10 +76,10 @@ class Writer:
         except BaseException as error:
             self._tx.undo_step()
             self._session.rollback()
-            return Answer(task.future, error=error)
+            return Answers([Answer(task.future, error=error)], to_commit=False)
         self._tx.keep_step()
-        self._commit()
-        return Answer(task.future, result)
+        self._tx.before_commit()
+        return Answers([Answer(task.future, result)])
 
     def _run_beside_others(self, task: Task) -> Answer:
         self._session.savepoint()
@@ -67,17 +94,6 @@ class Writer:
             return Answer(task.future, error=error)
         self._tx.keep_step()
         return Answer(task.future, result)
-
-    def _commit(self) -> None:
-        self._tx.before_commit()
-        self._session.commit()
-        self._tx.after_commit()
-
-    def _give_up(self) -> None:
-        self._session.rollback()
-        self._tx.forget()
-        if self._on_commit_failure is not None:
-            self._on_commit_failure()
 
 
 class Reader:
@@ -95,13 +111,21 @@ class Reader:
 
     def _look(self, task: Task) -> Answer:
         try:
-            self._session.begin()
-            result = task.step(self._view)
-            self._session.commit()
+            return Answer(task.future, self.look(task.step))
         except BatchLost as lost:
-            self._session.rollback()
             return unavailable(task, str(lost))
         except BaseException as error:
-            self._session.rollback()
             return Answer(task.future, error=error)
-        return Answer(task.future, result)
+
+    def look(self, look: Callable[[View], T]) -> T:
+        try:
+            self._session.begin()
+            result = look(self._view)
+            self._session.commit()
+        except BaseException:
+            self._session.rollback()
+            raise
+        return result
+
+    def close(self) -> None:
+        self._session.close()

@@ -1,0 +1,67 @@
+"""SQLite's writing steps run in the event loop; what waits for a disk or a lock must not stop it."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.store.sqlite import SqliteStore
+
+
+def test_the_loop_goes_on_while_another_program_holds_the_lock(tmp_path: Path) -> None:
+    async def story() -> int:
+        store = SqliteStore(tmp_path / "fleet.db", busy_timeout_s=30.0)
+        outsider = sqlite3.connect(tmp_path / "fleet.db", isolation_level=None)
+        outsider.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(store.write(lambda tx: tx.put_setting("k", "v")))
+        turns = 0
+        while turns < 20:
+            await asyncio.sleep(0.001)
+            turns += 1
+        assert not writing.done()
+        outsider.execute("ROLLBACK")
+        outsider.close()
+        await writing
+        assert await store.read(lambda view: view.setting("k")) == "v"
+        await store.close()
+        return turns
+
+    assert asyncio.run(story()) == 20
+
+
+def test_a_store_serves_one_event_loop_after_another(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "fleet.db")
+    for number in range(3):
+        asyncio.run(store.write(lambda tx, number=number: tx.put_setting("n", str(number))))  # type: ignore[misc]
+    assert asyncio.run(store.read(lambda view: view.setting("n"))) == "2"
+    asyncio.run(store.close())
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_loop_that_ends_midway_leaves_the_store_usable(tmp_path: Path, turns: int) -> None:
+    store = SqliteStore(tmp_path / "fleet.db")
+
+    async def leave_midway() -> None:
+        writing = asyncio.create_task(store.write(lambda tx: tx.put_setting("left", "yes")))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        writing.cancel()
+
+    asyncio.run(leave_midway())
+    asyncio.run(store.write(lambda tx: tx.put_setting("later", "yes")))
+    assert asyncio.run(store.read(lambda view: view.setting("later"))) == "yes"
+    asyncio.run(store.close())
+
+
+async def test_a_glance_sees_every_write_that_has_returned_and_nothing_after_the_close(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "fleet.db")
+    for number in range(10):
+        await store.write(lambda tx, number=number: tx.put_setting("n", str(number)))  # type: ignore[misc]
+        assert store.glance(lambda view: view.setting("n")) == str(number)
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        store.glance(lambda view: view.setting("n"))
