@@ -36,7 +36,7 @@ class Fleet:
         self.ids = ids
         self.streams = streams
         self.policy = policy
-        self.presence = Presence(policy)
+        self.presence = Presence(policy, clock.now)
         self.audit_head: AuditHead | None = None
         self.witnesses: dict[str, Witness] = {}
         self.commits = 0

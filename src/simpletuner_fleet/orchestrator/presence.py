@@ -1,6 +1,6 @@
 """Who was heard when: in memory only, so that a restart gives everybody full grace."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from simpletuner_fleet.core import liveness
 from simpletuner_fleet.core.policy import Policy
@@ -12,8 +12,9 @@ Turn = tuple[str, int]
 class Presence:
     """All times here are of the listening clock, which stands still while the orchestrator itself was stalled."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, now: Callable[[], float]) -> None:
         self._policy = policy
+        self._now = now
         self.listening_now = 0.0
         self._last_round: float | None = None
         self._heard: dict[str, float] = {}
@@ -40,19 +41,24 @@ class Presence:
         for turn in offers:
             self._offered.setdefault(turn, self.listening_now)
 
+    def _moment(self) -> float:
+        """The listening clock within a round: a sign of life counts from when it came, not from the last round."""
+        elapsed = max(0.0, self._now() - self._last_round) if self._last_round is not None else 0.0
+        return liveness.heard_time(self.listening_now, elapsed, self._policy)
+
     def heard(self, worker_id: str, now: float) -> None:
-        self._heard[worker_id] = self.listening_now
+        self._heard[worker_id] = self._moment()
         self._unsaved[worker_id] = now
 
     def confirmed(self, turn: Turn, worker_id: str) -> bool:
         """False if we know of no such live attempt of this worker: nobody vouches for another's."""
         if self._holders.get(turn) != worker_id:
             return False
-        self._confirmed[turn] = self.listening_now
+        self._confirmed[turn] = self._moment()
         return True
 
     def offered(self, turn: Turn, worker_id: str) -> None:
-        self._confirmed[turn] = self._offered[turn] = self.listening_now
+        self._confirmed[turn] = self._offered[turn] = self._moment()
         self._holders[turn] = worker_id
 
     def answered(self, turn: Turn) -> None:
