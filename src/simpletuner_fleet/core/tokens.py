@@ -10,12 +10,16 @@ CHECKSUM_CHARS = 6
 WORKER, API, UPLOAD = "wt", "st", "ut"
 
 
+_PAIRS = [high + low for high in BASE62 for low in BASE62]
+
+
 def base62(number: int, width: int) -> str:
+    """The last `width` digits. Two at a time: long division is what it costs."""
     digits = []
-    for _ in range(width):
-        number, digit = divmod(number, 62)
-        digits.append(BASE62[digit])
-    return "".join(reversed(digits))
+    for _ in range((width + 1) // 2):
+        number, pair = divmod(number, 62 * 62)
+        digits.append(_PAIRS[pair])
+    return "".join(reversed(digits))[-width:]
 
 
 def checksum(text: str) -> str:

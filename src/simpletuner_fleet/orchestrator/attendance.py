@@ -152,8 +152,9 @@ def _present(fleet: Fleet, view: View, worker_id: str, base_url: str) -> tuple[W
     worker = view.worker(worker_id)
     if worker is None:
         raise NotFound(f"There is no worker {worker_id}.")
-    given = orders_for(view, worker, fleet.ids, base_url, fleet.policy.cancel_grace_s)
-    return worker, given, bool(view.live_attempts_of_worker(worker_id))
+    live = view.live_attempts_of_worker(worker_id)
+    given = orders_for(view, worker, live, fleet.ids, base_url, fleet.policy.cancel_grace_s)
+    return worker, given, bool(live)
 
 
 def must_be_newest(worker: Worker, incarnation: str) -> None:
@@ -276,8 +277,8 @@ def _newcomer(worker: Worker, message: Register, known_process: bool, now: float
 
 def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_url: str) -> Registered:
     worker = desk.worker(worker_id)
-    given = orders_for(desk.tx, worker, desk.ids, base_url, desk.policy.cancel_grace_s)
-    busy = bool(desk.live_attempts(worker_id))
+    live = desk.live_attempts(worker_id)
+    given = orders_for(desk.tx, worker, live, desk.ids, base_url, desk.policy.cancel_grace_s)
     kept = [
         HeldAttempt(job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number)
         for attempt in visit.keep
@@ -285,7 +286,7 @@ def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_u
     answer = Registered(
         worker_id=worker.id,
         name=worker.name,
-        status=worker.status(busy),
+        status=worker.status(bool(live)),
         heartbeat_interval_s=desk.policy.heartbeat_interval_s,
         heartbeat_timeout_s=desk.policy.heartbeat_timeout_s,
         stream_url=f"/api/workers/stream?worker_id={worker.id}",

@@ -79,6 +79,12 @@ class Desk:
         self._attempts[attempt_id] = attempt
         return attempt
 
+    def head_of_class(self, class_id: str) -> Job | None:
+        head = self.tx.head_of_class(class_id)
+        if head is not None:
+            self._jobs[head.id] = head
+        return head
+
     def current_attempt(self, job: Job) -> Attempt | None:
         return self.attempt(job.attempt_id) if job.attempt_id and not job.terminal else None
 
@@ -192,8 +198,8 @@ class Desk:
     def _save_attempt(self, attempt: Attempt) -> None:
         self.touched = True
         self._note_status(attempt.worker_id)
-        known = self._attempts.get(attempt.id) or self.tx.attempt(attempt.id)
-        if known is None:
+        known = self._attempts.get(attempt.id)
+        if known is None:  # every attempt that existed before was read at this desk
             self.tx.add_attempt(attempt)
         else:
             self.tx.save_attempt(attempt)

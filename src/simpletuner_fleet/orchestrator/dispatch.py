@@ -63,8 +63,7 @@ def _head(desk: Desk, class_id: str) -> Job | None:
     roster = desk.index.roster
     if not roster.count(class_id):
         return None
-    found = desk.tx.head_of_class(class_id)
-    job = desk.job(found.id) if found else None
+    job = desk.head_of_class(class_id)
     roster.set_head(class_id, place_of(job) if job else None)
     return job
 

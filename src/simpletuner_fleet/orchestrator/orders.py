@@ -1,5 +1,6 @@
 """What a worker should be doing, read from the store: the same for its stream, its registration and its heartbeats."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +15,12 @@ from simpletuner_fleet.protocol.messages import JobSubmit, Orders, StopAttempt
 from simpletuner_fleet.protocol.uploads import Resume
 
 
-def orders_for(view: View, worker: Worker, ids: Ids, base_url: str, grace_s: float) -> Orders:
+def orders_for(
+    view: View, worker: Worker, live: Sequence[Attempt], ids: Ids, base_url: str, grace_s: float
+) -> Orders:
+    """`live` are the worker's attempts that have not ended."""
     jobs: list[JobSubmit] = []
     stop: list[StopAttempt] = []
-    live = view.live_attempts_of_worker(worker.id)
     for attempt in live:
         job = view.job(attempt.job_id)
         if job is None:
