@@ -106,7 +106,7 @@ async def test_metrics_and_artifacts_are_honest_about_what_is_kept() -> None:
         await agent.report(offer, "running", progress={"step": 2, "loss": 0.25})
         points = (await running.get(f"/api/jobs/{job['job_id']}/metrics"))["points"]
         assert points == [{"step": 2, "loss": 0.25}]
-        assert await running.get(f"/api/jobs/{job['job_id']}/artifacts") == {"artifacts": []}
+        assert await running.get(f"/api/jobs/{job['job_id']}/artifacts") == {"manifests": []}
 
 
 async def test_a_retry_is_a_new_job_with_the_same_copy_of_everything() -> None:

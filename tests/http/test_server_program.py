@@ -119,7 +119,8 @@ def test_bad_settings_end_with_a_message_and_exit_2(tmp_path: Path) -> None:
         ({"SIMPLETUNER_MAX_RETRIES": "many"}, "SIMPLETUNER_MAX_RETRIES"),
         ({"SIMPLETUNER_ADMIN_TOKEN": "short"}, "SIMPLETUNER_ADMIN_TOKEN"),
         ({"SIMPLETUNER_PUBLIC_URL": "fleet.example"}, "SIMPLETUNER_PUBLIC_URL"),
-        ({"SIMPLETUNER_STORAGE_URL": "s3://bucket"}, "SIMPLETUNER_STORAGE_URL"),
+        ({"SIMPLETUNER_STORAGE_URL": "gs://bucket"}, "SIMPLETUNER_STORAGE_URL"),
+        ({"SIMPLETUNER_CHECKPOINTS_KEEP": "0"}, "SIMPLETUNER_CHECKPOINTS_KEEP"),
         ({"SIMPLETUNER_WORKER_NETWORKS": "everywhere"}, "everywhere"),
     )
     for variables, told in bad:

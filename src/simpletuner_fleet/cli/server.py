@@ -14,7 +14,7 @@ import uvloop
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.trust import is_loopback
-from simpletuner_fleet.blobs.folder import FolderBlobs
+from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
 from simpletuner_fleet.cli.local_worker import LocalWorker
 from simpletuner_fleet.cli.logs_setup import set_up_logging
@@ -36,6 +36,7 @@ from simpletuner_fleet.orchestrator.clock import SteadyClock
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.ids import RandomIds
 from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.orchestrator.object_sweeper import ObjectSweeper
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.ports import Blobs, Store
@@ -44,6 +45,7 @@ from simpletuner_fleet.store import open_store, sqlite_warning
 log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
+GIB = 2**30
 ERRANDS_TIMEOUT_S = 0.5
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
@@ -83,11 +85,14 @@ def policy_of(args: argparse.Namespace) -> Policy:
         cancel_grace_s=args.cancel_grace_s,
         token_warn_age_s=args.token_warn_age_s,
         require_approval=args.require_approval,
+        checkpoints_keep=args.checkpoints_keep,
+        job_storage_bytes=args.job_storage_gb * GIB,
+        object_grace_s=args.object_grace_s,
     )
 
 
 def _told(error: FleetError) -> CliError:
-    status = Exit.USAGE if isinstance(error, BadNetwork) else Exit.FAILED
+    status = Exit.USAGE if isinstance(error, BadNetwork | StorageRefused) else Exit.FAILED
     return fail(
         "the server cannot start", error.detail, error.next or "simpletuner doctor server", error.code, status
     )
@@ -108,7 +113,7 @@ class _Server:
 
     async def run(self) -> None:
         self._tls = self._certificate()
-        blobs = FolderBlobs(self._log_folder())
+        blobs = open_blobs(self._args.storage_url, self._data_dir / "storage")
         index = FleetIndex()
         store = open_store(self._database_url, on_commit_failure=index.forget)
         try:
@@ -125,11 +130,14 @@ class _Server:
         if self._local:
             await self._know_local_worker(house.fleet)
         runtime = Runtime(house.fleet)
+        sweeper = ObjectSweeper(house.shelf)
         await runtime.start()
+        sweeper.start()
         try:
             await self._serve(house, admin_token_from)
         finally:
             (self._data_dir / "server.json").unlink(missing_ok=True)
+            await sweeper.stop()
             await runtime.stop()
             await house.errands.finish(ERRANDS_TIMEOUT_S)
 
@@ -184,19 +192,6 @@ class _Server:
         if self._args.host not in ANY_ADDRESS:
             names.append(self._args.host)
         return tls.private_authority(self._data_dir, [name for name in names if name])
-
-    def _log_folder(self) -> Path:
-        url: str | None = self._args.storage_url
-        if not url:
-            return self._data_dir / "storage"
-        parts = urlsplit(url)
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path:
-            raise usage(
-                "SIMPLETUNER_STORAGE_URL has a value that cannot be used",
-                "this version keeps logs in a folder: file:///PATH",
-                "unset SIMPLETUNER_STORAGE_URL",
-            )
-        return Path(parts.path)
 
     def _edge_settings(self) -> EdgeSettings:
         args = self._args

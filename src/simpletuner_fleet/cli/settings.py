@@ -301,6 +301,27 @@ SERVER = (
         default=90 * 86_400.0,
     ),
     Setting(
+        "checkpoints_keep",
+        values.positive_count,
+        "Newest checkpoints kept of each job; artifacts always are",
+        env="SIMPLETUNER_CHECKPOINTS_KEEP",
+        default=3,
+    ),
+    Setting(
+        "job_storage_gb",
+        values.positive_count,
+        "What one job may have stored at a time",
+        env="SIMPLETUNER_JOB_STORAGE_GB",
+        default=2048,
+    ),
+    Setting(
+        "object_grace_s",
+        values.seconds,
+        "How long uploaded files wait for the manifest that names them",
+        env="SIMPLETUNER_OBJECT_GRACE",
+        default=3600.0,
+    ),
+    Setting(
         "require_approval",
         values.boolean,
         "Jobs of tokens without queue.approve wait for an approval",

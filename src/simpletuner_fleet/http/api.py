@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from simpletuner_fleet.http import (
     admin_api,
+    artifacts_api,
     audit_api,
     configs_api,
     events_api,
@@ -13,6 +14,7 @@ from simpletuner_fleet.http import (
     metrics_page,
     queue_api,
     tokens_api,
+    uploads_api,
     worker_api,
     worker_stream,
 )
@@ -25,9 +27,11 @@ from simpletuner_fleet.orchestrator import attendance
 ROUTES: tuple[Route, ...] = (
     *worker_api.ROUTES,
     *worker_stream.ROUTES,
+    *uploads_api.ROUTES,
     *queue_api.ROUTES,
     *jobs_api.ROUTES,
     *logs_api.ROUTES,
+    *artifacts_api.ROUTES,
     *configs_api.ROUTES,
     *events_api.ROUTES,
     *admin_api.ROUTES,

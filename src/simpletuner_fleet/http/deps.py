@@ -12,6 +12,7 @@ from simpletuner_fleet.http.auth import CachedCredentials
 from simpletuner_fleet.http.limits import Buckets, Rate
 from simpletuner_fleet.http.routes import Call
 from simpletuner_fleet.http.telemetry import Telemetry
+from simpletuner_fleet.orchestrator.artifacts import Shelf
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.runtime import Errands
 from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
@@ -42,6 +43,14 @@ class Deps(Struct, kw_only=True):
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
 
+    _shelf: Shelf | None = None
+
+    @property
+    def shelf(self) -> Shelf:
+        """One for all: it holds the locks."""
+        self._shelf = self._shelf or Shelf(self.fleet, self.blobs)
+        return self._shelf
+
     def base_url(self, call: Call[Any]) -> str:
         return self.public_url or f"{'https' if call.secure else 'http'}://{call.headers.get('host', '')}"
 
@@ -53,7 +62,7 @@ def deps(call: Call[Any]) -> Deps:
 
 async def own_worker(call: Call[Any]) -> Worker:
     """The caller's row as it is now: what was remembered at the door may be old."""
-    worker = await deps(call).fleet.read(lambda view: view.worker(call.principal.id))
+    worker = await deps(call).fleet.glance(lambda view: view.worker(call.principal.id))
     if worker is None or worker.token_hash != call.principal.token_hash:
         raise InvalidToken
     return worker

@@ -45,6 +45,7 @@ from simpletuner_fleet.http.sse_response import RawHeaders, Stream
 WORKER_PATHS = "/api/workers/"
 CREDENTIAL_HEADERS = ("authorization", "x-api-key", "x-worker-token", "x-upload-token")
 MAX_PATH_PARAMETER_CHARS = 200
+MAX_REST_CHARS = 1024
 STRICT_CSP = b"default-src 'none'; frame-ancestors 'none'"
 
 Observe = Callable[[str, str, int, float], None]
@@ -78,6 +79,16 @@ class CompiledRoute:
         self.query_decoder = query_decoder(row.query) if row.query else None
 
     def parameters(self, segments: Sequence[str]) -> dict[str, str] | None:
+        if not self.row.rest:
+            return self._matched(segments)
+        own = len(self.segments) - 1
+        found = self._matched([*segments[:own], "rest"]) if len(segments) > own else None
+        tail = [path_parameter(segment, MAX_REST_CHARS) for segment in segments[own:]]
+        if found is None or None in tail:
+            return None
+        return {**found, self.segments[-1][1:-1]: "/".join(segment for segment in tail if segment)}
+
+    def _matched(self, segments: Sequence[str]) -> dict[str, str] | None:
         found = {}
         for pattern, segment in zip(self.segments, segments, strict=True):
             if pattern.startswith("{"):
@@ -90,20 +101,21 @@ class CompiledRoute:
         return found
 
 
-def path_parameter(segment: str) -> str | None:
+def path_parameter(segment: str, max_chars: int = MAX_PATH_PARAMETER_CHARS) -> str | None:
     """Decoded once, after the split, so that an encoded slash can never make a path."""
     try:
         value = unquote_to_bytes(segment).decode() if "%" in segment else segment
     except UnicodeDecodeError:
         return None
     unfit = value in ("", ".", "..") or "/" in value or "\\" in value or not value.isprintable()
-    return None if unfit or len(value) > MAX_PATH_PARAMETER_CHARS else value
+    return None if unfit or len(value) > max_chars else value
 
 
 class RouteTable:
     def __init__(self, rows: Sequence[Route]) -> None:
         self._literal: dict[str, dict[str, CompiledRoute]] = {}
         self._patterns: dict[int, dict[tuple[str, ...], dict[str, CompiledRoute]]] = {}
+        self._rests: dict[tuple[str, ...], dict[str, CompiledRoute]] = {}
         for row in rows:
             compiled = CompiledRoute(row)
             by_method = self._methods_at(compiled)
@@ -116,6 +128,8 @@ class RouteTable:
         if "{" not in compiled.row.path:
             return self._literal.setdefault(compiled.row.path, {})
         shape = tuple("{}" if part.startswith("{") else part for part in compiled.segments)
+        if compiled.row.rest:
+            return self._rests.setdefault(shape, {})
         return self._patterns.setdefault(len(shape), {}).setdefault(shape, {})
 
     def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
@@ -123,7 +137,7 @@ class RouteTable:
         if by_method is not None:
             return pick(by_method, method), {}
         segments = path.split("/")[1:]
-        for by_method in self._patterns.get(len(segments), {}).values():
+        for by_method in (*self._patterns.get(len(segments), {}).values(), *self._rests.values()):
             parameters = next(iter(by_method.values())).parameters(segments)
             if parameters is not None:
                 chosen = pick(by_method, method)

@@ -18,6 +18,7 @@ from simpletuner_fleet.http.views import (
     attempt_view,
     explain_view,
     job_event_view,
+    note_view,
 )
 from simpletuner_fleet.orchestrator import looking, submit
 from simpletuner_fleet.ports import JobFilter
@@ -41,10 +42,6 @@ class JobsQuery(Struct, kw_only=True):
 class MetricsView(Struct, kw_only=True):
     points: list[dict[str, Any]]
     """The newest progress the trainer reported; no history is kept."""
-
-
-class ArtifactsView(Struct, kw_only=True):
-    artifacts: list[dict[str, Any]]
 
 
 async def list_jobs(call: Call[None]) -> JobsPage:
@@ -76,18 +73,15 @@ async def attempts(call: Call[None]) -> AttemptsView:
 async def events(call: Call[None]) -> JobEventsView:
     fleet, job_id = deps(call).fleet, call.path["id"]
     await looking.one_job(fleet, job_id)
-    found = await fleet.read(lambda view: view.job_events(job_id, EVENTS_TOLD))
-    return JobEventsView([job_event_view(entry) for entry in found])
+    found, notes = await fleet.read(
+        lambda view: (view.job_events(job_id, EVENTS_TOLD), view.notes_of_job(job_id))
+    )
+    return JobEventsView([job_event_view(entry) for entry in found], [note_view(note) for note in notes])
 
 
 async def metrics(call: Call[None]) -> MetricsView:
     progress = (await looking.one_job(deps(call).fleet, call.path["id"])).job.progress
     return MetricsView(points=[progress] if progress else [])
-
-
-async def artifacts(call: Call[None]) -> ArtifactsView:
-    await looking.one_job(deps(call).fleet, call.path["id"])
-    return ArtifactsView(artifacts=[])
 
 
 async def retry(call: Call[None]) -> JobView:
@@ -106,7 +100,6 @@ ROUTES = [
     _get("/api/jobs/{id}/attempts", attempts, AttemptsView, "Every try at a job, oldest first"),
     _get("/api/jobs/{id}/events", events, JobEventsView, "What happened to a job"),
     _get("/api/jobs/{id}/metrics", metrics, MetricsView, "What the trainer last reported"),
-    _get("/api/jobs/{id}/artifacts", artifacts, ArtifactsView, "Files a job has left"),
     Route(
         "POST",
         "/api/jobs/{id}/cancel",

@@ -169,7 +169,7 @@ async def current(call: Call[Any], job: Job | None = None) -> JobView:
 
 
 def shown(seen: looking.SeenJob) -> JobView:
-    return job_view(seen.job, seen.worker_name, seen.explanation, seen.position)
+    return job_view(seen.job, seen.attempt, seen.explanation, seen.position, seen.checkpoint_step)
 
 
 ROUTES = [

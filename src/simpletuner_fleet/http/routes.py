@@ -106,7 +106,9 @@ class Route(Struct, frozen=True):
     tags: tuple[str, ...] = ()
     body_required: bool = True
     stream: bool = False
-    """Answers with events; such a row has no HEAD."""
+    """Answers with events or a long body; such a row has no HEAD."""
+    rest: bool = False
+    """The last name of the path takes all that follows, slashes too."""
 
 
 def rfc3339(at: float | None) -> str | None:

@@ -145,18 +145,23 @@ class EventStream:
 
 
 class Chunks:
-    """A long answer read from a generator at the reader's pace; the generator is closed when the reader leaves."""
+    """A long answer read from a generator at the reader's pace; the generator is closed when the reader leaves.
 
-    __slots__ = ("_chunks", "_ended", "_headers", "_started", "_write_timeout_s", "_writer")
+    One that is told to end early ends cleanly, unless it has promised its length: then the connection is dropped.
+    """
+
+    __slots__ = ("_chunks", "_ended", "_headers", "_started", "_status", "_write_timeout_s", "_writer")
 
     def __init__(
         self,
         chunks: AsyncGenerator[bytes, None],
         *,
         headers: RawHeaders = EVENT_HEADERS,
+        status: int = 200,
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
         self._chunks = chunks
+        self._status = status
         self._headers = headers
         self._write_timeout_s = write_timeout_s
         self._writer: asyncio.Task[None] | None = None
@@ -183,12 +188,16 @@ class Chunks:
             abort(scope)
         elif failure:
             raise failure
+        elif self._ended and any(name == b"content-length" for name, _ in self._headers):
+            abort(scope)
         elif self._started and not gone:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write_chunks(self, send: Send, headers: RawHeaders) -> None:
         async with aclosing(self._chunks):
-            await send({"type": "http.response.start", "status": 200, "headers": headers + self._headers})
+            await send(
+                {"type": "http.response.start", "status": self._status, "headers": headers + self._headers}
+            )
             self._started = True
             async for chunk in self._chunks:
                 async with asyncio.timeout(self._write_timeout_s):

@@ -5,12 +5,13 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType, field
 
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.checkpoint import FileEntry
 from simpletuner_fleet.core.explain import Explanation, FunnelStep, WorkerVerdict
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.http.routes import rfc3339
-from simpletuner_fleet.ports import ApiToken, ConfigVersion
+from simpletuner_fleet.ports import ApiToken, ConfigVersion, JobNote, StoredManifest
 
 DAY_S = 86_400.0
 
@@ -75,6 +76,10 @@ class JobView(Struct, kw_only=True):
     retry_on_failure: bool
     time_limit_s: float | None
     depends_on: list[str]
+    checkpoint_step: int | None = None
+    """The newest step that is safely off the worker."""
+    resumed: str | None = None
+    """How its newest try began, if not from the start."""
     queue_position: int | None = None
     explain: Reason | None = None
 
@@ -103,6 +108,14 @@ class AttemptView(Struct, kw_only=True):
     exit_signal: int | None
     error: str | None
     last_lines: str | None
+    resumed_from_step: int | None
+    resumed_manifest: str | None
+    resumed: str | None
+    """The same in words."""
+    checkpoint_step: int | None
+    """The newest step that is safely off the worker."""
+    failure_class: str | None
+    failure_evidence: str | None
 
 
 class AttemptsView(Struct):
@@ -213,8 +226,36 @@ class JobEventView(Struct, kw_only=True):
     details: dict[str, Any]
 
 
+class NoteView(Struct, kw_only=True):
+    attempt: int
+    at: str | None
+    kind: str
+    text: str
+    data: dict[str, Any]
+
+
 class JobEventsView(Struct):
     events: list[JobEventView]
+    notes: list[NoteView]
+    """What its workers remarked: a watchdog's findings and the like."""
+
+
+class ManifestView(Struct, kw_only=True):
+    """A checkpoint or an artifact: files that are stored whole."""
+
+    id: str
+    kind: str
+    name: str
+    step: int | None
+    attempt: int
+    worker_name: str
+    created_at: str | None
+    total_bytes: int
+    files: list[FileEntry]
+
+
+class ManifestsView(Struct):
+    manifests: list[ManifestView]
 
 
 class Done(Struct, kw_only=True):
@@ -245,9 +286,10 @@ def explain_view(told: Explanation) -> ExplainView:
 
 def job_view(
     job: Job,
-    worker_name: str | None = None,
+    attempt: Attempt | None = None,
     explanation: Explanation | None = None,
     queue_position: int | None = None,
+    checkpoint_step: int | None = None,
 ) -> JobView:
     requires = job.requires
     return JobView(
@@ -269,7 +311,7 @@ def job_view(
         attempt=job.attempts,
         max_retries=job.max_retries,
         worker_id=job.worker_id,
-        worker_name=worker_name,
+        worker_name=attempt.worker_name if attempt else None,
         gpus=list(job.gpus),
         progress=job.progress,
         error=job.error,
@@ -283,6 +325,8 @@ def job_view(
         retry_on_failure=job.retry_on_failure,
         time_limit_s=job.time_limit_s,
         depends_on=list(job.depends_on),
+        checkpoint_step=checkpoint_step,
+        resumed=resumed_text(attempt) if attempt else None,
         queue_position=queue_position,
         explain=reason_view(explanation) if explanation else None,
     )
@@ -307,6 +351,12 @@ def attempt_view(attempt: Attempt) -> AttemptView:
         exit_signal=attempt.exit_signal,
         error=attempt.error,
         last_lines=attempt.last_lines,
+        resumed_from_step=attempt.resumed_from_step,
+        resumed_manifest=attempt.resumed_manifest,
+        resumed=resumed_text(attempt),
+        checkpoint_step=attempt.checkpoint_step,
+        failure_class=attempt.failure_class,
+        failure_evidence=attempt.failure_evidence,
     )
 
 
@@ -412,4 +462,32 @@ def job_event_view(entry: AuditEntry) -> JobEventView:
         event_type=entry.event_type,
         actor=entry.actor_name,
         details=entry.details,
+    )
+
+
+def note_view(note: JobNote) -> NoteView:
+    return NoteView(
+        attempt=note.attempt_number, at=rfc3339(note.at), kind=note.kind, text=note.text, data=note.data
+    )
+
+
+def manifest_view(manifest: StoredManifest) -> ManifestView:
+    return ManifestView(
+        id=manifest.id,
+        kind=manifest.kind,
+        name=manifest.name,
+        step=manifest.step,
+        attempt=manifest.attempt_number,
+        worker_name=manifest.worker_name,
+        created_at=rfc3339(manifest.created_at),
+        total_bytes=manifest.total_bytes,
+        files=list(manifest.files),
+    )
+
+
+def resumed_text(attempt: Attempt) -> str | None:
+    if attempt.resumed_from_step is None:
+        return None
+    return (
+        f"attempt {attempt.number}, resumed from step {attempt.resumed_from_step:,} on {attempt.worker_name}"
     )

@@ -25,7 +25,9 @@ REASONS_COUNTED = 1000
 
 class SeenJob(Struct, frozen=True, kw_only=True):
     job: Job
-    worker_name: str | None = None
+    attempt: Attempt | None = None
+    """The newest one that was not given back or lost."""
+    checkpoint_step: int | None = None
     explanation: Explanation | None = None
     position: int | None = None
     """1 for the next in line."""
@@ -165,10 +167,12 @@ def _one_job(view: View, job_id: str, now: float) -> SeenJob:
 def _with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = None) -> list[SeenJob]:
     """`ahead` of the first one, if they stand in line one after another."""
     explainer = Explainer(take_snapshot(view)) if any(job.state in WAITING for job in jobs) else None
+    attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
     return [
         SeenJob(
             job=job,
-            worker_name=_worker_name(view, job),
+            attempt=attempts[at],
+            checkpoint_step=_checkpoint_step(view, job, attempts[at]),
             explanation=explainer.explain(job, (ahead or 0) + at, now)
             if explainer and job.state in WAITING
             else None,
@@ -178,9 +182,11 @@ def _with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = N
     ]
 
 
-def _worker_name(view: View, job: Job) -> str | None:
-    attempt = view.attempt(job.attempt_id) if job.attempt_id else None
-    return attempt.worker_name if attempt else None
+def _checkpoint_step(view: View, job: Job, attempt: Attempt | None) -> int | None:
+    if attempt or not job.attempts:
+        return attempt.checkpoint_step if attempt else None
+    newest = view.newest_checkpoint(job.id)
+    return newest.step if newest else None
 
 
 def write_cursor(place: int | tuple[float, int]) -> str:

@@ -1,0 +1,34 @@
+"""Goes round the storage from time to time and takes what no job has any more."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from simpletuner_fleet.orchestrator.artifacts import Shelf, sweep_objects
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE_S = 3600.0
+
+
+class ObjectSweeper:
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._sweep_for_ever())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(min(LONGEST_PAUSE_S, self._shelf.fleet.policy.object_grace_s))
+            try:
+                await sweep_objects(self._shelf)
+            except Exception:
+                log.exception("the sweep of stored files failed; it is tried again")
