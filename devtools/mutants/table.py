@@ -186,7 +186,7 @@ MUTANTS = (
         "core/liveness.py",
         "        for worker_id, at in last_heard.items()\n",
         "        for worker_id, at in list(last_heard.items())[:100]\n",
-        (DEFENCES,),
+        ("tests/core/test_liveness.py", DEFENCES),
     ),
     Mutant(
         "draining-never-lost",

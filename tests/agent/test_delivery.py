@@ -30,3 +30,16 @@ async def test_an_outcome_that_no_disk_takes_is_delivered_all_the_same(tmp_path:
     assert client.heard == [("j_1", report)]
     assert delivered == [("j_1", 3)]
     await client.close()
+
+
+async def test_a_report_that_nobody_answers_stays_on_the_disk(tmp_path: Path) -> None:
+    client = OrchestratorClient("http://127.0.0.1:9", lambda: "", None)
+    spool = Spool(tmp_path / "spool")
+    delivery = Delivery(spool, client)
+    delivered: list[Turn] = []
+    delivery.on_delivered = delivered.append
+    await delivery.keep(("j_1", 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
+    assert not await delivery._deliver(delivery._backlog[0])
+    assert [record.job_id for record in spool.pending()] == ["j_1"]
+    assert delivered == []
+    await client.close()

@@ -26,6 +26,11 @@ def test_silence_is_named_from_the_timeout_on_and_not_before() -> None:
     assert liveness.silent_workers(heard, 200.0, POLICY) == {"w_old": 200.0, "w_edge": 120.0}
 
 
+def test_every_silent_worker_is_named_however_many_there_are() -> None:
+    heard = {f"w_{number}": 0.0 for number in range(5000)}
+    assert liveness.silent_workers(heard, 200.0, POLICY).keys() == heard.keys()
+
+
 def test_attempts_nobody_confirms_are_named_after_a_whole_timeout() -> None:
     assert liveness.unconfirmed({("j_1", 4): 0.0, ("j_2", 7): 0.1}, 120.0, POLICY) == [("j_1", 4)]
 
