@@ -127,14 +127,20 @@ class Api:
 
     @contextmanager
     def stream(
-        self, path: str, query: dict[str, Any] | None = None, *, read_timeout_s: float | None = None
+        self,
+        path: str,
+        query: dict[str, Any] | None = None,
+        *,
+        read_timeout_s: float | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Iterator[httpx2.Response]:
         """An answer that comes in pieces. Transport errors while reading are the caller's to judge."""
         target = _with_query(path, query)
         if self._curl:
             self._print_curl("GET", target, None, {})
         timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
-        with self.client.stream("GET", target, timeout=timeout, headers={"Accept": "*/*"}) as answer:
+        asked = {"Accept": "*/*", **(headers or {})}
+        with self.client.stream("GET", target, timeout=timeout, headers=asked) as answer:
             if answer.status_code >= 400:
                 answer.read()
                 self._read(answer)

@@ -131,9 +131,10 @@ class Noun:
     def __init__(self, tree: Tree, name: str, verbs: Any) -> None:
         self._tree, self._name, self._verbs = tree, name, verbs
 
-    def verb(self, name: str, help: str) -> Parser:
-        run = f"simpletuner_fleet.cli.{self._name}:{name.replace('-', '_')}"
-        return self._tree._leaf(self._verbs, name, run, help)
+    def verb(self, name: str, help: str, run: str | None = None) -> Parser:
+        """Runs the function of its name in the module of the noun, unless told another one."""
+        usual = f"{self._name}:{name.replace('-', '_')}"
+        return self._tree._leaf(self._verbs, name, f"simpletuner_fleet.cli.{run or usual}", help)
 
 
 def build_parser() -> Parser:
@@ -257,6 +258,13 @@ def _jobs(tree: Tree) -> None:
     logs.add_argument("--tail", type=typed(values.count), metavar="N", help="Only the last N lines")
     logs.add_argument("--attempt", type=typed(values.positive_count), metavar="N", help="Of this attempt")
     logs.add_argument("--raw", action="store_true", help="Bytes as they are, terminal controls included")
+    _by_job(jobs.verb("artifacts", "List a job's stored checkpoints and artifacts", "artifacts:list"))
+    download = _by_job(jobs.verb("download", "Fetch what a job has made, verified", "artifacts:download"))
+    download.add_argument(
+        "--latest-checkpoint", action="store_true", help="The newest checkpoint instead of the artifacts"
+    )
+    download.add_argument("--to", metavar="DIR", help="Into this folder (default: the job's id)")
+    download.add_argument("--archive", metavar="FILE", help="Into one .tar or .tar.gz file")
     cancel = jobs.verb("cancel", "Cancel jobs")
     cancel.add_argument("jobs", nargs="+", metavar="ID", help="A job's id or a unique beginning of it")
     _by_job(jobs.verb("retry", "Submit an ended job again"))

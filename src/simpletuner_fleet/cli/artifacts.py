@@ -1,0 +1,94 @@
+"""`simpletuner jobs artifacts` and `simpletuner jobs download`."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from simpletuner_fleet.cli import lookup
+from simpletuner_fleet.cli.api import Api, connected
+from simpletuner_fleet.cli.errors import Exit, fail, usage
+from simpletuner_fleet.cli.fetching import Fetcher, wanted_files
+from simpletuner_fleet.cli.lookup import segment
+from simpletuner_fleet.cli.output import Column, Output, field
+from simpletuner_fleet.cli.times import ago
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+Manifest = dict[str, Any]
+
+
+def size_text(size: float) -> str:
+    for unit in UNITS:
+        if size < 1024 or unit == UNITS[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+LIST = (
+    field("id"),
+    field("kind"),
+    field("name"),
+    field("step", right=True),
+    Column("SIZE", lambda manifest: size_text(manifest["total_bytes"]), right=True),
+    Column("FILES", lambda manifest: str(len(manifest["files"])), right=True),
+    field("attempt", right=True),
+    field("worker_name", "WORKER"),
+    Column("STORED", lambda manifest: ago(manifest.get("created_at"))),
+)
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
+        found = api.items(f"/api/jobs/{segment(job_id)}/artifacts", "manifests")
+        if not found and not out.for_programs:
+            out.hint("Nothing is stored yet: checkpoints appear here as they are uploaded.")
+        out.items("manifests", found, LIST)
+        if found and not out.for_programs:
+            out.hint(f"Fetch them:  simpletuner jobs download {job_id}")
+    return Exit.OK
+
+
+def download(args: argparse.Namespace) -> int:
+    out = Output(args)
+    if args.to and args.archive:
+        raise usage("--to and --archive were both given", "a download has one home", "leave one of them out")
+    with connected(args) as api:
+        job_id = lookup.job_id(api, args.job)
+        chosen = _chosen(api, job_id, args.latest_checkpoint)
+        files = wanted_files(job_id, chosen)
+        fetcher = Fetcher(api)
+        if args.archive:
+            place = Path(args.archive)
+            fetcher.to_archive(place, files)
+        else:
+            place = Path(args.to or job_id)
+            fetcher.to_folder(place, files)
+        names = ", ".join(manifest["name"] for manifest in chosen)
+        total = size_text(sum(file.size for file in files))
+        out.say(f"{names}: {len(files)} files, {total}, verified, in {place}")
+        if out.for_programs:
+            out.items("manifests", chosen, LIST)
+    return Exit.OK
+
+
+def _chosen(api: Api, job_id: str, latest_checkpoint: bool) -> list[Manifest]:
+    found = api.items(f"/api/jobs/{segment(job_id)}/artifacts", "manifests", lookup=True)
+    checkpoints = [one for one in found if one["kind"] == "checkpoint"]
+    if latest_checkpoint:
+        newest = max(checkpoints, key=lambda one: (one["step"], one["created_at"]), default=None)
+        chosen = [newest] if newest else []
+    else:
+        chosen = [one for one in found if one["kind"] == "artifact"]
+    if chosen:
+        return chosen
+    raise fail(
+        f"{job_id} has nothing of this kind to download",
+        f"it has {len(checkpoints)} checkpoints and {len(found) - len(checkpoints)} artifacts",
+        f"simpletuner jobs download {job_id} --latest-checkpoint"
+        if checkpoints
+        else f"simpletuner jobs get {job_id}",
+        "not_found",
+        Exit.NOT_FOUND,
+    )
