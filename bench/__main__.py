@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import agent, backlog, fleet, latency, lifecycles, store
+from bench import agent, backlog, fleet, latency, lifecycles, store, uploads
 from bench.machine import Machine, describe
 from bench.options import QUICK, Options
 from bench.results import Result, told
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "fleet": fleet.measure,
     "agent": agent.measure,
     "store": store.measure,
+    "uploads": uploads.measure,
 }
 
 

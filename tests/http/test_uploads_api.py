@@ -382,3 +382,42 @@ async def test_notes_are_shown_with_the_job_s_events_once(running: Running) -> N
     ]
     await up.agent.call(path, {**body, "epoch": up.offer["epoch"] + 1}, expect=409)
     await up.agent.call(path, {**body, "notes": [{**note, "kind": ""}]}, expect=422)
+
+
+@pytest.mark.parametrize("cut", [1, 1_000_000, 1_048_577, 3_999_999])
+async def test_what_came_before_the_line_broke_need_not_be_sent_again(running: Running, cut: int) -> None:
+    up = await uploading(running)
+    data = bytes(range(256)) * 15_625
+    head = (
+        f"PUT {up.base}/objects/{sha(data)}?epoch={up.offer['epoch']}&offset=0&size={len(data)} HTTP/1.1\r\n"
+        f"Host: 127.0.0.1\r\nX-Worker-Token: {up.agent.token}\r\nContent-Type: application/octet-stream\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n"
+    )
+    _, writer = await asyncio.open_connection("127.0.0.1", running.listening.port)
+    writer.write(head.encode() + data[:cut])
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    offset = (await up.ask(data))["missing"][0]["offset"]
+    assert offset <= cut
+    assert (await up.put(data, offset, len(data)))["complete"]
+    await up.manifest(1, {"model.bin": data})
+    assert (await up.fetch(data)).content == data
+
+
+async def test_a_large_file_that_is_known_is_answered_at_once_and_the_line_stays_good(
+    running: Running,
+) -> None:
+    up = await uploading(running)
+    data = bytes(range(256)) * 30_000
+    await up.send(data)
+    for _ in range(3):
+        assert (await up.put(data, 0, len(data)))["complete"]
+    assert await up.ask(data) == {"missing": []}
+
+
+async def test_a_body_without_its_content_type_is_refused(running: Running) -> None:
+    up = await uploading(running)
+    query = {"epoch": up.offer["epoch"], "offset": 0, "size": len(STATE)}
+    answer = await up.agent.http.put(f"{up.base}/objects/{sha(STATE)}", params=query, content=STATE)
+    assert answer.status_code == 415

@@ -3,11 +3,13 @@
 import hashlib
 import os
 from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import Any
 
 CHUNK_BYTES = 1024 * 1024
 MAX_RUNNING = 1024
+THREADS = 4
 
 Key = tuple[str, ...]
 
@@ -15,15 +17,25 @@ Key = tuple[str, ...]
 class RunningDigests:
     """One per upload whose parts have come in order; all others are read again at the end.
 
-    Two calls for one key must not run at once; calls for several may.
+    A part is digested while the next one is on its way. Two calls for one key must not run at once; calls for several may.
     """
 
     def __init__(self, max_running: int = MAX_RUNNING) -> None:
         self._max = max_running
         self._running: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
+        self._pending: dict[Key, Future[None]] = {}
         self._lock = Lock()
+        self._threads = ThreadPoolExecutor(THREADS, "digests")
+
+    def close(self) -> None:
+        self._threads.shutdown()
 
     def feed(self, key: Key, offset: int, data: memoryview) -> None:
+        self._settle(key)
+        with self._lock:
+            self._pending[key] = self._threads.submit(self._feed, key, offset, data)
+
+    def _feed(self, key: Key, offset: int, data: memoryview) -> None:
         with self._lock:
             digest, reached = self._running.pop(key, (None, 0))
         if offset == 0:
@@ -38,13 +50,21 @@ class RunningDigests:
 
     def result(self, key: Key, size: int) -> str | None:
         """None unless exactly this much was fed."""
+        self._settle(key)
         with self._lock:
             digest, reached = self._running.get(key, (None, 0))
         return digest.hexdigest() if digest is not None and reached == size else None
 
     def forget(self, key: Key) -> None:
+        self._settle(key)
         with self._lock:
             self._running.pop(key, None)
+
+    def _settle(self, key: Key) -> None:
+        with self._lock:
+            pending = self._pending.pop(key, None)
+        if pending:
+            pending.result()
 
 
 def digest_of_file(file: int) -> str:

@@ -33,6 +33,7 @@ class FolderBlobs:
         self._digests = RunningDigests()
 
     def close(self) -> None:
+        self._digests.close()
         os.close(self._root)
 
     async def append(self, key: str, offset: int, data: bytes) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import difflib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
@@ -61,6 +61,45 @@ async def read_body(receive: Receive, content_length: str | None, max_bytes: int
         if declared <= MAX_DISCARDED_BYTES:
             await discard(receive)
     raise TooLarge(f"The request is larger than {max_bytes} bytes.")
+
+
+class Incoming:
+    """A raw body in pieces, as it arrives: what has come can be dealt with while the rest is on its way."""
+
+    def __init__(
+        self, receive: Receive, content_length: str | None, max_bytes: int, timeout_s: float
+    ) -> None:
+        self._receive = receive
+        self._max = max_bytes
+        self._timeout_s = timeout_s
+        if content_length and content_length.isdecimal() and int(content_length) > max_bytes:
+            raise TooLarge(f"The request is larger than {max_bytes} bytes.")
+
+    async def pieces(self, piece_bytes: int) -> AsyncIterator[bytes]:
+        """Each of about this size; none but the last is smaller. An empty body is one empty piece."""
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        size, more = 0, True
+        while more:
+            held: list[bytes] = []
+            held_bytes = 0
+            try:
+                async with asyncio.timeout_at(deadline):
+                    while more and held_bytes < piece_bytes:
+                        message = await self._receive()
+                        if message["type"] == "http.disconnect":
+                            raise CallerGone
+                        held.append(message.get("body", b""))
+                        held_bytes += len(held[-1])
+                        more = message.get("more_body", False)
+            except TimeoutError:
+                raise RequestTimeout(
+                    f"The request's body did not arrive within {self._timeout_s:g} s."
+                ) from None
+            size += held_bytes
+            if size > self._max:
+                raise TooLarge(f"The request is larger than {self._max} bytes.")
+            if held_bytes or size == 0:
+                yield b"".join(held)
 
 
 async def discard(receive: Receive) -> None:

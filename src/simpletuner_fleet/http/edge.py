@@ -30,6 +30,7 @@ from simpletuner_fleet.http.bodies import (
     JSON,
     RAW,
     CallerGone,
+    Incoming,
     check_content_type,
     decode_json,
     query_decoder,
@@ -314,6 +315,11 @@ class Edge:
         self, compiled: CompiledRoute, principal: Principal, receive: Receive, headers: dict[str, str]
     ) -> Any:
         row = compiled.row
+        if row.pieces:
+            check_content_type(headers.get("content-type"), RAW, False)
+            return Incoming(
+                receive, headers.get("content-length"), row.max_body_bytes, self._settings.body_timeout_s
+            )
         body = await read_body(
             receive, headers.get("content-length"), row.max_body_bytes, self._settings.body_timeout_s
         )

@@ -107,6 +107,8 @@ class Route(Struct, frozen=True):
     body_required: bool = True
     stream: bool = False
     """Answers with events or a long body; such a row has no HEAD."""
+    pieces: bool = False
+    """A raw body is handed over as it arrives, as an `Incoming`."""
     rest: bool = False
     """The last name of the path takes all that follows, slashes too."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Invalid, StaleAttempt, TooLarge
+from simpletuner_fleet.http.bodies import Incoming
 from simpletuner_fleet.http.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route
@@ -22,6 +23,7 @@ from simpletuner_fleet.protocol.uploads import (
     PartAnswer,
 )
 
+PIECE_BYTES = KIB * KIB
 MAX_OBJECTS_BYTES = 2 * KIB * KIB
 MAX_MANIFEST_BYTES = 16 * KIB * KIB
 MAX_NOTES, MAX_NOTE_CHARS, MAX_KIND_CHARS = 100, 4_000, 64
@@ -50,7 +52,7 @@ async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
     return ObjectsAnswer(missing=found)
 
 
-async def put_part(call: Call[bytes]) -> PartAnswer:
+async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: PartQuery = call.query
     worker_id = uploading_worker(call, query.epoch)
     return await artifacts.put_part(
@@ -61,7 +63,7 @@ async def put_part(call: Call[bytes]) -> PartAnswer:
         call.path["sha256"],
         query.size,
         query.offset,
-        call.body,
+        call.body.pieces(PIECE_BYTES),
     )
 
 
@@ -136,6 +138,7 @@ ROUTES = [
         PartAnswer,
         "A part of a file; the last one is answered when the whole is verified and stored",
         max_body_bytes=PART_BYTES,
+        pieces=True,
         query=PartQuery,
         tags=TAGS,
     ),

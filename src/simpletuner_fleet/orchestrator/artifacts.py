@@ -89,26 +89,52 @@ async def missing(
 
 
 async def put_part(
-    shelf: Shelf, worker_id: str, job_id: str, epoch: int, sha256: str, size: int, offset: int, data: bytes
+    shelf: Shelf,
+    worker_id: str,
+    job_id: str,
+    epoch: int,
+    sha256: str,
+    size: int,
+    offset: int,
+    pieces: AsyncIterator[bytes],
 ) -> PartAnswer:
-    fleet, blobs, key = shelf.fleet, shelf.blobs, part_key(job_id, sha256)
+    fleet = shelf.fleet
     checkpoint.check_object(sha256, size, fleet.policy)
-    if offset < 0 or offset + len(data) > size:
-        raise Invalid("offset and length lead beyond the size.", path="$.offset")
+    if offset > size:
+        raise Invalid("offset leads beyond the size.", path="$.offset")
     if offset == 0:
         held = await fleet.read(lambda view: _own_uploads(view, worker_id, job_id, epoch))
         if sha256 in held:
             return PartAnswer(next_offset=size, complete=True)
         _check_quota(fleet, held, size + await _under_way(shelf, job_id, sha256))
     else:
-        await fleet.read(lambda view: fenced_attempt(view, worker_id, job_id, epoch))
-    reached = await blobs.put_part(key, offset, data)
+        await fleet.glance(lambda view: fenced_attempt(view, worker_id, job_id, epoch))
+    reached = await _write(shelf.blobs, part_key(job_id, sha256), size, offset, pieces)
     if reached < offset and await _is_stored(fleet, job_id, sha256):
         return PartAnswer(next_offset=size, complete=True)
     if reached < size:
         return PartAnswer(next_offset=reached, complete=False)
     await _finish(shelf, worker_id, job_id, epoch, sha256, size)
     return PartAnswer(next_offset=size, complete=True)
+
+
+async def _write(blobs: Blobs, key: str, size: int, offset: int, pieces: AsyncIterator[bytes]) -> int:
+    """One piece is written while the next arrives; what was written stays, however the request ends."""
+    at, reached, writing = offset, 0, None
+    try:
+        async for piece in pieces:
+            if writing:
+                reached = await writing
+                if reached < at:
+                    return reached
+            if at + len(piece) > size:
+                raise Invalid("offset and length lead beyond the size.", path="$.offset")
+            writing = asyncio.ensure_future(blobs.put_part(key, at, piece))
+            at += len(piece)
+    finally:
+        if writing:
+            reached = await writing
+    return reached
 
 
 async def _is_stored(fleet: Fleet, job_id: str, sha256: str) -> bool:
