@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -149,7 +150,7 @@ def name_of(row: Route) -> str:
 
 
 def with_parameters(path: str, values: list[str]) -> str:
-    left = iter(values)
+    left = chain(values, repeat(values[-1]))
     return "/".join(next(left) if part.startswith("{") else part for part in path.split("/"))
 
 

@@ -176,12 +176,14 @@ def _insist_on_durability(connection: psycopg.Connection[Row]) -> None:
 
 
 def _take_lock(connection: psycopg.Connection[Row]) -> None:
-    """Held by the session: it ends with the connection, so a dead orchestrator never blocks the next."""
-    row = connection.execute(
-        b"SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))", (LOCK_SPACE,)
-    ).fetchone()
-    if row is None or not row[0]:
-        raise StoreBusy
+    """Held by the session: it ends with the connection, so a dead orchestrator never blocks the next.
+
+    Waits a little: the database may need a moment to notice that the one before was killed.
+    """
+    try:
+        connection.execute(b"SELECT pg_advisory_lock(%s, hashtext(current_schema()))", (LOCK_SPACE,))
+    except errors.LockNotAvailable:
+        raise StoreBusy from None
 
 
 def _translated(error: psycopg.Error) -> Exception:
