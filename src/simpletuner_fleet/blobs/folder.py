@@ -193,10 +193,14 @@ class FolderBlobs:
         folder = os.dup(self._root)
         try:
             for segment in segments:
-                if make:
+                try:
+                    inner = os.open(segment, FOLDER_FLAGS, dir_fd=folder)
+                except FileNotFoundError:
+                    if not make:
+                        raise
                     with suppress(FileExistsError):
                         os.mkdir(segment, PRIVATE_FOLDER, dir_fd=folder)
-                inner = os.open(segment, FOLDER_FLAGS, dir_fd=folder)
+                    inner = os.open(segment, FOLDER_FLAGS, dir_fd=folder)
                 os.close(folder)
                 folder = inner
             yield folder
