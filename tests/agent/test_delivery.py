@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 
 from simpletuner_fleet.agent.client import OrchestratorClient
@@ -42,4 +43,22 @@ async def test_a_report_that_nobody_answers_stays_on_the_disk(tmp_path: Path) ->
     assert not await delivery._deliver(delivery._backlog[0])
     assert [record.job_id for record in spool.pending()] == ["j_1"]
     assert delivered == []
+    await client.close()
+
+
+async def test_a_report_waits_for_its_uploads_and_lets_others_pass(tmp_path: Path) -> None:
+    client = Listening()
+    delivery = Delivery(Spool(tmp_path / "spool"), client)
+    uploading = {("j_1", 3)}
+    delivery.may_go = lambda turn: turn not in uploading
+    running = asyncio.create_task(delivery.run())
+    for job_id in ("j_1", "j_2"):
+        await delivery.keep((job_id, 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
+    await asyncio.sleep(0.1)
+    assert [job_id for job_id, _ in client.heard] == ["j_2"]
+    uploading.clear()
+    delivery.wake()
+    await asyncio.sleep(0.1)
+    assert [job_id for job_id, _ in client.heard] == ["j_2", "j_1"]
+    running.cancel()
     await client.close()

@@ -233,8 +233,9 @@ class Agent:
     async def _run(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
         log.info("job %s: starting attempt %d on %s", offer.job_id, offer.attempt, _gpus(offer))
+        ending = await self.attempts.put_in_place(offer, lambda: self.inbox.wants(turn))
         leased_at = max(self.heard_at, self._accepted_at.pop(turn, self.heard_at))
-        ending = await self.attempts.start(offer, self.lease_s, leased_at)
+        ending = ending or await self.attempts.start(offer, self.lease_s, leased_at)
         if ending is None:
             self.perform(self.inbox.started(turn))
             ending = await self.attempts.ended(turn)

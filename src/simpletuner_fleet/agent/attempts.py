@@ -3,17 +3,24 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
+from simpletuner_fleet.agent.bandwidth import Bandwidth
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
 from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
 from simpletuner_fleet.agent.logs import read_chunk
+from simpletuner_fleet.agent.resume import Fetcher, ResumeFailed, read_resume
 from simpletuner_fleet.agent.runner import Ended, Exit, Runner, Running, ShimUnavailable
 from simpletuner_fleet.agent.shim_client import Order, ReportTo
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
+from simpletuner_fleet.agent.uploads import Uploads
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.trainers.contract import Launch, Paths
+from simpletuner_fleet.protocol.uploads import Resume
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
+from simpletuner_fleet.trainers.contract import Launch, Paths, TrainerError
 from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -25,6 +32,10 @@ ADOPT_GRACE_S = 2.0
 DELIVERED = "delivered"
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
+WANTED_LOOK_S = 0.2
+SAVE_FIRST_GRACE_S = 3.0
+"""With less time than this a trainer is stopped at once: a checkpoint would hardly be done."""
+SAVE_FIRST_SHARE = 0.6
 
 
 class ShimTrust(NamedTuple):
@@ -51,6 +62,7 @@ class Attempts:
         trainers: Registry,
         client: OrchestratorClient,
         trust: ShimTrust,
+        bandwidth: Bandwidth | None = None,
     ) -> None:
         self._state = state
         self._runner = runner
@@ -61,11 +73,35 @@ class Attempts:
         self._running: dict[Turn, Running] = {}
         self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
         self._shipping: dict[Turn, asyncio.Task[None]] = {}
+        self.uploads = Uploads(client, bandwidth or Bandwidth())
+        self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:
         """Folder and config are written while the acceptance is on its way; nothing runs yet."""
         self._folders[turn_of(offer)] = offer.attempt_id
         self._prepared[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
+
+    async def put_in_place(self, offer: JobSubmit, wanted: Callable[[], bool]) -> Ending | None:
+        """The checkpoint to go on from, if there is one. None once it is there, else why the attempt cannot start.
+
+        May take as long as it has gigabytes; it ends when the attempt is not `wanted` any more.
+        """
+        if offer.resume is None:
+            return None
+        fetching = asyncio.create_task(self._resume(offer))
+        try:
+            while not fetching.done():
+                await asyncio.wait({fetching}, timeout=WANTED_LOOK_S)
+                if not wanted():
+                    return Ending(reason="stopped")
+            fetching.result()
+        except ResumeFailed as error:
+            return Ending(reason="resume_failed", error=error.detail)
+        except (FleetError, OSError) as error:
+            return Ending(reason="start_failed", error=_told(error))
+        finally:
+            fetching.cancel()
+        return None
 
     async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> Ending | None:
         """None once the trainer runs, else why it does not."""
@@ -91,9 +127,32 @@ class Attempts:
         return ending
 
     def stop(self, turn: Turn, grace_s: float, outcome: str) -> None:
+        """Asks for a checkpoint first where the trainer can make one and there is time; the grace covers both."""
         running = self._running.get(turn)
-        if running:
+        if running is None:
+            return
+        if outcome == "released":
+            self.uploads.goes_on_elsewhere(turn)
+        earlier = self._stopping.pop(turn, None)
+        if earlier:
+            earlier.cancel()
+        if grace_s < SAVE_FIRST_GRACE_S:
             running.stop(grace_s, outcome=outcome)
+            return
+        self._stopping[turn] = asyncio.create_task(self._save_and_stop(turn, running, grace_s, outcome))
+
+    async def _save_and_stop(self, turn: Turn, running: Running, grace_s: float, outcome: str) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            async with asyncio.timeout(grace_s * SAVE_FIRST_SHARE):
+                if not running.paused:
+                    await self.uploads.checkpoint_now(turn, running.wait())
+        except TimeoutError:
+            log.info("job %s: no checkpoint was made in time; it is stopped without one", turn[0])
+        except Exception:  # anybody's plug-in: the trainer is stopped whatever it does
+            log.exception("job %s: a checkpoint could not be asked for", turn[0])
+        running.stop(max(0.0, grace_s - (clock() - began)), outcome=outcome)
 
     def renew(self, lease_s: float, since: float) -> None:
         for running in self._running.values():
@@ -108,6 +167,10 @@ class Attempts:
         shipping = self._shipping.pop(turn, None)
         if shipping:
             shipping.cancel()
+        stopping = self._stopping.pop(turn, None)
+        if stopping:
+            stopping.cancel()
+        self.uploads.forget(turn)
         attempt_id = self._folders.pop(turn, None)
         if attempt_id and self._state.attempt(attempt_id).path.is_dir():
             (self._state.attempt(attempt_id).path / DELIVERED).touch()
@@ -137,9 +200,13 @@ class Attempts:
                 self._watch(offer, running)
                 return [Found(offer, running, None)]
             case Ended(exit=exit, reported=reported):
+                if reported and exit.reason == "exited":
+                    self._upload_leftovers(offer, attempt)
+                    return []
                 if reported or exit.reason == "shim_lost":
                     (attempt.path / DELIVERED).touch()
                     return []
+                self._upload(offer, _ending(exit))
                 return [Found(offer, None, _ending(exit))]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
@@ -155,8 +222,44 @@ class Attempts:
     def _prepare(self, offer: JobSubmit) -> Launch:
         attempt = self._state.create_attempt(offer.attempt_id)
         attempt.save_order(offer)
-        paths = Paths(attempt_dir=attempt.path, config_dir=attempt.config_dir, output_dir=attempt.output_dir)
-        return self._trainers.get(offer.trainer).launch(offer, paths)
+        return self._trainers.get(offer.trainer).launch(offer, self._paths(attempt))
+
+    async def _resume(self, offer: JobSubmit) -> None:
+        """Changes what was prepared: the trainer will go on from the checkpoint."""
+        turn = turn_of(offer)
+        launch = await asyncio.shield(self._prepared[turn])
+        resume = read_resume(offer.resume or {})
+        attempt = self._state.attempt(offer.attempt_id)
+        paths, habits = self._paths(attempt), self._habits(offer)
+        nearby = await asyncio.to_thread(self._made_here, offer, resume)
+        fetcher = Fetcher(self._client, offer.job_id, attempt.path / "resume" / resume.name, nearby=nearby)
+        checkpoint = await fetcher.place(resume, habits.output_folder(paths))
+
+        def point() -> Launch:
+            return habits.place_resume(offer, paths, checkpoint, launch)
+
+        self._prepared[turn] = asyncio.create_task(asyncio.to_thread(point))
+
+    def _made_here(self, offer: JobSubmit, resume: Resume) -> list[Path]:
+        """Folders of earlier attempts of the job that may hold the checkpoint."""
+        found = []
+        for attempt in self._state.attempts():
+            order = attempt.load_order()
+            if order and order.job_id == offer.job_id and order.attempt_id != offer.attempt_id:
+                folder = self._habits(order).output_folder(self._paths(attempt)) / resume.name
+                if folder.is_dir():
+                    found.append(folder)
+        return found
+
+    def _habits(self, offer: JobSubmit) -> CheckpointHabits:
+        """Of a trainer that may have been uninstalled since it ran."""
+        try:
+            return habits_of(self._trainers.get(offer.trainer))
+        except TrainerError:
+            return CheckpointHabits()
+
+    def _paths(self, attempt: AttemptDir) -> Paths:
+        return Paths(attempt_dir=attempt.path, config_dir=attempt.config_dir, output_dir=attempt.output_dir)
 
     def _order(self, offer: JobSubmit, launch: Launch, lease_s: float, leased_at: float) -> Order:
         attempt = self._state.attempt(offer.attempt_id)
@@ -191,6 +294,22 @@ class Attempts:
         turn = turn_of(offer)
         self._running[turn] = running
         self._shipping[turn] = asyncio.create_task(self._ship_logs(offer, running))
+        self._upload(offer, running)
+
+    def _upload(self, offer: JobSubmit, until: Running | Ending) -> asyncio.Task[None]:
+        paths = self._paths(self._state.attempt(offer.attempt_id))
+        ending = until.wait() if isinstance(until, Running) else _already(until)
+        return self.uploads.begin(offer, paths, self._habits(offer), ending)
+
+    def _upload_leftovers(self, offer: JobSubmit, attempt: AttemptDir) -> None:
+        """The shim has told how it ended while there was no agent; its results are still here."""
+
+        def close(task: asyncio.Task[None]) -> None:
+            self.uploads.forget(turn_of(offer))
+            if not task.cancelled():
+                (attempt.path / DELIVERED).touch()
+
+        self._upload(offer, Ending(exit_code=0)).add_done_callback(close)
 
     async def _ship_logs(self, offer: JobSubmit, running: Running) -> None:
         """Sends what the trainer printed, from wherever the orchestrator has it; ends when all of it is there."""
@@ -211,6 +330,10 @@ class Attempts:
                 if isinstance(error, Refused) and not error.passing and error.status != 401:
                     return
                 await asyncio.sleep(LOG_RETRY_S)
+
+
+async def _already(ending: Ending) -> Ending:
+    return ending
 
 
 def _ending(exit: Exit) -> Ending:

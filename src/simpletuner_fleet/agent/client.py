@@ -4,7 +4,7 @@ import asyncio
 import base64
 import errno
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -26,9 +26,21 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
 )
 from simpletuner_fleet.protocol.sse import Decoder, Event, EventTooLarge
+from simpletuner_fleet.protocol.uploads import (
+    Manifest,
+    ManifestAnswer,
+    ManifestSent,
+    ObjectAsked,
+    ObjectMissing,
+    ObjectsAnswer,
+    ObjectsAsked,
+    PartAnswer,
+)
 
 T = TypeVar("T")
 CONNECT_TIMEOUT_S = 5.0
+SEALING_BYTES_PER_S = 20e6
+"""The last part of a file is answered when the whole was read again: at least this fast."""
 NO_ANSWER = (httpx2.RequestError, httpx2.InvalidURL)
 """Nothing came, or nothing that is HTTP."""
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -96,6 +108,40 @@ class OrchestratorClient:
         message = LogChunk(epoch=epoch, offset=chunk.offset, data=data, gap=chunk.gap)
         return (await self._post(f"/api/workers/job/{job_id}/logs", message, LogAnswer)).next_offset
 
+    async def missing_objects(
+        self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]
+    ) -> list[ObjectMissing]:
+        message = ObjectsAsked(epoch=epoch, objects=list(objects))
+        return (await self._post(f"/api/workers/job/{job_id}/objects", message, ObjectsAnswer)).missing
+
+    async def put_part(
+        self, job_id: str, epoch: int, wanted: ObjectAsked, offset: int, data: bytes
+    ) -> PartAnswer:
+        path = f"/api/workers/job/{job_id}/objects/{wanted.sha256}"
+        query = f"?epoch={epoch}&offset={offset}&size={wanted.size}"
+        patience_s = self.answer_timeout_s + wanted.size / SEALING_BYTES_PER_S
+        headers = {"Content-Type": "application/octet-stream"}
+        return await self._send("PUT", path + query, data, PartAnswer, headers, patience_s)
+
+    async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
+        message = ManifestSent(epoch=epoch, manifest=manifest)
+        return await self._post(f"/api/workers/job/{job_id}/manifests", message, ManifestAnswer)
+
+    @asynccontextmanager
+    async def fetch_object(
+        self, job_id: str, sha256: str, offset: int
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The object's bytes from `offset` on, as they come."""
+        url = f"{self.url}/api/workers/job/{job_id}/objects/{sha256}?offset={offset}"
+        headers = {"X-Worker-Token": self._token(), "Accept-Encoding": "identity"}
+        try:
+            async with self._http.stream("GET", url, headers=headers, timeout=self._timeout()) as response:
+                if response.status_code != 200:
+                    raise _problem(response.status_code, await response.aread())
+                yield response.aiter_raw()
+        except NO_ANSWER as error:
+            raise Unreachable(error, _was_refused(error)) from error
+
     async def ask(self) -> None:
         """A call that changes nothing: is there an orchestrator, and does it take the token?"""
         headers = {"X-Worker-Token": self._token()}
@@ -129,11 +175,22 @@ class OrchestratorClient:
             raise Unreachable(error, _was_refused(error)) from error
 
     async def _post(self, path: str, message: Any, answer: type[T]) -> T:
-        headers = {"X-Worker-Token": self._token(), "Content-Type": "application/json"}
-        timeout = httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
+        headers = {"Content-Type": "application/json"}
+        return await self._send("POST", path, _encoder.encode(message), answer, headers)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        content: bytes,
+        answer: type[T],
+        headers: dict[str, str],
+        patience_s: float | None = None,
+    ) -> T:
+        headers = {"X-Worker-Token": self._token(), **headers}
         try:
-            response = await self._http.post(
-                self.url + path, content=_encoder.encode(message), headers=headers, timeout=timeout
+            response = await self._http.request(
+                method, self.url + path, content=content, headers=headers, timeout=self._timeout(patience_s)
             )
         except NO_ANSWER as error:
             raise Unreachable(error, _was_refused(error)) from error
@@ -143,6 +200,10 @@ class OrchestratorClient:
             return msgspec.json.decode(response.content or b"{}", type=answer)
         except UNREADABLE as error:
             raise Unreachable(error, refused=False) from error
+
+    def _timeout(self, patience_s: float | None = None) -> httpx2.Timeout:
+        connect_s = min(CONNECT_TIMEOUT_S, self.answer_timeout_s)
+        return httpx2.Timeout(patience_s or self.answer_timeout_s, connect=connect_s)
 
 
 async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> AsyncIterator[Event]:

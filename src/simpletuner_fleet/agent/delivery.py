@@ -24,6 +24,8 @@ class Delivery:
         self._wake = asyncio.Event()
         self._backlog: list[Spooled] = []
         self.on_delivered: Callable[[Turn], None] = lambda turn: None
+        self.may_go: Callable[[Turn], bool] = lambda turn: True
+        """A report waits for what must arrive before it; others pass it meanwhile. `wake` when that changes."""
 
     async def keep(self, turn: Turn, report: StatusReport) -> None:
         try:
@@ -49,11 +51,12 @@ class Delivery:
     async def run(self) -> None:
         backoff = Backoff(0.2, 5.0)
         while True:
-            if not self._backlog:
+            due = next((record for record in self._backlog if self._is_due(record)), None)
+            if due is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            if await self._deliver(self._backlog[0]):
+            if await self._deliver(due):
                 backoff.reset()
                 continue
             self._wake.clear()
@@ -62,6 +65,9 @@ class Delivery:
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    def _is_due(self, record: Spooled) -> bool:
+        return record.report.epoch is None or self.may_go((record.job_id, record.report.epoch))
 
     async def _deliver(self, record: Spooled) -> bool:
         try:
@@ -76,7 +82,7 @@ class Delivery:
                 record.job_id,
                 problem.detail,
             )
-        self._backlog.pop(0)
+        self._backlog.remove(record)
         await asyncio.to_thread(self._spool.remove, record.number)
         if record.report.epoch is not None:
             self.on_delivered((record.job_id, record.report.epoch))

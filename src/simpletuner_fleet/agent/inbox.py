@@ -55,6 +55,7 @@ class Holding(Struct):
     phase: Phase
     stopping: StopWhy | None = None
     step: int | None = None
+    checkpoint_step: int | None = None
 
 
 class SendAccept(Struct, frozen=True):
@@ -119,6 +120,7 @@ class Inbox:
                 attempt=holding.offer.attempt,
                 state=HeldState(holding.phase.value),
                 step=holding.step,
+                checkpoint_step=holding.checkpoint_step,
             )
             for turn, holding in self.held.items()
         ]
@@ -184,6 +186,17 @@ class Inbox:
         holding = self.held.get(turn)
         if holding:
             holding.step = step
+
+    def stored(self, turn: Turn, step: int) -> None:
+        """A checkpoint is safely off this machine."""
+        holding = self.held.get(turn)
+        if holding:
+            holding.checkpoint_step = step
+
+    def wants(self, turn: Turn) -> bool:
+        """Whether what is being prepared for it is still needed."""
+        holding = self.held.get(turn)
+        return holding is not None and holding.stopping is None
 
     def ended(self, turn: Turn, ending: Ending) -> list[Action]:
         holding = self.held.get(turn)
@@ -295,7 +308,7 @@ def final_report(stopping: StopWhy | None, ending: Ending) -> StatusReport:
     elif stopping is StopWhy.RELEASED:
         report.status = ReportStatus.RELEASED
         report.error = "the worker was asked to stop"
-    elif ending.reason in ("fenced", "agent_lost"):
+    elif ending.reason in ("fenced", "agent_lost", "resume_failed"):
         report.status = ReportStatus.RELEASED
         report.error = ending.error or "the worker was cut off from the orchestrator"
     elif ending.reason == "time_limit":

@@ -17,6 +17,7 @@ from simpletuner_fleet import __version__
 from simpletuner_fleet.agent import troubles
 from simpletuner_fleet.agent.agent import Agent, Departure, Machine
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.bandwidth import Bandwidth
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
 from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.gpu_probe import GpuProbe, reported_labels, select_gpus
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 GIVE_UP_CONNECTING_S = 60.0
 TERMINATE_WITHIN_S = 20.0
+UPLOAD_WITHIN_S = 16.0
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
 
@@ -52,6 +54,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     trainer_python: str | None = None
     max_jobs: int | None = 1
     """None: as many as there are GPUs."""
+    upload_limit_mbps: float | None = None
 
 
 async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> Departure:
@@ -72,7 +75,12 @@ async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> De
                     persistent=settings.persistent, max_jobs=settings.max_jobs or max(1, len(machine.gpus))
                 )
                 attempts = Attempts(
-                    state, runner, trainers, client, _shim_trust(settings.tls, context, state)
+                    state,
+                    runner,
+                    trainers,
+                    client,
+                    _shim_trust(settings.tls, context, state),
+                    Bandwidth(settings.upload_limit_mbps),
                 )
                 agent = Agent(
                     machine, inbox, client, token, attempts, Delivery(Spool(state.spool_dir), client)
@@ -133,6 +141,9 @@ async def _look_around(
 
 async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Departure:
     agent.delivery.on_delivered = lambda turn: agent.perform(agent.inbox.delivered(turn))
+    agent.delivery.may_go = agent.attempts.uploads.are_over
+    agent.attempts.uploads.on_over = agent.delivery.wake
+    agent.attempts.uploads.on_stored = agent.inbox.stored
     await _take_up(agent)
     _listen_to_signals(agent)
     loops = [
@@ -195,7 +206,9 @@ def _terminate(agent: Agent) -> None:
     left_behind = Departure(
         "the orchestrator could not be told in time; the reports are kept for the next start"
     )
-    asyncio.get_running_loop().call_later(TERMINATE_WITHIN_S, agent.depart, left_behind)
+    loop = asyncio.get_running_loop()
+    loop.call_later(UPLOAD_WITHIN_S, agent.attempts.uploads.hurry)
+    loop.call_later(TERMINATE_WITHIN_S, agent.depart, left_behind)
 
 
 def _reload_token(agent: Agent) -> None:

@@ -442,6 +442,15 @@ WORKER = (
         1,
         "N",
     ),
+    Setting(
+        "upload_limit_mbps",
+        values.megabits,
+        "Send checkpoints and results with at most so many megabits a second (default: no limit)",
+        ("--upload-limit-mbps",),
+        "SIMPLETUNER_UPLOAD_LIMIT_MBPS",
+        None,
+        "MBPS",
+    ),
     LOG_FORMAT,
     Setting(
         "gpu_inventory",

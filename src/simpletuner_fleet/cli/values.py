@@ -62,6 +62,16 @@ def jobs_at_once(given: str) -> int | str:
     return "auto" if given.strip().lower() == "auto" else positive_count(given)
 
 
+def megabits(given: str) -> float:
+    try:
+        number = float(given.strip())
+    except ValueError:
+        raise ValueError("expected a number of megabits a second, such as 100") from None
+    if not 0.01 <= number <= 1_000_000:
+        raise ValueError("expected between 0.01 and 1000000 megabits a second")
+    return number
+
+
 def seconds(given: str) -> float:
     """`90`, `1.5m`, `2h`, `1h30m`."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", given.strip().lower())

@@ -29,6 +29,7 @@ def run_worker(args: argparse.Namespace) -> int:
         labels=dict(args.label or {}),
         work_dir=Path(args.work_dir) if args.work_dir else None,
         trainer_python=args.trainer_python,
+        upload_limit_mbps=args.upload_limit_mbps,
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
     )
     try:

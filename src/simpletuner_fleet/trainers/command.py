@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.config_files import write_config_files
 from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
 from simpletuner_fleet.trainers.environment import gpu_list, trainer_environment
 
 
-class CommandTrainer:
+class CommandTrainer(CheckpointHabits):
     name = "command"
 
     def __init__(self, surroundings: Surroundings) -> None:

@@ -27,6 +27,31 @@ def write_config_files(order: JobSubmit, paths: Paths, config: dict[str, Any]) -
         _write(paths, name, text.encode("utf-8", "surrogateescape"))
 
 
+def read_setting(paths: Paths, name: str) -> Any:
+    """From the config.json as it was written, however the key is spelt; None where there is none."""
+    settings = _written(paths)
+    return next((value for key, value in settings.items() if _plain(key) == name), None)
+
+
+def change_setting(paths: Paths, name: str, value: Any) -> None:
+    """In the config.json as it was written; a second spelling beside the first would be ambiguous."""
+    settings = _written(paths)
+    spelt = next((key for key in settings if _plain(key) == name), name)
+    config = msgspec.json.encode({**settings, spelt: value})
+    _write(paths, paths.config_file.name, msgspec.json.format(config, indent=2))
+
+
+def _plain(key: str) -> str:
+    return key.lstrip("-").replace("-", "_")
+
+
+def _written(paths: Paths) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(paths.config_file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise TrainerError(f"{paths.config_file.name} could not be read again: {error}.") from error
+
+
 def _write(paths: Paths, name: str, content: bytes) -> None:
     try:
         (paths.config_dir / name).write_bytes(content)

@@ -2,11 +2,18 @@
 
 import functools
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.checkpoints import (
+    SIGNAL_VARIABLE,
+    CheckpointHabits,
+    ask_by_signal_file,
+    signal_file,
+)
 from simpletuner_fleet.trainers.command import substitution
-from simpletuner_fleet.trainers.config_files import write_config_files
+from simpletuner_fleet.trainers.config_files import change_setting, read_setting, write_config_files
 from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
 from simpletuner_fleet.trainers.environment import trainer_environment, without_secrets
 
@@ -18,7 +25,7 @@ sys.exit(0 if found else 3)
 """
 
 
-class SimpleTunerTrainer:
+class SimpleTunerTrainer(CheckpointHabits):
     name = "simpletuner"
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -38,8 +45,21 @@ class SimpleTunerTrainer:
             "CONFIG_PATH": str(
                 paths.config_file.with_suffix("")
             ),  # every version of it adds the suffix itself
+            SIGNAL_VARIABLE: str(signal_file(paths)),
         }
         return Launch(argv=self._argv(order), env=environment, cwd=str(paths.attempt_dir))
+
+    def output_folder(self, paths: Paths) -> Path:
+        """A config may name a folder of its own, as seen from the attempt's."""
+        chosen = read_setting(paths, "output_dir")
+        return paths.attempt_dir / chosen if isinstance(chosen, str) and chosen else paths.output_dir
+
+    def request_checkpoint(self, paths: Paths) -> bool:
+        return ask_by_signal_file(signal_file(paths))
+
+    def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
+        change_setting(paths, "resume_from_checkpoint", "latest")
+        return launch
 
     def _argv(self, order: JobSubmit) -> list[str]:
         """What its own `train` command runs, without looking for an accelerate config of the user's."""

@@ -2,16 +2,28 @@
 
 import importlib.util
 import sys
+from pathlib import Path
 
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.checkpoints import (
+    SIGNAL_VARIABLE,
+    CheckpointHabits,
+    FoundArtifact,
+    ask_by_signal_file,
+    files_beneath,
+    signal_file,
+)
 from simpletuner_fleet.trainers.command import substitution
-from simpletuner_fleet.trainers.config_files import write_config_files
+from simpletuner_fleet.trainers.config_files import change_setting, write_config_files
 from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
 from simpletuner_fleet.trainers.demo.settings import SettingsError, parse_settings
 from simpletuner_fleet.trainers.environment import trainer_environment
 
+MODEL = ("model.npz", "model.json")
+SAMPLES = ("samples.png", "validation_images")
 
-class DemoTrainer:
+
+class DemoTrainer(CheckpointHabits):
     name = "demo"
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -41,6 +53,28 @@ class DemoTrainer:
                 "--config",
                 str(paths.config_file),
             ],
-            env=trainer_environment(order, paths, self._worker),
+            env={
+                **trainer_environment(order, paths, self._worker),
+                SIGNAL_VARIABLE: str(signal_file(paths)),
+            },
             cwd=str(paths.attempt_dir),
         )
+
+    def request_checkpoint(self, paths: Paths) -> bool:
+        return ask_by_signal_file(signal_file(paths))
+
+    def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
+        change_setting(paths, "resume_from_checkpoint", "latest")
+        return launch
+
+    def artifacts(self, paths: Paths) -> list[FoundArtifact]:
+        """The model once there is one, and what it drew on the way."""
+        root = paths.output_dir
+        groups = {"model": MODEL, "samples": SAMPLES}
+        found = {
+            name: tuple(file for part in parts for file in files_beneath(root / part, root))
+            for name, parts in groups.items()
+        }
+        if not found["model"]:
+            return []
+        return [FoundArtifact(name, root, files) for name, files in found.items() if files]

@@ -1,0 +1,282 @@
+"""Brings one attempt's checkpoints and results to the orchestrator while its trainer works, and at its end.
+
+Files are named by their content and sent in parts from wherever the orchestrator has them; the manifest goes last, so
+half a checkpoint is never taken for one.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+
+from simpletuner_fleet.agent.backoff import Backoff
+from simpletuner_fleet.agent.bandwidth import Bandwidth
+from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.hashing import HashCache, Interrupted
+from simpletuner_fleet.core.checkpoint import FileEntry, Manifest, path_complaint
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.uploads import ObjectAsked
+from simpletuner_fleet.trainers.checkpoints import (
+    CheckpointHabits,
+    FoundArtifact,
+    FoundCheckpoint,
+    files_beneath,
+)
+from simpletuner_fleet.trainers.contract import Paths
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+PATIENCE_S = 120.0
+"""How long an attempt that ended waits for an orchestrator that answers and takes nothing."""
+MOST_FILES = 10_000
+MOST_ARTIFACT_BYTES = 200 * 2**30
+TRIES_WHILE_CHANGING = 5
+
+
+class _Unsteady(Exception):
+    """A file was never twice the same."""
+
+
+class Uploader:
+    """`over` once nothing more will be sent; until then a final report should wait."""
+
+    def __init__(
+        self,
+        offer: JobSubmit,
+        paths: Paths,
+        habits: CheckpointHabits,
+        client: OrchestratorClient,
+        bandwidth: Bandwidth,
+        *,
+        resumed_from: int | None = None,
+        patience_s: float = PATIENCE_S,
+        look_every_s: float = LOOK_EVERY_S,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._job_id, self._epoch = offer.job_id, offer.epoch
+        self.paths, self.habits = paths, habits
+        self._client, self._bandwidth = client, bandwidth
+        self._patience_s, self._look_every_s, self._clock = patience_s, look_every_s, clock
+        self.checkpoint_step = resumed_from
+        """The newest that the orchestrator has whole."""
+        self.over = asyncio.Event()
+        self.on_stored: Callable[[int], None] = lambda step: None
+        self._ended = asyncio.Event()
+        self._with_artifacts = True
+        self._hashes = HashCache()
+        self._backoff = backoff or Backoff(0.25, 10.0)
+        self._settled: set[str] = set()
+        """Names that need no more thought: sent, or impossible to send."""
+        self._troubled_since: float | None = None
+
+    def trainer_ended(self, *, with_artifacts: bool) -> None:
+        """From now on only what is there is sent. An attempt that goes on elsewhere leaves no results."""
+        self._with_artifacts = with_artifacts
+        self._ended.set()
+
+    def stop(self) -> None:
+        self.over.set()
+
+    async def run(self) -> None:
+        """Until the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
+        try:
+            while not self.over.is_set():
+                try:
+                    if await self._round():
+                        return
+                    await self._pause(self._look_every_s)
+                except (Unreachable, TokenRejected) as error:
+                    log.debug("job %s: uploads wait: %s", self._job_id, error)
+                    self._troubled_since = None
+                    await self._pause(self._backoff.next_s(), wake_at_end=False)
+                except Refused as problem:
+                    if not self._goes_on_after(problem):
+                        return
+                    await self._pause(self._backoff.next_s(), wake_at_end=False)
+        except Interrupted:
+            return
+        finally:
+            self.over.set()
+
+    async def _round(self) -> bool:
+        """Whether nothing is left to do, now and ever."""
+        ended = self._ended.is_set()
+        newest = await asyncio.to_thread(self._newest)
+        if newest is not None:
+            await self._try(newest.name, self._send_checkpoint(newest))
+        if not ended:
+            return False
+        if await asyncio.to_thread(self._newest):
+            return False
+        if self._with_artifacts:
+            for artifact in await asyncio.to_thread(self.habits.artifacts, self.paths):
+                if artifact.name not in self._settled:
+                    await self._try(artifact.name, self._send_artifact(artifact))
+        return True
+
+    async def _try(self, name: str, sending: Awaitable[None]) -> None:
+        """What cannot be sent, now or later, is told once and left."""
+        try:
+            await sending
+        except FileNotFoundError:
+            log.debug("job %s: %s was removed before it was sent", self._job_id, name)
+        except (OSError, _Unsteady) as error:
+            self._give_up(name, str(error))
+        except Refused as problem:
+            if _may_pass(problem) or problem.code == "stale_attempt":
+                raise
+            self._give_up(name, problem.detail)
+
+    def _newest(self) -> FoundCheckpoint | None:
+        """Older ones are passed over for good: the newest is all that anybody goes on from."""
+        found = [one for one in self.habits.checkpoints(self.paths) if one.name not in self._settled]
+        stored = -1 if self.checkpoint_step is None else self.checkpoint_step
+        return found[-1] if found and found[-1].step > stored else None
+
+    async def _send_checkpoint(self, found: FoundCheckpoint) -> None:
+        began = self._clock()
+        files = await asyncio.to_thread(lambda: list(files_beneath(found.path, found.path)))
+        entries = await self._send_files(found.path, files)
+        await self._commit(
+            Manifest(kind="checkpoint", name=found.name, step=found.step, files=tuple(entries))
+        )
+        self.checkpoint_step = found.step
+        self.on_stored(found.step)
+        took_s = self._clock() - began
+        log.info("job %s: %s is safe (%s in %.1f s)", self._job_id, found.name, _amount(entries), took_s)
+
+    async def _send_artifact(self, artifact: FoundArtifact) -> None:
+        files = await asyncio.to_thread(self._within_limits, artifact)
+        entries = await self._send_files(artifact.root, files)
+        if entries:
+            await self._commit(
+                Manifest(kind="artifact", name=artifact.name, step=self.checkpoint_step, files=tuple(entries))
+            )
+            log.info("job %s: %s is stored (%s)", self._job_id, artifact.name, _amount(entries))
+        self._settled.add(artifact.name)
+
+    def _within_limits(self, artifact: FoundArtifact) -> list[Path]:
+        kept: list[Path] = []
+        total = 0
+        for file in artifact.files:
+            total += file.stat().st_size
+            if len(kept) == MOST_FILES or total > MOST_ARTIFACT_BYTES:
+                log.warning(
+                    "job %s: %s has %d files; only the first %d are sent",
+                    self._job_id,
+                    artifact.name,
+                    len(artifact.files),
+                    len(kept),
+                )
+                break
+            kept.append(file)
+        return kept
+
+    async def _send_files(self, root: Path, files: Sequence[Path]) -> list[FileEntry]:
+        nameable = [file for file in files if not self._unfit(file.relative_to(root).as_posix())]
+        for _ in range(TRIES_WHILE_CHANGING):
+            entries = await asyncio.to_thread(self._hashes.entries, root, nameable, self.over.is_set)
+            if await self._send_missing(root, entries):
+                return entries
+        raise _Unsteady("it changes all the time")
+
+    def _unfit(self, path: str) -> bool:
+        complaint = path_complaint(path)
+        if complaint:
+            log.warning("job %s: a file is not sent for its name %r: %s", self._job_id, path, complaint)
+        return complaint is not None
+
+    async def _send_missing(self, root: Path, entries: Iterable[FileEntry]) -> bool:
+        by_content = {entry.sha256: entry for entry in entries}
+        wanted = [ObjectAsked(sha256=sha256, size=entry.size) for sha256, entry in by_content.items()]
+        if not wanted:
+            return True
+        for missing in await self._client.missing_objects(self._job_id, self._epoch, wanted):
+            entry = by_content.get(missing.sha256)
+            if entry and not await self._send_object(root / entry.path, entry, missing.offset):
+                return False
+        return True
+
+    async def _send_object(self, file: Path, entry: FileEntry, offset: int) -> bool:
+        """False where the file is not what it was when its digest was taken."""
+        wanted = ObjectAsked(sha256=entry.sha256, size=entry.size)
+        while True:
+            if self.over.is_set():
+                raise Interrupted
+            if not 0 <= offset <= entry.size:
+                raise Unreachable(ValueError(f"the orchestrator wants byte {offset}"), refused=False)
+            count = min(self._bandwidth.part_bytes, entry.size - offset)
+            data = await asyncio.to_thread(_read, file, offset, count)
+            if len(data) < count:
+                self._hashes.forget(file)
+                return False
+            await self._bandwidth.take(count)
+            try:
+                answer = await self._client.put_part(self._job_id, self._epoch, wanted, offset, data)
+            except Refused as problem:
+                if problem.code != "digest_mismatch":
+                    raise
+                self._hashes.forget(file)
+                return False
+            self._went_well()
+            if answer.complete:
+                return True
+            offset = answer.next_offset
+
+    async def _commit(self, manifest: Manifest) -> None:
+        await self._client.send_manifest(self._job_id, self._epoch, manifest)
+        self._went_well()
+
+    def _went_well(self) -> None:
+        self._troubled_since = None
+        self._backoff.reset()
+
+    def _goes_on_after(self, problem: Refused) -> bool:
+        if problem.code == "stale_attempt":
+            log.info("job %s: this attempt is not the job's newest any more: uploads end", self._job_id)
+            return False
+        now = self._clock()
+        self._troubled_since = now if self._troubled_since is None else self._troubled_since
+        if self._ended.is_set() and now - self._troubled_since > self._patience_s:
+            log.warning("job %s: the orchestrator takes no uploads: %s", self._job_id, problem.detail)
+            return False
+        return True
+
+    def _give_up(self, name: str, reason: str) -> None:
+        self._settled.add(name)
+        log.warning("job %s: %s is not sent: %s", self._job_id, name, reason)
+
+    async def _pause(self, seconds: float, *, wake_at_end: bool = True) -> None:
+        """An end of the trainer cuts the usual pause short, a stop cuts any."""
+        events = [self.over, self._ended] if wake_at_end and not self._ended.is_set() else [self.over]
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+def _may_pass(problem: Refused) -> bool:
+    return problem.passing or problem.code == "objects_missing"
+
+
+def _read(file: Path, offset: int, count: int) -> bytes:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        parts = []
+        while count > 0 and (data := os.pread(descriptor, count, offset)):
+            parts.append(data)
+            offset += len(data)
+            count -= len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def _amount(entries: Sequence[FileEntry]) -> str:
+    return f"{len(entries)} files, {sum(entry.size for entry in entries) / 1e6:.1f} MB"

@@ -1,0 +1,115 @@
+"""Where trainers leave checkpoints, and how one is asked for: the habits that most of them share."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Launch, Paths
+
+GUARD = ".guard"
+"""Written into a checkpoint when all else of it is there: without it, it is not complete."""
+RESUME_VARIABLE = "SIMPLETUNER_RESUME_FROM"
+SIGNAL_VARIABLE = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
+SIGNAL_KEY = "manual_checkpoint"
+_NAME = re.compile(r"checkpoint-(\d{1,15})(?:-rolling)?", re.ASCII)
+_FOLDER = re.compile(r"checkpoint-\d.*", re.ASCII)
+
+
+class FoundCheckpoint(Struct, frozen=True):
+    name: str
+    step: int
+    path: Path
+
+
+class FoundArtifact(Struct, frozen=True):
+    """Files beneath `root` that belong together: `name` is what the user will ask for."""
+
+    name: str
+    root: Path
+    files: tuple[Path, ...]
+
+
+class CheckpointHabits:
+    """Inherit from it and override what is different; a trainer that does not inherit gets these defaults."""
+
+    def output_folder(self, paths: Paths) -> Path:
+        """Where checkpoints appear, and where one to go on from is put."""
+        return paths.output_dir
+
+    def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
+        """The complete ones, oldest first."""
+        return complete_checkpoints(self.output_folder(paths))
+
+    def request_checkpoint(self, paths: Paths) -> bool:
+        """Asks the running trainer for a checkpoint now; False where it cannot be asked."""
+        return False
+
+    def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
+        """The checkpoint is in place; makes the trainer go on from it."""
+        return Launch(argv=launch.argv, env={**launch.env, RESUME_VARIABLE: str(checkpoint)}, cwd=launch.cwd)
+
+    def artifacts(self, paths: Paths) -> list[FoundArtifact]:
+        """What an attempt that ended leaves to its user: all of the output that is no checkpoint."""
+        root = self.output_folder(paths)
+        files = tuple(other_files(root))
+        return [FoundArtifact("output", root, files)] if files else []
+
+
+def habits_of(trainer: object) -> CheckpointHabits:
+    return trainer if isinstance(trainer, CheckpointHabits) else CheckpointHabits()
+
+
+def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:
+    found = []
+    for path in _entries(folder):
+        name = _NAME.fullmatch(path.name)
+        if name and (path / GUARD).is_file():
+            found.append(FoundCheckpoint(path.name, int(name[1]), path))
+    return sorted(found, key=lambda one: (one.step, one.name))
+
+
+def other_files(folder: Path) -> Iterator[Path]:
+    for path in _entries(folder):
+        if path.is_dir() and not path.is_symlink() and _FOLDER.fullmatch(path.name):
+            continue
+        yield from files_beneath(path, folder)
+
+
+def files_beneath(path: Path, root: Path) -> Iterator[Path]:
+    """Regular files in order, links only where they lead to a file of the same folder."""
+    if path.is_dir() and not path.is_symlink():
+        for inner in _entries(path):
+            yield from files_beneath(inner, root)
+    elif path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(root.resolve())):
+        yield path
+
+
+def ask_by_signal_file(signal_file: Path) -> bool:
+    """A rising number, replaced whole: the trainer saves once for each time it has grown."""
+    try:
+        count = int(json.loads(signal_file.read_bytes())[SIGNAL_KEY])
+    except (OSError, ValueError, TypeError, KeyError):
+        count = 0
+    temporary = signal_file.with_name(f".{signal_file.name}.tmp")
+    try:
+        temporary.write_text(json.dumps({SIGNAL_KEY: count + 1}), encoding="ascii")
+        os.replace(temporary, signal_file)
+    except OSError:
+        return False
+    return True
+
+
+def signal_file(paths: Paths) -> Path:
+    return paths.attempt_dir / "signals.json"
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
