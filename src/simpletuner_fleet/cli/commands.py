@@ -386,6 +386,18 @@ def _rest(tree: Tree) -> None:
     logout = tree.command("logout", "simpletuner_fleet.cli.login:logout", "Forget a server's token")
     logout.add_argument("server", nargs="?", metavar="URL", help="The server (default: the current one)")
     tree.command("whoami", "simpletuner_fleet.cli.login:whoami", "Show whom the token belongs to")
+    demo = tree.command(
+        "demo", "simpletuner_fleet.cli.demo:demo", "Server, worker and a model that really trains, in one go"
+    )
+    demo.add_argument("--chaos", action="store_true", help="Kill the worker half-way and see the job go on")
+    demo.add_argument(
+        "--steps",
+        type=typed(values.positive_count),
+        default=2000,
+        metavar="N",
+        help="Training steps (default: 2000)",
+    )
+    demo.add_argument("--keep", action="store_true", help="Keep the folder with everything the demo made")
     tree.command("version", "simpletuner_fleet.cli.version:version", "Show the version")
     completion = tree.command(
         "completion", "simpletuner_fleet.cli.completion:completion", "Print a completion script"
