@@ -1,16 +1,22 @@
 """Real training on real workers: whatever dies on the way, the job goes on from its newest checkpoint."""
 
+import hashlib
 import io
 import json
 import os
+import random
 import signal
+import sys
 import tarfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.agent.orphans import processes_of
 from tests.e2e.kit import Json, Worker, World
 from tests.e2e.processes import PATIENCE_S, parent_of, wait_until
+from tests.e2e.proxy import Proxy
 
 STEPS = 120
 TRAINING: dict[str, Any] = {
@@ -24,6 +30,19 @@ TRAINING: dict[str, Any] = {
     "demo_step_delay_s": 0.04,
 }
 LONG = 120.0
+WEIGHTS_BYTES = 24_000_000
+SAVES_ONCE = f"""
+import hashlib, os, pathlib, time
+found = os.environ.get("SIMPLETUNER_RESUME_FROM")
+if found:
+    print("resumed with", hashlib.sha256((pathlib.Path(found) / "weights").read_bytes()).hexdigest())
+    raise SystemExit(0)
+folder = pathlib.Path(os.environ["SIMPLETUNER_OUTPUT_DIR"]) / "checkpoint-7"
+folder.mkdir()
+(folder / "weights").write_bytes(os.urandom({WEIGHTS_BYTES}))
+(folder / ".guard").touch()
+time.sleep(600)
+"""
 
 
 def demo(**settings: Any) -> Json:
@@ -144,3 +163,36 @@ def test_a_worker_that_is_told_to_go_saves_first_and_the_next_goes_on_from_there
     before, after = world.attempts(job_id)
     assert (before["outcome"], after["outcome"]) == ("released", "completed")
     assert world.job(job_id)["losses"] == 0
+
+
+def test_a_checkpoint_whose_way_is_cut_at_random_bytes_arrives_whole_in_both_directions(
+    bare_world: World,
+) -> None:
+    world, chance = bare_world, random.Random(11)
+    world.start_server(SIMPLETUNER_HEARTBEAT_TIMEOUT="6")
+    with Proxy(world.port) as network:
+        first = world.start_worker("first", url=network.url)
+        network.delay(0.002)
+        job_id = world.submit(world.command(sys.executable, "-c", SAVES_ONCE))
+        cut_until(network, chance, lambda: world.job(job_id)["checkpoint_step"] == 7)
+        attempt = world.attempts(job_id)[0]
+        made = attempt_folder(first, attempt) / "output" / "checkpoint-7" / "weights"
+        digest = hashlib.sha256(made.read_bytes()).hexdigest()
+        kill_machine(first, attempt)
+        second = world.start_worker("second", url=network.url)
+        cut_until(network, chance, lambda: world.job(job_id)["status"] == "completed")
+        network.heal()
+    fetched = attempt_folder(second, world.attempts(job_id)[-1]) / "output" / "checkpoint-7" / "weights"
+    assert hashlib.sha256(fetched.read_bytes()).hexdigest() == digest
+    assert f"resumed with {digest}" in (fetched.parents[2] / "output.log").read_text()
+    parts = [line for line in network.requests if line.startswith("PUT") and digest in line]
+    assert len(parts) > 3, "more parts than a good network needs"
+
+
+def cut_until(network: Proxy, chance: random.Random, done: Callable[[], bool]) -> None:
+    """Every connection there is dies now and then, wherever it is."""
+    give_up_at = time.monotonic() + LONG
+    while not done():
+        assert time.monotonic() < give_up_at
+        time.sleep(chance.uniform(0.3, 1.2))
+        network.reset()
