@@ -1,0 +1,236 @@
+"""What a training says of itself: lines of numbers and progress bars in, points, rates and curves out."""
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+MAX_STEP = 2**53
+LATEST_AT = 253_402_300_799.0
+"""The end of the year 9999."""
+KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+MAX_KEYS = 64
+MAX_LINE_CHARS = 64 * 1024
+_NOT_OF_A_KEY = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
+_STEP_NAMES = ("step", "global_step")
+_TOTAL_NAMES = ("total", "max_steps", "total_steps")
+_TIME_NAMES = ("time", "timestamp", "at")
+_NO_VALUES = frozenset((*_STEP_NAMES, *_TOTAL_NAMES, *_TIME_NAMES, "schema_version", "metrics"))
+
+_BAR = re.compile(
+    r"^(?P<description>[^|]*?):?\s*(?P<percent>\d{1,3})%\|[^|]*\|\s*"
+    r"(?P<step>\d{1,15})/(?P<total>\d{1,15})\s*\[(?P<elapsed>[\d:]+)<(?P<left>[\d:]+|\?)"
+    r"(?:,\s*(?P<rate>[\d.]+|\?)(?P<unit>[^\s,\]/]*/[^\s,\]]+))?(?P<facts>[^\]]*)\]"
+)
+_FACT = re.compile(r"([A-Za-z0-9_./-]{1,64})=([^,\]\s]+)")
+_OF_TRAINING = re.compile(r"\b(steps?|train\w*)\b", re.IGNORECASE)
+_LOSSES = ("loss", "train_loss", "step_loss", "train.loss")
+_RATES = ("lr", "learning_rate", "train_lr")
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """One step's numbers. A loss may be NaN: that is news, too."""
+
+    step: int
+    values: dict[str, float]
+    at: float | None = None
+    total: int | None = None
+
+
+class Bar(Struct, frozen=True, kw_only=True):
+    """What a line in tqdm's form tells."""
+
+    step: int
+    total: int
+    description: str = ""
+    rate: float | None = None
+    """Steps a second."""
+    eta_s: float | None = None
+    values: dict[str, float] = {}
+
+    @property
+    def of_training(self) -> bool:
+        """Loading and caching draw bars as well; theirs say so and have no loss."""
+        return (
+            not self.description
+            or _OF_TRAINING.search(self.description) is not None
+            or loss_of(self.values) is not None
+        )
+
+
+class Sample(NamedTuple):
+    step: int
+    at: float
+    value: float
+
+
+class Bucket(NamedTuple):
+    """Neighbouring samples as one; `min` and `max` are of the finite values, None where there is none."""
+
+    step: int
+    at: float
+    min: float | None
+    max: float | None
+    last: float
+
+
+def read_point(line: str | bytes) -> Point | None:
+    """Of a JSON line, flat or with the numbers in `metrics`; None where it is none."""
+    if len(line) > MAX_LINE_CHARS:
+        return None
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(told, dict):
+        return None
+    inner = told.get("metrics")
+    told = {**told, **inner} if isinstance(inner, dict) else told
+    step = _first(told, _STEP_NAMES, _whole)
+    if step is None:
+        return None
+    values = {
+        key: number
+        for name, value in told.items()
+        if (key := key_of(name)) not in _NO_VALUES and (number := _number(value)) is not None
+    }
+    return Point(
+        step=step,
+        values=dict(list(values.items())[:MAX_KEYS]),
+        at=_first(told, _TIME_NAMES, _time),
+        total=_first(told, _TOTAL_NAMES, _whole) or None,
+    )
+
+
+def key_of(name: str) -> str:
+    return _NOT_OF_A_KEY.sub("_", name)[:64].strip(".") or "_"
+
+
+def read_bar(line: str) -> Bar | None:
+    found = _BAR.match(line.strip()) if len(line) <= MAX_LINE_CHARS else None
+    if found is None:
+        return None
+    step, total = int(found["step"]), int(found["total"])
+    if not total or step > total:
+        return None
+    values = {}
+    for name, text in _FACT.findall(found["facts"] or ""):
+        number = _number(_parsed(text))
+        if number is not None:
+            values[key_of(name)] = number
+    return Bar(
+        step=step,
+        total=total,
+        description=found["description"].strip(),
+        rate=_bar_rate(found["rate"], found["unit"]),
+        eta_s=_clock(found["left"]),
+        values=values,
+    )
+
+
+def last_bar(text: str) -> Bar | None:
+    """The newest bar of the training in a piece of output."""
+    for line in reversed(re.split(r"[\r\n]+", text)):
+        bar = read_bar(line)
+        if bar is not None and bar.of_training:
+            return bar
+    return None
+
+
+def loss_of(values: dict[str, float]) -> float | None:
+    return next((values[name] for name in _LOSSES if name in values), None)
+
+
+def learning_rate_of(values: dict[str, float]) -> float | None:
+    return next((values[name] for name in _RATES if name in values), None)
+
+
+def rate_of(recent: Sequence[tuple[int, float]]) -> float | None:
+    """Steps a second over (step, time), oldest first; None while it cannot be told."""
+    if len(recent) < 2:
+        return None
+    (first, began), (last, now) = recent[0], recent[-1]
+    return (last - first) / (now - began) if last > first and now > began else None
+
+
+def eta_s(step: int, total: int | None, rate: float | None) -> float | None:
+    if total is None or not rate or rate <= 0:
+        return None
+    left_s = max(0, total - step) / rate
+    return left_s if math.isfinite(left_s) else None
+
+
+def downsample(samples: Sequence[Sample], count: int) -> list[Bucket]:
+    """At most `count` buckets of equally many samples: no peak and no valley is lost."""
+    size = len(samples)
+    count = min(count, size)
+    edges = [at * size // count for at in range(count + 1)] if count else []
+    return [_bucket(samples[start:end]) for start, end in itertools.pairwise(edges)]
+
+
+def _bucket(samples: Sequence[Sample]) -> Bucket:
+    finite = [sample.value for sample in samples if math.isfinite(sample.value)]
+    last = samples[-1]
+    return Bucket(last.step, last.at, min(finite, default=None), max(finite, default=None), last.value)
+
+
+def _first(told: dict[str, Any], names: Iterable[str], read: Any) -> Any:
+    found = (read(told[name]) for name in names if name in told)
+    return next((value for value in found if value is not None), None)
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    if number is None or not 0 <= number <= MAX_STEP or number != int(number):
+        return None
+    return int(number)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _time(value: Any) -> float | None:
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+            value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            return None
+    number = _number(value)
+    return number if number is not None and 0 <= number <= LATEST_AT else None
+
+
+def _parsed(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _bar_rate(rate: str | None, unit: str | None) -> float | None:
+    """`12.5it/s`, or `1.5s/it` where a step takes longer than a second."""
+    number = _parsed(rate or "")
+    if not number or not unit or not math.isfinite(number):
+        return None
+    return 1 / number if unit.startswith("s/") else number
+
+
+def _clock(text: str) -> float | None:
+    parts = text.split(":")
+    if not all(part.isdecimal() and len(part) < 8 for part in parts):
+        return None
+    seconds = 0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return float(seconds)
