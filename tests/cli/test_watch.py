@@ -153,8 +153,10 @@ def test_following_shows_the_log_on_stdout_and_the_states_on_stderr(run: Run, li
 
 def test_a_failed_job_that_was_followed_comes_with_advice(run: Run, live: LiveServer) -> None:
     live.states[-1] |= {"status": "failed", "error": "exit code 1"}
+    live.states[-1]["failure"] = {"class": "disk_full", "evidence": "No space left", "advice": "Free space."}
     result = run("jobs", "submit", "c", "-f", "--url", live.url)
     assert result.code == Exit.JOB_FAILED
+    assert "next: Free space.\n" in result.err
     assert "nvidia-smi" in result.err
 
 

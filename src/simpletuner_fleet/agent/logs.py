@@ -8,7 +8,8 @@ from msgspec import Struct
 CHUNK_BYTES = 64 * 1024
 HEAD_CAP_BYTES = 64 * 1024 * 1024
 TAIL_BYTES = 256 * 1024
-LAST_LINES = 20
+LAST_LINES = 80
+"""A launcher of several processes says thirty lines after the one that names the cause."""
 LAST_LINES_BYTES = 16 * 1024
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")

@@ -28,7 +28,7 @@ LONGEST_NAP_S = 1.0
 """A timer stands still while the machine is suspended, so a deadline is looked at this often at least."""
 REPORT_FOR_S = 60.0
 REPORT_TIMEOUT_S = 10.0
-LAST_LINES_BYTES = 4096
+LAST_LINES_BYTES = 16 * 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 on_linux = sys.platform == "linux"

@@ -57,6 +57,19 @@ def worker(job: dict[str, Any]) -> Any:
     return job.get("worker_name") or job.get("worker_id")
 
 
+def failure(job: dict[str, Any]) -> dict[str, Any]:
+    told = job.get("failure")
+    return told if isinstance(told, dict) else {}
+
+
+def failure_told(job: dict[str, Any]) -> str | None:
+    """The class in words, and the line that shows it."""
+    told = failure(job)
+    if not told.get("class"):
+        return None
+    return ": ".join(filter(None, (str(told["class"]).replace("_", " "), str(told.get("evidence") or ""))))
+
+
 LIST = (
     field("id"),
     Column("NAME", lambda job: job.get("name") or job.get("config_name"), shrinks=True),
@@ -85,6 +98,7 @@ DETAIL = (
     Column("SAFE STEP", lambda job: job.get("checkpoint_step")),
     Column("REASON", lambda job: reason(job) if job.get("status") in WAITING else None),
     field("error"),
+    Column("FAILURE", failure_told),
     Column("CREATED", lambda job: job.get("created_at")),
     Column("STARTED", lambda job: job.get("started_at")),
     Column("FINISHED", lambda job: job.get("finished_at")),
@@ -98,7 +112,8 @@ def advice(job: dict[str, Any]) -> tuple[str, ...]:
     if job.get("status") == "failed":
         worker_lost = (job.get("losses") or 0) > (job.get("failures") or 0)
         code = "WORKER_LOST" if worker_lost else "TRAINER_FAILED"
-    return of_reason(str(code)) if code else ()
+    from_failure = failure(job).get("advice")
+    return ((str(from_failure),) if from_failure else ()) + (of_reason(str(code)) if code else ())
 
 
 def explained(told: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from simpletuner_fleet.core import retry
 from simpletuner_fleet.core.checkpoint import ResumePoint
 from simpletuner_fleet.core.errors import OfferWithdrawn, StaleAttempt, WrongJobState
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
+from simpletuner_fleet.core.failure import classify
 from simpletuner_fleet.core.job import (
     Attempt,
     AttemptState,
@@ -167,6 +168,13 @@ def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
 def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) -> Decision:
     _must_be_current(job, attempt)
     error = end.error or _told(end)
+    failure = classify(
+        end.exit_code,
+        end.exit_signal,
+        end.last_lines,
+        end.error,
+        started=attempt.started_at is not None,
+    )
     ended = _ended(
         attempt,
         Outcome.FAILED,
@@ -175,6 +183,8 @@ def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) 
         exit_signal=end.exit_signal,
         error=error,
         last_lines=end.last_lines,
+        failure_class=failure.code,
+        failure_evidence=failure.evidence,
     )
     if job.state is JobState.CANCELLING:
         return _cancelled(job, ended, now=now)
@@ -383,6 +393,11 @@ def _follow(
         reason=verdict.reason,
         error=verdict.why,
     )
+    shown: dict[str, Any] = (
+        {"failure_class": attempt.failure_class, "failure_evidence": attempt.failure_evidence}
+        if attempt.failure_class
+        else {}
+    )
     event = _job_event(
         EventType.JOB_FAILED,
         job,
@@ -392,6 +407,7 @@ def _follow(
         attempt=attempt.number,
         exit_code=attempt.exit_code,
         exit_signal=attempt.exit_signal,
+        **shown,
     )
     return Decision(job=given_up, attempt=attempt, events=(*before, event))
 

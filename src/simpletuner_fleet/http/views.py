@@ -7,6 +7,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.checkpoint import FileEntry
 from simpletuner_fleet.core.explain import Explanation, FunnelStep, WorkerVerdict
+from simpletuner_fleet.core.failure import advice_for
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Worker
@@ -47,6 +48,14 @@ class RequiresView(Struct, kw_only=True):
     worker_labels: dict[str, str]
 
 
+class FailureView(Struct, kw_only=True):
+    """Why the newest try failed, the line that shows it, and what to do."""
+
+    kind: str = field(name="class")
+    evidence: str
+    advice: str
+
+
 class JobView(Struct, kw_only=True):
     id: str
     name: str | None
@@ -80,6 +89,7 @@ class JobView(Struct, kw_only=True):
     """The newest step that is safely off the worker."""
     resumed: str | None = None
     """How its newest try began, if not from the start."""
+    failure: FailureView | None = None
     queue_position: int | None = None
     explain: Reason | None = None
 
@@ -327,6 +337,7 @@ def job_view(
         depends_on=list(job.depends_on),
         checkpoint_step=checkpoint_step,
         resumed=resumed_text(attempt) if attempt else None,
+        failure=failure_view(attempt) if attempt else None,
         queue_position=queue_position,
         explain=reason_view(explanation) if explanation else None,
     )
@@ -482,6 +493,16 @@ def manifest_view(manifest: StoredManifest) -> ManifestView:
         created_at=rfc3339(manifest.created_at),
         total_bytes=manifest.total_bytes,
         files=list(manifest.files),
+    )
+
+
+def failure_view(attempt: Attempt) -> FailureView | None:
+    if attempt.failure_class is None:
+        return None
+    return FailureView(
+        kind=attempt.failure_class,
+        evidence=attempt.failure_evidence or "",
+        advice=advice_for(attempt.failure_class),
     )
 
 

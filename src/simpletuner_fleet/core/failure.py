@@ -1,0 +1,231 @@
+"""Why a trainer failed, from what it left behind: exit code, signal, the worker's word and the last lines."""
+
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+MAX_EVIDENCE_CHARS = 500
+
+ADVICE = {
+    "time_limit": "Raise the job's time limit, or let it go on from its last checkpoint with fewer steps to do.",
+    "gpu_out_of_memory": "Use a smaller batch or resolution, gradient checkpointing or a quantised model, or ask for GPUs "
+    "with more memory (--min-vram).",
+    "disk_full": "Free space in the worker's work folder or keep fewer checkpoints, then retry.",
+    "out_of_memory": "Main memory ran out: use fewer data loader workers, a smaller cache or a larger machine.",
+    "cuda": "Look at the GPU with nvidia-smi on that worker; if other jobs fail there too, drain it and check its driver.",
+    "nccl": "The job's processes lost each other: look for the rank that failed first, and check the link between the GPUs.",
+    "segfault": "A native library crashed: check that torch, the driver and compiled packages on the worker fit together.",
+    "import_error": "Install what is missing for the worker's trainer Python (--trainer-python), then retry.",
+    "config": "Correct the named setting or argument in the config, then submit again.",
+    "start_failed": "The trainer never ran: correct what the message names, in the config or on the worker.",
+    "killed": "Somebody or something on the worker stopped the trainer: see that machine's system log, then retry.",
+    "user_code": "The training code failed: read its log with `simpletuner jobs logs`, correct it and submit again.",
+    "unknown": "Read the log with `simpletuner jobs logs`; the trainer left no sign of why it failed.",
+}
+
+_NAMES = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM"
+SIGNALS = {number: f"SIG{name}" for number, name in enumerate(_NAMES.split(), start=1)}
+SIGKILL, SIGSEGV, SIGBUS = 9, 11, 7
+
+_PREFIX = re.compile(r"^(?:\[(?:rank ?|default)?\d+\]: ?)+")
+_WARNING = re.compile(r"\w*Warning: |\bWARNING\b")
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|NotFound)\b")
+_LAUNCHER = re.compile(r"^(?:subprocess\.)?CalledProcessError|ChildFailedError")
+_EXIT_CODE = re.compile(r"\bexit(?:ed)?(?: with)?(?: (?:code|status))? (-?\d{1,3})\b")
+
+
+class FailureClass(Struct, frozen=True):
+    code: str
+    evidence: str
+    """The line that shows it."""
+    advice: str
+
+
+class Remains(Struct, frozen=True):
+    """What is left of an attempt, in a form that rules can look at."""
+
+    exit_code: int | None
+    signal: int | None
+    reason: str
+    """What the worker says of the end."""
+    lines: tuple[str, ...]
+    """The trainer's last ones, without ranks before them and without warnings."""
+    started: bool
+
+
+Rule = Callable[[Remains], str | None]
+
+
+def classify(
+    exit_code: int | None,
+    exit_signal: int | None,
+    last_lines: str | None,
+    reason: str | None,
+    *,
+    started: bool = False,
+) -> FailureClass:
+    """The first rule that finds evidence names the class: what the worker did, then causes, then symptoms.
+
+    `started`: the worker has said that the trainer runs, so that a failure without a trace is no failed start.
+    """
+    remains = _remains(exit_code, exit_signal, last_lines or "", reason or "", started)
+    for code, rule in RULES:
+        if evidence := rule(remains):
+            return FailureClass(code, evidence[:MAX_EVIDENCE_CHARS], ADVICE[code])
+    return FailureClass("unknown", remains.reason[:MAX_EVIDENCE_CHARS], ADVICE["unknown"])
+
+
+def advice_for(code: str) -> str:
+    return ADVICE.get(code, ADVICE["unknown"])
+
+
+def _remains(
+    exit_code: int | None, exit_signal: int | None, last_lines: str, reason: str, started: bool
+) -> Remains:
+    """An agent that tells no exit code may name it in its sentence; a shell tells a signal as 128 + its number."""
+    if exit_code is None and exit_signal is None and (named := _EXIT_CODE.search(reason)):
+        exit_code = int(named[1])
+    if exit_signal is None and exit_code is not None:
+        number = -exit_code if exit_code < 0 else exit_code - 128
+        exit_signal = number if number in SIGNALS else None
+    lines = (_PREFIX.sub("", line.strip()) for line in re.split(r"[\r\n]+", last_lines))
+    told = tuple(line for line in lines if line and not _WARNING.search(line))
+    return Remains(exit_code, exit_signal, reason.strip(), told, started)
+
+
+def _said(pattern: str) -> Rule:
+    """The worker says so."""
+    known = re.compile(pattern)
+    return lambda remains: remains.reason if known.search(remains.reason) else None
+
+
+def _shown(pattern: str) -> Rule:
+    """The first line that shows it is the nearest to the cause: other ranks follow with noise."""
+    known = re.compile(pattern)
+    return lambda remains: next(
+        (line for line in (*remains.lines, remains.reason) if known.search(line)), None
+    )
+
+
+def _ended_by(*signals: int) -> Rule:
+    return lambda remains: _signal_told(remains) if remains.signal in signals else None
+
+
+def _any_signal(remains: Remains) -> str | None:
+    return _signal_told(remains) if remains.signal else None
+
+
+def _signal_told(remains: Remains) -> str:
+    assert remains.signal is not None
+    named = f"ended by signal {remains.signal} ({SIGNALS.get(remains.signal, 'unnamed')})"
+    if remains.signal == SIGKILL:
+        return f"{named}, as the kernel does when memory runs out"
+    return named
+
+
+def _interrupted(remains: Remains) -> str | None:
+    last = _last_exception(remains)
+    return last if last and last.startswith("KeyboardInterrupt") else None
+
+
+def _wrong_usage(remains: Remains) -> str | None:
+    """Exit code 2 is what argument parsers leave with."""
+    if remains.exit_code != 2 or _last_exception(remains):
+        return None
+    return remains.lines[-1] if remains.lines else "exit code 2"
+
+
+def _never_ran(remains: Remains) -> str | None:
+    if remains.exit_code in (126, 127):
+        return remains.lines[-1] if remains.lines else f"exit code {remains.exit_code}"
+    ran = remains.started or remains.exit_code is not None or remains.signal is not None or remains.lines
+    return None if ran else remains.reason or None
+
+
+def _raised(remains: Remains) -> str | None:
+    if last := _last_exception(remains):
+        return last
+    if remains.exit_code:
+        return remains.lines[-1] if remains.lines else f"exit code {remains.exit_code}"
+    return None
+
+
+def _last_exception(remains: Remains) -> str | None:
+    """A launcher's own exception says only that its child had one."""
+    raised = [line for line in remains.lines or (remains.reason,) if _EXCEPTION.match(line)]
+    causes = [line for line in raised if not _LAUNCHER.search(line)]
+    return next(reversed(causes or raised), None)
+
+
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("time_limit", _said(r"^the time limit\b.* was reached")),
+    ("killed", _said(r"\b(?:was stopped on its worker|its guardian were killed|agent died)\b")),
+    (
+        "gpu_out_of_memory",
+        _shown(
+            r"(?:CUDA|HIP) out of memory|MPS backend out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+            r"|cudaErrorMemoryAllocation|torch\.(?:cuda\.)?OutOfMemoryError|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
+            r"|Cuda failure (?:\d+ )?'out of memory'|RESOURCE_EXHAUSTED: .*[Oo]ut of memory"
+        ),
+    ),
+    (
+        "disk_full",
+        _shown(
+            r"No space left on device|Disk quota exceeded|database or disk is full|\bENOSPC\b"
+            r"|PytorchStreamWriter failed writing file"
+        ),
+    ),
+    (
+        "out_of_memory",
+        _shown(
+            r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|^(?:\w+\.)*_?(?:Array)?MemoryError\b"
+            r"|Cannot allocate memory|std::bad_alloc|Out of memory: Killed process|oom[-_]kill"
+            r"|Signal 9 \(SIGKILL\) received|died with <Signals\.SIGKILL|is killed by signal: (?:Killed|Bus error)"
+            r"|out of shared memory|unable to (?:allocate|open|mmap) shared memory"
+        ),
+    ),
+    (
+        "cuda",
+        _shown(
+            r"(?:CUDA|HIP)(?: driver)? error:|CUDA unknown error|cuDNN error|CU(?:DNN|BLAS|SOLVER|SPARSE)_STATUS_(?!SUCCESS)"
+            r"|\bcudaError\w+|CUDA driver version is insufficient|Found no NVIDIA driver|No CUDA GPUs are available"
+            r"|Driver/library version mismatch|not compiled with CUDA enabled|uncorrectable ECC error|GPU is lost"
+            r"|fallen off the bus|\bXid\b"
+        ),
+    ),
+    (
+        "nccl",
+        _shown(
+            r"NCCL error|\bnccl(?:Unhandled|System|Internal|Remote|Invalid)\w*|Watchdog caught collective operation timeout"
+            r"|DistBackendError|DistStoreError|DistNetworkError|Rendezvous\w*Error|\bEADDRINUSE\b|\bgloo\b.*(?:failed|closed)"
+        ),
+    ),
+    (
+        "segfault",
+        _shown(
+            r"Segmentation fault|Signal (?:11 \(SIGSEGV\)|7 \(SIGBUS\)) received|died with <Signals\.(?:SIGSEGV|SIGBUS)"
+        ),
+    ),
+    ("segfault", _ended_by(SIGSEGV, SIGBUS)),
+    ("killed", _interrupted),
+    ("out_of_memory", _ended_by(SIGKILL)),
+    ("killed", _any_signal),
+    (
+        "import_error",
+        _shown(
+            r"^(?:ModuleNotFoundError|ImportError): |: No module named |error while loading shared libraries"
+        ),
+    ),
+    (
+        "config",
+        _shown(
+            r"\.py: error: |: error: (?:unrecognized arguments|the following arguments are required|argument )"
+            r"|can't open file '"
+        ),
+    ),
+    ("config", _said(r"^(?:settings|env|files)\b|config's settings")),
+    ("config", _wrong_usage),
+    ("start_failed", _never_ran),
+    ("user_code", _raised),
+)
