@@ -39,11 +39,6 @@ class JobsQuery(Struct, kw_only=True):
     limit: PageSize = 50
 
 
-class MetricsView(Struct, kw_only=True):
-    points: list[dict[str, Any]]
-    """The newest progress the trainer reported; no history is kept."""
-
-
 async def list_jobs(call: Call[None]) -> JobsPage:
     query: JobsQuery = call.query
     where = JobFilter(
@@ -79,11 +74,6 @@ async def events(call: Call[None]) -> JobEventsView:
     return JobEventsView([job_event_view(entry) for entry in found], [note_view(note) for note in notes])
 
 
-async def metrics(call: Call[None]) -> MetricsView:
-    progress = (await looking.one_job(deps(call).fleet, call.path["id"])).job.progress
-    return MetricsView(points=[progress] if progress else [])
-
-
 async def retry(call: Call[None]) -> JobView:
     job = await submit.retry(deps(call).fleet, call.path["id"], submitter(call))
     return await current(call, job)
@@ -99,7 +89,6 @@ ROUTES = [
     _get("/api/jobs/{id}/explain", explain, ExplainView, "Why a job waits, and what would help"),
     _get("/api/jobs/{id}/attempts", attempts, AttemptsView, "Every try at a job, oldest first"),
     _get("/api/jobs/{id}/events", events, JobEventsView, "What happened to a job"),
-    _get("/api/jobs/{id}/metrics", metrics, MetricsView, "What the trainer last reported"),
     Route(
         "POST",
         "/api/jobs/{id}/cancel",

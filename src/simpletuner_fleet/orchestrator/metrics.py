@@ -1,0 +1,131 @@
+"""The numbers of trainings: packed records outside the database, one blob for each key of an attempt.
+
+`step` holds a record for every point and is written last: its length says how many points there are. What a crash left
+half-written in the others is sent again and stands there twice; reading takes each step once, the last of its kind.
+"""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Collection, Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import Invalid, NotFound, TooLarge
+from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.core.metrics import KEY, MAX_KEYS, Bucket, Sample, downsample
+from simpletuner_fleet.orchestrator import looking
+from simpletuner_fleet.orchestrator.artifacts import Shelf, fenced_attempt
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.protocol.metrics import MAX_BATCH, MetricPoint, from_wire
+
+RECORD = struct.Struct("<Qdd")
+"""Step, seconds since 1970, value."""
+INDEX = "step"
+MAX_POINTS = 5_000_000
+READ_BYTES = 65_536 * RECORD.size
+
+
+class Curves(Struct, kw_only=True):
+    keys: list[str]
+    series: dict[str, list[Bucket]]
+    total: int
+
+
+def metrics_key(attempt_id: str, key: str) -> str:
+    return f"metrics/{attempt_id}/{key}"
+
+
+async def store(
+    shelf: Shelf, worker_id: str, job_id: str, epoch: int, first: int, points: Sequence[MetricPoint]
+) -> int:
+    """How many points of the attempt are stored then. Beyond a gap nothing is."""
+    _check(points)
+    attempt = await shelf.fleet.glance(lambda view: fenced_attempt(view, worker_id, job_id, epoch))
+    async with shelf.holding(f"metrics/{attempt.id}"):
+        stored = await shelf.blobs.size(metrics_key(attempt.id, INDEX)) // RECORD.size
+        if first > stored or first + len(points) <= stored:
+            return stored
+        if first + len(points) > MAX_POINTS:
+            raise TooLarge(f"One attempt may have at most {MAX_POINTS} points.")
+        return await _append(shelf.blobs, attempt.id, stored, points[stored - first :])
+
+
+async def _append(blobs: Blobs, attempt_id: str, stored: int, points: Sequence[MetricPoint]) -> int:
+    records: dict[str, list[bytes]] = {}
+    for point in points:
+        for key, value in point.values.items():
+            records.setdefault(key, []).append(RECORD.pack(point.step, point.at, from_wire(value)))
+    known = set(await blobs.names(f"metrics/{attempt_id}")) - {INDEX}
+    room = MAX_KEYS - len(known)
+    taken = [key for key in records if key in known] + [key for key in records if key not in known][:room]
+    for key in taken:
+        place = metrics_key(attempt_id, key)
+        held = await blobs.size(place)
+        await blobs.append(place, held - held % RECORD.size, b"".join(records[key]))
+    index = b"".join(RECORD.pack(point.step, point.at, point.step) for point in points)
+    return await blobs.append(metrics_key(attempt_id, INDEX), stored * RECORD.size, index) // RECORD.size
+
+
+def _check(points: Sequence[MetricPoint]) -> None:
+    if len(points) > MAX_BATCH:
+        raise TooLarge(f"At most {MAX_BATCH} points can be sent at once.")
+    for at, point in enumerate(points):
+        if len(point.values) > MAX_KEYS:
+            raise Invalid(f"A point has at most {MAX_KEYS} values.", path=f"$.points[{at}].values")
+        for key in point.values:
+            if key == INDEX or not KEY.fullmatch(key) or not key.strip("."):
+                raise Invalid(
+                    "A key is up to 64 letters, digits, '.', '_' and '-', and is not 'step'.",
+                    path=f"$.points[{at}].values",
+                )
+
+
+async def curves(
+    fleet: Fleet, blobs: Blobs, job_id: str, keys: Collection[str], points: int, attempt: int | None
+) -> Curves:
+    """Of one attempt, or of all as one: where a later one went on, the earlier one's steps beyond do not count."""
+    found = await looking.attempts_of(fleet, job_id)
+    if attempt is not None:
+        found = [one for one in found if one.number == attempt]
+        if not found:
+            raise NotFound(f"Job {job_id} has no attempt {attempt}.")
+    parts = await _parts(blobs, found)
+    known = sorted({key for one, _ in parts for key in await blobs.names(f"metrics/{one.id}")} - {INDEX})
+    wanted = [key for key in known if not keys or key in keys]
+    series = {key: downsample(await _joined(blobs, parts, key), points) for key in wanted}
+    return Curves(keys=known, series=series, total=len(await _joined(blobs, parts, INDEX)))
+
+
+async def _parts(blobs: Blobs, attempts: Sequence[Attempt]) -> list[tuple[Attempt, int | None]]:
+    """Each attempt that has points, with the step from which on a later one counts."""
+    parts: list[tuple[Attempt, int | None]] = []
+    end: int | None = None
+    for attempt in sorted(attempts, key=lambda one: one.epoch, reverse=True):
+        record = await blobs.read(metrics_key(attempt.id, INDEX), 0, RECORD.size)
+        if len(record) == RECORD.size:
+            parts.append((attempt, end))
+            begin = int(RECORD.unpack(record)[0])
+            end = begin if end is None else min(begin, end)
+    return parts[::-1]
+
+
+async def _joined(blobs: Blobs, parts: Sequence[tuple[Attempt, int | None]], key: str) -> list[Sample]:
+    by_step: dict[int, Sample] = {}
+    for attempt, end in parts:
+        async for chunk in _chunks(blobs, metrics_key(attempt.id, key)):
+            await asyncio.to_thread(_take, by_step, chunk, end)
+    return await asyncio.to_thread(lambda: [by_step[step] for step in sorted(by_step)])
+
+
+def _take(by_step: dict[int, Sample], chunk: bytes, end: int | None) -> None:
+    for step, at, value in RECORD.iter_unpack(chunk):
+        if end is None or step < end:
+            by_step[step] = Sample(step, at, value)
+
+
+async def _chunks(blobs: Blobs, key: str) -> AsyncIterator[bytes]:
+    start = 0
+    while chunk := await blobs.read(key, start, READ_BYTES):
+        yield chunk[: len(chunk) - len(chunk) % RECORD.size]
+        start += READ_BYTES

@@ -1,0 +1,176 @@
+"""The numbers of trainings over HTTP: none twice, none lost, none from a stranger."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from simpletuner_fleet.blobs.folder import FolderBlobs
+from simpletuner_fleet.orchestrator.metrics import RECORD
+from tests.http.api_kit import Agent, Running, orchestrator
+
+
+def point(step: int, **values: Any) -> dict[str, Any]:
+    return {"step": step, "at": 1_700_000_000 + step, "values": values or {"loss": 1 / (step + 1)}}
+
+
+class Trainer:
+    def __init__(self, agent: Agent, offer: dict[str, Any]) -> None:
+        self.agent, self.offer = agent, offer
+
+    async def send(
+        self, first: int, points: list[dict[str, Any]], expect: int = 200, **headers: str
+    ) -> dict[str, Any]:
+        answer = await self.agent.http.post(
+            f"/api/workers/job/{self.offer['job_id']}/metrics",
+            json={"epoch": self.offer["epoch"], "first": first, "points": points},
+            headers=headers,
+        )
+        assert answer.status_code == expect, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
+    async def send_steps(self, first: int, steps: range) -> int:
+        return int((await self.send(first, [point(step) for step in steps]))["next"])
+
+
+async def training(running: Running, **wishes: Any) -> Trainer:
+    agent = await running.worker()
+    await running.submit(**wishes)
+    return Trainer(agent, await agent.take())
+
+
+async def curves(running: Running, trainer: Trainer, **query: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = await running.get(f"/api/jobs/{trainer.offer['job_id']}/metrics", **query)
+    return answer
+
+
+def steps_of(told: dict[str, Any], key: str = "loss") -> list[int]:
+    return [bucket["step"] for bucket in told["series"][key]]
+
+
+async def test_points_sent_again_or_overlapping_are_stored_once() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        assert await trainer.send_steps(0, range(5)) == 5
+        assert await trainer.send_steps(0, range(5)) == 5
+        assert await trainer.send_steps(3, range(3, 9)) == 9
+        told = await curves(running, trainer)
+        assert (told["keys"], told["total"], steps_of(told)) == (["loss"], 9, list(range(9)))
+        assert told["series"]["loss"][3] == {
+            "step": 3,
+            "at": "2023-11-14T22:13:23.000Z",
+            "min": 0.25,
+            "max": 0.25,
+            "last": 0.25,
+        }
+
+
+async def test_two_senders_of_the_same_points_at_once_store_them_once(tmp_path: Path) -> None:
+    async with orchestrator(blobs=FolderBlobs(tmp_path)) as running:
+        trainer = await training(running)
+        answers = await asyncio.gather(*(trainer.send_steps(0, range(200)) for _ in range(8)))
+        assert set(answers) == {200}
+        stored = tmp_path / "metrics" / trainer.offer["attempt_id"] / "loss"
+        assert stored.stat().st_size == 200 * RECORD.size
+
+
+async def test_beyond_a_gap_nothing_is_stored_and_the_answer_says_where_to_go_on() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        assert await trainer.send_steps(0, range(3)) == 3
+        assert await trainer.send_steps(7, range(7, 9)) == 3
+        assert steps_of(await curves(running, trainer)) == [0, 1, 2]
+
+
+async def test_what_a_crash_left_half_written_is_shown_once(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path)
+    async with orchestrator(blobs=blobs) as running:
+        trainer = await training(running)
+        await trainer.send_steps(0, range(3))
+        half = b"".join(RECORD.pack(step, 5.0, 9.0) for step in (3, 4)) + b"\0\0\0"
+        await blobs.append(f"metrics/{trainer.offer['attempt_id']}/loss", 3 * RECORD.size, half)
+        assert await trainer.send_steps(3, range(3, 6)) == 6
+        told = await curves(running, trainer)
+        assert steps_of(told) == list(range(6))
+        assert told["series"]["loss"][4]["last"] == 0.2
+
+
+async def test_a_loss_that_is_not_a_number_is_told_as_such() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        await trainer.send(0, [point(1, loss=2), point(2, loss="NaN"), point(3, loss="-Infinity")])
+        told = (await curves(running, trainer))["series"]["loss"]
+        assert [bucket["last"] for bucket in told] == [2.0, "NaN", "-Infinity"]
+        assert [bucket["min"] for bucket in told] == [2.0, None, None]
+        together = (await curves(running, trainer, points=1))["series"]["loss"]
+        assert [(b["min"], b["max"], b["last"]) for b in together] == [(2.0, 2.0, "-Infinity")]
+
+
+async def test_few_points_keep_the_peaks_and_one_key_can_be_asked_for() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        points = [point(step, loss=99 if step == 250 else 1, lr=0.1) for step in range(500)]
+        await trainer.send(0, points)
+        told = await curves(running, trainer, key="loss", points=10)
+        assert (told["keys"], list(told["series"]), told["total"]) == (["loss", "lr"], ["loss"], 500)
+        assert len(told["series"]["loss"]) == 10
+        assert max(bucket["max"] for bucket in told["series"]["loss"]) == 99
+
+
+async def test_a_later_attempt_counts_from_where_it_went_on() -> None:
+    async with orchestrator() as running:
+        first = await training(running)
+        await first.send(0, [point(step, loss=1) for step in range(1, 31)])
+        await first.agent.report(first.offer, "released", error="going")
+        await first.agent.heartbeat()
+        second = Trainer(first.agent, await first.agent.take())
+        await second.send(0, [point(step, loss=2) for step in range(21, 26)])
+        told = await curves(running, second)
+        assert steps_of(told) == list(range(1, 26))
+        assert [bucket["last"] for bucket in told["series"]["loss"]] == [1.0] * 20 + [2.0] * 5
+        assert steps_of(await curves(running, second, attempt=1)) == list(range(1, 31))
+        assert (await curves(running, second, attempt=2))["attempt"] == 2
+        missing = await running.http.get(f"/api/jobs/{second.offer['job_id']}/metrics?attempt=9")
+        assert missing.status_code == 404
+        await first.send(30, [point(31)], expect=409)
+
+
+async def test_only_the_attempts_own_worker_or_token_may_send() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        stranger = Trainer(await running.worker("gpu-2"), trainer.offer)
+        assert (await stranger.send(0, [point(1)], expect=409))["code"] == "stale_attempt"
+        async with running.as_user(None) as nobody:
+            body = {"epoch": trainer.offer["epoch"], "first": 0, "points": [point(1)]}
+            path = f"/api/workers/job/{trainer.offer['job_id']}/metrics"
+            assert (await nobody.post(path, json=body)).status_code == 401
+            token = {"X-Upload-Token": trainer.offer["upload_token"]}
+            assert (await nobody.post(path, json=body, headers=token)).json() == {"next": 1}
+
+
+async def test_what_is_no_point_is_refused_and_named() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        for bad in (
+            point(1, **{"../loss": 1}),
+            {**point(1), "values": {"step": 1}},
+            point(1, **{"..": 1}),
+            point(1, **{f"k{at}": at for at in range(65)}),
+            {**point(1), "step": -1},
+            {**point(1), "at": -5},
+            point(1, loss="much"),
+        ):
+            await trainer.send(0, [bad], expect=422)
+        await trainer.send(0, [point(step) for step in range(501)], expect=413)
+        await trainer.send(-1, [point(1)], expect=422)
+        assert (await curves(running, trainer))["total"] == 0
+
+
+async def test_an_attempt_has_at_most_so_many_keys() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        await trainer.send(0, [point(1, **{f"a{at}": at for at in range(60)})])
+        await trainer.send(1, [point(2, **{f"b{at}": at for at in range(60)}, a1=7)])
+        told = await curves(running, trainer)
+        assert len(told["keys"]) == 64
+        assert steps_of(told, "a1") == [1, 2]
