@@ -153,6 +153,8 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         numbers,
     ),
     st.builds(lambda key, value: lambda tx: tx.put_setting(key, value), texts, texts),
+    st.builds(lambda number, at: lambda tx: tx.put_setting(f"secret:{number}", str(at)), numbers, times),
+    st.builds(lambda number: lambda tx: tx.delete_setting(f"secret:{number}"), numbers),
     st.builds(
         lambda kind, target, details, at: (
             lambda tx: tx.append_audit(at, [event(kind, f"j_{target}", details=details)])
@@ -217,6 +219,7 @@ def everything(view: View) -> list[object]:
         [view.config_versions(f"c{number}") for number in range(1, 7)],
         view.api_tokens(),
         view.api_token_by_hash("h1"),
+        list(view.settings_with_prefix("secret:").items()),
         view.audit_range(0, 99),
         view.audit_page(AuditFilter(event_type="job.lost", until=3.0), 2, 1),
         view.audit_count(AuditFilter(target_id="j_1")),

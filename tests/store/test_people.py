@@ -92,3 +92,27 @@ async def test_a_setting_holds_what_was_put_last(store: Store) -> None:
     await store.write(lambda tx: tx.put_setting("limit", "1"))
     await store.write(lambda tx: tx.put_setting("limit", "2"))
     assert await store.read(lambda view: view.setting("limit")) == "2"
+
+
+async def test_settings_are_found_by_how_their_keys_begin(store: Store) -> None:
+    def step(tx: Tx) -> None:
+        for key in ("secret:b", "secret:B", "secret:a%", "secret_c", "limits", "Secret:d"):
+            tx.put_setting(key, f"of {key}")
+
+    await store.write(step)
+    found = await store.read(lambda view: view.settings_with_prefix("secret:"))
+    assert list(found.items()) == [
+        ("secret:B", "of secret:B"),
+        ("secret:a%", "of secret:a%"),
+        ("secret:b", "of secret:b"),
+    ]
+    assert await store.read(lambda view: view.settings_with_prefix("none:")) == {}
+
+
+async def test_a_deleted_setting_is_gone_and_deleting_it_again_is_harmless(store: Store) -> None:
+    await store.write(lambda tx: tx.put_setting("secret:a", "1"))
+    await store.write(lambda tx: tx.delete_setting("secret:a"))
+    await store.write(lambda tx: tx.delete_setting("secret:a"))
+    assert await store.read(lambda view: view.setting("secret:a")) is None
+    await store.write(lambda tx: tx.put_setting("secret:a", "2"))
+    assert await store.read(lambda view: view.setting("secret:a")) == "2"

@@ -140,6 +140,9 @@ class MemoryTx(MemoryView):
     def put_setting(self, key: str, value: str) -> None:
         self._tables.set_setting(key, value)
 
+    def delete_setting(self, key: str) -> None:
+        self._tables.set_setting(key, None)
+
     def append_audit(self, at: float, events: Iterable[Event]) -> list[AuditEntry]:
         head = self._tables.audit[-1] if self._tables.audit else None
         entries = chained(head.seq if head else 0, head.hash if head else GENESIS, at, events)

@@ -168,6 +168,9 @@ class MemoryView:
     def setting(self, key: str) -> str | None:
         return self._tables.settings.get(key)
 
+    def settings_with_prefix(self, prefix: str) -> dict[str, str]:
+        return {key: value for key, value in sorted(self._tables.settings.items()) if key.startswith(prefix)}
+
     def audit_page(
         self, where: AuditFilter, limit: int, offset: int, newest_first: bool = True
     ) -> list[AuditEntry]:

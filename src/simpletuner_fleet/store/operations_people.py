@@ -50,6 +50,10 @@ class PeopleView:
         row = self._db.row(sql.SETTING, {"key": key})
         return None if row is None else row[0]
 
+    def settings_with_prefix(self, prefix: str) -> dict[str, str]:
+        found = self._db.rows(sql.SETTINGS_WITH_PREFIX, {"prefix": prefix, "length": len(prefix)})
+        return {row[0]: row[1] for row in sorted(found, key=lambda row: row[0])}
+
 
 class PeopleTx(PeopleView):
     def add_config(self, config: ConfigVersion) -> None:
@@ -88,6 +92,9 @@ class PeopleTx(PeopleView):
 
     def put_setting(self, key: str, value: str) -> None:
         self._db.run(sql.PUT_SETTING, {"key": key, "value": storable(value)})
+
+    def delete_setting(self, key: str) -> None:
+        self._db.run(sql.DELETE_SETTING, {"key": key})
 
 
 def _config_of(row: Row) -> ConfigVersion:

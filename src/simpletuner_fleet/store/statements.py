@@ -118,6 +118,8 @@ REMEMBER_ANSWER = (
     " DO UPDATE SET request_hash = excluded.request_hash, job_id = excluded.job_id, at = excluded.at"
 )
 SETTING = "SELECT value FROM settings WHERE key = :key"
+SETTINGS_WITH_PREFIX = "SELECT key, value FROM settings WHERE substr(key, 1, :length) = :prefix"
+DELETE_SETTING = "DELETE FROM settings WHERE key = :key"
 PUT_SETTING = (
     f"{_insert('settings', ('key', 'value'))} ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 )
