@@ -238,3 +238,28 @@ def test_every_ending_has_its_report(ending: Ending, status: ReportStatus) -> No
 def test_message_numbers_rise() -> None:
     inbox = Inbox(persistent=True)
     assert inbox.next_seq() < inbox.next_seq()
+
+
+def test_heartbeats_tell_the_step_and_the_newest_checkpoint_that_is_safe() -> None:
+    inbox = Inbox(persistent=True)
+    turn = running(inbox)
+    inbox.progressed(turn, 130)
+    inbox.stored(turn, 100)
+    inbox.stored(("j_other", 1), 7)
+    (held,) = inbox.held_attempts()
+    assert (held.step, held.checkpoint_step) == (130, 100)
+
+
+def test_what_is_being_prepared_is_wanted_until_a_stop() -> None:
+    inbox = Inbox(persistent=True)
+    inbox.offered(offer())
+    inbox.accepted(TURN)
+    assert inbox.wants(TURN)
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
+    assert not inbox.wants(TURN)
+    assert not inbox.wants(("j_2", 1))
+
+
+def test_an_attempt_without_its_checkpoint_is_given_back() -> None:
+    report = final_report(None, Ending(reason="resume_failed", error="gone"))
+    assert (report.status, report.error) == (ReportStatus.RELEASED, "gone")

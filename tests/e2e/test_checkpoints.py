@@ -162,6 +162,9 @@ def test_a_worker_that_is_told_to_go_saves_first_and_the_next_goes_on_from_there
     assert assert_joined(world, job_id, first, second) > 30
     before, after = world.attempts(job_id)
     assert (before["outcome"], after["outcome"]) == ("released", "completed")
+    assert (attempt_folder(first, before) / "signals.json").exists(), (
+        "it was asked to save before it was stopped"
+    )
     assert world.job(job_id)["losses"] == 0
 
 
@@ -196,3 +199,27 @@ def cut_until(network: Proxy, chance: random.Random, done: Callable[[], bool]) -
         assert time.monotonic() < give_up_at
         time.sleep(chance.uniform(0.3, 1.2))
         network.reset()
+
+
+def test_results_that_a_dead_agent_could_not_send_are_sent_by_the_next(bare_world: World) -> None:
+    world = bare_world
+    world.start_server(SIMPLETUNER_HEARTBEAT_TIMEOUT="60")
+    worker = world.start_worker("slow", "--upload-limit-mbps", "2")
+    makes = (
+        "import os; open(os.environ['SIMPLETUNER_OUTPUT_DIR'] + '/model', 'wb').write(os.urandom(3_000_000))"
+    )
+    job_id = world.submit(world.command(sys.executable, "-c", makes))
+    attempt = wait_until(lambda: world.attempts(job_id), "it is begun")[0]
+    ended = attempt_folder(worker, attempt) / "exit.json"
+    wait_until(ended.exists, "its trainer has ended")
+    assert world.job(job_id)["status"] == "running", "the report waits for what was made"
+    worker.running.kill()
+    world.becomes(job_id, "completed")
+    assert world.get(f"/api/jobs/{job_id}/artifacts")["manifests"] == []
+    worker.arguments = worker.arguments[: worker.arguments.index("--upload-limit-mbps")]
+    worker.start()
+    found = wait_until(
+        lambda: world.get(f"/api/jobs/{job_id}/artifacts")["manifests"], "it is sent after all"
+    )
+    assert [(one["name"], one["total_bytes"]) for one in found] == [("output", 3_000_000)]
+    wait_until((ended.parent / "delivered").exists, "it is not thought of again")
