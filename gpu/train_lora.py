@@ -60,18 +60,18 @@ class Model(nn.Module):
 
 
 def batch_of(step: int, size: int, device: torch.device) -> torch.Tensor:
-    """Arithmetic progressions modulo the vocabulary: easy enough to be learnt."""
-    chance = torch.Generator().manual_seed(step)
-    start = torch.randint(VOCABULARY, (size, 1), generator=chance)
-    stride = torch.randint(1, 4, (size, 1), generator=chance)
-    return ((start + stride * torch.arange(LENGTH)) % VOCABULARY).to(device)
+    """Arithmetic progressions modulo the vocabulary: easy enough to be learnt, and made where they are used."""
+    chance = torch.Generator(device).manual_seed(step)
+    start = torch.randint(VOCABULARY, (size, 1), generator=chance, device=device)
+    stride = torch.randint(1, 4, (size, 1), generator=chance, device=device)
+    return (start + stride * torch.arange(LENGTH, device=device)) % VOCABULARY
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=250)
-    parser.add_argument("--warm-up", type=int, default=50)
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--warm-up", type=int, default=40)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     accelerator = Accelerator(mixed_precision="bf16")
