@@ -273,3 +273,70 @@ def test_an_override_is_checked_like_the_config_itself() -> None:
     assert path_of(caught.value) == "$.settings.num_processes"
     with pytest.raises(Invalid):
         with_overrides(read_bundle(COMMAND), {"command": "rm"})
+
+
+@pytest.mark.parametrize(
+    ("secrets", "path"),
+    [
+        ({"HF TOKEN": "hf"}, "$.secrets.HF TOKEN"),
+        ({"SIMPLETUNER_X": "hf"}, "$.secrets.SIMPLETUNER_X"),
+        ({"HF_TOKEN": "hf token"}, "$.secrets.HF_TOKEN"),
+        ({"MODE": "hf"}, "$.secrets.MODE"),
+        ({f"S{number}": "hf" for number in range(33)}, "$.secrets"),
+    ],
+)
+def test_a_secret_is_a_variable_and_the_name_of_what_is_stored(secrets: dict[str, str], path: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        read_bundle({"settings": {}, "env": {"MODE": "x"}, "secrets": secrets})
+    assert path_of(caught.value) == path
+
+
+def test_a_secret_written_where_its_name_belongs_is_not_repeated_in_the_complaint() -> None:
+    with pytest.raises(Invalid) as caught:
+        read_bundle({"settings": {}, "secrets": {"HF_TOKEN": "hf_the value itself"}})
+    assert "itself" not in caught.value.detail
+
+
+@pytest.mark.parametrize("trainer", ["accelerate", "torchrun"])
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({}, "$.settings.script"),
+        ({"script": "a.py", "module": "a"}, "$.settings.script"),
+        ({"script": ""}, "$.settings.script"),
+        ({"script": 5}, "$.settings.script"),
+        ({"script": "--help"}, "$.settings.script"),
+        ({"script": "a\0.py"}, "$.settings.script"),
+        ({"module": "a/b.py"}, "$.settings.module"),
+        ({"module": ["a"]}, "$.settings.module"),
+        ({"module": "-m"}, "$.settings.module"),
+        ({"module": "m", "args": "--lr 1"}, "$.settings.args"),
+        ({"module": "m", "args": ["--lr", 1]}, "$.settings.args"),
+        ({"module": "m", "args": ["\0"]}, "$.settings.args"),
+        ({"module": "m", "launcher_args": {}}, "$.settings.launcher_args"),
+        ({"module": "m", "num_processes": 0}, "$.settings.num_processes"),
+        ({"module": "m", "num_processes": "many"}, "$.settings.num_processes"),
+        ({"module": "m", "cwd": 5}, "$.settings.cwd"),
+    ],
+)
+def test_a_launchers_bad_setting_is_named(trainer: str, settings: dict[str, Any], path: str) -> None:
+    assert refused({"trainer": trainer, "settings": settings}) == path
+    assert refused({"trainer": trainer, "settings": settings, "resources": {"gpus": 0}}) == path
+
+
+def test_mixed_precision_is_one_that_accelerate_knows() -> None:
+    body = {"trainer": "accelerate", "settings": {"script": "a.py", "mixed_precision": "int4"}}
+    assert refused(body) == "$.settings.mixed_precision"
+    for known in ("no", "fp16", "bf16", "fp8", None):
+        read_bundle({"trainer": "accelerate", "settings": {"script": "a.py", "mixed_precision": known}})
+
+
+@pytest.mark.parametrize("trainer", ["accelerate", "torchrun"])
+def test_a_launcher_takes_a_script_or_a_module_and_a_gpu_for_each_process(trainer: str) -> None:
+    for program in ({"script": "/srv/train.py"}, {"module": "my.train"}):
+        bundle = read_bundle(
+            {"trainer": trainer, "settings": {**program, "args": ["--lr", "1e-4"], "num_processes": 4}}
+        )
+        assert gpus_of(bundle) == 4
+        with pytest.raises(Invalid):
+            with_overrides(bundle, {"args": "--lr 1"})

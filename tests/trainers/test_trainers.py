@@ -158,7 +158,7 @@ def test_without_a_folder_of_its_own_a_command_runs_in_the_attempts(paths: Paths
 
 
 def test_a_trainer_nobody_has_is_named_with_those_there_are() -> None:
-    with pytest.raises(TrainerError, match=r"no trainer 'magic'; it has command, demo, simpletuner"):
+    with pytest.raises(TrainerError, match="no trainer 'magic'; it has accelerate, command, demo, simple"):
         Registry.load(environment=WORKER).get("magic")
 
 
@@ -196,8 +196,8 @@ def test_simpletuner_is_available_only_where_its_python_has_it(tmp_path: Path) -
     )
     without = Registry.load(environment={**WORKER, "PYTHONPATH": ""}, trainer_python=sys.executable)
     nowhere = Registry.load(environment=WORKER, trainer_python="/no/such/python")
-    assert with_it.available() == ["command", "demo", "simpletuner"]
-    assert without.available() == ["command", "demo"]
+    assert {"command", "demo", "simpletuner"} <= set(with_it.available())
+    assert "simpletuner" not in without.available()
     assert nowhere.available() == ["command", "demo"]
 
 

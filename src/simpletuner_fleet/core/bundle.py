@@ -12,9 +12,13 @@ from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS
 NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARS - 1}}}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_TRAINER = "simpletuner"
-BUNDLE_KEYS = {"trainer", "settings", "dataloader", "files", "env", "resources"}
+BUNDLE_KEYS = {"trainer", "settings", "dataloader", "files", "env", "secrets", "resources"}
+MAX_SECRETS = 32
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
 RESERVED_ENV = "SIMPLETUNER_"
+LAUNCHERS = ("accelerate", "torchrun")
+MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+MIXED_PRECISION = ("no", "fp16", "bf16", "fp8")
 
 
 class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,6 +33,8 @@ class Bundle(Struct, frozen=True, kw_only=True):
     dataloader: Any = None
     files: dict[str, str] = {}
     env: dict[str, str] = {}
+    secrets: dict[str, str] = {}
+    """By reference: the variable's name, and the name its value is stored under."""
     resources: Resources = Resources()
 
 
@@ -67,19 +73,40 @@ def _check(bundle: Bundle) -> None:
     for name in bundle.files:
         check_name(name, f"$.files.{name}", "file's name")
     for name, value in bundle.env.items():
-        if not ENV_NAME.fullmatch(name) or name.upper().startswith(RESERVED_ENV):
-            raise Invalid(
-                f"'{name}' cannot be set for a trainer: use letters, digits and '_', and no name that begins "
-                f"with {RESERVED_ENV}.",
-                path=f"$.env.{name}",
-            )
+        _check_variable(name, f"$.env.{name}")
         if "\0" in value:
             raise Invalid("A variable's value cannot hold a NUL byte.", path=f"$.env.{name}")
+    _check_secrets(bundle)
     gpus_of(bundle)
     if (bundle.resources.min_vram_gb or 0) < 0:
         raise Invalid("min_vram_gb is 0 or more.", path="$.resources.min_vram_gb")
     if bundle.trainer == "command":
         _check_command(bundle.settings)
+    if bundle.trainer in LAUNCHERS:
+        check_launcher(bundle.trainer, bundle.settings)
+
+
+def _check_variable(name: str, path: str) -> None:
+    if not ENV_NAME.fullmatch(name) or name.upper().startswith(RESERVED_ENV):
+        raise Invalid(
+            f"'{name}' cannot be set for a trainer: use letters, digits and '_', and no name that begins "
+            f"with {RESERVED_ENV}.",
+            path=path,
+        )
+
+
+def _check_secrets(bundle: Bundle) -> None:
+    """A value written here by mistake is not repeated in the complaint."""
+    if len(bundle.secrets) > MAX_SECRETS:
+        raise Invalid(f"A config names at most {MAX_SECRETS} secrets.", path="$.secrets")
+    for variable, name in bundle.secrets.items():
+        path = f"$.secrets.{variable}"
+        _check_variable(variable, path)
+        check_name(name, path, "secret's name")
+        if variable in bundle.env:
+            raise Invalid(
+                f"{variable} is in env as well.", path=path, next_step=f"Remove {variable} from env."
+            )
 
 
 def _check_command(settings: dict[str, Any]) -> None:
@@ -92,6 +119,53 @@ def _check_command(settings: dict[str, Any]) -> None:
         )
     if any("\0" in word for word in command):
         raise Invalid("A command's word cannot hold a NUL byte.", path="$.settings.command")
+    _check_cwd(settings)
+
+
+def check_launcher(trainer: str, settings: dict[str, Any]) -> None:
+    """What accelerate and torchrun need: a script or a module, and words for it."""
+    script, module = settings.get("script"), settings.get("module")
+    if (script is None) == (module is None):
+        raise Invalid(
+            f"The trainer '{trainer}' needs either settings.script or settings.module.",
+            path="$.settings.script",
+            next_step='For example {"script": "/data/train.py", "args": ["--out", "{output_dir}"]}.',
+        )
+    if script is not None and not _is_path(script):
+        raise Invalid("settings.script is the path of a Python file.", path="$.settings.script")
+    if module is not None and not (isinstance(module, str) and MODULE.fullmatch(module)):
+        raise Invalid(
+            "settings.module is a module's name, like mypackage.train.",
+            path="$.settings.module",
+            next_step="For a file use settings.script.",
+        )
+    for name in ("args", "launcher_args"):
+        _check_words(settings, name)
+    processes_of(settings)
+    precision = settings.get("mixed_precision")
+    if trainer == "accelerate" and precision is not None and precision not in MIXED_PRECISION:
+        raise Invalid(
+            f"settings.mixed_precision is one of {', '.join(MIXED_PRECISION)}.",
+            path="$.settings.mixed_precision",
+        )
+    _check_cwd(settings)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value and not value.startswith("-")
+
+
+def _check_words(settings: dict[str, Any], name: str) -> None:
+    words = settings.get(name, [])
+    if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise Invalid(
+            f"settings.{name} is a list of strings, one for each word.",
+            path=f"$.settings.{name}",
+            next_step='Write numbers and flags as strings: ["--lr", "1e-4"].',
+        )
+
+
+def _check_cwd(settings: dict[str, Any]) -> None:
     cwd = settings.get("cwd", "")
     if not isinstance(cwd, str) or "\0" in cwd:
         raise Invalid("settings.cwd is a path.", path="$.settings.cwd")
@@ -106,9 +180,15 @@ def gpus_of(bundle: Bundle) -> int:
     """`resources.gpus`, else `num_processes`, else one."""
     if bundle.resources.gpus is not None:
         return check_gpus(bundle.resources.gpus, "$.resources.gpus")
-    asked = setting(bundle.settings, "num_processes")
+    count = processes_of(bundle.settings)
+    return 1 if count is None else check_gpus(count, "$.settings.num_processes")
+
+
+def processes_of(settings: dict[str, Any]) -> int | None:
+    """`num_processes`, if it is said."""
+    asked = setting(settings, "num_processes")
     if asked is None:
-        return 1
+        return None
     try:
         count = int(asked)
     except (TypeError, ValueError, OverflowError):
@@ -117,7 +197,7 @@ def gpus_of(bundle: Bundle) -> int:
         raise Invalid("num_processes is a whole number.", path="$.settings.num_processes")
     if count < 1:
         raise Invalid("num_processes is 1 or more.", path="$.settings.num_processes")
-    return check_gpus(count, "$.settings.num_processes")
+    return count
 
 
 def check_gpus(count: int, path: str) -> int:

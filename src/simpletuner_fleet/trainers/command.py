@@ -1,7 +1,7 @@
 """Runs any program: `settings.command` is its argv, never a shell's line."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,9 @@ class CommandTrainer(CheckpointHabits):
     def launch(self, order: JobSubmit, paths: Paths) -> Launch:
         fill = substitution(order, paths)
         argv = [fill(word) for word in _command(order.config)]
-        cwd = _cwd(order.config, fill, paths)
+        cwd = working_folder(order.config, fill, paths)
         write_config_files(order, paths, order.config)
-        environment = trainer_environment(order, paths, self._worker)
-        environment |= {
-            name: fill(environment[name]) for name in order.env if environment[name] == order.env[name]
-        }
-        return Launch(argv=argv, env=environment, cwd=cwd)
+        return Launch(argv=argv, env=filled_environment(order, paths, self._worker), cwd=cwd)
 
 
 def substitution(order: JobSubmit, paths: Paths) -> Callable[[str], str]:
@@ -49,6 +45,14 @@ def substitution(order: JobSubmit, paths: Paths) -> Callable[[str], str]:
     return fill
 
 
+def filled_environment(order: JobSubmit, paths: Paths, worker: Mapping[str, str]) -> dict[str, str]:
+    """The known words are filled in where the bundle has the last say, and nowhere else."""
+    fill = substitution(order, paths)
+    environment = trainer_environment(order, paths, worker)
+    own = {name: fill(value) for name, value in order.env.items() if environment[name] == value}
+    return {**environment, **own}
+
+
 def _command(settings: dict[str, Any]) -> list[str]:
     command = settings.get("command")
     if isinstance(command, str):
@@ -65,7 +69,7 @@ def _command(settings: dict[str, Any]) -> list[str]:
     return command
 
 
-def _cwd(settings: dict[str, Any], fill: Callable[[str], str], paths: Paths) -> str:
+def working_folder(settings: dict[str, Any], fill: Callable[[str], str], paths: Paths) -> str:
     cwd = settings.get("cwd")
     if cwd is None:
         return str(paths.attempt_dir)

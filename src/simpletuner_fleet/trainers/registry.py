@@ -7,15 +7,23 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Self
 
+from simpletuner_fleet.trainers.accelerate import AccelerateTrainer
 from simpletuner_fleet.trainers.command import CommandTrainer
 from simpletuner_fleet.trainers.contract import Surroundings, Trainer, TrainerError
 from simpletuner_fleet.trainers.demo.plugin import DemoTrainer
 from simpletuner_fleet.trainers.simpletuner import SimpleTunerTrainer
+from simpletuner_fleet.trainers.torchrun import TorchrunTrainer
 
 log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "simpletuner_fleet.trainers"
-BUILT_IN: tuple[Callable[[Surroundings], Trainer], ...] = (CommandTrainer, SimpleTunerTrainer, DemoTrainer)
+BUILT_IN: tuple[Callable[[Surroundings], Trainer], ...] = (
+    CommandTrainer,
+    SimpleTunerTrainer,
+    AccelerateTrainer,
+    TorchrunTrainer,
+    DemoTrainer,
+)
 
 
 class Registry:

@@ -1,7 +1,6 @@
 """Runs the SimpleTuner trainer that is installed for another Python (`--trainer-python`)."""
 
 import functools
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,8 @@ from simpletuner_fleet.trainers.checkpoints import (
 from simpletuner_fleet.trainers.command import substitution
 from simpletuner_fleet.trainers.config_files import change_setting, read_setting, write_config_files
 from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
-from simpletuner_fleet.trainers.environment import trainer_environment, without_secrets
-
-PROBE_TIMEOUT_S = 30.0
-_PROBE = """
-import importlib.util, sys
-found = all(importlib.util.find_spec(name) for name in ("simpletuner", "accelerate"))
-sys.exit(0 if found else 3)
-"""
+from simpletuner_fleet.trainers.environment import trainer_environment
+from simpletuner_fleet.trainers.packages import has_packages
 
 
 class SimpleTunerTrainer(CheckpointHabits):
@@ -73,21 +66,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         ]
 
     def _probe(self) -> bool:
-        """In a child, isolated from the worker's own modules: looking for it must not import a gigabyte of it."""
-        try:
-            probe = subprocess.run(
-                [self._python, "-c", _PROBE],
-                env=without_secrets(self._worker),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=PROBE_TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-        return probe.returncode == 0
+        return has_packages(self._python, self._worker, "simpletuner", "accelerate")
 
 
 def _settings(order: JobSubmit, paths: Paths) -> dict[str, Any]:

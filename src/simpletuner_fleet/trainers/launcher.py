@@ -1,0 +1,86 @@
+"""A script or module run in several processes by a launcher of the trainer's Python."""
+
+import functools
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from simpletuner_fleet.core.bundle import check_launcher, processes_of
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
+from simpletuner_fleet.trainers.command import filled_environment, substitution, working_folder
+from simpletuner_fleet.trainers.config_files import write_config_files
+from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
+from simpletuner_fleet.trainers.packages import has_packages
+
+
+class LauncherTrainer(CheckpointHabits, ABC):
+    """What accelerate and torchrun share; each adds its module and its flags."""
+
+    name: str
+    module: str
+    """Run with `python -m`."""
+    packages: tuple[str, ...]
+    """What the trainer's Python must have for it."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._worker = surroundings.environment
+        self._python = surroundings.trainer_python
+        self._available = functools.cache(self._probe)
+
+    def available(self) -> bool:
+        return self._available()
+
+    def launch(self, order: JobSubmit, paths: Paths) -> Launch:
+        settings = order.config
+        try:
+            check_launcher(self.name, settings)
+            processes = processes_of(settings) or max(1, order.num_processes)
+        except Invalid as error:
+            raise TrainerError(error.detail, next_step=error.next) from error
+        fill = substitution(order, paths)
+        cwd = working_folder(settings, fill, paths)
+        program = _program(order, fill, paths, cwd)
+        argv = [
+            *(self._python, "-m", self.module),
+            *self.flags(order, processes, free_port()),
+            *map(fill, settings.get("launcher_args", [])),
+            *program,
+            *map(fill, settings.get("args", [])),
+        ]
+        write_config_files(order, paths, settings)
+        return Launch(argv=argv, env=filled_environment(order, paths, self._worker), cwd=cwd)
+
+    @abstractmethod
+    def flags(self, order: JobSubmit, processes: int, port: int) -> list[str]:
+        """For this many processes on this machine, which meet at this port."""
+
+    def _probe(self) -> bool:
+        return has_packages(self._python, self._worker, *self.packages)
+
+
+def free_port() -> int:
+    """One that nobody listens on now: two attempts on one machine must not meet at a launcher's usual port."""
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _program(order: JobSubmit, fill: Callable[[str], str], paths: Paths, cwd: str) -> list[str]:
+    """A script is one of the bundle's own files, or a file of the worker as seen from the working folder."""
+    settings: dict[str, Any] = order.config
+    if settings.get("module"):
+        return ["-m", str(settings["module"])]
+    name = fill(settings["script"])
+    script = paths.config_dir / name if name in order.files else Path(cwd) / Path(name).expanduser()
+    if name not in order.files and not (script.is_file() and os.access(script, os.R_OK)):
+        raise TrainerError(
+            f"settings.script: there is no file {str(script)!r} on this worker.",
+            next_step="Give its whole path there, set settings.cwd, or put it into the config's files.",
+        )
+    return [str(script)]

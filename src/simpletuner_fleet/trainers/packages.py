@@ -1,0 +1,31 @@
+"""Which packages another Python has."""
+
+import subprocess
+from collections.abc import Mapping
+
+from simpletuner_fleet.trainers.environment import without_secrets
+
+PROBE_TIMEOUT_S = 30.0
+_PROBE = """
+import importlib.util, sys
+found = all(importlib.util.find_spec(name) for name in sys.argv[1:])
+sys.exit(0 if found else 3)
+"""
+
+
+def has_packages(python: str, environment: Mapping[str, str], *names: str) -> bool:
+    """Looked for in a child, away from the worker's own modules, and not imported: that may be a gigabyte."""
+    try:
+        probe = subprocess.run(
+            [python, "-c", _PROBE, *names],
+            env=without_secrets(environment),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return probe.returncode == 0
