@@ -14,7 +14,7 @@ from msgspec import Struct
 
 SHIM = Path(__file__).with_name("shim.py")
 MAX_LINE_BYTES = 1 << 20
-MAX_SOCKET_PATH_BYTES = 100
+MAX_SOCKET_PATH_BYTES = 96
 
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
