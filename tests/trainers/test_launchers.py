@@ -42,19 +42,19 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def offer(trainer: str, settings: dict[str, Any], **changes: Any) -> JobSubmit:
-    facts: dict[str, Any] = dict(
-        job_id="j_1",
-        attempt=1,
-        attempt_id="a_1",
-        epoch=3,
-        config_name="c",
-        config=settings,
-        trainer=trainer,
-        upload_endpoint="http://orchestrator/api",
-        gpus=["GPU-1", "GPU-2"],
-        gpu_indices=[0, 1],
-        num_processes=2,
-    )
+    facts: dict[str, Any] = {
+        "job_id": "j_1",
+        "attempt": 1,
+        "attempt_id": "a_1",
+        "epoch": 3,
+        "config_name": "c",
+        "config": settings,
+        "trainer": trainer,
+        "upload_endpoint": "http://orchestrator/api",
+        "gpus": ["GPU-1", "GPU-2"],
+        "gpu_indices": [0, 1],
+        "num_processes": 2,
+    }
     return JobSubmit(**{**facts, **changes})
 
 
@@ -100,7 +100,7 @@ def test_accelerate_is_called_with_its_flags_then_the_script_then_its_words(
     port = flag(seen["argv"], "--main_process_port")
     assert seen["argv"] == [
         *("--num_processes=2", "--num_machines=1", "--machine_rank=0", f"--main_process_port={port}"),
-        *("--mixed_precision=bf16", "--dynamo_backend=no", "--multi_gpu", "--gpu_ids=all", "--use_fsdp"),
+        *("--mixed_precision=bf16", "--dynamo_backend=no", "--gpu_ids=all", "--use_fsdp"),
         str(paths.config_dir / "train.py"),
         *(
             "--config",
@@ -138,9 +138,12 @@ def test_torchrun_is_called_with_its_flags_then_the_module_then_its_words(
     ("gpus", "settings", "devices"),
     [
         ([], {}, ["--cpu"]),
-        (["GPU-1"], {}, ["--gpu_ids=all"]),
-        (["GPU-1", "GPU-2"], {}, ["--multi_gpu", "--gpu_ids=all"]),
-        (["GPU-1", "GPU-2"], {"num_processes": 1}, ["--gpu_ids=all"]),
+        (["GPU-1"], {}, []),
+        (["GPU-1", "GPU-2"], {}, ["--multi_gpu"]),
+        (["GPU-1", "GPU-2"], {"num_processes": 1}, []),
+        (["GPU-1", "GPU-2"], {"launcher_args": ["--use_fsdp"]}, ["--use_fsdp"]),
+        (["GPU-1", "GPU-2"], {"launcher_args": ["--use-deepspeed"]}, ["--use-deepspeed"]),
+        ([], {"launcher_args": ["--tee", "3"]}, ["--cpu", "--tee", "3"]),
     ],
 )
 def test_accelerate_uses_the_gpus_of_the_job_and_no_others(
@@ -149,7 +152,7 @@ def test_accelerate_uses_the_gpus_of_the_job_and_no_others(
     found = launch(
         "accelerate", {"module": "m", **settings}, paths, gpus=gpus, num_processes=max(1, len(gpus))
     )
-    assert found.argv[found.argv.index("--dynamo_backend=no") + 1 : -2] == devices
+    assert found.argv[found.argv.index("--gpu_ids=all") + 1 : -2] == devices
     assert "--mixed_precision=no" in found.argv
 
 

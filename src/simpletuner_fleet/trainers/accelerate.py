@@ -3,6 +3,9 @@
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.launcher import LauncherTrainer
 
+CHOOSES_DEVICES = {"--cpu", "--multi_gpu", "--tpu", "--use_deepspeed", "--use_fsdp", "--use_megatron_lm"}
+"""accelerate takes one of them only: what the config names goes before what we would say."""
+
 
 class AccelerateTrainer(LauncherTrainer):
     name = "accelerate"
@@ -11,12 +14,10 @@ class AccelerateTrainer(LauncherTrainer):
 
     def flags(self, order: JobSubmit, processes: int, port: int) -> list[str]:
         """All that a default config of the worker's user would fill in is said: it must not choose other GPUs."""
-        if not order.gpus:
-            devices = ["--cpu"]
-        elif processes > 1:
-            devices = ["--multi_gpu", "--gpu_ids=all"]
-        else:
-            devices = ["--gpu_ids=all"]
+        chosen = {
+            word.replace("-", "_").replace("__", "--", 1) for word in order.config.get("launcher_args", [])
+        }
+        devices = [] if chosen & CHOOSES_DEVICES else _devices(order, processes)
         return [
             f"--num_processes={processes}",
             "--num_machines=1",
@@ -24,5 +25,12 @@ class AccelerateTrainer(LauncherTrainer):
             f"--main_process_port={port}",
             f"--mixed_precision={order.config.get('mixed_precision') or 'no'}",
             "--dynamo_backend=no",
+            "--gpu_ids=all",
             *devices,
         ]
+
+
+def _devices(order: JobSubmit, processes: int) -> list[str]:
+    if not order.gpus:
+        return ["--cpu"]
+    return ["--multi_gpu"] if processes > 1 else []
