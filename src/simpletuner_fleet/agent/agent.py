@@ -39,6 +39,7 @@ from simpletuner_fleet.protocol.messages import (
     Orders,
     Register,
     Registered,
+    ReportStatus,
     StatusReport,
 )
 
@@ -252,6 +253,20 @@ class Agent:
         ending = await self.attempts.ended(turn)
         self.perform(self.inbox.ended(turn, ending))
 
+    def progress_report(self, turn: Turn, progress: dict[str, Any]) -> StatusReport | None:
+        """Notes how far the trainer is; None where nobody waits to hear of it."""
+        holding = self.inbox.held.get(turn)
+        if holding is None or holding.phase is Phase.STARTING or not self.connected.is_set():
+            return None
+        self.inbox.progressed(turn, progress["step"])
+        return StatusReport(
+            status=ReportStatus.RUNNING,
+            attempt=holding.offer.attempt,
+            epoch=turn[1],
+            progress=progress,
+            incarnation=self.incarnation,
+        )
+
     async def _tell(self, turn: Turn, report: StatusReport) -> None:
         try:
             answer = await self.client.report(turn[0], report)
@@ -296,6 +311,7 @@ class Agent:
                     name=gpu.name,
                     vram_gb=gpu.vram_gb,
                     accelerator_type=gpu.accelerator_type,
+                    unusable=gpu.unusable,
                 )
                 for gpu in gpus
             ],

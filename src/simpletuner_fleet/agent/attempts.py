@@ -11,6 +11,7 @@ from simpletuner_fleet.agent.bandwidth import Bandwidth
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
 from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
 from simpletuner_fleet.agent.logs import read_chunk
+from simpletuner_fleet.agent.metrics import Metrics, Sources
 from simpletuner_fleet.agent.resume import Fetcher, ResumeFailed, read_resume
 from simpletuner_fleet.agent.runner import Ended, Exit, Runner, Running, ShimUnavailable
 from simpletuner_fleet.agent.shim_client import Order, ReportTo
@@ -30,6 +31,7 @@ LOG_RETRY_S = 2.0
 LOG_LAST_WORDS_S = 5.0
 ADOPT_GRACE_S = 2.0
 DELIVERED = "delivered"
+METRICS_SENT = "metrics-sent.json"
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
 WANTED_LOOK_S = 0.2
@@ -74,6 +76,7 @@ class Attempts:
         self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
         self._shipping: dict[Turn, asyncio.Task[None]] = {}
         self.uploads = Uploads(client, bandwidth or Bandwidth())
+        self.metrics = Metrics(client)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:
@@ -171,6 +174,7 @@ class Attempts:
         if stopping:
             stopping.cancel()
         self.uploads.forget(turn)
+        self.metrics.forget(turn)
         attempt_id = self._folders.pop(turn, None)
         if attempt_id and self._state.attempt(attempt_id).path.is_dir():
             (self._state.attempt(attempt_id).path / DELIVERED).touch()
@@ -297,9 +301,15 @@ class Attempts:
         self._upload(offer, running)
 
     def _upload(self, offer: JobSubmit, until: Running | Ending) -> asyncio.Task[None]:
-        paths = self._paths(self._state.attempt(offer.attempt_id))
-        ending = until.wait() if isinstance(until, Running) else _already(until)
-        return self.uploads.begin(offer, paths, self._habits(offer), ending)
+        attempt = self._state.attempt(offer.attempt_id)
+        paths, habits = self._paths(attempt), self._habits(offer)
+        sources = Sources(
+            files=tuple(habits.progress_files(paths)),
+            output_log=attempt.output_log,
+            sent=attempt.path / METRICS_SENT,
+        )
+        self.metrics.begin(offer, sources, _end(until))
+        return self.uploads.begin(offer, paths, habits, _end(until))
 
     def _upload_leftovers(self, offer: JobSubmit, attempt: AttemptDir) -> None:
         """The shim has told how it ended while there was no agent; its results are still here."""
@@ -332,8 +342,8 @@ class Attempts:
                 await asyncio.sleep(LOG_RETRY_S)
 
 
-async def _already(ending: Ending) -> Ending:
-    return ending
+async def _end(until: Running | Ending) -> Exit | Ending:
+    return await until.wait() if isinstance(until, Running) else until
 
 
 def _ending(exit: Exit) -> Ending:

@@ -25,6 +25,7 @@ from simpletuner_fleet.protocol.messages import (
     ReportAnswer,
     StatusReport,
 )
+from simpletuner_fleet.protocol.metrics import MetricPoint, MetricsAnswer, MetricsSent
 from simpletuner_fleet.protocol.sse import Decoder, Event, EventTooLarge
 from simpletuner_fleet.protocol.uploads import (
     Manifest,
@@ -107,6 +108,10 @@ class OrchestratorClient:
         data = base64.b64encode(chunk.data).decode("ascii")
         message = LogChunk(epoch=epoch, offset=chunk.offset, data=data, gap=chunk.gap)
         return (await self._post(f"/api/workers/job/{job_id}/logs", message, LogAnswer)).next_offset
+
+    async def send_metrics(self, job_id: str, epoch: int, first: int, points: Sequence[MetricPoint]) -> int:
+        message = MetricsSent(epoch=epoch, first=first, points=list(points))
+        return (await self._post(f"/api/workers/job/{job_id}/metrics", message, MetricsAnswer)).next
 
     async def missing_objects(
         self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]

@@ -141,9 +141,11 @@ async def _look_around(
 
 async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Departure:
     agent.delivery.on_delivered = lambda turn: agent.perform(agent.inbox.delivered(turn))
-    agent.delivery.may_go = agent.attempts.uploads.are_over
-    agent.attempts.uploads.on_over = agent.delivery.wake
-    agent.attempts.uploads.on_stored = agent.inbox.stored
+    uploads, metrics = agent.attempts.uploads, agent.attempts.metrics
+    agent.delivery.may_go = lambda turn: metrics.are_over(turn) and uploads.are_over(turn)
+    uploads.on_over = metrics.on_over = agent.delivery.wake
+    metrics.on_progress = agent.progress_report
+    uploads.on_stored = agent.inbox.stored
     await _take_up(agent)
     _listen_to_signals(agent)
     loops = [
@@ -208,6 +210,7 @@ def _terminate(agent: Agent) -> None:
     )
     loop = asyncio.get_running_loop()
     loop.call_later(UPLOAD_WITHIN_S, agent.attempts.uploads.hurry)
+    loop.call_later(UPLOAD_WITHIN_S, agent.attempts.metrics.hurry)
     loop.call_later(TERMINATE_WITHIN_S, agent.depart, left_behind)
 
 

@@ -16,6 +16,7 @@ GUARD = ".guard"
 RESUME_VARIABLE = "SIMPLETUNER_RESUME_FROM"
 SIGNAL_VARIABLE = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
 SIGNAL_KEY = "manual_checkpoint"
+METRIC_FILES = ("metrics.jsonl", "training_metrics.jsonl")
 _NAME = re.compile(r"checkpoint-(\d{1,15})(?:-rolling)?", re.ASCII)
 _FOLDER = re.compile(r"checkpoint-\d.*", re.ASCII)
 
@@ -44,6 +45,11 @@ class CheckpointHabits:
     def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
         """The complete ones, oldest first."""
         return complete_checkpoints(self.output_folder(paths))
+
+    def progress_files(self, paths: Paths) -> list[Path]:
+        """Where the trainer writes its numbers, a JSON object on each line; they need not be there yet."""
+        folder = self.output_folder(paths)
+        return [folder / name for name in METRIC_FILES]
 
     def request_checkpoint(self, paths: Paths) -> bool:
         """Asks the running trainer for a checkpoint now; False where it cannot be asked."""
