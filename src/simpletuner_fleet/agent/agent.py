@@ -311,7 +311,6 @@ class Agent:
                     name=gpu.name,
                     vram_gb=gpu.vram_gb,
                     accelerator_type=gpu.accelerator_type,
-                    unusable=gpu.unusable,
                 )
                 for gpu in gpus
             ],
