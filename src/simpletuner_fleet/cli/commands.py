@@ -52,7 +52,7 @@ def add_config_file(parser: argparse.ArgumentParser, default: Any = None) -> Non
     )
 
 
-def talk_options() -> Parser:
+def talk_options(formats: tuple[str, ...] = FORMATS) -> Parser:
     """Options of every command that talks to the orchestrator; absent until given, so they may stand anywhere."""
     parent = Parser()
     output = parent.add_argument_group("OUTPUT")
@@ -67,10 +67,10 @@ def talk_options() -> Parser:
     output.add_argument(
         "-o",
         "--output",
-        choices=FORMATS,
+        choices=formats,
         default=argparse.SUPPRESS,
         metavar="FORMAT",
-        help="table, json, jsonl or name (ids only)",
+        help=", ".join(formats[:-1]) + f" or {formats[-1]} (ids only)",
     )
     output.add_argument("--fields", default=argparse.SUPPRESS, metavar="A,B.C", help="Only these fields")
     output.add_argument(
@@ -121,8 +121,11 @@ class Tree:
         )
         return Noun(self, name, verbs)
 
-    def _leaf(self, commands: Any, name: str, run: str, help: str) -> Parser:
-        parser: Parser = commands.add_parser(name, help=help, description=help, parents=[self.talk])
+    def _leaf(
+        self, commands: Any, name: str, run: str, help: str, formats: tuple[str, ...] = FORMATS
+    ) -> Parser:
+        talk = self.talk if formats == FORMATS else talk_options(formats)
+        parser: Parser = commands.add_parser(name, help=help, description=help, parents=[talk])
         parser.set_defaults(run=run, parser=parser)
         return parser
 
@@ -131,10 +134,12 @@ class Noun:
     def __init__(self, tree: Tree, name: str, verbs: Any) -> None:
         self._tree, self._name, self._verbs = tree, name, verbs
 
-    def verb(self, name: str, help: str, run: str | None = None) -> Parser:
+    def verb(
+        self, name: str, help: str, run: str | None = None, formats: tuple[str, ...] = FORMATS
+    ) -> Parser:
         """Runs the function of its name in the module of the noun, unless told another one."""
         usual = f"{self._name}:{name.replace('-', '_')}"
-        return self._tree._leaf(self._verbs, name, f"simpletuner_fleet.cli.{run or usual}", help)
+        return self._tree._leaf(self._verbs, name, f"simpletuner_fleet.cli.{run or usual}", help, formats)
 
 
 def build_parser() -> Parser:
@@ -258,6 +263,19 @@ def _jobs(tree: Tree) -> None:
     logs.add_argument("--tail", type=typed(values.count), metavar="N", help="Only the last N lines")
     logs.add_argument("--attempt", type=typed(values.positive_count), metavar="N", help="Of this attempt")
     logs.add_argument("--raw", action="store_true", help="Bytes as they are, terminal controls included")
+    metrics = _by_job(
+        jobs.verb("metrics", "Show a job's loss and other curves", "metrics:show", ("csv", *FORMATS))
+    )
+    metrics.add_argument(
+        "--key", action="append", default=[], metavar="KEY", help="Only this curve; may be repeated"
+    )
+    metrics.add_argument(
+        "--points",
+        type=typed(values.positive_count),
+        metavar="N",
+        help="At most so many of each (default: 20, for programs 5000)",
+    )
+    metrics.add_argument("--attempt", type=typed(values.positive_count), metavar="N", help="Of this attempt")
     _by_job(jobs.verb("artifacts", "List a job's stored checkpoints and artifacts", "artifacts:list"))
     download = _by_job(jobs.verb("download", "Fetch what a job has made, verified", "artifacts:download"))
     download.add_argument(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from simpletuner_fleet.cli.job_progress import number
 from simpletuner_fleet.cli.output import Column, dig, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import age, between
@@ -25,10 +26,10 @@ def progress(job: dict[str, Any]) -> str | None:
     parts = []
     if isinstance(step, int | float):
         whole = isinstance(total, int | float) and total > 0
-        parts.append(f"{step:,g}/{total:,g} {step / total:.0%}" if whole else f"step {step:,g}")  # type: ignore[operator]
+        parts.append(f"{step:,.0f}/{total:,.0f} {step / total:.0%}" if whole else f"step {step:,.0f}")  # type: ignore[operator]
     loss = told.get("loss")
-    if isinstance(loss, int | float):
-        parts.append(f"loss {loss:.4g}")
+    if loss is not None:
+        parts.append(f"loss {number(loss)}")
     return " ".join(parts) or None
 
 

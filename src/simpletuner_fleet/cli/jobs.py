@@ -4,7 +4,7 @@ import argparse
 import time
 from typing import Any
 
-from simpletuner_fleet.cli import job_text, lookup
+from simpletuner_fleet.cli import job_progress, job_text, lookup
 from simpletuner_fleet.cli import logs as job_logs
 from simpletuner_fleet.cli.api import Api, connected
 from simpletuner_fleet.cli.errors import Exit, fail
@@ -61,6 +61,7 @@ def watch(args: argparse.Namespace) -> int:
             lambda: [lookup.job(api, job_id)],
             job_text.LIST,
             done=lambda items: items[0]["status"] in TERMINAL,
+            draw=None if out.fields else lambda items: job_progress.drawn(items[0], out),
         )
         return _exit_of(ended[0]) if ended else Exit.OK
 

@@ -19,17 +19,18 @@ def watch(
     read: Callable[[], Items],
     columns: Sequence[Column],
     done: Callable[[Items], bool] = lambda items: False,
+    draw: Callable[[Items], Any] | None = None,
 ) -> Items:
-    """Until `done`, or until the user has seen enough."""
-    seen = _redraw if out.terminal and not out.for_programs else _lines
+    """Until `done`, or until the user has seen enough. On a terminal a table, or what `draw` makes of it."""
+    live = out.terminal and not out.for_programs
     items: Items = []
-    for items in seen(api, out, read, columns):
+    for items in _redraw(api, out, read, columns, draw) if live else _lines(api, out, read):
         if done(items):
             break
     return items
 
 
-def _lines(api: Api, out: Output, read: Callable[[], Items], columns: Sequence[Column]) -> Iterator[Items]:
+def _lines(api: Api, out: Output, read: Callable[[], Items]) -> Iterator[Items]:
     """Each thing once, and again whenever it is different."""
     last: dict[str, dict[str, Any]] = {}
     for _ in nudges(api):
@@ -41,15 +42,25 @@ def _lines(api: Api, out: Output, read: Callable[[], Items], columns: Sequence[C
         yield items
 
 
-def _redraw(api: Api, out: Output, read: Callable[[], Items], columns: Sequence[Column]) -> Iterator[Items]:
+def _redraw(
+    api: Api,
+    out: Output,
+    read: Callable[[], Items],
+    columns: Sequence[Column],
+    draw: Callable[[Items], Any] | None,
+) -> Iterator[Items]:
     from rich.live import Live  # heavy, and only a terminal needs it
 
     chosen = out.chosen(columns)
+
+    def table(items: Items) -> Any:
+        rows = [[shown(column.value(item)) for column in chosen] for item in items]
+        return out.rich_table(rows, chosen)
+
     with _keys_unseen(), Live(console=out.console(), auto_refresh=False, vertical_overflow="crop") as live:
         for _ in nudges(api):
             items = read()
-            rows = [[shown(column.value(item)) for column in chosen] for item in items]
-            live.update(out.rich_table(rows, chosen), refresh=True)
+            live.update((draw or table)(items), refresh=True)
             yield items
 
 

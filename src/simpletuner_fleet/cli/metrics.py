@@ -1,0 +1,52 @@
+"""`simpletuner jobs metrics`."""
+
+import argparse
+import csv
+import sys
+from typing import Any
+
+from simpletuner_fleet.cli import lookup
+from simpletuner_fleet.cli.api import connected
+from simpletuner_fleet.cli.errors import Exit
+from simpletuner_fleet.cli.lookup import segment
+from simpletuner_fleet.cli.output import Output, field
+from simpletuner_fleet.cli.text import clean
+
+FIELDS = ("key", "step", "at", "min", "max", "last")
+LIST = tuple(field(name, right=name not in ("key", "at")) for name in FIELDS)
+SEEN_AT_ONCE = 20
+FOR_PROGRAMS = 5_000
+
+
+def show(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
+        query = {
+            "key": args.key or None,
+            "points": args.points or (SEEN_AT_ONCE if out.format == "table" else FOR_PROGRAMS),
+            "attempt": args.attempt,
+        }
+        told = api.get(f"/api/jobs/{segment(job_id)}/metrics", query)
+        if out.format == "json":
+            out.json({"schema": "metrics.v1", **told})
+            return Exit.OK
+        rows = [{"key": key, **point} for key, points in told["series"].items() for point in points]
+        if out.format == "csv":
+            _csv(rows)
+        elif out.format == "name":
+            for key in told["keys"]:
+                print(clean(key))
+        else:
+            if not rows and not out.for_programs:
+                known = ", ".join(told["keys"])
+                out.hint(f"It has told: {known}" if known else "It has told no numbers yet.")
+            out.items("metrics", rows, LIST)
+    return Exit.OK
+
+
+def _csv(rows: list[dict[str, Any]]) -> None:
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(FIELDS)
+    for row in rows:
+        table.writerow("" if row.get(name) is None else clean(row[name]) for name in FIELDS)
