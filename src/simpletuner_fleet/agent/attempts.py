@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from simpletuner_fleet.agent.bandwidth import Bandwidth
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
 from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
-from simpletuner_fleet.agent.logs import read_chunk
+from simpletuner_fleet.agent.logs import last_lines, read_chunk
+from simpletuner_fleet.agent.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.metrics import Metrics, Sources
 from simpletuner_fleet.agent.resume import Fetcher, ResumeFailed, read_resume
 from simpletuner_fleet.agent.runner import Ended, Exit, Runner, Running, ShimUnavailable
@@ -72,6 +75,7 @@ class Attempts:
         self._client = client
         self._trust = trust
         self._folders: dict[Turn, str] = {}
+        self._masks: dict[Turn, Mask] = {}
         self._running: dict[Turn, Running] = {}
         self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
         self._shipping: dict[Turn, asyncio.Task[None]] = {}
@@ -82,6 +86,7 @@ class Attempts:
     def prepare(self, offer: JobSubmit) -> None:
         """Folder and config are written while the acceptance is on its way; nothing runs yet."""
         self._folders[turn_of(offer)] = offer.attempt_id
+        self._masks[turn_of(offer)] = Mask.of((offer.secrets or {}).values())
         self._prepared[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
 
     async def put_in_place(self, offer: JobSubmit, wanted: Callable[[], bool]) -> Ending | None:
@@ -113,15 +118,15 @@ class Attempts:
             launch = await self._prepared.pop(turn)
             running = await self._runner.start(self._order(offer, launch, lease_s, leased_at))
         except (FleetError, OSError) as error:
-            return Ending(reason="start_failed", error=_told(error))
+            return Ending(reason="start_failed", error=self._masks.get(turn, NO_MASK).text(_told(error)))
         self._watch(offer, running)
         if running.pid is None:
-            return _ending(await running.wait())
+            return self._ending(turn, await running.wait())
         return None
 
     async def ended(self, turn: Turn) -> Ending:
         """When the process tree is gone and its last output has had its chance to be sent."""
-        ending = _ending(await self._running[turn].wait())
+        ending = self._ending(turn, await self._running[turn].wait())
         shipping = self._shipping.get(turn)
         if shipping:
             with contextlib.suppress(TimeoutError):
@@ -175,6 +180,7 @@ class Attempts:
             stopping.cancel()
         self.uploads.forget(turn)
         self.metrics.forget(turn)
+        self._masks.pop(turn, None)
         attempt_id = self._folders.pop(turn, None)
         if attempt_id and self._state.attempt(attempt_id).path.is_dir():
             (self._state.attempt(attempt_id).path / DELIVERED).touch()
@@ -201,6 +207,7 @@ class Attempts:
         match await self._runner.adopt(attempt.path):
             case Running() as running:
                 log.info("took up job %s again, attempt %d", offer.job_id, offer.attempt)
+                self._masks[turn_of(offer)] = Mask.of(running.hidden)
                 self._watch(offer, running)
                 return [Found(offer, running, None)]
             case Ended(exit=exit, reported=reported):
@@ -210,8 +217,9 @@ class Attempts:
                 if reported or exit.reason == "shim_lost":
                     (attempt.path / DELIVERED).touch()
                     return []
-                self._upload(offer, _ending(exit))
-                return [Found(offer, None, _ending(exit))]
+                ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)
+                self._upload(offer, ending)
+                return [Found(offer, None, ending)]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
         """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
@@ -224,6 +232,8 @@ class Attempts:
         return True
 
     def _prepare(self, offer: JobSubmit) -> Launch:
+        if offer.missing_secrets:
+            raise TrainerError(_missing(offer.missing_secrets))
         attempt = self._state.create_attempt(offer.attempt_id)
         attempt.save_order(offer)
         return self._trainers.get(offer.trainer).launch(offer, self._paths(attempt))
@@ -292,6 +302,7 @@ class Attempts:
             adopt_grace_s=ADOPT_GRACE_S,
             time_limit_s=offer.time_limit_s,
             report=report,
+            hidden=[value.decode() for value in self._masks.get(turn_of(offer), NO_MASK).values],
         )
 
     def _watch(self, offer: JobSubmit, running: Running) -> None:
@@ -321,14 +332,24 @@ class Attempts:
 
         self._upload(offer, Ending(exit_code=0)).add_done_callback(close)
 
+    def _ending(self, turn: Turn, exit: Exit) -> Ending:
+        """The last lines are read again where there is something to hide: a cut may have gone through it."""
+        mask = self._masks.get(turn, NO_MASK)
+        if not mask.values:
+            return _unmasked(exit, exit.last_lines)
+        log_file = self._state.attempt(self._folders[turn]).output_log
+        ending = _unmasked(exit, last_lines(log_file, mask=mask))
+        return replace(ending, error=mask.text(exit.error)) if exit.error else ending
+
     async def _ship_logs(self, offer: JobSubmit, running: Running) -> None:
         """Sends what the trainer printed, from wherever the orchestrator has it; ends when all of it is there."""
         path = self._state.attempt(offer.attempt_id).output_log
+        mask = self._masks.get(turn_of(offer), NO_MASK)
         ending = asyncio.ensure_future(running.wait())
         offset = 0
         while True:
             over = ending.done()
-            chunk = await asyncio.to_thread(read_chunk, path, offset, ended=over)
+            chunk = await asyncio.to_thread(read_chunk, path, offset, ended=over, mask=mask)
             if chunk is None:
                 if over:
                     return
@@ -346,13 +367,20 @@ async def _end(until: Running | Ending) -> Exit | Ending:
     return await until.wait() if isinstance(until, Running) else until
 
 
-def _ending(exit: Exit) -> Ending:
+def _unmasked(exit: Exit, lines: str) -> Ending:
     return Ending(
         reason=exit.reason,
         exit_code=exit.exit_code,
         exit_signal=exit.signal,
         error=exit.error,
-        last_lines=exit.last_lines,
+        last_lines=lines,
+    )
+
+
+def _missing(names: list[str]) -> str:
+    return (
+        f"the orchestrator cannot give the secret '{names[0]}': it was deleted, or its key is lost; "
+        f"store it again with 'simpletuner secrets set {names[0]}' and retry the job"
     )
 
 

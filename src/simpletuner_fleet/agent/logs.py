@@ -5,6 +5,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from simpletuner_fleet.agent.masking import NO_MASK, Mask
+
 CHUNK_BYTES = 64 * 1024
 HEAD_CAP_BYTES = 64 * 1024 * 1024
 TAIL_BYTES = 256 * 1024
@@ -38,7 +40,9 @@ class Chunk(Struct, frozen=True):
         return self.offset + len(self.data)
 
 
-def read_chunk(path: Path, offset: int, *, ended: bool, limits: LogLimits = DEFAULT_LIMITS) -> Chunk | None:
+def read_chunk(
+    path: Path, offset: int, *, ended: bool, limits: LogLimits = DEFAULT_LIMITS, mask: Mask = NO_MASK
+) -> Chunk | None:
     """The next chunk from `offset` on, or None while there is none. Knows nothing but the file: resume anywhere."""
     try:
         file = path.open("rb")
@@ -57,12 +61,13 @@ def read_chunk(path: Path, offset: int, *, ended: bool, limits: LogLimits = DEFA
             length = CHUNK_BYTES
         else:
             return None
-        file.seek(start)
-        data = file.read(length) if start < size else b""
+        data = mask.read(file, start, length, ended=ended) if start < size else b""
     return Chunk(offset, data, gap) if data else None
 
 
-def last_lines(path: Path, count: int = LAST_LINES, max_bytes: int = LAST_LINES_BYTES) -> str:
+def last_lines(
+    path: Path, count: int = LAST_LINES, max_bytes: int = LAST_LINES_BYTES, mask: Mask = NO_MASK
+) -> str:
     """The end of the output as harmless text: progress bars folded, escape sequences and controls left out."""
     try:
         file = path.open("rb")
@@ -70,8 +75,8 @@ def last_lines(path: Path, count: int = LAST_LINES, max_bytes: int = LAST_LINES_
         return ""
     with file:
         size = file.seek(0, 2)
-        file.seek(max(0, size - max_bytes))
-        text = file.read(max_bytes).decode("utf-8", "replace")
+        start = max(0, size - max_bytes)
+        text = mask.read(file, start, size - start, ended=True).decode("utf-8", "replace")
     lines = [_harmless(line) for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()

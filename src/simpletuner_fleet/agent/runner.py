@@ -91,6 +91,8 @@ class Running:
         """The trainer's; None where it could not be started."""
         self.paused = paused
         """Whether the shim has stopped the tree because its lease ran out."""
+        self.hidden: list[str] = []
+        """As the shim that was found again has told: values to keep out of what is sent."""
         self._output = output
         self._shim = shim
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
@@ -197,6 +199,7 @@ class Runner:
         running = Running(
             attempt_dir.name, output, _Shim(link, None), pid=greeting.pid, paused=greeting.paused
         )
+        running.hidden = greeting.hidden
         if greeting.exit is not None:
             await running._conclude(greeting.exit)
         return running

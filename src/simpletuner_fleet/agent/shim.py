@@ -122,13 +122,22 @@ def claim() -> bool:
     return True
 
 
-def last_lines(path: str) -> str:
+def last_lines(path: str, hidden: list[str]) -> str:
+    """Without the secrets, also one that the first of these bytes are the end of."""
+    values = [value.encode() for value in hidden]
+    around = max(map(len, values), default=1) - 1
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_LINES_BYTES))
-            text = file.read(LAST_LINES_BYTES).decode("utf-8", "replace")
+            size = os.fstat(file.fileno()).st_size
+            start = max(0, size - LAST_LINES_BYTES)
+            first = max(0, start - around)
+            file.seek(first)
+            data = file.read(size - first)
     except OSError:
         return ""
+    for value in values:
+        data = data.replace(value, b"*" * len(value))
+    text = data[start - first :].decode("utf-8", "replace")
     return "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())
 
 
@@ -266,8 +275,8 @@ class Shim:
         except OSError:
             self.lose_agent()
 
-    def tell_status(self, event: str) -> None:
-        self.tell(event, pid=self.trainer_pid or None, paused=self.paused, exit=self.exit)
+    def tell_status(self, event: str, **more: Any) -> None:
+        self.tell(event, pid=self.trainer_pid or None, paused=self.paused, exit=self.exit, **more)
 
     def lose_agent(self) -> None:
         if self.agent is not None:
@@ -283,7 +292,7 @@ class Shim:
         self.agent, _ = self.listener.accept()
         self.agent.setblocking(False)
         self.alone_until = None
-        self.tell_status("hello")
+        self.tell_status("hello", hidden=self.order.get("hidden", []))
 
     # The trainer's side
 
@@ -501,7 +510,7 @@ class Shim:
             "error": error,
             "exit_code": self.exit["exit_code"],
             "exit_signal": self.exit["signal"],
-            "last_lines": last_lines(self.order["output"]) if status == "failed" else None,
+            "last_lines": last_lines(self.order["output"], self.order.get("hidden", [])) if status == "failed" else None,
         }
 
     def verdict(self, ended: dict[str, Any]) -> tuple[str, str | None]:

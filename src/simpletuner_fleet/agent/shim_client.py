@@ -57,6 +57,8 @@ class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
     adopt_grace_s: float = 2.0
     time_limit_s: float | None = None
     report: ReportTo | None = None
+    hidden: list[str] = []
+    """Values that must not be seen in what is told of the output."""
 
 
 class Renew(Struct, frozen=True, tag="renew", tag_field="do"):
@@ -98,6 +100,8 @@ class Hello(Struct, kw_only=True, tag="hello", tag_field="event"):
     pid: int | None = None
     paused: bool = False
     exit: ExitRecord | None = None
+    hidden: list[str] = []
+    """As ordered: an agent that was restarted has it from here alone, since it is on no disk."""
 
 
 class Paused(Struct, kw_only=True, tag="paused", tag_field="event"):

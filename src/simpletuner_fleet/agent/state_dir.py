@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -73,8 +74,9 @@ class AttemptDir(Struct, frozen=True):
         return True
 
     def save_order(self, order: JobSubmit) -> None:
-        """Whole or not at all. Holds the upload token, hence for nobody else to read."""
-        write_whole(self.order_file, msgspec.json.encode(order))
+        """Whole or not at all. Holds the upload token, hence for nobody else to read; of secrets the names alone."""
+        names = dict.fromkeys(order.secrets, "") if order.secrets else UNSET
+        write_whole(self.order_file, msgspec.json.encode(replace(order, secrets=names)))
 
     def load_order(self) -> JobSubmit | None:
         """None where the agent died before it had written one, or the disk has lost it."""

@@ -21,6 +21,7 @@ def trainer_environment(order: JobSubmit, paths: Paths, worker: Mapping[str, str
     return {
         **without_secrets(worker),
         **_checked(order.env),
+        **_checked(order.secrets or {}),
         **_visible_gpus(order),
         **_identity(order, paths),
     }
