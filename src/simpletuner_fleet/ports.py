@@ -326,6 +326,15 @@ class Ids(Protocol):
         ...
 
 
+class Vault(Protocol):
+    """Seals values for the store, each for one name, with a key that is not in the store."""
+
+    def seal(self, name: str, value: str) -> str: ...
+    def unseal(self, name: str, sealed: str) -> str | None:
+        """None where it was not sealed with this key and for this name."""
+        ...
+
+
 class Streams(Protocol):
     """Who listens. Every call is a hint: what is true is in the store."""
 

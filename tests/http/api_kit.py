@@ -24,7 +24,7 @@ from simpletuner_fleet.orchestrator.ids import RandomIds
 from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.orchestrator.sweep import sweep_once
-from simpletuner_fleet.ports import Blobs, Store
+from simpletuner_fleet.ports import Blobs, Store, Vault
 from simpletuner_fleet.protocol.sse import Decoder
 from simpletuner_fleet.store import MemoryStore
 
@@ -122,12 +122,13 @@ async def orchestrator(
     blobs: Blobs | None = None,
     port: int = 0,
     clock: TurnedClock | None = None,
+    vault: Vault | None = None,
     **choices: Any,
 ) -> AsyncIterator[Running]:
     store = store or MemoryStore()
     clock = clock or TurnedClock()
     hub = StreamHub()
-    fleet = Fleet(store, FleetIndex(), clock, RandomIds(b"s" * 32), hub, policy or Policy())
+    fleet = Fleet(store, FleetIndex(), clock, RandomIds(b"s" * 32), hub, policy or Policy(), vault)
     house = Deps(
         fleet=fleet,
         hub=hub,

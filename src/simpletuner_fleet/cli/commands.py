@@ -157,6 +157,7 @@ def build_parser() -> Parser:
     _jobs(tree)
     _workers(tree)
     _configs(tree)
+    _secrets(tree)
     _audit(tree)
     _tokens(tree)
     _rest(tree)
@@ -339,6 +340,20 @@ def _configs(tree: Tree) -> None:
     bring.add_argument(
         "--name", metavar="NAME", help="Save under this name (default: the file's or folder's)"
     )
+    history = configs.verb("history", "List the versions of a config")
+    history.add_argument("name", metavar="NAME")
+    diff = configs.verb("diff", "What changed between two versions")
+    diff.add_argument("name", metavar="NAME")
+    diff.add_argument(
+        "since",
+        metavar="A",
+        nargs="?",
+        type=typed(values.positive_count),
+        help="The older (default: before B)",
+    )
+    diff.add_argument(
+        "to", metavar="B", nargs="?", type=typed(values.positive_count), help="The newer (default: newest)"
+    )
     export = configs.verb("export", "Write a config to a folder")
     export.add_argument("name", metavar="NAME")
     export.add_argument("path", metavar="DIR", nargs="?", help="Where to (default: ./NAME)")
@@ -346,6 +361,16 @@ def _configs(tree: Tree) -> None:
     check = configs.verb("validate", "Check a file or folder without saving it")
     check.add_argument("path", metavar="PATH")
     delete = configs.verb("delete", "Delete a config; jobs keep their copies")
+    delete.add_argument("name", metavar="NAME")
+
+
+def _secrets(tree: Tree) -> None:
+    secrets = tree.noun("secrets", "Secrets for trainers, named by configs and never shown")
+    secrets.verb("list", "List secrets by name and age")
+    store = secrets.verb("set", "Store a secret; its value is read from standard input", "secrets:set_")
+    store.add_argument("name", metavar="NAME")
+    store.add_argument("--from-file", metavar="FILE", help="Read the value from this file instead")
+    delete = secrets.verb("delete", "Delete a secret; attempts that run keep what they were given")
     delete.add_argument("name", metavar="NAME")
 
 

@@ -1,6 +1,7 @@
 """`simpletuner configs …`"""
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,13 @@ LIST = (
     Column("SAVED", lambda config: ago(config.get("created_at"))),
     field("created_by", "BY"),
 )
-BUNDLE_KEYS = ("trainer", "settings", "dataloader", "files", "env", "resources")
+HISTORY = LIST[1:]
+CHANGES = (
+    field("path"),
+    Column("WAS", lambda change: _side(change, "was"), shrinks=True),
+    Column("IS", lambda change: _side(change, "is"), shrinks=True),
+)
+BUNDLE_KEYS = ("trainer", "settings", "dataloader", "files", "env", "secrets", "resources")
 
 
 def list_(args: argparse.Namespace) -> int:
@@ -59,6 +66,23 @@ def import_(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
+def history(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        found = api.items(f"/api/configs/{segment(args.name)}/versions", "versions")
+        Output(args).items("versions", found[::-1], HISTORY, id_field="version")
+    return Exit.OK
+
+
+def diff(args: argparse.Namespace) -> int:
+    out = Output(args)
+    query = {key: value for key, value in (("from", args.since), ("to", args.to)) if value is not None}
+    with connected(args) as api:
+        found = api.get(f"/api/configs/{segment(args.name)}/diff", query)
+        out.items("changes", found["changes"], CHANGES, id_field="path")
+        out.hint(f"version {found['from']} to version {found['to']}: {len(found['changes'])} changes")
+    return Exit.OK
+
+
 def export(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
@@ -82,6 +106,10 @@ def delete(args: argparse.Namespace) -> int:
         api.delete(f"/api/configs/{segment(args.name)}")
         Output(args).say(f"deleted {args.name}; jobs keep the copies they were submitted with")
     return Exit.OK
+
+
+def _side(change: dict[str, Any], side: str) -> str:
+    return json.dumps(change[side], ensure_ascii=False) if side in change else "(absent)"
 
 
 def bundle_in(config: dict[str, Any]) -> dict[str, Any]:

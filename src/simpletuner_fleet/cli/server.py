@@ -41,6 +41,7 @@ from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.store import open_store, sqlite_warning
+from simpletuner_fleet.store.sealing import SealedVault
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +145,8 @@ class _Server:
     def _compose(self, store: Store, index: FleetIndex, blobs: Blobs) -> Deps:
         hub = StreamHub()
         ids = RandomIds(kept_secret(self._data_dir / "secret"))
-        fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy)
+        vault = SealedVault.at(self._data_dir / "secrets.key")
+        fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy, vault)
         return Deps(
             fleet=fleet,
             hub=hub,

@@ -38,6 +38,8 @@ class EventType(StrEnum):
     JOB_CANCELLED = "job.cancelled"
     CONFIG_SAVED = "config.saved"
     CONFIG_DELETED = "config.deleted"
+    SECRET_SAVED = "secret.saved"
+    SECRET_DELETED = "secret.deleted"
     TOKEN_CREATED = "token.created"
     TOKEN_REVOKED = "token.revoked"
     LOGIN_SUCCEEDED = "login.succeeded"

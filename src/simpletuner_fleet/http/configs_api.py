@@ -3,8 +3,9 @@
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
+from simpletuner_fleet.core.bundle_diff import Change
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, Call, Route, rfc3339
@@ -31,7 +32,23 @@ class StoredConfig(Struct, kw_only=True):
     dataloader: Any
     files: dict[str, str]
     env: dict[str, str]
+    secrets: dict[str, str]
+    """Names of stored secrets by variable, never values."""
     resources: dict[str, Any]
+
+
+class DiffQuery(Struct, kw_only=True):
+    from_: Annotated[int, Meta(ge=1)] | None = field(default=None, name="from")
+    to: Annotated[int, Meta(ge=1)] | None = None
+
+
+class DiffView(Struct, kw_only=True):
+    """What changed from one version to another; `was` is absent for what is new, `is` for what is gone."""
+
+    name: str
+    from_: int = field(name="from")
+    to: int
+    changes: list[Change]
 
 
 async def list_configs(call: Call[None]) -> ConfigsView:
@@ -52,6 +69,7 @@ async def get_config(call: Call[None]) -> StoredConfig:
         dataloader=bundle.dataloader,
         files=bundle.files,
         env=bundle.env,
+        secrets=bundle.secrets,
         resources=msgspec.to_builtins(bundle.resources),
     )
 
@@ -62,6 +80,12 @@ async def list_versions(call: Call[None]) -> VersionsView:
     if not found:
         raise NotFound(f"There is no config '{name}'.")
     return VersionsView([config_view(config) for config in found])
+
+
+async def diff_config(call: Call[None]) -> DiffView:
+    name = call.path["name"]
+    found = await configs.diff_configs(deps(call).fleet, name, call.query.from_, call.query.to)
+    return DiffView(name=name, from_=found.was, to=found.now, changes=found.changes)
 
 
 async def save_config(call: Call[dict[str, Any]]) -> ConfigView:
@@ -101,6 +125,16 @@ ROUTES = [
         "configs.read",
         answer=VersionsView,
         summary="Every version of a config",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/configs/{name}/diff",
+        diff_config,
+        "configs.read",
+        answer=DiffView,
+        summary="What changed between two versions: the newest two unless others are named",
+        query=DiffQuery,
         tags=TAGS,
     ),
     Route(

@@ -153,7 +153,7 @@ def _present(fleet: Fleet, view: View, worker_id: str, base_url: str) -> tuple[W
     if worker is None:
         raise NotFound(f"There is no worker {worker_id}.")
     live = view.live_attempts_of_worker(worker_id)
-    given = orders_for(view, worker, live, fleet.ids, base_url, fleet.policy.cancel_grace_s)
+    given = orders_for(view, worker, live, fleet.ids, fleet.vault, base_url, fleet.policy.cancel_grace_s)
     return worker, given, bool(live)
 
 
@@ -278,7 +278,7 @@ def _newcomer(worker: Worker, message: Register, known_process: bool, now: float
 def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_url: str) -> Registered:
     worker = desk.worker(worker_id)
     live = desk.live_attempts(worker_id)
-    given = orders_for(desk.tx, worker, live, desk.ids, base_url, desk.policy.cancel_grace_s)
+    given = orders_for(desk.tx, worker, live, desk.ids, desk.vault, base_url, desk.policy.cancel_grace_s)
     kept = [
         HeldAttempt(job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number)
         for attempt in visit.keep

@@ -1,15 +1,22 @@
 """Saved configs: every save is a version, and a job keeps the copy it was submitted with."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from simpletuner_fleet.core.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
+from simpletuner_fleet.core.bundle_diff import Change, diff_bundles
 from simpletuner_fleet.core.errors import NotFound, TooLarge
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.ports import ConfigVersion
+from simpletuner_fleet.ports import ConfigVersion, View
+
+
+class Diff(NamedTuple):
+    was: int
+    now: int
+    changes: list[Change]
 
 
 async def save_config(fleet: Fleet, name: str, body: Any, actor: Actor) -> tuple[ConfigVersion, bool]:
@@ -21,7 +28,7 @@ async def save_config(fleet: Fleet, name: str, body: Any, actor: Actor) -> tuple
 
     def step(desk: Desk) -> tuple[ConfigVersion, bool]:
         known = desk.tx.config(name)
-        if known and known.bundle == bundle:
+        if known and msgspec.json.encode(bundle_of(known)) == bundle:
             return known, False
         versions = desk.tx.config_versions(name)
         fresh = ConfigVersion(
@@ -53,6 +60,27 @@ async def get_config(fleet: Fleet, name: str, version: int | None) -> ConfigVers
     if found is None:
         raise NotFound(f"There is no config '{name}'" + (f" version {version}." if version else "."))
     return found
+
+
+async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None) -> Diff:
+    """Between two versions: the newest and the one before it, unless others are named."""
+
+    def look(view: View) -> tuple[ConfigVersion, ConfigVersion]:
+        versions = {config.version: config for config in view.config_versions(name)}
+        if not versions:
+            raise NotFound(f"There is no config '{name}'.")
+        to = max(versions) if now is None else now
+        since = max((version for version in versions if version < to), default=to) if was is None else was
+        for version in (since, to):
+            if version not in versions:
+                raise NotFound(
+                    f"Config '{name}' has no version {version}.",
+                    next_step=f"See those there are with 'simpletuner configs history {name}'.",
+                )
+        return versions[since], versions[to]
+
+    older, newer = await fleet.read(look)
+    return Diff(older.version, newer.version, diff_bundles(bundle_of(older), bundle_of(newer)))
 
 
 def bundle_of(config: ConfigVersion) -> Bundle:

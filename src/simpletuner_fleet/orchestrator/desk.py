@@ -16,7 +16,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.roster import waits
 from simpletuner_fleet.core.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.orchestrator.index import FleetIndex
-from simpletuner_fleet.ports import Ids, Tx
+from simpletuner_fleet.ports import Ids, Tx, Vault
 
 TOLD_TO_WORKERS = frozenset({JobState.DISPATCHED, JobState.CANCELLING})
 """What becomes of a job otherwise its worker has told us, or learns when it asks."""
@@ -48,12 +48,21 @@ Cause = ClassHasJob | WorkerMayTake
 
 
 class Desk:
-    def __init__(self, tx: Tx, index: FleetIndex, ids: Ids, policy: Policy, now: float) -> None:
+    def __init__(
+        self,
+        tx: Tx,
+        index: FleetIndex,
+        ids: Ids,
+        policy: Policy,
+        now: float,
+        vault: Vault | None = None,
+    ) -> None:
         self.tx = tx
         self.index = index
         self.ids = ids
         self.policy = policy
         self.now = now
+        self.vault = vault
         self.effects = Effects()
         self.causes: deque[Cause] = deque()
         self.touched = False

@@ -12,7 +12,7 @@ from simpletuner_fleet.orchestrator.desk import Desk, Effects
 from simpletuner_fleet.orchestrator.dispatch import settle
 from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.orchestrator.presence import Presence
-from simpletuner_fleet.ports import Clock, Ids, Store, Streams, Tx, View
+from simpletuner_fleet.ports import Clock, Ids, Store, Streams, Tx, Vault, View
 from simpletuner_fleet.protocol.messages import AuditHead
 
 T = TypeVar("T")
@@ -29,9 +29,18 @@ class Glances(Protocol):
 
 class Fleet:
     def __init__(
-        self, store: Store, index: FleetIndex, clock: Clock, ids: Ids, streams: Streams, policy: Policy
+        self,
+        store: Store,
+        index: FleetIndex,
+        clock: Clock,
+        ids: Ids,
+        streams: Streams,
+        policy: Policy,
+        vault: Vault | None = None,
     ) -> None:
         self.store = store
+        self.vault = vault
+        """None: this fleet keeps no secrets."""
         self.clock = clock
         self.ids = ids
         self.streams = streams
@@ -90,7 +99,7 @@ class Fleet:
 
     def _run(self, tx: Tx, step: Callable[[Desk], T]) -> tuple[T, Effects]:
         looked_again = self._index.load(tx)
-        desk = Desk(tx, self._index, self.ids, self.policy, self.clock.now())
+        desk = Desk(tx, self._index, self.ids, self.policy, self.clock.now(), self.vault)
         if looked_again:
             desk.consider_every_class()
         try:

@@ -4,19 +4,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.bundle import Bundle
 from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState
 from simpletuner_fleet.core.worker import AdminState, Worker, WorkerType
 from simpletuner_fleet.orchestrator.dispatch import upload_token_text
-from simpletuner_fleet.ports import Ids, View
+from simpletuner_fleet.orchestrator.keyring import secret_value
+from simpletuner_fleet.ports import Ids, Vault, View
 from simpletuner_fleet.protocol.messages import JobSubmit, Orders, StopAttempt
 from simpletuner_fleet.protocol.uploads import Resume
 
 
 def orders_for(
-    view: View, worker: Worker, live: Sequence[Attempt], ids: Ids, base_url: str, grace_s: float
+    view: View,
+    worker: Worker,
+    live: Sequence[Attempt],
+    ids: Ids,
+    vault: Vault | None,
+    base_url: str,
+    grace_s: float,
 ) -> Orders:
     """`live` are the worker's attempts that have not ended."""
     jobs: list[JobSubmit] = []
@@ -28,7 +36,8 @@ def orders_for(
         if job.state is JobState.CANCELLING:
             stop.append(stop_order(attempt, "cancelled", grace_s))
         elif attempt.state is AttemptState.OFFERED:
-            jobs.append(_submit_message(view, job, attempt, ids, base_url))
+            order, wanted = _submit_message(view, job, attempt, ids, base_url)
+            jobs.append(order if worker.legacy or not wanted else _with_secrets(order, wanted, view, vault))
     draining = worker.admin is AdminState.DRAINING
     return Orders(
         jobs=jobs,
@@ -48,9 +57,12 @@ def stop_order(attempt: Attempt, reason: str, grace_s: float) -> StopAttempt:
     )
 
 
-def _submit_message(view: View, job: Job, attempt: Attempt, ids: Ids, base_url: str) -> JobSubmit:
+def _submit_message(
+    view: View, job: Job, attempt: Attempt, ids: Ids, base_url: str
+) -> tuple[JobSubmit, dict[str, str]]:
+    """And the names of the secrets it needs, by variable."""
     bundle = msgspec.json.decode(view.job_bundle(job.id) or b"{}", type=Bundle)
-    return JobSubmit(
+    order = JobSubmit(
         job_id=job.id,
         attempt=attempt.number,
         attempt_id=attempt.id,
@@ -70,6 +82,16 @@ def _submit_message(view: View, job: Job, attempt: Attempt, ids: Ids, base_url: 
         num_processes=max(1, len(attempt.gpus)),
         resume=_resume(view, attempt),
     )
+    return order, bundle.secrets
+
+
+def _with_secrets(order: JobSubmit, wanted: dict[str, str], view: View, vault: Vault | None) -> JobSubmit:
+    """As they are now: a secret that was replaced reaches the next attempt."""
+    values = {variable: secret_value(view, vault, name) for variable, name in wanted.items()}
+    order.secrets = {variable: value for variable, value in values.items() if value is not None}
+    missing = sorted({wanted[variable] for variable, value in values.items() if value is None})
+    order.missing_secrets = missing or UNSET
+    return order
 
 
 def _resume(view: View, attempt: Attempt) -> dict[str, Any] | None:

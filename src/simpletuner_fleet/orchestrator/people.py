@@ -26,6 +26,8 @@ PERMISSIONS = (
     "jobs.retry",
     "configs.read",
     "configs.write",
+    "secrets.read",
+    "secrets.write",
 )
 EVERYTHING = "*"
 ADMIN_NAME = "admin"

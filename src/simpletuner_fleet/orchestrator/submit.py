@@ -24,6 +24,7 @@ from simpletuner_fleet.core.submission import SubmitRequest, new_job, read_prior
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import settle
 from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.keyring import check_secrets
 from simpletuner_fleet.orchestrator.waiting import quick_explanation
 from simpletuner_fleet.ports import IdempotentAnswer
 
@@ -110,6 +111,7 @@ def _submit(desk: Desk, by: Submitter, request: SubmitRequest) -> Submitted:
         if known:
             return _repeat(desk, known, fingerprint)
     name, version, bundle = _find_config(desk, request)
+    check_secrets(desk.tx, bundle)
     job = new_job(
         request,
         bundle,
@@ -233,6 +235,7 @@ def _retry(desk: Desk, job_id: str, by: Submitter) -> Job:
     if not old.terminal:
         raise WrongJobState(f"The job is {old.state}; only an ended one can be tried again.", state=old.state)
     bundle = desk.tx.job_bundle(job_id) or b"{}"
+    check_secrets(desk.tx, msgspec.json.decode(bundle, type=Bundle))
     job = Job(
         id=desk.ids.new("j"),
         seq=desk.tx.next_seq(),

@@ -1,0 +1,86 @@
+"""`simpletuner secrets …`"""
+
+import argparse
+import getpass
+import sys
+from pathlib import Path
+
+from simpletuner_fleet.cli.api import connected
+from simpletuner_fleet.cli.errors import Exit, fail, usage
+from simpletuner_fleet.cli.lookup import segment
+from simpletuner_fleet.cli.output import Column, Output, field
+from simpletuner_fleet.cli.times import ago
+
+SECRETS = "/api/secrets"
+UNMASKED_BELOW = 6
+LIST = (
+    field("name"),
+    field("version", right=True),
+    Column("SET", lambda secret: ago(secret.get("created_at"))),
+    field("created_by", "BY"),
+)
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        found = api.items(SECRETS, "secrets")
+        if not found and not out.for_programs:
+            out.hint("No secrets yet. Store one:  simpletuner secrets set NAME")
+        out.items("secrets", found, LIST, id_field="name")
+    return Exit.OK
+
+
+def set_(args: argparse.Namespace) -> int:
+    """The value is never an argument: those are seen by everybody on the machine."""
+    out = Output(args)
+    value = _value(args)
+    with connected(args) as api:
+        saved = api.put(f"{SECRETS}/{segment(args.name)}", {"value": value}) or {}
+        out.say(f"stored {args.name}, version {saved.get('version')}")
+        if out.for_programs:
+            out.item(saved, LIST, id_field="name")
+        if len(value) < UNMASKED_BELOW:
+            out.hint(f"It has fewer than {UNMASKED_BELOW} characters, so it is not masked in logs.")
+        out.hint(f'Use it in a config:  "secrets": {{"VARIABLE": "{args.name}"}}')
+    return Exit.OK
+
+
+def delete(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        api.delete(f"{SECRETS}/{segment(args.name)}")
+        Output(args).say(f"deleted {args.name}; attempts that run keep what they were given")
+    return Exit.OK
+
+
+def _value(args: argparse.Namespace) -> str:
+    """Without the newline that editors and echo put at the end."""
+    if getattr(args, "curl", False):
+        return "VALUE"  # what is printed may be kept by the terminal
+    if args.from_file:
+        value = _read(Path(args.from_file).expanduser())
+    elif sys.stdin.isatty():
+        value = getpass.getpass(f"Value of {args.name}: ")
+    else:
+        value = sys.stdin.read()
+    value = value.removesuffix("\n").removesuffix("\r")
+    if not value:
+        raise usage(
+            "there is no value to store",
+            "it is read from standard input, or from a file",
+            f"simpletuner secrets set {args.name} --from-file FILE",
+        )
+    return value
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise fail(
+            f"cannot read {file}",
+            "it is no text" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error),
+            "verify the path",
+            "E_SECRET_FILE",
+            Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED,
+        ) from None

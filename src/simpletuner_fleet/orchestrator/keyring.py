@@ -1,0 +1,99 @@
+"""Secrets for trainers: stored sealed, named by configs, opened only for the attempt that needs them."""
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.bundle import Bundle, check_name
+from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import Vault, View
+
+PREFIX = "secret:"
+MAX_VALUE_BYTES = 16 * 1024
+
+
+class StoredSecret(Struct, frozen=True, kw_only=True):
+    """`created_at` and `created_by` tell of this version."""
+
+    version: int
+    created_at: float
+    created_by: str
+    sealed: str
+
+
+async def list_secrets(fleet: Fleet) -> dict[str, StoredSecret]:
+    found = await fleet.read(lambda view: view.settings_with_prefix(PREFIX))
+    return {key.removeprefix(PREFIX): _read(text) for key, text in found.items()}
+
+
+async def save_secret(fleet: Fleet, name: str, value: str, actor: Actor) -> StoredSecret:
+    """Attempts that run keep what they were given; the next one gets this."""
+    check_name(name, "$.name", "secret's name")
+    _check_value(value)
+    if fleet.vault is None:
+        raise Conflict("This orchestrator keeps no secrets.")
+    sealed = fleet.vault.seal(name, value)
+
+    def step(desk: Desk) -> StoredSecret:
+        known = desk.tx.setting(PREFIX + name)
+        fresh = StoredSecret(
+            version=_read(known).version + 1 if known else 1,
+            created_at=desk.now,
+            created_by=actor.id,
+            sealed=sealed,
+        )
+        desk.tx.put_setting(PREFIX + name, msgspec.json.encode(fresh).decode())
+        desk.record(_event(EventType.SECRET_SAVED, name, actor, fresh.version))
+        return fresh
+
+    return await fleet.act(step)
+
+
+async def delete_secret(fleet: Fleet, name: str, actor: Actor) -> None:
+    def step(desk: Desk) -> None:
+        known = desk.tx.setting(PREFIX + name)
+        if known is None:
+            raise NotFound(
+                f"There is no secret '{name}'.", next_step="List them with 'simpletuner secrets list'."
+            )
+        desk.tx.delete_setting(PREFIX + name)
+        desk.record(_event(EventType.SECRET_DELETED, name, actor, _read(known).version))
+
+    await fleet.act(step)
+
+
+def secret_value(view: View, vault: Vault | None, name: str) -> str | None:
+    """None where it was deleted, or its key is lost."""
+    stored = view.setting(PREFIX + name)
+    return vault.unseal(name, _read(stored).sealed) if stored and vault else None
+
+
+def check_secrets(view: View, bundle: Bundle) -> None:
+    for variable, name in bundle.secrets.items():
+        if view.setting(PREFIX + name) is None:
+            raise Invalid(
+                f"The config wants the secret '{name}' as {variable}, and there is none of this name.",
+                path=f"$.secrets.{variable}",
+                next_step=f"Store it with 'simpletuner secrets set {name}', or name another in the config.",
+            )
+
+
+def _check_value(value: str) -> None:
+    if not value or "\0" in value:
+        raise Invalid("A secret has at least one character and no NUL byte.", path="$.value")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise Invalid("A secret is text.", path="$.value") from None
+    if size > MAX_VALUE_BYTES:
+        raise Invalid(f"A secret has at most {MAX_VALUE_BYTES // 1024} KiB.", path="$.value")
+
+
+def _read(stored: str) -> StoredSecret:
+    return msgspec.json.decode(stored, type=StoredSecret)
+
+
+def _event(type_: EventType, name: str, actor: Actor, version: int) -> Event:
+    return Event(type=type_, actor=actor, target_type="secret", target_id=name, details={"version": version})
