@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from simpletuner_fleet.core.metrics import (
     KEY,
     MAX_KEYS,
-    Sample,
     downsample,
     eta_s,
     key_of,
@@ -116,9 +115,13 @@ def test_bars_of_other_programs_are_read_or_passed_over() -> None:
     assert bar.step == 12
 
 
+def test_a_long_line_that_is_no_bar_costs_no_time() -> None:
+    assert last_bar("a" + " " * 1_000_000 + "\r" + "5% " * 300_000) is None
+
+
 @given(st.lists(numbers, max_size=300), st.integers(1, 50))
 def test_downsampling_loses_no_peak_no_valley_and_no_end(values: list[float], count: int) -> None:
-    samples = [Sample(step, float(step), value) for step, value in enumerate(values)]
+    samples = [(step, float(step), value) for step, value in enumerate(values)]
     buckets = downsample(samples, count)
     assert len(buckets) == min(count, len(values))
     finite = [value for value in values if math.isfinite(value)]
@@ -132,7 +135,7 @@ def test_downsampling_loses_no_peak_no_valley_and_no_end(values: list[float], co
 
 @given(st.lists(numbers, max_size=60))
 def test_with_room_for_all_nothing_is_put_together(values: list[float]) -> None:
-    samples = [Sample(step, 0.0, value) for step, value in enumerate(values)]
+    samples = [(step, 0.0, value) for step, value in enumerate(values)]
     assert [bucket.step for bucket in downsample(samples, 60)] == list(range(len(values)))
 
 

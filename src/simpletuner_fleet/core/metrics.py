@@ -16,6 +16,8 @@ LATEST_AT = 253_402_300_799.0
 KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 MAX_KEYS = 64
 MAX_LINE_CHARS = 64 * 1024
+MAX_BAR_CHARS = 512
+"""Terminals are no wider, and the time to look at a line that is no bar grows with its square."""
 _NOT_OF_A_KEY = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 _STEP_NAMES = ("step", "global_step")
 _TOTAL_NAMES = ("total", "max_steps", "total_steps")
@@ -63,10 +65,8 @@ class Bar(Struct, frozen=True, kw_only=True):
         )
 
 
-class Sample(NamedTuple):
-    step: int
-    at: float
-    value: float
+Sample = tuple[int, float, float]
+"""Step, time, value: there may be millions."""
 
 
 class Bucket(NamedTuple):
@@ -112,7 +112,7 @@ def key_of(name: str) -> str:
 
 
 def read_bar(line: str) -> Bar | None:
-    found = _BAR.match(line.strip()) if len(line) <= MAX_LINE_CHARS else None
+    found = _BAR.match(line.strip()) if len(line) <= MAX_BAR_CHARS else None
     if found is None:
         return None
     step, total = int(found["step"]), int(found["total"])
@@ -174,9 +174,9 @@ def downsample(samples: Sequence[Sample], count: int) -> list[Bucket]:
 
 
 def _bucket(samples: Sequence[Sample]) -> Bucket:
-    finite = [sample.value for sample in samples if math.isfinite(sample.value)]
-    last = samples[-1]
-    return Bucket(last.step, last.at, min(finite, default=None), max(finite, default=None), last.value)
+    finite = [value for _, _, value in samples if math.isfinite(value)]
+    step, at, last = samples[-1]
+    return Bucket(step, at, min(finite, default=None), max(finite, default=None), last)
 
 
 def _first(told: dict[str, Any], names: Iterable[str], read: Any) -> Any:

@@ -5,6 +5,7 @@ half-written in the others is sent again and stands there twice; reading takes e
 """
 
 import asyncio
+import math
 import struct
 from collections.abc import AsyncIterator, Collection, Sequence
 
@@ -22,6 +23,8 @@ from simpletuner_fleet.protocol.metrics import MAX_BATCH, MetricPoint, from_wire
 RECORD = struct.Struct("<Qdd")
 """Step, seconds since 1970, value."""
 INDEX = "step"
+Part = tuple[Attempt, int | None]
+"""An attempt that has points, and the step from which on a later one counts."""
 MAX_POINTS = 5_000_000
 READ_BYTES = 65_536 * RECORD.size
 
@@ -93,13 +96,12 @@ async def curves(
     parts = await _parts(blobs, found)
     known = sorted({key for one, _ in parts for key in await blobs.names(f"metrics/{one.id}")} - {INDEX})
     wanted = [key for key in known if not keys or key in keys]
-    series = {key: downsample(await _joined(blobs, parts, key), points) for key in wanted}
+    series = {key: await _curve(blobs, parts, key, points) for key in wanted}
     return Curves(keys=known, series=series, total=len(await _joined(blobs, parts, INDEX)))
 
 
-async def _parts(blobs: Blobs, attempts: Sequence[Attempt]) -> list[tuple[Attempt, int | None]]:
-    """Each attempt that has points, with the step from which on a later one counts."""
-    parts: list[tuple[Attempt, int | None]] = []
+async def _parts(blobs: Blobs, attempts: Sequence[Attempt]) -> list[Part]:
+    parts: list[Part] = []
     end: int | None = None
     for attempt in sorted(attempts, key=lambda one: one.epoch, reverse=True):
         record = await blobs.read(metrics_key(attempt.id, INDEX), 0, RECORD.size)
@@ -110,18 +112,22 @@ async def _parts(blobs: Blobs, attempts: Sequence[Attempt]) -> list[tuple[Attemp
     return parts[::-1]
 
 
-async def _joined(blobs: Blobs, parts: Sequence[tuple[Attempt, int | None]], key: str) -> list[Sample]:
+async def _curve(blobs: Blobs, parts: Sequence[Part], key: str, points: int) -> list[Bucket]:
+    by_step = await _joined(blobs, parts, key)
+    return await asyncio.to_thread(lambda: downsample([by_step[step] for step in sorted(by_step)], points))
+
+
+async def _joined(blobs: Blobs, parts: Sequence[Part], key: str) -> dict[int, Sample]:
     by_step: dict[int, Sample] = {}
     for attempt, end in parts:
         async for chunk in _chunks(blobs, metrics_key(attempt.id, key)):
             await asyncio.to_thread(_take, by_step, chunk, end)
-    return await asyncio.to_thread(lambda: [by_step[step] for step in sorted(by_step)])
+    return by_step
 
 
 def _take(by_step: dict[int, Sample], chunk: bytes, end: int | None) -> None:
-    for step, at, value in RECORD.iter_unpack(chunk):
-        if end is None or step < end:
-            by_step[step] = Sample(step, at, value)
+    until = math.inf if end is None else end
+    by_step.update((record[0], record) for record in RECORD.iter_unpack(chunk) if record[0] < until)
 
 
 async def _chunks(blobs: Blobs, key: str) -> AsyncIterator[bytes]:
