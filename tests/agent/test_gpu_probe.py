@@ -203,3 +203,25 @@ def test_a_machine_says_what_it_is() -> None:
     assert without["accelerator"] == "cpu"
     assert "gpu_type" not in without
     assert json.dumps(without)
+
+
+async def test_what_the_driver_tells_of_health_and_strangers_is_passed_on(tmp_path: Path) -> None:
+    gpus = [
+        {"index": 0, "uuid": "GPU-1", "foreign_memory_gb": 30.5, "healthy": True},
+        {"index": 1, "uuid": "GPU-2", "foreign_memory_gb": 0.0, "healthy": False},
+        {"index": 2, "uuid": "GPU-3", "foreign_memory_gb": None, "healthy": None},
+    ]
+    answer = json.dumps({"gpus": gpus})
+    program = f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)"
+    probe = GpuProbe({}, driver(tmp_path, program))
+    try:
+        inventory = await probe.find()
+        samples = await probe.sample()
+    finally:
+        await probe.close()
+    assert [gpu.unusable for gpu in inventory.gpus] == ["used by another program", "unhealthy", ""]
+    assert [(one.foreign_memory_gb, one.healthy) for one in samples] == [
+        (30.5, True),
+        (0.0, False),
+        (None, None),
+    ]

@@ -3,6 +3,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.explain import (
     IMPOSSIBLE,
@@ -47,6 +48,7 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.CONNECTING, registered_at=NOW))),
     (Code.NO_WORKERS, asked(REMOTE, a_worker(connection=Connection.CONNECTING))),
     (Code.ALL_MATCHING_DRAINING, asked(REMOTE, a_worker(admin=AdminState.DRAINING))),
+    (Code.ALL_MATCHING_UNUSABLE, asked(REMOTE, a_worker(gpus=(replace(a_gpu(), unusable="unhealthy"),)))),
     (Code.BEHIND_OTHERS, asked(REMOTE, a_worker())),
     (Code.LOCAL_GPU_BUSY, asked(LOCAL, a_worker(local=True), held=BUSY)),
     (Code.LOCAL_NO_GPU, asked(LOCAL)),

@@ -14,7 +14,10 @@ EVERY_FIELD = worker(
     connection=Connection.OFFLINE,
     labels={"team": "nlp", "ort": "Köln"},
     reported_labels={"gpu_type": "a100"},
-    gpus=(Gpu(index=0, uuid="GPU-1", name="A100", vram_gb=80.0), Gpu(index=1, uuid="GPU-2")),
+    gpus=(
+        Gpu(index=0, uuid="GPU-1", name="A100", vram_gb=80.0),
+        Gpu(index=1, uuid="GPU-2", unusable="unhealthy"),
+    ),
     trainers=("simpletuner", "command"),
     max_jobs=2,
     legacy=True,

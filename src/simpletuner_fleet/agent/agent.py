@@ -311,6 +311,7 @@ class Agent:
                     name=gpu.name,
                     vram_gb=gpu.vram_gb,
                     accelerator_type=gpu.accelerator_type,
+                    unusable=gpu.unusable,
                 )
                 for gpu in gpus
             ],

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.gpu_health import Health
 from simpletuner_fleet.core.policy import MAX_LABEL_VALUE_CHARS
 from simpletuner_fleet.core.worker import Gpu
 from simpletuner_fleet.protocol.messages import GpuSample
@@ -66,6 +67,8 @@ class _NvmlGpu(Struct, frozen=True):
     uuid: str | None = None
     name: str | None = None
     memory_gb: float | None = None
+    foreign_memory_gb: float | None = None
+    healthy: bool | None = None
 
 
 class _NvmlAnswer(Struct, frozen=True):
@@ -80,6 +83,8 @@ class _NvmlSample(Struct, frozen=True):
     memory_used_gb: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    foreign_memory_gb: float | None = None
+    healthy: bool | None = None
 
 
 class _NvmlSamples(Struct, frozen=True):
@@ -258,6 +263,7 @@ def _gpu_of(told: _NvmlGpu) -> Gpu:
         name=told.name or "",
         vram_gb=float(round(told.memory_gb or 0)),
         accelerator_type="cuda",
+        unusable=Health(told.healthy, told.foreign_memory_gb).unusable or "",
     )
 
 
@@ -270,6 +276,8 @@ def _sample_of(gpu: Gpu, measured: _NvmlSample | None) -> GpuSample:
         memory_used_gb=measured.memory_used_gb,
         temperature_c=measured.temperature_c,
         power_w=measured.power_w,
+        foreign_memory_gb=measured.foreign_memory_gb,
+        healthy=measured.healthy,
     )
 
 

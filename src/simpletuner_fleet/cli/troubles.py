@@ -26,6 +26,9 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "ALL_MATCHING_BUSY": NO_IDLE_WORKERS,
     "ALL_MATCHING_OFFLINE": (*NO_IDLE_WORKERS[:2], *TROUBLES["E_HEARTBEAT_TIMEOUT"].next),
     "ALL_MATCHING_DRAINING": ("let one work again:  simpletuner workers resume NAME", NO_IDLE_WORKERS[0]),
+    "ALL_MATCHING_UNUSABLE": (
+        "see on the workers who uses the GPUs, or whether they must be reset:  nvidia-smi",
+    ),
     "BEHIND_OTHERS": ("see the queue:  simpletuner jobs list --status queued",),
     "LOCAL_NO_GPU": ("submit with --target worker or --target auto",),
     "WORKER_LOST": TROUBLES["E_HEARTBEAT_TIMEOUT"].next,

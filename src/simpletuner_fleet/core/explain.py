@@ -24,6 +24,7 @@ class Code(StrEnum):
     ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
     ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
     ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
+    ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
     BEHIND_OTHERS = "BEHIND_OTHERS"
     RETRY_BACKOFF = "RETRY_BACKOFF"
     APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
@@ -54,6 +55,7 @@ KINDS = {
     Code.ALL_MATCHING_BUSY: Kind.WAIT,
     Code.ALL_MATCHING_OFFLINE: Kind.ADMIN,
     Code.ALL_MATCHING_DRAINING: Kind.ADMIN,
+    Code.ALL_MATCHING_UNUSABLE: Kind.ADMIN,
     Code.BEHIND_OTHERS: Kind.WAIT,
     Code.RETRY_BACKOFF: Kind.WAIT,
     Code.APPROVAL_REQUIRED: Kind.ADMIN,
@@ -91,6 +93,7 @@ _CODE_OF_LAST = {
     Refusal.LABELS_DIFFER: Code.LABELS_MATCH_NONE,
     Refusal.OFFLINE: Code.ALL_MATCHING_OFFLINE,
     Refusal.DRAINING: Code.ALL_MATCHING_DRAINING,
+    Refusal.UNUSABLE: Code.ALL_MATCHING_UNUSABLE,
     Refusal.BUSY: Code.ALL_MATCHING_BUSY,
 }
 
@@ -178,7 +181,7 @@ def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -
     if left:
         return Code.BEHIND_OTHERS
     if requires.target is Target.LOCAL:
-        if any(refused[step] for step in (Refusal.BUSY, Refusal.DRAINING, Refusal.OFFLINE)):
+        if any(refused[step] for step in (Refusal.BUSY, Refusal.UNUSABLE, Refusal.DRAINING, Refusal.OFFLINE)):
             return Code.LOCAL_GPU_BUSY
         return Code.LOCAL_NO_GPU
     got_furthest = [step for step in reversed(STEPS) if refused[step]]
@@ -234,6 +237,8 @@ def _fixes(code: Code, requires: Requirements, params: dict[str, Any]) -> tuple[
             return ("Start a matching worker: simpletuner workers list --status offline",)
         case Code.ALL_MATCHING_DRAINING:
             return ("Let a draining worker work again: simpletuner workers resume NAME",)
+        case Code.ALL_MATCHING_UNUSABLE:
+            return ("See with nvidia-smi on the workers who uses the GPUs, or whether they must be reset.",)
         case Code.LOCAL_NO_GPU:
             return ("Submit with target 'worker' or 'auto', or start the server with --local.",)
         case _:
@@ -263,6 +268,8 @@ def sentence(code: Code, params: dict[str, Any]) -> str:
             return "all matching workers are offline"
         case Code.ALL_MATCHING_DRAINING:
             return "all matching workers are draining"
+        case Code.ALL_MATCHING_UNUSABLE:
+            return "the GPUs of all matching workers are unhealthy or used by somebody else"
         case Code.BEHIND_OTHERS:
             return "other jobs are ahead"
         case Code.RETRY_BACKOFF:

@@ -21,6 +21,7 @@ class Refusal(StrEnum):
     LABELS_DIFFER = "does not carry the labels asked for"
     OFFLINE = "is not connected"
     DRAINING = "is draining"
+    UNUSABLE = "has GPUs that are unhealthy or used by somebody else"
     BUSY = "is busy"
 
 
@@ -86,8 +87,12 @@ def is_open(worker: Worker, occupancy: Occupancy) -> bool:
 
 def allocate(worker: Worker, occupancy: Occupancy, requires: Requirements) -> tuple[Gpu, ...] | None:
     """The GPUs a fitting, open worker would give, or None when too few are free."""
-    free = [gpu for gpu in worker.gpus if gpu.uuid not in occupancy.gpus and _gpu_fits(gpu, requires)]
+    free = [gpu for gpu in _usable(worker, requires) if gpu.uuid not in occupancy.gpus]
     return tuple(free[: requires.gpus]) if len(free) >= requires.gpus else None
+
+
+def _usable(worker: Worker, requires: Requirements) -> list[Gpu]:
+    return [gpu for gpu in worker.gpus if not gpu.unusable and _gpu_fits(gpu, requires)]
 
 
 def why_not_now(worker: Worker, occupancy: Occupancy, requires: Requirements) -> Refusal | None:
@@ -98,6 +103,8 @@ def why_not_now(worker: Worker, occupancy: Occupancy, requires: Requirements) ->
         return Refusal.OFFLINE
     if worker.admin is AdminState.DRAINING:
         return Refusal.DRAINING
+    if len(_usable(worker, requires)) < requires.gpus:
+        return Refusal.UNUSABLE
     if not is_open(worker, occupancy) or allocate(worker, occupancy, requires) is None:
         return Refusal.BUSY
     return None

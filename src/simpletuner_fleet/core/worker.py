@@ -45,6 +45,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     name: str = ""
     vram_gb: float = 0.0
     accelerator_type: str = "cuda"
+    unusable: str = ""
+    """Why it is handed to nobody for now; empty when it is fine."""
 
 
 LEGACY_TRAINERS = ("simpletuner",)

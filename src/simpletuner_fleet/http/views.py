@@ -138,6 +138,8 @@ class GpuView(Struct, kw_only=True):
     name: str
     vram_gb: float
     accelerator_type: str
+    unusable: str | None
+    """Why it is handed to nobody for now."""
 
 
 class HeldView(Struct, kw_only=True):
@@ -389,6 +391,7 @@ def worker_view(worker: Worker, held: list[Attempt], policy: Policy, now: float)
                 name=gpu.name,
                 vram_gb=gpu.vram_gb,
                 accelerator_type=gpu.accelerator_type,
+                unusable=gpu.unusable or None,
             )
             for gpu in worker.gpus
         ],

@@ -9,6 +9,7 @@ from simpletuner_fleet.core import lifecycle
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.errors import NotFound, StaleMessage, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.gpu_health import Health, with_health
 from simpletuner_fleet.core.job import Attempt, AttemptState, Outcome
 from simpletuner_fleet.core.reconcile import ELSEWHERE, Held, Reconciliation, may_readopt, reconcile
 from simpletuner_fleet.core.worker import Connection, Worker
@@ -116,6 +117,9 @@ async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_ur
     stale: list[StopAttempt] = []
     if unknown or back:
         stale = await fleet.act(lambda desk: _came_back(desk, worker.id, unknown))
+    seen = {one.uuid: Health(one.healthy, one.foreign_memory_gb) for one in message.gpus}
+    if with_health(worker.gpus, seen) != worker.gpus:
+        await fleet.act(lambda desk: _gpus_seen(desk, worker.id, seen))
     if worker.legacy:
         if message.status == IDLE and not message.current_job_id:
             await _legacy_idle(fleet, worker.id)
@@ -328,6 +332,14 @@ def _came_back(desk: Desk, worker_id: str, unknown: Sequence[HeldAttempt]) -> li
         desk.record(_worker_event(EventType.WORKER_CONNECTED, worker, Actor(worker.id, worker.name)))
     desk.set_hearing(worker_id, True)
     return visit.stop
+
+
+def _gpus_seen(desk: Desk, worker_id: str, seen: dict[str, Health]) -> None:
+    worker = desk.worker(worker_id)
+    held = {uuid for attempt in desk.live_attempts(worker_id) for uuid in attempt.gpus}
+    gpus = with_health(worker.gpus, seen, held)
+    if gpus != worker.gpus:
+        desk.save_worker(replace(worker, gpus=gpus))
 
 
 def _goodbye(desk: Desk, worker_id: str, message: Goodbye, ip: str) -> None:

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.gpu_health import KNOWN
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB
 from simpletuner_fleet.core.submission import check_labels
 from simpletuner_fleet.core.worker import LEGACY_TRAINERS, Gpu, Worker, WorkerType
@@ -19,7 +20,7 @@ def with_facts(worker: Worker, message: Register) -> Worker:
         raise Invalid(f"A worker names at most {MAX_TRAINERS} trainers.", path="$.trainers")
     if not 1 <= message.max_jobs <= MAX_JOBS_PER_WORKER:
         raise Invalid(f"max_jobs is between 1 and {MAX_JOBS_PER_WORKER}.", path="$.max_jobs")
-    gpus = reported_gpus(message)
+    gpus = _as_last_seen(worker, message, reported_gpus(message))
     return replace(
         worker,
         reported_type=WorkerType.PERSISTENT if message.persistent else WorkerType.EPHEMERAL,
@@ -30,6 +31,14 @@ def with_facts(worker: Worker, message: Register) -> Worker:
         legacy=message.legacy,
         agent_version=message.version[:100],
     )
+
+
+def _as_last_seen(worker: Worker, message: Register, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """A process looks at its GPUs' health once before it registers; its heartbeats since then know better."""
+    if message.incarnation != worker.incarnation or not message.incarnation:
+        return gpus
+    known = {gpu.uuid: gpu.unusable for gpu in worker.gpus}
+    return tuple(replace(gpu, unusable=known.get(gpu.uuid, gpu.unusable)) for gpu in gpus)
 
 
 def reported_gpus(message: Register) -> tuple[Gpu, ...]:
@@ -66,6 +75,7 @@ def _gpu(report: GpuReport, message: Register) -> Gpu:
         name=(report.name or message.gpu_name or "")[:200],
         vram_gb=_vram(report.vram_gb if report.vram_gb is not None else message.gpu_vram_gb),
         accelerator_type=_kind(report.accelerator_type or message.accelerator_type or "cuda"),
+        unusable=report.unusable if report.unusable in KNOWN else "",
     )
 
 

@@ -54,6 +54,8 @@ class GpuReport(Struct, kw_only=True):
     name: str = ""
     vram_gb: float | None = None
     accelerator_type: str | None = None
+    unusable: str = ""
+    """Why the worker would leave it alone for now."""
 
 
 class GpuInfo(Struct, kw_only=True):
@@ -180,6 +182,9 @@ class GpuSample(Struct, kw_only=True):
     memory_used_gb: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    foreign_memory_gb: float | None = None
+    """Taken by processes that are no jobs."""
+    healthy: bool | None = None
 
 
 class Heartbeat(Struct, kw_only=True):
