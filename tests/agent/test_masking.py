@@ -83,6 +83,14 @@ def test_last_lines_hide_a_secret_that_their_beginning_cuts(tmp_path: Path) -> N
     assert shims_last_lines(str(log), []).startswith("56789.")
 
 
+def test_a_secret_that_begins_like_another_is_hidden_wholly(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(b"canary-v2!")
+    for values in (["canary", "canary-v2"], ["canary-v2", "canary"]):
+        assert last_lines(log, mask=Mask.of(values)) == "*********!"
+        assert shims_last_lines(str(log), values) == "*********!"
+
+
 @settings(deadline=None, max_examples=200)
 @given(
     st.lists(st.sampled_from([b"aabaab", b"abaaba1", b"a", b"b", b"\n"]), max_size=30),

@@ -135,9 +135,13 @@ def last_lines(path: str, hidden: list[str]) -> str:
             data = file.read(size - first)
     except OSError:
         return ""
+    masked = bytearray(data)
     for value in values:
-        data = data.replace(value, b"*" * len(value))
-    text = data[start - first :].decode("utf-8", "replace")
+        at = data.find(value)
+        while at >= 0:
+            masked[at : at + len(value)] = b"*" * len(value)
+            at = data.find(value, at + 1)
+    text = masked[start - first :].decode("utf-8", "replace")
     return "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())
 
 
