@@ -194,6 +194,19 @@ async def test_progress_is_told_when_it_changes_and_not_otherwise(sources: Sourc
         await asyncio.wait_for(running, 20)
 
 
+async def test_what_was_written_before_a_checkpoint_can_be_sent_at_once(sources: Sources) -> None:
+    async with attempt() as one:
+        follower = Follower(one.offer, sources, one.client, look_every_s=60.0)
+        running = asyncio.create_task(follower.run())
+        await asyncio.sleep(0.05)
+        write(sources.files[0], range(1, 11))
+        await follower.flush()
+        assert await one.steps() == list(range(1, 11))
+        follower.trainer_ended()
+        await asyncio.wait_for(running, 20)
+        assert await one.steps() == list(range(1, 11))
+
+
 async def test_a_stale_attempt_is_not_followed_any_more(sources: Sources) -> None:
     async with attempt() as one:
         follower = one.follower(sources)

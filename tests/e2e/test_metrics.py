@@ -7,6 +7,7 @@ from typing import Any
 from simpletuner_fleet.orchestrator.metrics import RECORD
 from tests.e2e.kit import Json, World
 from tests.e2e.processes import wait_until
+from tests.e2e.test_checkpoints import kill_machine
 
 STEPS = 80
 LONG = 90.0
@@ -47,6 +48,18 @@ def test_every_step_of_a_training_arrives_once_and_its_progress_is_seen_on_the_w
     assert [bucket["last"] for bucket in curve] == losses_written(worker.work_dir, world.attempts(job_id)[0])
     printed = world.cli("jobs", "metrics", job_id, "--key", "loss", "-o", "csv").stdout.splitlines()
     assert (printed[0], len(printed)) == ("key,step,at,min,max,last", STEPS + 1)
+
+
+def test_the_curve_has_no_gap_where_another_machine_went_on_from_a_checkpoint(world: World) -> None:
+    first = world.start_worker("first")
+    job_id = world.submit(demo(checkpointing_steps=20))
+    wait_until(lambda: (world.job(job_id)["checkpoint_step"] or 0) >= 40, "step 40 is stored", LONG)
+    kill_machine(first, world.attempts(job_id)[0])
+    world.start_worker("second")
+    world.becomes(job_id, "completed", LONG)
+    assert world.attempts(job_id)[1]["resumed_from_step"] >= 40
+    told = world.get(f"/api/jobs/{job_id}/metrics?points=5000&key=loss")
+    assert [bucket["step"] for bucket in told["series"]["loss"]] == list(range(1, STEPS + 1))
 
 
 def test_points_made_while_the_orchestrator_and_the_agent_were_dead_arrive_without_a_gap(

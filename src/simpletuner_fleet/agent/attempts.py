@@ -81,6 +81,7 @@ class Attempts:
         self._shipping: dict[Turn, asyncio.Task[None]] = {}
         self.uploads = Uploads(client, bandwidth or Bandwidth())
         self.metrics = Metrics(client)
+        self.uploads.before_stored = self.metrics.flush
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 2.0
 PATIENCE_S = 60.0
 """How long an attempt that ended waits for an orchestrator that answers and takes nothing."""
+FLUSH_WITHIN_S = 5.0
 Progress = dict[str, Any]
 
 
@@ -73,6 +74,7 @@ class Follower:
         self._next = 0
         self._takes_points = True
         self._ended = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
         self._troubled_since: float | None = None
         self._told: Progress | None = None
         self.over = asyncio.Event()
@@ -89,7 +91,8 @@ class Follower:
     async def run(self) -> None:
         """Until the trainer has ended and all is told, the attempt is stale, or it is told to stop."""
         try:
-            await asyncio.to_thread(self._load)
+            async with self._one_at_a_time:
+                await asyncio.to_thread(self._load)
             while not self.over.is_set():
                 last = self._ended.is_set()
                 try:
@@ -112,13 +115,23 @@ class Follower:
         """The step is noted before anything is sent: heartbeats tell it even if nothing else gets through."""
         progress = await asyncio.to_thread(self._progress)
         report = self.on_progress(progress) if progress and progress != self._told else None
-        while self._takes_points and await self._send_points():
-            pass
+        await self._send_all()
         if report:
             await self._client.report(self._job_id, report)
             self._told = progress
         self._troubled_since = None
         self._backoff.reset()
+
+    async def flush(self) -> None:
+        """What stands in the files is sent now, if that can be done at once."""
+        with contextlib.suppress(Unreachable, Refused, TimeoutError):
+            async with asyncio.timeout(FLUSH_WITHIN_S):
+                await self._send_all()
+
+    async def _send_all(self) -> None:
+        async with self._one_at_a_time:
+            while self._takes_points and await self._send_points():
+                pass
 
     async def _send_points(self) -> bool:
         """Whether there may be more at once."""
@@ -233,6 +246,11 @@ class Metrics:
         """Whether its report may go: whatever was to arrive before it has, or will not."""
         found = self._followers.get(turn)
         return found is None or found[0].over.is_set()
+
+    async def flush(self, turn: Turn) -> None:
+        found = self._followers.get(turn)
+        if found:
+            await found[0].flush()
 
     def hurry(self) -> None:
         for follower, _ in self._followers.values():

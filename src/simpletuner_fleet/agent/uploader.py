@@ -65,6 +65,8 @@ class Uploader:
         """The newest that the orchestrator has whole."""
         self.over = asyncio.Event()
         self.on_stored: Callable[[int], None] = lambda step: None
+        self.before_stored: Callable[[], Awaitable[None]] = _at_once
+        """What must be safe before a checkpoint is: whoever goes on from it has nothing else."""
         self._ended = asyncio.Event()
         self._with_artifacts = True
         self._hashes = HashCache()
@@ -141,6 +143,7 @@ class Uploader:
         began = self._clock()
         files = await asyncio.to_thread(lambda: list(files_beneath(found.path, found.path)))
         entries = await self._send_files(found.path, files)
+        await self.before_stored()
         await self._commit(
             Manifest(kind="checkpoint", name=found.name, step=found.step, files=tuple(entries))
         )
@@ -259,6 +262,10 @@ class Uploader:
         finally:
             for wait in waits:
                 wait.cancel()
+
+
+async def _at_once() -> None:
+    return None
 
 
 def _may_pass(problem: Refused) -> bool:

@@ -34,6 +34,7 @@ class Uploads:
         self._uploaders: dict[Turn, tuple[Uploader, asyncio.Task[None]]] = {}
         self._elsewhere: set[Turn] = set()
         self.on_stored: Callable[[Turn, int], None] = lambda turn, step: None
+        self.before_stored: Callable[[Turn], Awaitable[None]] | None = None
         self.on_over: Callable[[], None] = lambda: None
 
     def begin(
@@ -43,6 +44,9 @@ class Uploads:
         resumed_from = read_resume(offer.resume).step if offer.resume else None
         uploader = Uploader(offer, paths, habits, self._client, self._bandwidth, resumed_from=resumed_from)
         uploader.on_stored = lambda step: self.on_stored(turn, step)
+        before = self.before_stored
+        if before:
+            uploader.before_stored = lambda: before(turn)
         if resumed_from is not None:
             self.on_stored(turn, resumed_from)
         task = asyncio.create_task(self._run(turn, uploader, ending))
