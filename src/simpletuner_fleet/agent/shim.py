@@ -514,7 +514,9 @@ class Shim:
             "error": error,
             "exit_code": self.exit["exit_code"],
             "exit_signal": self.exit["signal"],
-            "last_lines": last_lines(self.order["output"], self.order.get("hidden", [])) if status == "failed" else None,
+            "last_lines": last_lines(self.order["output"], self.order.get("hidden", []))
+            if status == "failed"
+            else None,
         }
 
     def verdict(self, ended: dict[str, Any]) -> tuple[str, str | None]:
