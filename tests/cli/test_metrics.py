@@ -67,6 +67,12 @@ def test_a_running_job_is_seen_at_a_glance() -> None:
     assert facts == "loss 0.04213   lr 0.0001   3.2 steps/s   ETA 19m35s   at risk: 240 steps (safe: 1,000)"
 
 
+def test_a_narrow_terminal_cuts_nothing_off() -> None:
+    text = " ".join(drawn(JOB, width=40))
+    assert " ".join(text.split()).endswith("at risk: 240 steps (safe: 1,000)")
+    assert "running" in text
+
+
 def test_what_is_not_known_is_left_out() -> None:
     assert drawn({"id": "j_1", "status": "queued"}) == ["j_1  queued"]
     slow = {"step": 3, "loss": "NaN", "rate": 0.25}

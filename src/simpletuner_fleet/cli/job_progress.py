@@ -71,9 +71,7 @@ def drawn(job: Job, out: Output) -> Any:
     from rich.text import Text
 
     state = str(job["status"])
-    lines: list[Any] = [
-        Text.assemble((headline(job), "bold"), "  ", (clean(state), STYLES.get(state, "")), no_wrap=True)
-    ]
+    lines: list[Any] = [Text.assemble((headline(job), "bold"), "  ", (clean(state), STYLES.get(state, "")))]
     steps = counted(job)
     if steps:
         step, total = steps
