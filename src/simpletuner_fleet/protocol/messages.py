@@ -125,12 +125,12 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
     dataloader: Any = None
     files: dict[str, str] = {}
     env: dict[str, str] = {}
-    gpus: list[str] = []
-    gpu_indices: list[int] = []
     secrets: dict[str, str] | UnsetType = UNSET
     """Values by variable. For the trainer's environment alone: neither on a disk nor in a log."""
     missing_secrets: list[str] | UnsetType = UNSET
     """Names of secrets the job needs and the orchestrator cannot give."""
+    gpus: list[str] = []
+    gpu_indices: list[int] = []
     resume: dict[str, Any] | None = None
     time_limit_s: float | None = None
     on_partition: OnPartition = "pause"
