@@ -18,7 +18,7 @@ from simpletuner_fleet.agent.metrics import Metrics, Sources
 from simpletuner_fleet.agent.resume import Fetcher, ResumeFailed, read_resume
 from simpletuner_fleet.agent.runner import Ended, Exit, Runner, Running, ShimUnavailable
 from simpletuner_fleet.agent.shim_client import Order, ReportTo
-from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
+from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirError
 from simpletuner_fleet.agent.uploads import Uploads
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -182,12 +182,17 @@ class Attempts:
         self.uploads.forget(turn)
         self.metrics.forget(turn)
         self._masks.pop(turn, None)
-        attempt_id = self._folders.pop(turn, None)
-        if attempt_id and self._state.attempt(attempt_id).path.is_dir():
-            (self._state.attempt(attempt_id).path / DELIVERED).touch()
+        self._mark_delivered(self._folders.pop(turn, None))
         running = self._running.pop(turn, None)
         if running:
             await running.release()
+
+    def _mark_delivered(self, attempt_id: str | None) -> None:
+        """So that a restart does not take it up; an id that cannot name a folder never had one."""
+        if attempt_id is None:
+            return
+        with contextlib.suppress(StateDirError, FileNotFoundError):
+            (self._state.attempt(attempt_id).path / DELIVERED).touch()
 
     async def find_again(self) -> list[Found]:
         """After a restart: trainers that still run are taken up, those that ended are told."""

@@ -110,7 +110,7 @@ async def put_part(
     else:
         await fleet.glance(lambda view: fenced_attempt(view, worker_id, job_id, epoch))
     reached = await _write(shelf.blobs, part_key(job_id, sha256), size, offset, pieces)
-    if reached < offset and await _is_stored(fleet, job_id, sha256):
+    if reached < offset and await _was_finished(shelf, job_id, sha256):
         return PartAnswer(next_offset=size, complete=True)
     if reached < size:
         return PartAnswer(next_offset=reached, complete=False)
@@ -139,6 +139,12 @@ async def _write(blobs: Blobs, key: str, size: int, offset: int, pieces: AsyncIt
 
 async def _is_stored(fleet: Fleet, job_id: str, sha256: str) -> bool:
     return sha256 in await fleet.read(lambda view: view.objects_of_job(job_id))
+
+
+async def _was_finished(shelf: Shelf, job_id: str, sha256: str) -> bool:
+    """By another request that carried the same part: if it is at it right now, its end is waited for."""
+    async with shelf.holding(sha256):
+        return await _is_stored(shelf.fleet, job_id, sha256)
 
 
 async def _finish(shelf: Shelf, worker_id: str, job_id: str, epoch: int, sha256: str, size: int) -> None:
