@@ -131,3 +131,16 @@ async def test_only_workers_long_offline_are_old(store: Store) -> None:
         worker(4, connection=Connection.CONNECTED, offline_since=10.0),
     )
     assert ids(await store.read(lambda view: view.offline_workers_before(30.0))) == ["w_2", "w_1"]
+
+
+async def test_the_number_of_the_newest_message_only_rises(store: Store) -> None:
+    fresh = worker(1)
+    await store.write(lambda tx: tx.add_worker(fresh))
+
+    def note(tx: Tx) -> None:
+        for seq in (3, 7, 5):
+            tx.note_message_seq(fresh.id, seq)
+
+    await store.write(note)
+    found = await store.read(lambda view: view.worker(fresh.id))
+    assert found == replace(fresh, message_seq=7)

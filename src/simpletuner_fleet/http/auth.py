@@ -29,6 +29,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     """Of kind `upload` alone: the one attempt this credential may write to."""
 
     def can(self, permission: str) -> bool:
+        if permission in self.permissions or "*" in self.permissions:
+            return True
         return any(allows(held, permission) for held in self.permissions)
 
 

@@ -108,6 +108,12 @@ class Desk:
         self._workers[worker_id] = worker
         return worker
 
+    def known_worker(self, worker_id: str) -> Worker:
+        """From the index, without a look at the store: all but its last heartbeat and message are as they were written."""
+        return (
+            self._workers.get(worker_id) or self.index.roster.workers.get(worker_id) or self.worker(worker_id)
+        )
+
     def live_attempts(self, worker_id: str) -> list[Attempt]:
         return [self._noted(attempt) for attempt in self.tx.live_attempts_of_worker(worker_id)]
 
@@ -148,12 +154,6 @@ class Desk:
         self._workers[worker.id] = replace(worker, version=worker.version + 1)
         self.index.roster.put_worker(self._workers[worker.id])
         self._offer_to(worker.id)
-
-    def save_worker_seq(self, worker: Worker, seq: int) -> None:
-        """Only which message was read last changed: nobody's status, nobody's fit."""
-        self.touched = True
-        self.tx.save_worker(replace(worker, message_seq=seq))
-        self._workers[worker.id] = replace(worker, message_seq=seq, version=worker.version + 1)
 
     def delete_worker(self, worker: Worker) -> None:
         self.touched = True
@@ -265,7 +265,7 @@ class Desk:
             self.causes.append(WorkerMayTake(worker_id))
 
     def _status(self, worker_id: str) -> WorkerStatus:
-        return self.worker(worker_id).status(self.index.roster.occupancy(worker_id).live > 0)
+        return self.known_worker(worker_id).status(self.index.roster.occupancy(worker_id).live > 0)
 
     def _note_status(self, worker_id: str) -> None:
         if worker_id not in self._status_before and worker_id in self.index.roster.workers:
@@ -277,5 +277,5 @@ class Desk:
             actor=ORCHESTRATOR,
             target_type="worker",
             target_id=worker_id,
-            details={"from": before, "to": after, "name": self.worker(worker_id).name},
+            details={"from": before, "to": after, "name": self.known_worker(worker_id).name},
         )

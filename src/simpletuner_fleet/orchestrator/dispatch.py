@@ -81,7 +81,7 @@ def _offer(desk: Desk, job: Job, worker: Worker, gpus: tuple[Gpu, ...]) -> None:
     desk.apply(
         lifecycle.offer(
             job,
-            desk.worker(worker.id),
+            worker,
             gpus,
             attempt_id=attempt_id,
             epoch=epoch,

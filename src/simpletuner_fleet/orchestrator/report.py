@@ -73,12 +73,12 @@ def log_key(attempt_id: str) -> str:
 
 
 def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepted:
-    worker = desk.worker(worker_id)
+    worker = desk.known_worker(worker_id)
     if message.incarnation and worker.incarnation and message.incarnation != worker.incarnation:
         raise Superseded
     attempt = _attempt_of(desk, worker_id, job_id, message.epoch)
-    if attempt.state is AttemptState.OFFERED and message.seq > worker.message_seq:
-        desk.save_worker_seq(worker, message.seq)
+    if attempt.state is AttemptState.OFFERED and message.seq:
+        desk.tx.note_message_seq(worker_id, message.seq)
     desk.apply(lifecycle.accept(desk.job(job_id), attempt, incarnation=message.incarnation, now=desk.now))
     stopping = desk.job(job_id).state is JobState.CANCELLING
     return Accepted(
@@ -98,7 +98,7 @@ def _attempt_of(desk: Desk, worker_id: str, job_id: str, epoch: int) -> Attempt:
 
 
 def _report(desk: Desk, worker: Worker, job_id: str, message: StatusReport) -> tuple[ReportAnswer, int]:
-    fresh = desk.worker(worker.id)
+    fresh = desk.known_worker(worker.id)
     if message.incarnation and fresh.incarnation and message.incarnation != fresh.incarnation:
         raise Superseded
     if message.status is ReportStatus.LOST:

@@ -113,6 +113,11 @@ class MemoryTx(MemoryView):
             if worker is not None:
                 self._tables.set_worker(worker_id, replace(worker, last_heartbeat=at))
 
+    def note_message_seq(self, worker_id: str, seq: int) -> None:
+        worker = self._tables.workers.get(worker_id)
+        if worker is not None and worker.message_seq < seq:
+            self._tables.set_worker(worker_id, replace(worker, message_seq=seq))
+
     def add_config(self, config: ConfigVersion) -> None:
         versions = self._tables.configs[config.name]
         if config.version in versions:

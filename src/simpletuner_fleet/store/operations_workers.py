@@ -61,6 +61,9 @@ class WorkersTx(WorkersView):
     def touch_heartbeats(self, heard: Sequence[tuple[str, float]]) -> None:
         self._db.many(sql.TOUCH_HEARTBEAT, [{"id": worker_id, "at": at} for worker_id, at in heard])
 
+    def note_message_seq(self, worker_id: str, seq: int) -> None:
+        self._db.run(sql.NOTE_MESSAGE_SEQ, {"id": worker_id, "seq": seq})
+
 
 def _name_taken(worker: Worker) -> NameTaken:
     return NameTaken(f"A living worker already has the name '{worker.name}'.")

@@ -89,6 +89,7 @@ SAVE_WORKER = (
 )
 DELETE_WORKER = "DELETE FROM workers WHERE id = :id"
 TOUCH_HEARTBEAT = "UPDATE workers SET last_heartbeat = :at WHERE id = :id"
+NOTE_MESSAGE_SEQ = "UPDATE workers SET message_seq = :seq WHERE id = :id AND message_seq < :seq"
 
 CONFIG = f"{_CONFIG} WHERE name = :name AND version = :version AND deleted_at IS NULL"
 NEWEST_CONFIG = f"{_CONFIG} WHERE name = :name AND deleted_at IS NULL ORDER BY version DESC LIMIT 1"
