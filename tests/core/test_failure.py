@@ -61,7 +61,7 @@ NCCL_SYSTEM = (
 ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 DRIVER = "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"
 CUDNN = "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"
-NO_SPACE = "OSError: [Errno 28] No space left on device: '/work/output/checkpoint-500/model.safetensors'"
+NO_SPACE = "OSError: [Errno 28] No space left on device: '/data/output/checkpoint-500/model.safetensors'"
 LOADER_KILLED = "RuntimeError: DataLoader worker (pid 3141) is killed by signal: Killed."
 NO_MODULE = "ModuleNotFoundError: No module named 'bitsandbytes'"
 ARGPARSE = "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --learning-rat 1e-4"
@@ -230,7 +230,7 @@ USER = (
         # What was asked for wrongly.
         (2, None, ARGPARSE, None, "config", "unrecognized arguments: --learning-rat"),
         (1, None, f"{ARGPARSE}\n" + CALLED_PROCESS.format(how="x"), None, "config", "unrecognized arguments"),
-        (2, None, "python: can't open file '/work/train.py': [Errno 2]", None, "config", "/work/train.py"),
+        (2, None, "python: can't open file '/data/train.py': [Errno 2]", None, "config", "/data/train.py"),
         (2, None, "", None, "config", "exit code 2"),
         (2, None, "wrong usage", None, "config", "wrong usage"),
         (None, None, "", "settings.script: there is no file 'train.py'", "config", "settings.script"),
