@@ -1,0 +1,1 @@
+-- Accounts and sessions, datasets, and how a trainer is asked to stop.
