@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from simpletuner_fleet.core.accounts import Role, Session, User
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Requirements
 from simpletuner_fleet.core.worker import Worker
@@ -73,3 +74,23 @@ def config(name: str, version: int, **given: Any) -> ConfigVersion:
 def event(kind: EventType = EventType.JOB_SUBMITTED, target: str = "j_1", **given: Any) -> Event:
     fields: dict[str, Any] = {"actor": ORCHESTRATOR, "target_type": "job", "details": {}}
     return Event(type=kind, target_id=target, **{**fields, **given})
+
+
+def user(number: int, **given: Any) -> User:
+    fields: dict[str, Any] = {
+        "id": f"u_{number}",
+        "name": f"User {number}",
+        "role": Role.MEMBER,
+        "created_at": float(number),
+    }
+    return User(**{**fields, **given})
+
+
+def session(number: int, user: int = 1, **given: Any) -> Session:
+    fields: dict[str, Any] = {
+        "token_hash": f"session-{number}",
+        "user_id": f"u_{user}",
+        "created_at": float(number),
+        "seen_at": float(number),
+    }
+    return Session(**{**fields, **given})

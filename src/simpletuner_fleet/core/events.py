@@ -32,6 +32,7 @@ class EventType(StrEnum):
     JOB_RELEASED = "job.released"
     JOB_REQUEUED = "job.requeued"
     JOB_CANCEL_REQUESTED = "job.cancel_requested"
+    JOB_STOP_REQUESTED = "job.stop_requested"
     JOB_PRIORITY_SET = "job.priority_set"
     JOB_COMPLETED = "job.completed"
     JOB_FAILED = "job.failed"
@@ -42,15 +43,22 @@ class EventType(StrEnum):
     SECRET_DELETED = "secret.deleted"
     TOKEN_CREATED = "token.created"
     TOKEN_REVOKED = "token.revoked"
-    LOGIN_SUCCEEDED = "login.succeeded"
-    LOGIN_FAILED = "login.failed"
+    USER_CREATED = "user.created"
+    USER_LOGIN = "user.login"
+    USER_LOGIN_FAILED = "user.login_failed"
+    USER_LOGOUT = "user.logout"
+    USER_PASSWORD_SET = "user.password_set"
+    USER_LINK_MADE = "user.link_made"
+    USER_ROLE_CHANGED = "user.role_changed"
+    USER_DISABLED = "user.disabled"
+    USER_ENABLED = "user.enabled"
     LIMITS_SET = "limits.set"
     SERVER_STARTED = "server.started"
     ADMIN_TOKEN_SET = "server.admin_token_set"
 
 
 class Actor(Struct, frozen=True):
-    """Who did it: an API token (`t_…`), a worker (`w_…`), or the orchestrator itself."""
+    """Who did it: an API token (`t_…`), a user (`u_…`), a worker (`w_…`), or the orchestrator itself."""
 
     id: str
     name: str

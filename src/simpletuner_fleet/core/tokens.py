@@ -8,6 +8,7 @@ SECRET_BYTES = 32
 SECRET_CHARS = 43
 CHECKSUM_CHARS = 6
 WORKER, API, UPLOAD = "wt", "st", "ut"
+SESSION, ONE_TIME = "ss", "ok"
 
 
 _PAIRS = [high + low for high in BASE62 for low in BASE62]

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.accounts import Session, User
 from simpletuner_fleet.core.audit import GENESIS, AuditEntry
 from simpletuner_fleet.core.errors import IllegalTransition, NameTaken, StoreUnavailable
 from simpletuner_fleet.core.events import Event
@@ -138,6 +139,40 @@ class MemoryTx(MemoryView):
         if self._tables.token_ids_by_hash.get(token.token_hash, token.id) != token.id:
             raise ConcurrentChange("two API tokens cannot share a secret")
         self._tables.set_token(token.id, token)
+
+    def add_user(self, user: User) -> None:
+        if user.id in self._tables.users:
+            raise ConcurrentChange(f"there is a user {user.id} already")
+        self._set_user(user)
+
+    def save_user(self, user: User) -> None:
+        if user.id not in self._tables.users:
+            raise ConcurrentChange(f"there is no user {user.id}")
+        self._set_user(user)
+
+    def _set_user(self, user: User) -> None:
+        if self._tables.user_ids_by_name.get(name_key(user.name), user.id) != user.id:
+            raise NameTaken(f"Another user has the name '{user.name}'.", next_step="Choose another name.")
+        self._tables.set_user(user.id, user)
+
+    def add_session(self, session: Session) -> None:
+        if session.token_hash in self._tables.sessions or session.user_id not in self._tables.users:
+            raise ConcurrentChange("there is a session with this secret already, or no such user")
+        self._tables.set_session(session.token_hash, session)
+
+    def renew_session(self, token_hash: str, at: float) -> None:
+        known = self._tables.sessions.get(token_hash)
+        if known is not None:
+            self._tables.set_session(token_hash, replace(known, seen_at=at))
+
+    def delete_session(self, token_hash: str) -> None:
+        if token_hash in self._tables.sessions:
+            self._tables.set_session(token_hash, None)
+
+    def delete_sessions_before(self, created_before: float, seen_before: float) -> None:
+        for session in list(self._tables.sessions.values()):
+            if session.created_at < created_before or session.seen_at < seen_before:
+                self._tables.set_session(session.token_hash, None)
 
     def remember_answer(self, answer: IdempotentAnswer) -> None:
         self._tables.set_answer((answer.key, answer.owner), answer)

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from simpletuner_fleet.core.accounts import Session, User
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.job import JOB_TRANSITIONS, Attempt, Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.worker import Connection, Worker
@@ -49,6 +50,9 @@ class Tables:
         self.configs: defaultdict[str, dict[int, ConfigVersion]] = defaultdict(dict)
         self.tokens: dict[str, ApiToken] = {}
         self.token_ids_by_hash: dict[str, str] = {}
+        self.users: dict[str, User] = {}
+        self.user_ids_by_name: dict[str, str] = {}
+        self.sessions: dict[str, Session] = {}
         self.answers: dict[tuple[str, str], IdempotentAnswer] = {}
         self.settings: dict[str, str] = {}
         self.manifests: dict[str, StoredManifest] = {}
@@ -189,6 +193,19 @@ class Tables:
         _put(self.tokens, token_id, token)
         if token is not None:
             self.token_ids_by_hash[token.token_hash] = token_id
+
+    def set_user(self, user_id: str, user: User | None) -> None:
+        old = self.users.get(user_id)
+        self.journal.append((self.set_user, user_id, old))
+        if old is not None:
+            del self.user_ids_by_name[name_key(old.name)]
+        _put(self.users, user_id, user)
+        if user is not None:
+            self.user_ids_by_name[name_key(user.name)] = user_id
+
+    def set_session(self, token_hash: str, session: Session | None) -> None:
+        self.journal.append((self.set_session, token_hash, self.sessions.get(token_hash)))
+        _put(self.sessions, token_hash, session)
 
     def set_answer(self, place: tuple[str, str], answer: IdempotentAnswer | None) -> None:
         self.journal.append((self.set_answer, place, self.answers.get(place)))

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from simpletuner_fleet.core.accounts import Session, User
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.checkpoint import newest_checkpoint
 from simpletuner_fleet.core.job import Attempt, Job, JobState, Requirements
@@ -161,6 +162,22 @@ class MemoryView:
 
     def api_tokens(self) -> list[ApiToken]:
         return sorted(self._tables.tokens.values(), key=lambda token: (token.created_at, token.id))
+
+    def user(self, user_id: str) -> User | None:
+        return self._tables.users.get(user_id)
+
+    def user_by_name(self, name: str) -> User | None:
+        return self._tables.users.get(self._tables.user_ids_by_name.get(name_key(name), ""))
+
+    def users(self) -> list[User]:
+        return sorted(self._tables.users.values(), key=lambda user: (user.created_at, user.id))
+
+    def session(self, token_hash: str) -> Session | None:
+        return self._tables.sessions.get(token_hash)
+
+    def sessions_of_user(self, user_id: str) -> list[Session]:
+        mine = [session for session in self._tables.sessions.values() if session.user_id == user_id]
+        return sorted(mine, key=lambda session: (session.created_at, session.token_hash))
 
     def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None:
         return self._tables.answers.get((key, owner))

@@ -25,6 +25,19 @@ _ATTEMPT = f"SELECT {', '.join(ATTEMPT_COLUMNS)} FROM attempts"
 _WORKER = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers"
 _CONFIG = "SELECT name, version, bundle, created_at, created_by FROM configs"
 _TOKEN = "SELECT id, name, token_hash, permissions, created_at, expires_at, revoked_at FROM api_tokens"
+_USER_COLUMNS = (
+    "id",
+    "name",
+    "role",
+    "created_at",
+    "password_hash",
+    "language",
+    "disabled_at",
+    "last_login_at",
+)
+_SESSION_COLUMNS = ("token_hash", "user_id", "created_at", "seen_at", "ip")
+_USER = f"SELECT {', '.join(_USER_COLUMNS)} FROM users"
+_SESSION = f"SELECT {', '.join(_SESSION_COLUMNS)} FROM sessions"
 _ENTRY = f"SELECT {', '.join(AUDIT_COLUMNS)} FROM audit"
 _MANIFEST = f"SELECT {', '.join(MANIFEST_COLUMNS)} FROM manifests"
 
@@ -112,6 +125,18 @@ API_TOKENS = f"{_TOKEN} ORDER BY created_at, id"
 _TOKEN_COLUMNS = ("name", "token_hash", "permissions", "created_at", "expires_at", "revoked_at")
 ADD_API_TOKEN = f"{_insert('api_tokens', ('id', *_TOKEN_COLUMNS))} ON CONFLICT DO NOTHING"
 SAVE_API_TOKEN = f"UPDATE api_tokens SET {_set(_TOKEN_COLUMNS)} WHERE id = :id"
+
+USER = f"{_USER} WHERE id = :id"
+USER_BY_NAME = f"{_USER} WHERE name_key = :name_key"
+USERS = f"{_USER} ORDER BY created_at, id"
+ADD_USER = f"{_insert('users', (*_USER_COLUMNS, 'name_key'))} ON CONFLICT DO NOTHING"
+SAVE_USER = f"UPDATE users SET {_set((*_USER_COLUMNS[1:], 'name_key'))} WHERE id = :id"
+SESSION = f"{_SESSION} WHERE token_hash = :token_hash"
+SESSIONS_OF_USER = f"{_SESSION} WHERE user_id = :user_id ORDER BY created_at, token_hash"
+ADD_SESSION = f"{_insert('sessions', _SESSION_COLUMNS)} ON CONFLICT DO NOTHING"
+RENEW_SESSION = "UPDATE sessions SET seen_at = :at WHERE token_hash = :token_hash"
+DELETE_SESSION = "DELETE FROM sessions WHERE token_hash = :token_hash"
+DELETE_SESSIONS_BEFORE = "DELETE FROM sessions WHERE created_at < :created_before OR seen_at < :seen_before"
 
 ANSWER = "SELECT key, owner, request_hash, job_id, at FROM idempotency WHERE key = :key AND owner = :owner"
 REMEMBER_ANSWER = (

@@ -1,0 +1,138 @@
+"""People who log in: their names, roles, passwords and sessions. Rules only; what time it is comes from outside."""
+
+import unicodedata
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Conflict, Invalid
+
+LANGUAGES = ("en", "pt-BR", "hi", "zh", "ja")
+MAX_NAME_CHARS = 64
+MIN_PASSWORD_CHARS = 10
+MAX_PASSWORD_CHARS = 256
+DAY_S = 86_400.0
+SESSION_IDLE_S = 7 * DAY_S
+SESSION_LIFE_S = 30 * DAY_S
+SESSION_RENEWED_EVERY_S = 3_600.0
+FIRST_KEY_LIFE_S = 15 * 60.0
+PERSONAL_KEY_LIFE_S = DAY_S
+
+
+class Role(StrEnum):
+    ADMIN = "admin"
+    MEMBER = "member"
+    VIEWER = "viewer"
+
+
+class User(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    role: Role
+    created_at: float
+    password_hash: str = ""
+    """Argon2id in its usual text form; empty until the user has chosen a password."""
+    language: str = ""
+    """Empty: as the browser says."""
+    disabled_at: float | None = None
+    last_login_at: float | None = None
+
+    @property
+    def can_log_in(self) -> bool:
+        return self.disabled_at is None and bool(self.password_hash)
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """One browser that is logged in. Its secret is known to the browser alone."""
+
+    token_hash: str
+    user_id: str
+    created_at: float
+    seen_at: float
+    """To the hour: a look at a page need not be a write."""
+    ip: str = ""
+
+    def good_at(self, now: float) -> bool:
+        return now < self.seen_at + SESSION_IDLE_S and now < self.created_at + SESSION_LIFE_S
+
+    def wants_renewal(self, now: float) -> bool:
+        return now >= self.seen_at + SESSION_RENEWED_EVERY_S
+
+
+class OneTimeKey(Struct, frozen=True, kw_only=True):
+    """Lets whoever holds it choose a password, once. Without a user it makes the first admin."""
+
+    expires_at: float
+    user_id: str | None = None
+
+    def good_at(self, now: float) -> bool:
+        return now < self.expires_at
+
+
+class LastAdmin(Conflict):
+    """Nobody would be left who can administer this server."""
+
+    code = "last_admin"
+    next_step = "Make another user an admin first."
+
+
+def checked_name(name: str) -> str:
+    plain = unicodedata.normalize("NFC", name)
+    if not 1 <= len(plain) <= MAX_NAME_CHARS or not plain.isprintable() or plain != plain.strip():
+        raise Invalid(
+            f"A user's name has 1 to {MAX_NAME_CHARS} printable characters and no blank at its ends.",
+            path="$.name",
+        )
+    return plain
+
+
+def checked_language(language: str) -> str:
+    if language and language not in LANGUAGES:
+        raise Invalid(
+            f"There is no language '{language[:20]}'; there are {', '.join(LANGUAGES)}.", path="$.language"
+        )
+    return language
+
+
+def plain_password(password: str) -> str:
+    """The same characters, however the keyboard composed them."""
+    return unicodedata.normalize("NFKC", password)
+
+
+def checked_password(password: str, name: str) -> str:
+    plain = plain_password(password)
+    if not MIN_PASSWORD_CHARS <= len(plain) <= MAX_PASSWORD_CHARS:
+        raise Invalid(
+            f"A password has {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters.", path="$.password"
+        )
+    if plain.casefold() == name.casefold() or len(set(plain)) < 4:
+        raise Invalid("This password is too easy to guess.", path="$.password")
+    if not storable(plain):
+        raise Invalid("A password holds whole characters only.", path="$.password")
+    return plain
+
+
+def storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def changed(
+    user: User, others: Iterable[User], now: float, *, role: Role | None = None, disabled: bool | None = None
+) -> User:
+    """The user after an administrator's change. Raises LastAdmin where it would lock everybody out."""
+    after = replace(user, role=role or user.role)
+    if disabled is not None and disabled != (user.disabled_at is not None):
+        after = replace(after, disabled_at=now if disabled else None)
+    if _administers(user) and not _administers(after) and not any(map(_administers, others)):
+        raise LastAdmin
+    return after
+
+
+def _administers(user: User) -> bool:
+    return user.role is Role.ADMIN and user.can_log_in
