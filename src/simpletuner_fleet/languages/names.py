@@ -1,0 +1,102 @@
+"""Names for what programs know by a code: states, kinds of worker, targets, and what the audit log tells of."""
+
+from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.languages.words import Words
+
+WORKER_STATUSES = {
+    "connecting": N_("Connecting"),
+    "idle": N_("Idle"),
+    "busy": N_("Busy"),
+    "draining": N_("Draining"),
+    "offline": N_("Offline"),
+}
+JOB_STATUSES = {
+    "blocked": N_("Blocked"),
+    "queued": N_("Queued"),
+    "dispatched": N_("Dispatched"),
+    "running": N_("Running"),
+    "cancelling": N_("Cancelling"),
+    "completed": N_("Completed"),
+    "failed": N_("Failed"),
+    "cancelled": N_("Cancelled"),
+}
+WORKER_STATUS_MEANINGS = {
+    "connecting": N_("Worker is establishing connection"),
+    "idle": N_("Ready to receive jobs"),
+    "busy": N_("Currently running a job"),
+    "draining": N_("Finishing current job, then shutting down"),
+    "offline": N_("Disconnected (heartbeat timeout)"),
+}
+WORKER_TYPES = {"ephemeral": N_("Ephemeral"), "persistent": N_("Persistent")}
+TARGETS = {"worker": N_("Worker"), "local": N_("Local"), "auto": N_("Auto")}
+ROLES = {"admin": N_("Administrator"), "member": N_("Member"), "viewer": N_("Viewer")}
+EVENTS = {
+    "config.deleted": N_("Config deleted"),
+    "config.saved": N_("Config saved"),
+    "job.accepted": N_("Job accepted by its worker"),
+    "job.approved": N_("Job approved"),
+    "job.cancel_requested": N_("Cancelling asked for"),
+    "job.cancelled": N_("Job cancelled"),
+    "job.completed": N_("Job completed"),
+    "job.dispatched": N_("Job dispatched"),
+    "job.failed": N_("Job failed"),
+    "job.lost": N_("Job's worker lost"),
+    "job.offer_expired": N_("Offer expired"),
+    "job.priority_set": N_("Priority changed"),
+    "job.readopted": N_("Running job taken up again"),
+    "job.rejected": N_("Job rejected"),
+    "job.released": N_("Job given back by its worker"),
+    "job.requeued": N_("Job queued again"),
+    "job.started": N_("Job started"),
+    "job.submitted": N_("Job submitted"),
+    "job.unblocked": N_("Job unblocked"),
+    "limits.set": N_("Limits changed"),
+    "secret.deleted": N_("Secret deleted"),
+    "secret.saved": N_("Secret saved"),
+    "server.admin_token_set": N_("Administrator's token set"),
+    "server.started": N_("Server started"),
+    "token.created": N_("API token created"),
+    "token.revoked": N_("API token revoked"),
+    "worker.cleaned_up": N_("Offline worker cleaned up"),
+    "worker.connected": N_("Worker connected"),
+    "worker.created": N_("Worker created"),
+    "worker.deleted": N_("Worker deleted"),
+    "worker.disconnected": N_("Worker disconnected"),
+    "worker.drained": N_("Worker set to drain"),
+    "worker.labels_set": N_("Labels changed"),
+    "worker.registered": N_("Worker registered"),
+    "worker.registration_failed": N_("Registration failed"),
+    "worker.resumed": N_("Worker resumed"),
+    "worker.status_changed": N_("Worker's status changed"),
+    "worker.token_rotated": N_("Worker's token rotated"),
+}
+
+
+def status_name(words: Words, kind: str, status: str) -> str:
+    """`kind`: job or worker."""
+    return _named(words, WORKER_STATUSES if kind == "worker" else JOB_STATUSES, status)
+
+
+def status_meaning(words: Words, status: str) -> str:
+    return _named(words, WORKER_STATUS_MEANINGS, status)
+
+
+def worker_type_name(words: Words, worker_type: str) -> str:
+    return _named(words, WORKER_TYPES, worker_type)
+
+
+def target_name(words: Words, target: str) -> str:
+    return _named(words, TARGETS, target)
+
+
+def role_name(words: Words, role: str) -> str:
+    return _named(words, ROLES, role)
+
+
+def event_name(words: Words, event_type: str) -> str:
+    return _named(words, EVENTS, event_type)
+
+
+def _named(words: Words, table: dict[str, str], code: str) -> str:
+    """A code that is newer than this table is shown as it is."""
+    return words.gettext(table[code]) if code in table else code
