@@ -5,23 +5,45 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.marks import N_
+
 MAX_EVIDENCE_CHARS = 500
 
 ADVICE = {
-    "time_limit": "Raise the job's time limit, or let it go on from its last checkpoint with fewer steps to do.",
-    "gpu_out_of_memory": "Use a smaller batch or resolution, gradient checkpointing or a quantised model, or ask for GPUs "
-    "with more memory (--min-vram).",
-    "disk_full": "Free space in the worker's work folder or keep fewer checkpoints, then retry.",
-    "out_of_memory": "Main memory ran out: use fewer data loader workers, a smaller cache or a larger machine.",
-    "cuda": "Look at the GPU with nvidia-smi on that worker; if other jobs fail there too, drain it and check its driver.",
-    "nccl": "The job's processes lost each other: look for the rank that failed first, and check the link between the GPUs.",
-    "segfault": "A native library crashed: check that torch, the driver and compiled packages on the worker fit together.",
-    "import_error": "Install what is missing for the worker's trainer Python (--trainer-python), then retry.",
-    "config": "Correct the named setting or argument in the config, then submit again.",
-    "start_failed": "The trainer never ran: correct what the message names, in the config or on the worker.",
-    "killed": "Somebody or something on the worker stopped the trainer: see that machine's system log, then retry.",
-    "user_code": "The training code failed: read its log with `simpletuner jobs logs`, correct it and submit again.",
-    "unknown": "Read the log with `simpletuner jobs logs`; the trainer left no sign of why it failed.",
+    "time_limit": N_(
+        "Raise the job's time limit, or let it go on from its last checkpoint with fewer steps to do."
+    ),
+    "gpu_out_of_memory": N_(
+        "Use a smaller batch or resolution, gradient checkpointing or a quantised model, or ask for GPUs "
+        "with more memory (--min-vram)."
+    ),
+    "disk_full": N_("Free space in the worker's work folder or keep fewer checkpoints, then retry."),
+    "out_of_memory": N_(
+        "Main memory ran out: use fewer data loader workers, a smaller cache or a larger machine."
+    ),
+    "cuda": N_(
+        "Look at the GPU with nvidia-smi on that worker; if other jobs fail there too, drain it and check its driver."
+    ),
+    "nccl": N_(
+        "The job's processes lost each other: look for the rank that failed first, and check the link between the GPUs."
+    ),
+    "segfault": N_(
+        "A native library crashed: check that torch, the driver and compiled packages on the worker fit together."
+    ),
+    "import_error": N_(
+        "Install what is missing for the worker's trainer Python (--trainer-python), then retry."
+    ),
+    "config": N_("Correct the named setting or argument in the config, then submit again."),
+    "start_failed": N_(
+        "The trainer never ran: correct what the message names, in the config or on the worker."
+    ),
+    "killed": N_(
+        "Somebody or something on the worker stopped the trainer: see that machine's system log, then retry."
+    ),
+    "user_code": N_(
+        "The training code failed: read its log with `simpletuner jobs logs`, correct it and submit again."
+    ),
+    "unknown": N_("Read the log with `simpletuner jobs logs`; the trainer left no sign of why it failed."),
 }
 
 _NAMES = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM"
