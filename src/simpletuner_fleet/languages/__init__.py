@@ -4,7 +4,9 @@ Every sentence is a whole one with named blanks, `%(name)s`; a percent sign in i
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -19,14 +21,12 @@ __all__ = (
     "Words",
     "_",
     "choose",
+    "current",
     "for_scripts",
-    "html_lang",
     "known",
     "ngettext",
     "speak",
-    "spoken",
-    "status_word",
-    "translations",
+    "spoken_in",
     "translator",
 )
 
@@ -44,33 +44,36 @@ def translator(lang: str) -> Words:
     return Words(known(lang) or ENGLISH)
 
 
-translations = translator
-
-
-def html_lang(lang: str) -> str:
-    return translator(lang).lang
-
-
-_spoken = ENGLISH
+_process = ENGLISH
+_here: ContextVar[Words | None] = ContextVar("simpletuner_words", default=None)
 
 
 def speak(environment: Mapping[str, str] = os.environ) -> None:
-    """From now on this process talks to the person who set up its environment. For commands, not for servers."""
-    global _spoken
-    _spoken = from_environment(environment)
+    """From now on this process talks to the person who set up its environment."""
+    global _process
+    _process = from_environment(environment)
 
 
-def spoken() -> Words:
-    return translator(_spoken)
+@contextmanager
+def spoken_in(words: Words) -> Iterator[Words]:
+    """Within this block, and only for this task, `_` speaks the given language."""
+    token = _here.set(words)
+    try:
+        yield words
+    finally:
+        _here.reset(token)
+
+
+def current() -> Words:
+    return _here.get() or translator(_process)
 
 
 def _(msgid: str, /, **params: Any) -> str:
-    """What a command says, in the language of whoever called it."""
-    return spoken().text(msgid, **params)
+    return current().text(msgid, **params)
 
 
 def ngettext(one: str, many: str, n: int, /, **params: Any) -> str:
-    return spoken().plural(one, many, n, **params)
+    return current().plural(one, many, n, **params)
 
 
 def for_scripts(lang: str) -> dict[str, Any]:
@@ -78,10 +81,3 @@ def for_scripts(lang: str) -> dict[str, Any]:
     from simpletuner_fleet.languages.scripts import messages_of  # only the console needs it
 
     return messages_of(translator(lang))
-
-
-def status_word(words: Words, kind: str, status: str) -> str:
-    """`kind`: job or worker."""
-    from simpletuner_fleet.languages.names import status_name  # a command that shows no status needs no table
-
-    return status_name(words, kind, status)
