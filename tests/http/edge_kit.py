@@ -2,16 +2,20 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.accounts import Role, Session, User
 from simpletuner_fleet.core.job import Attempt, AttemptState
 from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.http.auth import SignedIn
 from simpletuner_fleet.http.edge import Edge, EdgeSettings, build_app
 from simpletuner_fleet.http.routes import Route
 from simpletuner_fleet.http.server import Listening, serve
@@ -26,6 +30,8 @@ STRANGER = tokens.make("st", b"s" * 32)
 CHOSEN = "a-long-token-that-the-operator-chose-0001"
 WORKER_TOKEN = tokens.make("wt", b"w" * 32)
 OTHER_WORKER_TOKEN = tokens.make("wt", b"x" * 32)
+SESSION = tokens.make("ss", b"k" * 32)
+VIEWER_SESSION = tokens.make("ss", b"l" * 32)
 UPLOAD_TOKEN = tokens.make("ut", b"u" * 32)
 
 
@@ -40,8 +46,14 @@ def api_token(secret: str, name: str, *permissions: str, **more: Any) -> ApiToke
     )
 
 
+def signed_in(secret: str, role: Role, **more: Any) -> SignedIn:
+    user = User(id=f"u_{role}", name=f"a {role}", role=role, created_at=0, language="ja")
+    fields = {"created_at": time.time(), "seen_at": time.time(), **more}
+    return SignedIn(Session(token_hash=tokens.hashed(secret), user_id=user.id, **fields), user)
+
+
 class MemoryCredentials:
-    """The whole promise in three dictionaries."""
+    """The whole promise in four dictionaries."""
 
     def __init__(self) -> None:
         known = [
@@ -73,6 +85,9 @@ class MemoryCredentials:
         self.api_tokens = {token.token_hash: token for token in known}
         self.workers = {worker.token_hash: worker}
         self.attempts = {attempt.upload_token_hash: attempt}
+        people = [signed_in(SESSION, Role.ADMIN), signed_in(VIEWER_SESSION, Role.VIEWER)]
+        self.sessions = {known.session.token_hash: known for known in people}
+        self.renewed: list[tuple[str, float]] = []
         self.lookups = 0
 
     async def api_token(self, token_hash: str) -> ApiToken | None:
@@ -87,6 +102,16 @@ class MemoryCredentials:
 
     async def attempt(self, token_hash: str) -> Attempt | None:
         return self.attempts.get(token_hash)
+
+    async def session(self, token_hash: str) -> SignedIn | None:
+        self.lookups += 1
+        await asyncio.sleep(0)
+        return self.sessions.get(token_hash)
+
+    async def renew_session(self, token_hash: str, now: float) -> None:
+        self.renewed.append((token_hash, now))
+        known = self.sessions[token_hash]
+        self.sessions[token_hash] = replace(known, session=replace(known.session, seen_at=now))
 
 
 class Running(Struct):

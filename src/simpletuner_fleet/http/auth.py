@@ -2,14 +2,17 @@
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from simpletuner_fleet.core import tokens
-from simpletuner_fleet.core.errors import Forbidden, InvalidToken, Unauthenticated
+from simpletuner_fleet.core.accounts import Session, User
+from simpletuner_fleet.core.errors import Forbidden, InvalidToken, StoreUnavailable, Unauthenticated
 from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.orchestrator.people import only_own, role_permissions
 from simpletuner_fleet.ports import ApiToken
 
 MIN_CHOSEN_TOKEN_CHARS = 32
@@ -18,13 +21,17 @@ CACHE_SIZE = 20_000
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """Who calls. `id` is `t_…`, `w_…`, `a_…` or `local`; an empty permission set allows nothing."""
+    """Who calls. `id` is `t_…`, `u_…`, `w_…`, `a_…` or `local`; an empty permission set allows nothing."""
 
-    kind: Literal["token", "worker", "upload", "loopback", "anonymous"]
+    kind: Literal["token", "user", "worker", "upload", "loopback", "anonymous"]
     id: str
     name: str
     permissions: tuple[str, ...] = ()
     token_hash: str = ""
+    only_own: bool = False
+    """Cancels and retries their own jobs alone."""
+    language: str = ""
+    """As the user chose it; empty: as the browser says."""
     attempt: Attempt | None = None
     """Of kind `upload` alone: the one attempt this credential may write to."""
 
@@ -43,12 +50,19 @@ def allows(held: str, asked: str) -> bool:
     return held in (asked, "*") or (held.endswith(".*") and len(held) > 2 and asked.startswith(held[:-1]))
 
 
+class SignedIn(Struct, frozen=True):
+    session: Session
+    user: User
+
+
 class Credentials(Protocol):
     """Looks credentials up by the SHA-256 of the secret. Every answer must be true at the moment it is given."""
 
     async def api_token(self, token_hash: str) -> ApiToken | None: ...
     async def worker(self, token_hash: str) -> Worker | None: ...
     async def attempt(self, token_hash: str) -> Attempt | None: ...
+    async def session(self, token_hash: str) -> SignedIn | None: ...
+    async def renew_session(self, token_hash: str, now: float) -> None: ...
 
 
 WorkerAuthFailure = Callable[[str, str, str], Awaitable[None]]
@@ -56,7 +70,7 @@ WorkerAuthFailure = Callable[[str, str, str], Awaitable[None]]
 
 
 class CachedCredentials:
-    """Remembers API tokens and workers until told to forget. Attempts change too often to be remembered.
+    """Remembers API tokens, workers and sessions until told to forget. Attempts change too often to be remembered.
 
     Whoever rotates, revokes or deletes calls `forget` right after the commit and before answering. A look-up that was
     under way meanwhile is not remembered: it may have seen the old row.
@@ -68,16 +82,19 @@ class CachedCredentials:
         self._forgotten = 0
         self._api_tokens: dict[str, ApiToken] = {}
         self._workers: dict[str, Worker] = {}
+        self._sessions: dict[str, SignedIn] = {}
 
     def forget(self, token_hash: str) -> None:
         self._forgotten += 1
         self._api_tokens.pop(token_hash, None)
         self._workers.pop(token_hash, None)
+        self._sessions.pop(token_hash, None)
 
     def forget_all(self) -> None:
         self._forgotten += 1
         self._api_tokens.clear()
         self._workers.clear()
+        self._sessions.clear()
 
     async def api_token(self, token_hash: str) -> ApiToken | None:
         known = self._api_tokens.get(token_hash)
@@ -104,7 +121,22 @@ class CachedCredentials:
     async def attempt(self, token_hash: str) -> Attempt | None:
         return await self._source.attempt(token_hash)
 
-    def _make_room(self, entries: dict[str, ApiToken] | dict[str, Worker]) -> None:
+    async def session(self, token_hash: str) -> SignedIn | None:
+        known = self._sessions.get(token_hash)
+        if known:
+            return known
+        seen = self._forgotten
+        found = await self._source.session(token_hash)
+        if found and seen == self._forgotten:
+            self._make_room(self._sessions)
+            self._sessions[token_hash] = found
+        return found
+
+    async def renew_session(self, token_hash: str, now: float) -> None:
+        await self._source.renew_session(token_hash, now)
+        self.forget(token_hash)
+
+    def _make_room(self, entries: dict[str, ApiToken] | dict[str, Worker] | dict[str, SignedIn]) -> None:
         if len(entries) >= self._max:
             del entries[next(iter(entries))]
 
@@ -133,6 +165,29 @@ class Authenticator:
             kind="token", id=token.id, name=token.name, permissions=token.permissions, token_hash=token_hash
         )
 
+    async def session(self, secret: str) -> Principal:
+        if len(secret) > MAX_TOKEN_CHARS or tokens.complaint(secret, tokens.SESSION):
+            raise SessionEnded
+        token_hash, now = tokens.hashed(secret), self._now()
+        known = await self._credentials.session(token_hash)
+        if known is None or not same(known.session.token_hash, token_hash):
+            raise SessionEnded
+        if not known.session.good_at(now) or known.user.disabled_at is not None:
+            raise SessionEnded
+        if known.session.wants_renewal(now):
+            with suppress(StoreUnavailable):
+                await self._credentials.renew_session(token_hash, now)
+        user = known.user
+        return Principal(
+            kind="user",
+            id=user.id,
+            name=user.name,
+            permissions=role_permissions(user.role),
+            token_hash=token_hash,
+            only_own=only_own(user.role),
+            language=user.language,
+        )
+
     async def worker(self, headers: Mapping[str, str]) -> Principal:
         secret = headers.get("x-worker-token")
         if not secret:
@@ -156,6 +211,13 @@ class Authenticator:
         return Principal(
             kind="upload", id=attempt.id, name=attempt.worker_name, token_hash=token_hash, attempt=attempt
         )
+
+
+class SessionEnded(Unauthenticated):
+    """Your session has ended."""
+
+    code = "session_ended"
+    next_step = "Log in again."
 
 
 class NoWorkerToken(Unauthenticated):

@@ -2,10 +2,10 @@
 
 from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.http.auth import CachedCredentials
+from simpletuner_fleet.http.auth import CachedCredentials, SignedIn
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.streams import StreamHub
-from simpletuner_fleet.ports import ApiToken
+from simpletuner_fleet.ports import ApiToken, View
 
 
 class StoredCredentials:
@@ -20,6 +20,17 @@ class StoredCredentials:
 
     async def attempt(self, token_hash: str) -> Attempt | None:
         return await self._fleet.read(lambda view: view.attempt_by_upload_token(token_hash))
+
+    async def session(self, token_hash: str) -> SignedIn | None:
+        def look(view: View) -> SignedIn | None:
+            session = view.session(token_hash)
+            user = view.user(session.user_id) if session else None
+            return SignedIn(session, user) if session and user else None
+
+        return await self._fleet.read(look)
+
+    async def renew_session(self, token_hash: str, now: float) -> None:
+        await self._fleet.store.write(lambda tx: tx.renew_session(token_hash, now))
 
 
 def remembered_credentials(fleet: Fleet, hub: StreamHub) -> CachedCredentials:

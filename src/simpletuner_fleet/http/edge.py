@@ -1,10 +1,10 @@
 """The ASGI application: match, know the caller, read, decode, call, encode. One straight walk per request."""
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.datastructures import Headers
@@ -13,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 from simpletuner_fleet.core.errors import (
     InvalidToken,
     NetworkNotAllowed,
-    NotFound,
     Unauthenticated,
 )
 from simpletuner_fleet.http import problems
@@ -23,6 +22,7 @@ from simpletuner_fleet.http.auth import (
     Authenticator,
     Credentials,
     Principal,
+    SessionEnded,
     WorkerAuthFailure,
     check_permission,
 )
@@ -33,24 +33,38 @@ from simpletuner_fleet.http.bodies import (
     Incoming,
     check_content_type,
     decode_json,
-    query_decoder,
     read_body,
 )
-from simpletuner_fleet.http.hosts import AllowedHosts, comes_from_browser, is_foreign, names_loopback
+from simpletuner_fleet.http.hosts import (
+    AllowedHosts,
+    comes_from_browser,
+    is_foreign,
+    names_loopback,
+    proves_own_page,
+)
 from simpletuner_fleet.http.limits import Buckets, RateLimits, address_key
 from simpletuner_fleet.http.networks import Networks, client_address, is_loopback
-from simpletuner_fleet.http.problems import ForeignOrigin, HostNotAllowed, MethodNotAllowed
+from simpletuner_fleet.http.problems import ForeignOrigin, HostNotAllowed, OriginMissing
 from simpletuner_fleet.http.routes import Access, Answer, Call, Reply, Route
+from simpletuner_fleet.http.sessions import session_secret
 from simpletuner_fleet.http.sse_response import RawHeaders, Stream
+from simpletuner_fleet.http.table import CompiledRoute, RouteTable
+from simpletuner_fleet.http.wire import (
+    answer_lifespan,
+    raw_path,
+    read_headers,
+    security_headers,
+    send_whole,
+)
 
-WORKER_PATHS = "/api/workers/"
 CREDENTIAL_HEADERS = ("authorization", "x-api-key", "x-worker-token", "x-upload-token")
-MAX_PATH_PARAMETER_CHARS = 200
-MAX_REST_CHARS = 1024
-STRICT_CSP = b"default-src 'none'; frame-ancestors 'none'"
 
 Observe = Callable[[str, str, int, float], None]
 """Told (method, path of the row, status, seconds) after every answer; streams count when they begin."""
+ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str], Reply | None]
+"""Given (problem, headers of the request, path): what a person who asked for a page sees; None: the problem itself."""
+
+log = logging.getLogger(__name__)
 
 
 class EdgeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,92 +81,6 @@ class EdgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: RateLimits = RateLimits()
 
 
-class CompiledRoute:
-    """A row with everything prepared that does not depend on the request."""
-
-    __slots__ = ("body_decoder", "of_workers", "query_decoder", "row", "segments")
-
-    def __init__(self, row: Route) -> None:
-        self.row = row
-        self.segments = tuple(row.path.split("/")[1:])
-        self.of_workers = row.path.startswith(WORKER_PATHS)
-        self.body_decoder = None if row.body in (None, bytes) else msgspec.json.Decoder(row.body)
-        self.query_decoder = query_decoder(row.query) if row.query else None
-
-    def parameters(self, segments: Sequence[str]) -> dict[str, str] | None:
-        if not self.row.rest:
-            return self._matched(segments)
-        own = len(self.segments) - 1
-        found = self._matched([*segments[:own], "rest"]) if len(segments) > own else None
-        tail = [path_parameter(segment, MAX_REST_CHARS) for segment in segments[own:]]
-        if found is None or None in tail:
-            return None
-        return {**found, self.segments[-1][1:-1]: "/".join(segment for segment in tail if segment)}
-
-    def _matched(self, segments: Sequence[str]) -> dict[str, str] | None:
-        found = {}
-        for pattern, segment in zip(self.segments, segments, strict=True):
-            if pattern.startswith("{"):
-                value = path_parameter(segment)
-                if value is None:
-                    return None
-                found[pattern[1:-1]] = value
-            elif pattern != segment:
-                return None
-        return found
-
-
-def path_parameter(segment: str, max_chars: int = MAX_PATH_PARAMETER_CHARS) -> str | None:
-    """Decoded once, after the split, so that an encoded slash can never make a path."""
-    try:
-        value = unquote_to_bytes(segment).decode() if "%" in segment else segment
-    except UnicodeDecodeError:
-        return None
-    unfit = value in ("", ".", "..") or "/" in value or "\\" in value or not value.isprintable()
-    return None if unfit or len(value) > max_chars else value
-
-
-class RouteTable:
-    def __init__(self, rows: Sequence[Route]) -> None:
-        self._literal: dict[str, dict[str, CompiledRoute]] = {}
-        self._patterns: dict[int, dict[tuple[str, ...], dict[str, CompiledRoute]]] = {}
-        self._rests: dict[tuple[str, ...], dict[str, CompiledRoute]] = {}
-        for row in rows:
-            compiled = CompiledRoute(row)
-            by_method = self._methods_at(compiled)
-            for method in [row.method, *(["HEAD"] if row.method == "GET" and not row.stream else [])]:
-                if method in by_method:
-                    raise ValueError(f"two rows for {method} {row.path}")
-                by_method[method] = compiled
-
-    def _methods_at(self, compiled: CompiledRoute) -> dict[str, CompiledRoute]:
-        if "{" not in compiled.row.path:
-            return self._literal.setdefault(compiled.row.path, {})
-        shape = tuple("{}" if part.startswith("{") else part for part in compiled.segments)
-        if compiled.row.rest:
-            return self._rests.setdefault(shape, {})
-        return self._patterns.setdefault(len(shape), {}).setdefault(shape, {})
-
-    def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
-        by_method = self._literal.get(path)
-        if by_method is not None:
-            return pick(by_method, method), {}
-        segments = path.split("/")[1:]
-        for by_method in (*self._patterns.get(len(segments), {}).values(), *self._rests.values()):
-            parameters = next(iter(by_method.values())).parameters(segments)
-            if parameters is not None:
-                chosen = pick(by_method, method)
-                return chosen, chosen.parameters(segments) or parameters
-        raise NotFound("There is nothing at this path.")
-
-
-def pick(by_method: Mapping[str, CompiledRoute], method: str) -> CompiledRoute:
-    try:
-        return by_method[method]
-    except KeyError:
-        raise MethodNotAllowed(tuple(sorted(by_method))) from None
-
-
 class Edge:
     def __init__(
         self,
@@ -165,6 +93,7 @@ class Edge:
         monotonic: Callable[[], float],
         on_worker_auth_failure: WorkerAuthFailure | None,
         observe: Observe | None,
+        problem_page: ProblemPage | None,
     ) -> None:
         self._table = RouteTable(routes)
         self._deps = deps
@@ -177,6 +106,7 @@ class Edge:
         self._monotonic = monotonic
         self._on_worker_auth_failure = on_worker_auth_failure
         self._observe = observe
+        self._problem_page = problem_page
         limits = settings.limits
         self._worker_rate = Buckets(limits.worker, monotonic)
         self._user_rate = Buckets(limits.user, monotonic)
@@ -184,7 +114,8 @@ class Edge:
         self._failed_proofs = Buckets(limits.failed_proof, monotonic)
         self._noted_failures = Buckets(limits.noted_failure, monotonic)
         self._noted_overall = Buckets(limits.noted_failures_overall, monotonic)
-        self._streams: set[Stream] = set()
+        self._streams: dict[Stream, str] = {}
+        """Each with the hash of the credential it was opened with."""
         self._ending = False
         self._encoder = msgspec.json.Encoder()
         self._page_headers = security_headers(settings.tls)
@@ -204,9 +135,15 @@ class Edge:
         for stream in list(self._streams):
             stream.end("server shutting down")
 
+    def end_streams_of(self, token_hashes: Collection[str]) -> None:
+        """Whoever was logged out or lost a token sees nothing more."""
+        for stream, opened_with in list(self._streams.items()):
+            if opened_with in token_hashes:
+                stream.end("this credential is no longer valid")
+
     async def _answer_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self._monotonic()
-        path, status = "", 500
+        path, status, headers = "", 500, {}
         try:
             headers = read_headers(scope["headers"])
             peer = (scope.get("client") or ("",))[0]
@@ -216,7 +153,7 @@ class Edge:
             path = compiled.row.path
             call = await self._admit(compiled, parameters, scope, receive, headers, peer, ip)
             answer = await compiled.row.handler(call)
-            status = await self._send_answer(answer, compiled.row, scope, receive, send, began)
+            status = await self._send_answer(answer, call, scope, receive, send, began)
         except CallerGone:
             status = 499
         except (
@@ -224,7 +161,7 @@ class Edge:
         ) as error:  # the outermost frame of a request: it becomes a problem and, if ours, a log entry
             problem = problems.problem_of(error)
             status = problem.status
-            await self._send_problem(problem, scope, send)
+            await self._send_problem(problem, scope, headers, send)
         finally:
             if self._observe and status:
                 self._observe(scope["method"], path, status, self._monotonic() - began)
@@ -255,7 +192,10 @@ class Edge:
             raise NetworkNotAllowed(f"Workers may not connect from {ip}.")
         if is_foreign(scope["method"], headers, self._hosts):
             raise ForeignOrigin
-        principal = await self._prove(row, headers, peer, ip)
+        secure = scope.get("scheme") == "https" or self._proxy_says_https(peer, headers)
+        principal = await self._prove(row, headers, peer, ip, secure)
+        if principal.kind == "user" and not proves_own_page(scope["method"], headers, self._hosts):
+            raise OriginMissing
         if not isinstance(row.permission, Access):
             check_permission(principal, row.permission)
         self._spend(principal, ip)
@@ -270,7 +210,7 @@ class Edge:
             path=parameters,
             ip=ip,
             headers=Headers(scope=scope),
-            secure=scope.get("scheme") == "https" or self._proxy_says_https(peer, headers),
+            secure=secure,
         )
 
     def _proxy_says_https(self, peer: str, headers: Mapping[str, str]) -> bool:
@@ -278,9 +218,15 @@ class Edge:
             headers.get("x-forwarded-proto") == "https" and bool(self._proxies) and self._proxies.holds(peer)
         )
 
-    async def _prove(self, row: Route, headers: dict[str, str], peer: str, ip: str) -> Principal:
+    async def _prove(
+        self, row: Route, headers: dict[str, str], peer: str, ip: str, secure: bool
+    ) -> Principal:
         if row.permission is Access.PUBLIC:
             return ANONYMOUS
+        cookie = None if any(name in headers for name in CREDENTIAL_HEADERS) else headers.get("cookie")
+        secret = session_secret(cookie, secure)
+        if secret and row.permission not in (Access.WORKER, Access.UPLOAD):
+            return await self._signed_in(secret, ip)
         try:
             if row.permission is Access.WORKER:
                 return await self._authenticator.worker(headers)
@@ -294,6 +240,14 @@ class Edge:
                 await self._note_worker_failure(ip, row.path, error.detail)
             # After the look-up on purpose: behind one address a bad machine must not lock out the good ones.
             self._failed_proofs.spend(address_key(ip))
+            raise
+
+    async def _signed_in(self, secret: str, ip: str) -> Principal:
+        """A page left open over night asks again and again: that is not a guess at somebody's secret."""
+        try:
+            return await self._authenticator.session(secret)
+        except SessionEnded:
+            self._public_rate.spend(address_key(ip))
             raise
 
     async def _note_worker_failure(self, ip: str, path: str, why: str) -> None:
@@ -330,38 +284,47 @@ class Edge:
         return decode_json(body, compiled.body_decoder) if compiled.body_decoder else body
 
     async def _send_answer(
-        self, answer: Answer, row: Route, scope: Scope, receive: Receive, send: Send, began: float
+        self, answer: Answer, call: Call[Any], scope: Scope, receive: Receive, send: Send, began: float
     ) -> int:
+        row = call.route
         if isinstance(answer, Reply):
-            status = answer.status or row.status
-            body = answer.body if isinstance(answer.body, bytes) else self._encode(answer.body)
-            headers = self._headers_for(scope, answer.content_type, answer.headers)
-        elif answer is None:
+            return await self._send_reply(answer, row.status, scope, send)
+        if answer is None:
             status, body, headers = 204, b"", self._headers_for(scope, "", {})
         elif isinstance(answer, msgspec.Struct | dict):
             status, body = row.status, self._encoder.encode(answer)
             headers = self._headers_for(scope, JSON, {})
         else:
-            return await self._run_stream(answer, row, scope, receive, send, began)
+            return await self._run_stream(answer, call, scope, receive, send, began)
         await send_whole(send, scope, status, headers, body)
+        return status
+
+    async def _send_reply(
+        self, reply: Reply, status: int, scope: Scope, send: Send, more: Sequence[tuple[bytes, bytes]] = ()
+    ) -> int:
+        status = reply.status or status
+        body = reply.body if isinstance(reply.body, bytes) else self._encode(reply.body)
+        headers = self._headers_for(scope, reply.content_type, reply.headers)
+        headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in reply.cookies]
+        await send_whole(send, scope, status, [*headers, *more], body)
         return status
 
     def _encode(self, body: Any) -> bytes:
         return b"" if body is None else self._encoder.encode(body)
 
     async def _run_stream(
-        self, stream: Stream, row: Route, scope: Scope, receive: Receive, send: Send, began: float
+        self, stream: Stream, call: Call[Any], scope: Scope, receive: Receive, send: Send, began: float
     ) -> int:
         """Returns 0: it has been observed at its beginning, and how long it lived is no latency."""
-        self._streams.add(stream)
+        self._streams[stream] = call.principal.token_hash
         if self._ending:
             stream.end("server shutting down")
         if self._observe:
-            self._observe(scope["method"], row.path, 200, self._monotonic() - began)
+            self._observe(scope["method"], call.route.path, 200, self._monotonic() - began)
         try:
             await stream.respond(scope, receive, send, list(self._page_headers))
         finally:
-            self._streams.discard(stream)
+            del self._streams[stream]
         return 0
 
     def _headers_for(self, scope: Scope, content_type: str, own: Mapping[str, str]) -> RawHeaders:
@@ -373,11 +336,31 @@ class Edge:
             headers.append((b"content-type", content_type.encode("latin-1")))
         return headers
 
-    async def _send_problem(self, problem: problems.ProblemAnswer, scope: Scope, send: Send) -> None:
+    async def _send_problem(
+        self, problem: problems.ProblemAnswer, scope: Scope, asked: Mapping[str, str], send: Send
+    ) -> None:
+        page = self._page_for(problem, scope, asked)
+        if page:
+            with suppress(RuntimeError):
+                await self._send_reply(page, problem.status, scope, send, list(problem.headers))
+            return
         headers = [*self._api_headers, *problem.headers, (b"content-type", problems.CONTENT_TYPE.encode())]
         # An answer that had already begun cannot become another one: the connection ends instead.
         with suppress(RuntimeError):
             await send_whole(send, scope, problem.status, headers, problem.body)
+
+    def _page_for(
+        self, problem: problems.ProblemAnswer, scope: Scope, asked: Mapping[str, str]
+    ) -> Reply | None:
+        path = raw_path(scope)
+        wants_page = scope["method"] in ("GET", "HEAD") and "text/html" in asked.get("accept", "")
+        if self._problem_page is None or not wants_page or path.startswith("/api/"):
+            return None
+        try:
+            return self._problem_page(problem, asked, path)
+        except Exception:  # still the outermost frame: the page is lost, the problem behind it must not be
+            log.exception("the page for a problem with status %d could not be made", problem.status)
+            return None
 
 
 def build_app(
@@ -390,6 +373,7 @@ def build_app(
     monotonic: Callable[[], float] = time.monotonic,
     on_worker_auth_failure: WorkerAuthFailure | None = None,
     observe: Observe | None = None,
+    problem_page: ProblemPage | None = None,
 ) -> Edge:
     return Edge(
         routes,
@@ -400,18 +384,8 @@ def build_app(
         monotonic=monotonic,
         on_worker_auth_failure=on_worker_auth_failure,
         observe=observe,
+        problem_page=problem_page,
     )
-
-
-def security_headers(tls: bool) -> RawHeaders:
-    headers = [
-        (b"x-content-type-options", b"nosniff"),
-        (b"referrer-policy", b"no-referrer"),
-        (b"content-security-policy", STRICT_CSP),
-    ]
-    if tls:
-        headers.append((b"strict-transport-security", b"max-age=31536000"))
-    return headers
 
 
 def is_local_call(peer: str, headers: Mapping[str, str]) -> bool:
@@ -425,32 +399,3 @@ def is_local_call(peer: str, headers: Mapping[str, str]) -> bool:
         )
         and not any(name.startswith("x-forwarded-") for name in headers)
     )
-
-
-def read_headers(raw: RawHeaders) -> dict[str, str]:
-    """A doubled header is joined by a comma, so that a doubled Host or token fits nothing."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in raw:
-        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
-
-
-def raw_path(scope: Scope) -> str:
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    return raw.decode("latin-1")
-
-
-async def send_whole(send: Send, scope: Scope, status: int, headers: RawHeaders, body: bytes) -> None:
-    if status not in (204, 304):
-        headers.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-
-async def answer_lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return

@@ -67,6 +67,16 @@ def is_foreign(method: str, headers: Mapping[str, str], hosts: AllowedHosts) -> 
     return origin is not None and not own_origin(origin, headers.get("host", ""), hosts)
 
 
+def proves_own_page(method: str, headers: Mapping[str, str], hosts: AllowedHosts) -> bool:
+    """A cookie goes along with every request, so a change by cookie needs a browser's word that a page of ours asks."""
+    if method in SAFE_METHODS:
+        return True
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site not in (None, "same-origin") or (site is None and origin is None):
+        return False
+    return origin is None or own_origin(origin, headers.get("host", ""), hosts)
+
+
 def own_origin(origin: str, host_header: str, hosts: AllowedHosts) -> bool:
     try:
         site = urlsplit(origin)

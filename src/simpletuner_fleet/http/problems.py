@@ -46,6 +46,13 @@ class ForeignOrigin(errors.FleetError):
     code = "foreign_origin"
 
 
+class OriginMissing(ForeignOrigin):
+    """A change by session cookie must say that it comes from a page of this server."""
+
+    code = "origin_missing"
+    next_step = "Programs use an API token: 'Authorization: Bearer st_…'."
+
+
 STATUS: dict[type[Exception], int] = {
     errors.Malformed: 400,
     errors.Unauthenticated: 401,

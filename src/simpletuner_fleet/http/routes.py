@@ -28,7 +28,7 @@ class Access(StrEnum):
     UPLOAD = "upload"
     """A worker's token, or one attempt's in `X-Upload-Token`."""
     ANY_USER = "any_user"
-    """Any valid API token, whatever it may do."""
+    """Any valid API token or session, whatever it may do."""
 
 
 PUBLIC, WORKER, UPLOAD, ANY_USER = Access.PUBLIC, Access.WORKER, Access.UPLOAD, Access.ANY_USER
@@ -83,6 +83,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     """None: the row's own."""
     headers: dict[str, str] = {}
     content_type: str = "application/json"
+    cookies: tuple[str, ...] = ()
+    """Each becomes a Set-Cookie of its own."""
 
 
 Answer = Struct | dict[str, Any] | Reply | Stream | None

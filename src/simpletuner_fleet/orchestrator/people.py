@@ -1,9 +1,10 @@
-"""API tokens and their permissions. Users come with the console; tokens carry permission sets already."""
+"""What may be permitted, what each role may do, and API tokens."""
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.accounts import Role
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.orchestrator.desk import Desk
@@ -14,6 +15,7 @@ PERMISSIONS = (
     "admin.workers",
     "admin.audit",
     "admin.tokens",
+    "admin.users",
     "admin.limits",
     "queue.submit",
     "queue.submit.local",
@@ -28,10 +30,39 @@ PERMISSIONS = (
     "configs.write",
     "secrets.read",
     "secrets.write",
+    "data.read",
+    "data.write",
 )
 EVERYTHING = "*"
+VIEWER_PERMISSIONS = tuple(one for one in PERMISSIONS if one.endswith(".read") and one != "secrets.read")
+MEMBER_PERMISSIONS = (
+    *VIEWER_PERMISSIONS,
+    "queue.submit",
+    "queue.cancel",
+    "jobs.cancel",
+    "jobs.retry",
+    "configs.write",
+    "data.write",
+    "secrets.read",
+)
+"""Not `queue.submit.local`: such a job runs on the orchestrator's own machine."""
 ADMIN_NAME = "admin"
 ADMIN_ID = "t_admin"
+
+
+def role_permissions(role: Role) -> tuple[str, ...]:
+    match role:
+        case Role.ADMIN:
+            return (EVERYTHING,)
+        case Role.MEMBER:
+            return MEMBER_PERMISSIONS
+        case Role.VIEWER:
+            return VIEWER_PERMISSIONS
+
+
+def only_own(role: Role) -> bool:
+    """Members cancel and retry what is theirs; admins anything."""
+    return role is not Role.ADMIN
 
 
 class CreateToken(Struct, frozen=True, kw_only=True):
