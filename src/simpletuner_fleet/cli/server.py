@@ -42,6 +42,8 @@ from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.store import open_store, sqlite_warning
 from simpletuner_fleet.store.sealing import SealedVault
+from simpletuner_fleet.web import routes as web_routes
+from simpletuner_fleet.web.problems import problem_page
 
 log = logging.getLogger(__name__)
 
@@ -155,11 +157,14 @@ class _Server:
             public_url=self._public_url,
             fingerprint=self._tls.fingerprint if self._tls and self._tls.ca else None,
             local_enabled=self._local,
+            beyond_loopback=self._beyond_loopback,
             metrics_public=self._metrics_public,
         )
 
     async def _serve(self, house: Deps, admin_token_from: str) -> None:
-        edge = build_api(house, self._edge_settings(), tls.authority_routes(self._tls))
+        edge = build_api(
+            house, self._edge_settings(), tls.authority_routes(self._tls), web_routes.ROUTES, problem_page
+        )
         context = tls.server_context(self._tls) if self._tls else None
         await serve(
             edge,

@@ -21,7 +21,7 @@ from simpletuner_fleet.http import (
     worker_stream,
 )
 from simpletuner_fleet.http.deps import Deps
-from simpletuner_fleet.http.edge import Edge, EdgeSettings, build_app
+from simpletuner_fleet.http.edge import Edge, EdgeSettings, ProblemPage, build_app
 from simpletuner_fleet.http.openapi import documentation_routes
 from simpletuner_fleet.http.routes import Route
 from simpletuner_fleet.orchestrator import attendance
@@ -46,18 +46,27 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
-def build_api(house: Deps, settings: EdgeSettings, further: Sequence[Route] = ()) -> Edge:
+def build_api(
+    house: Deps,
+    settings: EdgeSettings,
+    further: Sequence[Route] = (),
+    pages: Sequence[Route] = (),
+    problem_page: ProblemPage | None = None,
+) -> Edge:
+    """`pages` are for people alone: the document for programs leaves them out."""
+
     async def note_failure(ip: str, path: str, why: str) -> None:
         await attendance.registration_failed(house.fleet, ip, f"{path}: {why}")
 
     table = [*ROUTES, *further]
     house.fleet.on_first_offer = house.telemetry.first_offer
     return build_app(
-        [*table, *documentation_routes(table)],
+        [*table, *documentation_routes(table), *pages],
         house,
         credentials=house.credentials,
         settings=settings,
         now=house.fleet.clock.now,
         on_worker_auth_failure=note_failure,
         observe=house.telemetry.request,
+        problem_page=problem_page,
     )

@@ -36,6 +36,8 @@ class Deps(Struct, kw_only=True):
     fingerprint: str | None = None
     """Of our own certificate authority."""
     local_enabled: bool = False
+    beyond_loopback: bool = False
+    """Bound to more than this machine."""
     metrics_public: bool = False
     stopping: bool = False
     watching: Counter[str] = field(default_factory=Counter)

@@ -1,0 +1,135 @@
+// Forms and buttons that speak to the JSON API: data-api="POST /api/…".
+//   data-then   refresh | go:/path/{field} | event:name | close  (what follows success; several with a blank between)
+//   data-body   JSON that is sent as it is; a form adds its fields by name: dots nest, data-type says int, float, bool,
+//               json, lines, pairs (key=value lines), skip-empty
+// A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
+import { refresh } from "./live.js";
+import { toast } from "./toast.js";
+import { t } from "./words.js";
+
+export async function call(method, path, body) {
+  const init = { method, headers: { accept: "application/json" } };
+  if (body !== undefined) {
+    init.headers["content-type"] = "application/json";
+    init.body = JSON.stringify(body);
+  }
+  let answer;
+  try {
+    answer = await fetch(path, init);
+  } catch {
+    throw { title: t("The server did not answer."), detail: t("The connection is lost, or the server is restarting."), next: t("Try again in a moment.") };
+  }
+  const type = answer.headers.get("content-type") || "";
+  const told = type.includes("json") ? await answer.json() : null;
+  if (answer.status === 401 && !path.startsWith("/api/login")) {
+    location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+  }
+  if (!answer.ok) throw told || { title: t("The server refused."), detail: String(answer.status) };
+  return told;
+}
+
+function typed(field) {
+  const { type } = field.dataset;
+  if (field.type === "checkbox") return field.checked;
+  const text = field.value;
+  if (text === "" && (type || field.dataset.skipEmpty !== undefined)) return type === "lines" ? [] : type === "pairs" ? {} : undefined;
+  if (type === "int" || type === "float") return Number(text);
+  if (type === "bool") return text === "true";
+  if (type === "json") return JSON.parse(text);
+  if (type === "lines") return text.split(/\n/).map((line) => line.trim()).filter(Boolean);
+  if (type === "pairs") return Object.fromEntries(text.split(/\n|,/).map((line) => line.trim()).filter(Boolean).map((line) => {
+    const cut = line.indexOf("=");
+    return cut < 0 ? [line, ""] : [line.slice(0, cut).trim(), line.slice(cut + 1).trim()];
+  }));
+  return text;
+}
+
+export function formBody(form) {
+  const body = JSON.parse(form.dataset.body || "{}");
+  for (const field of form.elements) {
+    if (!field.name || field.disabled || (field.type === "radio" && !field.checked)) continue;
+    let value;
+    try {
+      value = typed(field);
+    } catch {
+      throw { title: t("This is not JSON."), detail: field.labels?.[0]?.textContent?.trim() || field.name, path: `$.${field.name}` };
+    }
+    if (value === undefined) continue;
+    const parts = field.name.split(".");
+    let at = body;
+    for (const name of parts.slice(0, -1)) at = at[name] ??= {};
+    at[parts.at(-1)] = value;
+  }
+  return body;
+}
+
+export function showProblem(place, problem) {
+  place.replaceChildren();
+  if (!problem) return;
+  const box = document.createElement("div");
+  box.className = "problem";
+  box.setAttribute("role", "alert");
+  for (const [tag, text, style] of [["strong", problem.title, ""], ["span", problem.detail, ""], ["span", problem.next, "muted"], ["span", problem.code, "code"]]) {
+    if (!text) continue;
+    const line = document.createElement(tag);
+    line.textContent = text;
+    line.className = style;
+    box.append(line);
+  }
+  place.append(box);
+}
+
+function mark(form, problem) {
+  for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+  const name = (problem?.path || "").replace(/^\$\.?/, "").replace(/\[.*$/, "");
+  const field = name && form.elements.namedItem?.(name);
+  if (field instanceof HTMLElement) {
+    field.setAttribute("aria-invalid", "true");
+    field.focus();
+  }
+}
+
+function follow(then, told, element) {
+  for (const step of (then || "refresh").split(" ")) {
+    const [what, where] = [step.split(":")[0], step.slice(step.indexOf(":") + 1)];
+    if (what === "refresh") refresh();
+    if (what === "close") element.closest("dialog")?.close();
+    if (what === "go") location.assign(where.replace(/\{(\w+)\}/g, (whole, name) => encodeURIComponent(told?.[name] ?? "")));
+    if (what === "event") element.dispatchEvent(new CustomEvent(where, { bubbles: true, detail: told }));
+  }
+}
+
+async function act(element, body) {
+  const [method, path] = element.dataset.api.split(" ");
+  const button = element.matches("form") ? element.querySelector("button:not([type=button])") : element;
+  const place = element.querySelector?.("[data-problem]") || element.closest("[data-problems]")?.querySelector("[data-problem]");
+  button?.setAttribute("aria-busy", "true");
+  if (button) button.disabled = true;
+  try {
+    const told = await call(method, path, method === "GET" || method === "DELETE" ? undefined : body());
+    if (place) showProblem(place, null);
+    if (element.matches("form")) mark(element, null);
+    if (element.dataset.said) toast(element.dataset.said);
+    if (element.matches("dialog form")) element.closest("dialog").close();
+    follow(element.dataset.then, told, element);
+  } catch (problem) {
+    if (!(problem && problem.title)) throw problem;
+    if (place) showProblem(place, problem);
+    else toast([problem.title, problem.detail].filter(Boolean).join(" "), true);
+    if (element.matches("form")) mark(element, problem);
+  } finally {
+    button?.removeAttribute("aria-busy");
+    if (button) button.disabled = false;
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-api]")) return;
+  event.preventDefault();
+  act(event.target, () => formBody(event.target));
+});
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-api]");
+  if (button) act(button, () => JSON.parse(button.dataset.body || "{}"));
+});
