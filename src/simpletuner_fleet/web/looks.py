@@ -9,11 +9,12 @@ from simpletuner_fleet.http.routes import rfc3339
 from simpletuner_fleet.languages import N_, _
 from simpletuner_fleet.web.assets import ASSETS
 
+MISSING = "\u2013"
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
-def time_tag(at: float | str | None, style: str = "relative", missing: str = "–") -> Markup:
+def time_tag(at: float | str | None, style: str = "relative", missing: str = MISSING) -> Markup:
     """`style`: relative, clock (time of day), date (day and time), elapsed (counting up from it)."""
     stamp = rfc3339(at) if isinstance(at, int | float) else at
     if not stamp:
@@ -23,7 +24,7 @@ def time_tag(at: float | str | None, style: str = "relative", missing: str = "�
     )
 
 
-def number_tag(value: float | None, digits: int | None = None, missing: str = "–") -> Markup:
+def number_tag(value: float | None, digits: int | None = None, missing: str = MISSING) -> Markup:
     """A count or a figure; step numbers and ids are written as they are."""
     if value is None:
         return Markup("<span class='muted'>{}</span>").format(missing)
@@ -32,7 +33,7 @@ def number_tag(value: float | None, digits: int | None = None, missing: str = "�
     return told.format(value, "" if digits is None else digits, shown)
 
 
-def size_tag(size: float | None, missing: str = "–") -> Markup:
+def size_tag(size: float | None, missing: str = MISSING) -> Markup:
     if size is None:
         return Markup("<span class='muted'>{}</span>").format(missing)
     return Markup('<data value="{0}" data-number="bytes">{1}</data>').format(int(size), bytes_text(size))
@@ -46,7 +47,7 @@ def bytes_text(size: float) -> str:
     return f"{size:.1f} {UNITS[-1]}"
 
 
-def duration_tag(seconds: float | None, missing: str = "–") -> Markup:
+def duration_tag(seconds: float | None, missing: str = MISSING) -> Markup:
     if seconds is None:
         return Markup("<span class='muted'>{}</span>").format(missing)
     return Markup('<data value="{0}" data-number="duration">{1}</data>').format(
