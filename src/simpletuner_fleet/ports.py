@@ -1,6 +1,6 @@
 """What the shell must provide. The orchestrator knows these promises, never their homes."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -8,6 +8,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.accounts import Session, User
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.checkpoint import StoredManifest as StoredManifest
+from simpletuner_fleet.core.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.job import Attempt, Job, Requirements
 from simpletuner_fleet.core.worker import Worker
@@ -207,11 +208,36 @@ class View(Protocol):
         ...
 
     def object_has_owner(self, sha256: str) -> bool:
-        """Whether any job still has it."""
+        """Whether any job still has it, or somebody uploaded it for a dataset."""
         ...
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
         """Oldest first."""
+        ...
+
+    def dataset(self, dataset_id: str) -> Dataset | None: ...
+    def datasets(self) -> list[Dataset]:
+        """All of them, newest first."""
+        ...
+
+    def dataset_file_size(self, dataset_ids: Sequence[str], sha256: str) -> int | None:
+        """None where none of these datasets has such a file; its manifest is one of its files."""
+        ...
+
+    def dataset_objects(self, shas: Collection[str]) -> dict[str, int]:
+        """Size by SHA-256 of those that were uploaded whole for a dataset and are still stored."""
+        ...
+
+    def dataset_bytes(self) -> int:
+        """Of all that was uploaded for datasets. Walks all of it."""
+        ...
+
+    def unused_dataset_objects(self, before: float, limit: int) -> list[str]:
+        """SHA-256 of uploads that no dataset has named since `before`, longest first."""
+        ...
+
+    def job_naming(self, dataset_id: str) -> str | None:
+        """The first job that has not ended and names this dataset."""
         ...
 
 
@@ -293,6 +319,23 @@ class Tx(View, Protocol):
 
     def add_notes(self, notes: Sequence[JobNote]) -> int:
         """How many were new: one whose (job, id) is known is left as it is."""
+        ...
+
+    def add_dataset(self, dataset: Dataset, files: Mapping[str, int]) -> None:
+        """With the size of each content it has, its manifest among them. One that is known only gets the new name."""
+        ...
+
+    def delete_dataset(self, dataset_id: str, at: float) -> None:
+        """Content that no other dataset names counts as unused since `at`."""
+        ...
+
+    def own_dataset_object(self, sha256: str, size: int, at: float) -> None:
+        """It was uploaded whole. Unless a dataset names it, it counts as unused since `at`."""
+        ...
+
+    def disown_dataset_objects(self, shas: Collection[str]) -> None: ...
+    def name_datasets(self, job_id: str, dataset_ids: Collection[str]) -> None:
+        """The job needs them: until it has ended they cannot be deleted."""
         ...
 
 

@@ -29,8 +29,9 @@ HARD = Requirements(
     accelerator="cuda",
     trainer="command",
     labels=(("team", "nlp"),),
+    datasets=(("d1", 600), ("d2", 400)),
 )
-GOOD = a_worker(gpus=2, trainers=("command",), labels={"team": "nlp"})
+GOOD = a_worker(gpus=2, trainers=("command",), labels={"team": "nlp"}, data_limit_bytes=1000)
 FLAWS: list[tuple[Refusal, dict[str, object]]] = [
     (Refusal.NOT_REMOTE, {"local": True}),
     (Refusal.TOO_FEW_GPUS, {"gpus": (a_gpu(0, vram_gb=8, accelerator_type="rocm"),)}),
@@ -41,6 +42,7 @@ FLAWS: list[tuple[Refusal, dict[str, object]]] = [
     (Refusal.WRONG_ACCELERATOR, {"gpus": (a_gpu(0), a_gpu(1, accelerator_type="rocm"))}),
     (Refusal.TRAINER_MISSING, {"trainers": ("simpletuner",)}),
     (Refusal.LABELS_DIFFER, {"labels": {"team": "vision"}}),
+    (Refusal.NO_ROOM_FOR_DATA, {"data_limit_bytes": 999}),
     (Refusal.OFFLINE, {"connection": Connection.OFFLINE}),
     (Refusal.DRAINING, {"admin": AdminState.DRAINING}),
     (Refusal.BUSY, {"max_jobs": 0}),
@@ -70,9 +72,10 @@ def test_of_two_flaws_the_one_that_is_tried_first_is_named(
 def test_refusals_are_tried_in_the_contracts_order() -> None:
     assert [step.name for step in STEPS] == [
         *("NOT_REMOTE", "NOT_LOCAL", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM", "WRONG_ACCELERATOR"),
-        *("TRAINER_MISSING", "LABELS_DIFFER", "OFFLINE", "DRAINING", "UNUSABLE", "BUSY"),
+        *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA"),
+        *("OFFLINE", "DRAINING", "UNUSABLE", "BUSY"),
     ]
-    assert STEPS[:7] == tuple(step for step in STEPS if step in NEVER)
+    assert STEPS[:8] == tuple(step for step in STEPS if step in NEVER)
 
 
 @pytest.mark.parametrize(

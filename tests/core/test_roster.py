@@ -24,6 +24,7 @@ CLASSES = [
     Requirements(target=Target.LOCAL),
     Requirements(target=Target.WORKER, labels=(("team", "nlp"),)),
     Requirements(trainer="command", owner="u_1"),
+    Requirements(datasets=(("d_1", 50), ("d_2", 30))),
 ]
 slots = st.integers(0, 3)
 any_job = st.integers(0, 10**6)
@@ -48,6 +49,8 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
         local=st.booleans(),
         team=st.sampled_from([{}, {"team": "nlp"}]),
         trainers=st.sampled_from([("simpletuner",), ("simpletuner", "command")]),
+        datasets=st.sampled_from([(), ("d_1",), ("d_2", "d_1")]),
+        cache=st.sampled_from([0, 80]),
     )
     def register(self, slot: int, **facts: Any) -> None:
         worker = a_worker(f"w_{slot}", gpus=facts["gpus"])
@@ -58,6 +61,8 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
                 local=facts["local"],
                 labels=facts["team"],
                 trainers=facts["trainers"],
+                datasets=facts["datasets"],
+                data_limit_bytes=facts["cache"],
             )
         )
 
@@ -142,7 +147,7 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
             case "completed":
                 self._apply(lifecycle.completed(job, attempt, End(), now=NOW))
             case "released":
-                self._apply(lifecycle.released(job, attempt, "", now=NOW))
+                self._apply(lifecycle.released(job, attempt, "", POLICY, now=NOW))
             case _:
                 self._apply(lifecycle.failed(job, attempt, End(), POLICY, now=NOW))
 

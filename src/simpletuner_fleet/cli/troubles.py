@@ -23,6 +23,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "VRAM_TOO_SMALL": ("ask for less memory with --min-vram, or add a worker with larger GPUs",),
     "WRONG_ACCELERATOR": ("leave the accelerator out of the config's resources, or add such a worker",),
     "TRAINER_MISSING": ("install the trainer on a worker and restart its agent",),
+    "DATA_TOO_LARGE": ("start a worker with a larger data cache:  simpletuner worker --data-cache-gb GB",),
     "ALL_MATCHING_BUSY": NO_IDLE_WORKERS,
     "ALL_MATCHING_OFFLINE": (*NO_IDLE_WORKERS[:2], *TROUBLES["E_HEARTBEAT_TIMEOUT"].next),
     "ALL_MATCHING_DRAINING": ("let one work again:  simpletuner workers resume NAME", NO_IDLE_WORKERS[0]),

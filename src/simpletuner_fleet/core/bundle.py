@@ -6,13 +6,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.core.datasets import check_mounts
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS
 
 NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARS - 1}}}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_TRAINER = "simpletuner"
-BUNDLE_KEYS = {"trainer", "settings", "dataloader", "files", "env", "secrets", "resources"}
+BUNDLE_KEYS = {"trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets"}
 MAX_SECRETS = 32
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
 RESERVED_ENV = "SIMPLETUNER_"
@@ -36,6 +37,8 @@ class Bundle(Struct, frozen=True, kw_only=True):
     secrets: dict[str, str] = {}
     """By reference: the variable's name, and the name its value is stored under."""
     resources: Resources = Resources()
+    datasets: dict[str, str] = {}
+    """A name for the config's own use (`dataset://NAME`), and the dataset's id: sha256:…"""
 
 
 def check_name(name: str, path: str, what: str = "name") -> str:
@@ -77,6 +80,7 @@ def _check(bundle: Bundle) -> None:
         if "\0" in value:
             raise Invalid("A variable's value cannot hold a NUL byte.", path=f"$.env.{name}")
     _check_secrets(bundle)
+    check_mounts(bundle.datasets, "$.datasets")
     gpus_of(bundle)
     if (bundle.resources.min_vram_gb or 0) < 0:
         raise Invalid("min_vram_gb is 0 or more.", path="$.resources.min_vram_gb")

@@ -5,6 +5,7 @@ can be fetched whole. Paths are written by whoever ran the training: none is tru
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
@@ -88,7 +89,7 @@ def check_manifest(manifest: Manifest, policy: Policy) -> None:
         if complaint:
             raise Invalid(complaint, path=f"{where}.path")
         check_object(file.sha256, file.size, policy, where)
-    _check_places(manifest.files)
+    check_places(manifest.files)
 
 
 def _check_step(manifest: Manifest) -> None:
@@ -112,7 +113,7 @@ def path_complaint(path: str) -> str | None:
     return None
 
 
-def _check_places(files: Sequence[FileEntry]) -> None:
+def check_places(files: Sequence[FileEntry]) -> None:
     """No file twice, and none where another needs a folder."""
     paths = {file.path for file in files}
     if len(paths) != len(files):
@@ -158,15 +159,23 @@ def newest_checkpoint(manifests: Iterable[StoredManifest]) -> StoredManifest | N
     return max((one for one in manifests if one.kind == "checkpoint"), key=_age_order, default=None)
 
 
+def beyond_reach(failed_tries: Iterable[str], tries: int) -> frozenset[str]:
+    """Manifests that were to be gone on from so often in vain: `failed_tries` names one for each time."""
+    return frozenset(id for id, times in Counter(failed_tries).items() if times >= tries)
+
+
 def to_drop(
-    manifests: Sequence[StoredManifest], keep: int, in_use: Collection[str] = ()
+    manifests: Sequence[StoredManifest], keep: int, in_use: Collection[str] = (), useless: Collection[str] = ()
 ) -> list[StoredManifest]:
     """What retention lets go of: all but the `keep` newest checkpoints, and whatever a newer one of its name replaced.
 
-    The newest checkpoint always stays; so does one that a living attempt may still be fetching.
+    The newest checkpoint always stays; so does one that a living attempt may still be fetching. What nobody could go on
+    from counts for nothing: it must not push out the checkpoints made instead.
     """
     newest: dict[tuple[str, str], StoredManifest] = {}
     for one in manifests:
+        if one.id in useless:
+            continue
         known = newest.get((one.kind, one.name))
         if known is None or (one.epoch, one.created_at) >= (known.epoch, known.created_at):
             newest[one.kind, one.name] = one

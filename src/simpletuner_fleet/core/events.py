@@ -41,6 +41,8 @@ class EventType(StrEnum):
     CONFIG_DELETED = "config.deleted"
     SECRET_SAVED = "secret.saved"
     SECRET_DELETED = "secret.deleted"
+    DATASET_ADDED = "dataset.added"
+    DATASET_DELETED = "dataset.deleted"
     TOKEN_CREATED = "token.created"
     TOKEN_REVOKED = "token.revoked"
     USER_CREATED = "user.created"

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.matching import NEVER, STEPS, Occupancy, Refusal, labels_match, why_not_now
+from simpletuner_fleet.core.reasons import fixes, sentence
 from simpletuner_fleet.core.worker import Connection, Worker
 
 MAX_WORKERS_TOLD = 50
@@ -21,6 +22,7 @@ class Code(StrEnum):
     VRAM_TOO_SMALL = "VRAM_TOO_SMALL"
     WRONG_ACCELERATOR = "WRONG_ACCELERATOR"
     TRAINER_MISSING = "TRAINER_MISSING"
+    DATA_TOO_LARGE = "DATA_TOO_LARGE"
     ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
     ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
     ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
@@ -52,6 +54,7 @@ KINDS = {
     Code.VRAM_TOO_SMALL: Kind.CHANGE,
     Code.WRONG_ACCELERATOR: Kind.CHANGE,
     Code.TRAINER_MISSING: Kind.ADMIN,
+    Code.DATA_TOO_LARGE: Kind.ADMIN,
     Code.ALL_MATCHING_BUSY: Kind.WAIT,
     Code.ALL_MATCHING_OFFLINE: Kind.ADMIN,
     Code.ALL_MATCHING_DRAINING: Kind.ADMIN,
@@ -76,6 +79,7 @@ IMPOSSIBLE = frozenset(
         Code.VRAM_TOO_SMALL,
         Code.WRONG_ACCELERATOR,
         Code.TRAINER_MISSING,
+        Code.DATA_TOO_LARGE,
         Code.LOCAL_NO_GPU,
     }
 )
@@ -91,6 +95,7 @@ _CODE_OF_LAST = {
     Refusal.WRONG_ACCELERATOR: Code.WRONG_ACCELERATOR,
     Refusal.TRAINER_MISSING: Code.TRAINER_MISSING,
     Refusal.LABELS_DIFFER: Code.LABELS_MATCH_NONE,
+    Refusal.NO_ROOM_FOR_DATA: Code.DATA_TOO_LARGE,
     Refusal.OFFLINE: Code.ALL_MATCHING_OFFLINE,
     Refusal.DRAINING: Code.ALL_MATCHING_DRAINING,
     Refusal.UNUSABLE: Code.ALL_MATCHING_UNUSABLE,
@@ -168,7 +173,7 @@ def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) 
             for worker, refusal in told[:MAX_WORKERS_TOLD]
             if refusal
         ),
-        fixes=_fixes(code, requires, params),
+        fixes=fixes(code, params),
         possible=sum(refusal is None or refusal not in NEVER for _, refusal in verdicts),
     )
 
@@ -200,6 +205,9 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
         params["accelerator"] = requires.accelerator
     elif code is Code.TRAINER_MISSING:
         params["trainer"] = requires.trainer
+    elif code is Code.DATA_TOO_LARGE:
+        params["bytes"] = sum(size for _, size in requires.datasets)
+        params["largest_bytes"] = max((worker.data_limit_bytes for worker in workers), default=0)
     elif code is Code.LABELS_MATCH_NONE:
         params["labels"] = dict(requires.labels)
         params["unmatched"] = [
@@ -214,78 +222,6 @@ def _vram_of_nth(worker: Worker, gpus: int) -> float:
     """The memory that this many GPUs of the worker have at least."""
     largest_first = sorted((gpu.vram_gb for gpu in worker.gpus), reverse=True)
     return largest_first[gpus - 1] if len(largest_first) >= gpus else 0.0
-
-
-def _fixes(code: Code, requires: Requirements, params: dict[str, Any]) -> tuple[str, ...]:
-    match code:
-        case Code.NO_WORKERS:
-            return ("Create a worker: simpletuner workers create NAME",)
-        case Code.GPU_COUNT_TOO_LARGE:
-            return (
-                f"Adjust --num_processes in the training config: the largest worker has {params['largest']} GPUs.",
-            )
-        case Code.LABELS_MATCH_NONE:
-            return (
-                "Check for a label mismatch between the job and the workers: simpletuner workers list",
-                "Give a worker the label: simpletuner workers set-labels NAME KEY=VALUE",
-            )
-        case Code.VRAM_TOO_SMALL:
-            return (f"Ask for at most {params['largest_gb']:g} GB of GPU memory.",)
-        case Code.TRAINER_MISSING:
-            return (f"Install the trainer '{requires.trainer}' on a worker and restart its agent.",)
-        case Code.ALL_MATCHING_OFFLINE:
-            return ("Start a matching worker: simpletuner workers list --status offline",)
-        case Code.ALL_MATCHING_DRAINING:
-            return ("Let a draining worker work again: simpletuner workers resume NAME",)
-        case Code.ALL_MATCHING_UNUSABLE:
-            return ("See with nvidia-smi on the workers who uses the GPUs, or whether they must be reset.",)
-        case Code.LOCAL_NO_GPU:
-            return ("Submit with target 'worker' or 'auto', or start the server with --local.",)
-        case _:
-            return ()
-
-
-def sentence(code: Code, params: dict[str, Any]) -> str:
-    """The reason in English; other languages have the code and the parameters."""
-    match code:
-        case Code.NO_WORKERS:
-            return "no worker has joined yet"
-        case Code.LABELS_MATCH_NONE:
-            return (
-                f"no worker carries the label {', '.join(params['unmatched']) or 'combination'} as asked for"
-            )
-        case Code.GPU_COUNT_TOO_LARGE:
-            return f"the job needs {params['gpus']} GPUs, the largest worker has {params['largest']}"
-        case Code.VRAM_TOO_SMALL:
-            return f"no worker has {params['gpus']} GPUs with {params['min_vram_gb']:g} GB"
-        case Code.WRONG_ACCELERATOR:
-            return f"no worker has {params['gpus']} accelerators of the kind '{params['accelerator']}'"
-        case Code.TRAINER_MISSING:
-            return f"no worker can run the trainer '{params['trainer']}'"
-        case Code.ALL_MATCHING_BUSY:
-            return "all matching workers are busy"
-        case Code.ALL_MATCHING_OFFLINE:
-            return "all matching workers are offline"
-        case Code.ALL_MATCHING_DRAINING:
-            return "all matching workers are draining"
-        case Code.ALL_MATCHING_UNUSABLE:
-            return "the GPUs of all matching workers are unhealthy or used by somebody else"
-        case Code.BEHIND_OTHERS:
-            return "other jobs are ahead"
-        case Code.RETRY_BACKOFF:
-            return f"waits {params['wait_s']:.0f} s before the next try"
-        case Code.APPROVAL_REQUIRED:
-            return "waits for an approval"
-        case Code.DEPENDENCY:
-            return f"waits for {', '.join(params['depends_on'])}"
-        case Code.QUOTA_USER | Code.QUOTA_TEAM | Code.QUOTA_GLOBAL:
-            return "the limit of running jobs is reached"
-        case Code.LOCAL_GPU_BUSY:
-            return "the orchestrator's own GPUs are busy"
-        case Code.LOCAL_NO_GPU:
-            return "the orchestrator itself has no fitting GPU"
-        case Code.NOT_WAITING:
-            return f"the job is {params['state']}"
 
 
 def explain(job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: float) -> Explanation:

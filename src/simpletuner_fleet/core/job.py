@@ -87,6 +87,8 @@ class Target(StrEnum):
 
 OnPartition = Literal["pause", "continue", "stop"]
 """What a trainer does while its worker cannot reach the orchestrator for so long that the job may be given away."""
+OnTimeLimit = Literal["fail", "requeue"]
+"""What becomes of a job whose attempt has used up its time: over, or back in line with a checkpoint saved first."""
 
 
 class Requirements(Struct, frozen=True, kw_only=True):
@@ -99,6 +101,8 @@ class Requirements(Struct, frozen=True, kw_only=True):
     trainer: str = "simpletuner"
     labels: tuple[tuple[str, str], ...] = ()
     owner: str = ""
+    datasets: tuple[tuple[str, int], ...] = ()
+    """Id and size in bytes of each dataset the job names."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -118,6 +122,7 @@ class Job(Struct, frozen=True, kw_only=True):
     not_before: float | None = None
     retry_on_failure: bool = False
     time_limit_s: float | None = None
+    on_time_limit: OnTimeLimit = "fail"
     on_partition: OnPartition = "pause"
     depends_on: tuple[str, ...] = ()
     retry_of: str | None = None
@@ -161,6 +166,31 @@ class Outcome(StrEnum):
     EXPIRED_OFFER = "expired_offer"
 
 
+class Stopping(Struct, frozen=True, kw_only=True):
+    """How the worker is asked to end an attempt. A wish made once can be hurried, never slowed."""
+
+    reason: Literal["cancelled", "drained"]
+    asked_at: float
+    grace_s: float
+    """From the request to end to the kill."""
+    save_s: float | None = None
+    """How long a new checkpoint is waited for before that; None: only as far as the grace allows."""
+    had_step: int | None = None
+    """The newest step that was safe when it was asked."""
+
+
+class EndReason(StrEnum):
+    """Why a worker gave an attempt back, or ended it, in one word."""
+
+    DRAINED = "drained"
+    TIME_LIMIT = "time_limit"
+    PREEMPTED = "preempted"
+    """Its worker was told to leave: a shutdown, a spot notice."""
+    CUT_OFF = "cut_off"
+    RESUME_FAILED = "resume_failed"
+    """The checkpoint to go on from could not be fetched, or is damaged."""
+
+
 class Attempt(Struct, frozen=True, kw_only=True):
     """One try. `epoch` is the fencing token: a write that names another one is old news."""
 
@@ -190,6 +220,15 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """The newest step that is safely off the worker."""
     failure_class: str | None = None
     failure_evidence: str | None = None
+    stopping: Stopping | None = None
+    reason: str | None = None
+    """An EndReason, or empty where the outcome says it all."""
+
+    @property
+    def saved_something(self) -> bool:
+        """Whether it left a newer checkpoint than the one it began with."""
+        began = -1 if self.resumed_from_step is None else self.resumed_from_step
+        return self.checkpoint_step is not None and self.checkpoint_step > began
 
     @property
     def live(self) -> bool:

@@ -6,23 +6,25 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from simpletuner_fleet.core.job import Requirements, Target
+from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.worker import AdminState, Connection, Gpu, Worker
 
 
 class Refusal(StrEnum):
     """In the order in which they are tried: what can never fit first, what does not fit now last."""
 
-    NOT_REMOTE = "is the orchestrator's own machine, and the job asks for a remote worker"
-    NOT_LOCAL = "is a remote worker, and the job asks for the orchestrator's own GPUs"
-    TOO_FEW_GPUS = "has too few GPUs"
-    TOO_LITTLE_VRAM = "has too few GPUs with enough memory"
-    WRONG_ACCELERATOR = "has another kind of accelerator"
-    TRAINER_MISSING = "cannot run this trainer"
-    LABELS_DIFFER = "does not carry the labels asked for"
-    OFFLINE = "is not connected"
-    DRAINING = "is draining"
-    UNUSABLE = "has GPUs that are unhealthy or used by somebody else"
-    BUSY = "is busy"
+    NOT_REMOTE = N_("is the orchestrator's own machine, and the job asks for a remote worker")
+    NOT_LOCAL = N_("is a remote worker, and the job asks for the orchestrator's own GPUs")
+    TOO_FEW_GPUS = N_("has too few GPUs")
+    TOO_LITTLE_VRAM = N_("has too few GPUs with enough memory")
+    WRONG_ACCELERATOR = N_("has another kind of accelerator")
+    TRAINER_MISSING = N_("cannot run this trainer")
+    LABELS_DIFFER = N_("does not carry the labels asked for")
+    NO_ROOM_FOR_DATA = N_("has no data cache that could hold the job's datasets")
+    OFFLINE = N_("is not connected")
+    DRAINING = N_("is draining")
+    UNUSABLE = N_("has GPUs that are unhealthy or used by somebody else")
+    BUSY = N_("is busy")
 
 
 STEPS = tuple(Refusal)
@@ -72,6 +74,8 @@ def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
         return Refusal.TRAINER_MISSING
     if not labels_match(requires.labels, worker.effective_labels):
         return Refusal.LABELS_DIFFER
+    if requires.datasets and sum(size for _, size in requires.datasets) > worker.data_limit_bytes:
+        return Refusal.NO_ROOM_FOR_DATA
     return None
 
 
@@ -110,8 +114,16 @@ def why_not_now(worker: Worker, occupancy: Occupancy, requires: Requirements) ->
     return None
 
 
-def preference(worker: Worker, occupancy: Occupancy, requires: Requirements) -> tuple[bool, int, float]:
-    """Smaller is better: a remote worker before our own, then the tightest fit, so that big machines stay whole."""
+Preference = tuple[bool, int, int, float]
+
+
+def preference(worker: Worker, occupancy: Occupancy, requires: Requirements) -> Preference:
+    """Smaller is better: a remote worker before our own, then the fewest bytes of data to move, then the tightest fit,
+    so that big machines stay whole. It chooses among those that are free: nobody waits for a worker with the data."""
     spare = len(worker.gpus) - len(occupancy.gpus) - requires.gpus
     smallest_vram = min((gpu.vram_gb for gpu in worker.gpus), default=0.0)
-    return (worker.local, spare, smallest_vram)
+    return (worker.local, bytes_to_move(worker, requires), spare, smallest_vram)
+
+
+def bytes_to_move(worker: Worker, requires: Requirements) -> int:
+    return sum(size for dataset_id, size in requires.datasets if dataset_id not in worker.datasets)

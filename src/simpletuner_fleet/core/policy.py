@@ -21,6 +21,10 @@ class Policy(Struct, frozen=True, kw_only=True):
     reserve_after_s: float = 300.0
     """A job that waited this long for GPUs may hold a fitting worker's free GPUs until enough are free."""
     cancel_grace_s: float = 30.0
+    checkpoint_wait_s: float = 300.0
+    """How long a trainer that is to save a checkpoint before it stops is waited for."""
+    resume_tries: int = 3
+    """So often a checkpoint that cannot be fetched is tried before an older one is."""
     token_warn_age_s: float = 90 * 86_400.0
     require_approval: bool = False
     checkpoints_keep: int = 3
@@ -29,6 +33,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_manifest_files: int = 10_000
     job_storage_bytes: int = 2 * 2**40
     """What one job may have stored at a time, checkpoints and artifacts together."""
+    data_storage_bytes: int = 2 * 2**40
+    """What all datasets together may take; the same content counts once."""
+    max_dataset_files: int = 100_000
     object_grace_s: float = 3600.0
     """How long an uploaded file that no manifest names is kept for the manifest to come."""
 
@@ -54,3 +61,5 @@ MAX_NAME_CHARS = 128
 MAX_GPUS_PER_JOB = 1024
 MAX_RETRIES = 100
 MAX_DEPENDENCIES = 100
+MAX_GRACE_S = 3600.0
+MAX_DRAIN_TIMEOUT_S = 30 * 86_400.0

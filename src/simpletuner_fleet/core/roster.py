@@ -6,12 +6,14 @@ the same whatever the number of workers and jobs that are not concerned.
 
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from simpletuner_fleet.core.job import Attempt, Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.matching import (
     FREE,
     Occupancy,
+    Preference,
     allocate,
     in_service,
     is_open,
@@ -51,6 +53,8 @@ class Roster:
         self._ranks: list[float] = []
         self._reserved: dict[str, tuple[str, Place]] = {}
         self._deaf: set[str] = set()
+        self._holders: dict[str, dict[str, None]] = {}
+        """By dataset, the workers that have it."""
 
     def occupancy(self, worker_id: str) -> Occupancy:
         return self._occupancy.get(worker_id, FREE)
@@ -62,6 +66,7 @@ class Roster:
             self.shape_version += 1
             self._match_worker(worker)
             self._reserved.pop(worker.id, None)
+        self._note_datasets(worker.id, known.datasets if known else (), worker.datasets)
         if not in_service(worker):
             self._reserved.pop(worker.id, None)
         self._place_worker(worker)
@@ -80,8 +85,10 @@ class Roster:
             self._place_worker(worker)
 
     def drop_worker(self, worker_id: str) -> None:
-        if self.workers.pop(worker_id, None) is None:
+        gone = self.workers.pop(worker_id, None)
+        if gone is None:
             return
+        self._note_datasets(worker_id, gone.datasets, ())
         self.shape_version += 1
         for class_id in self._fits.pop(worker_id, ()):
             waiting = self._classes[class_id]
@@ -179,9 +186,9 @@ class Roster:
     def pick_worker(self, job: Job) -> tuple[Worker, tuple[Gpu, ...]] | None:
         """The best open worker for this job and the GPUs it would give."""
         waiting = self._classes[job.class_id]
-        best: tuple[tuple[bool, int, float], Worker, tuple[Gpu, ...]] | None = None
+        best: tuple[Preference, Worker, tuple[Gpu, ...]] | None = None
         compared = 0
-        for worker_id in waiting.open:
+        for worker_id in self._candidates(waiting):
             worker, held = self.workers[worker_id], self.occupancy(worker_id)
             if self._kept_from(worker_id, job):
                 continue
@@ -195,6 +202,27 @@ class Roster:
             if compared >= CANDIDATES_COMPARED:
                 break
         return (best[1], best[2]) if best else None
+
+    def _candidates(self, waiting: Waiting) -> Iterator[str]:
+        """Open workers, those with data of the job first: only so many are compared."""
+        if not waiting.requires.datasets:
+            return iter(waiting.open)
+        holders = [self._holders.get(dataset_id, {}) for dataset_id, _ in waiting.requires.datasets]
+        with_data = dict.fromkeys(id for id in chain(*holders) if id in waiting.open)
+        return chain(with_data, (id for id in waiting.open if id not in with_data))
+
+    def holders_of(self, dataset_id: str) -> list[str]:
+        return list(self._holders.get(dataset_id, ()))
+
+    def _note_datasets(self, worker_id: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+        if before == now:
+            return
+        for dataset_id in before:
+            self._holders.get(dataset_id, {}).pop(worker_id, None)
+            if not self._holders.get(dataset_id):
+                self._holders.pop(dataset_id, None)
+        for dataset_id in now:
+            self._holders.setdefault(dataset_id, {})[worker_id] = None
 
     def try_worker(self, job: Job, worker_id: str) -> tuple[Worker, tuple[Gpu, ...]] | None:
         worker = self.workers[worker_id]
@@ -290,4 +318,7 @@ def waits(job: Job) -> bool:
 
 
 def _shape(worker: Worker) -> tuple[object, ...]:
-    return (worker.gpus, worker.trainers, worker.labels, worker.reported_labels, worker.local)
+    return (
+        *(worker.gpus, worker.trainers, worker.labels, worker.reported_labels, worker.local),
+        worker.data_limit_bytes,
+    )

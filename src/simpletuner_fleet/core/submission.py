@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.bundle import Bundle, check_gpus, gpus_of
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.job import Hold, Job, JobState, OnPartition, Requirements, Target
+from simpletuner_fleet.core.job import Hold, Job, JobState, OnPartition, OnTimeLimit, Requirements, Target
 from simpletuner_fleet.core.ordering import class_id, rank
 from simpletuner_fleet.core.policy import (
     MAX_DEPENDENCIES,
@@ -34,9 +34,12 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     max_retries: int | None = None
     retry_on_failure: bool = False
     time_limit_s: float | None = None
+    on_time_limit: OnTimeLimit = "fail"
     on_partition: OnPartition = "pause"
     depends_on: list[str] = []
     overrides: dict[str, Any] = {}
+    datasets: dict[str, str] = {}
+    """In addition to the config's, or in place of those of the same name."""
     name: str | None = None
     no_wait: bool = False
     dry_run: bool = False
@@ -68,7 +71,9 @@ def read_priority(asked: int | str) -> int:
     return asked
 
 
-def requirements(request: SubmitRequest, bundle: Bundle, owner: str) -> Requirements:
+def requirements(
+    request: SubmitRequest, bundle: Bundle, owner: str, datasets: tuple[tuple[str, int], ...] = ()
+) -> Requirements:
     vram = request.min_vram_gb if request.min_vram_gb is not None else bundle.resources.min_vram_gb
     if vram is not None and vram < 0:
         raise Invalid("min_vram_gb is 0 or more.", path="$.min_vram_gb")
@@ -82,6 +87,7 @@ def requirements(request: SubmitRequest, bundle: Bundle, owner: str) -> Requirem
         trainer=bundle.trainer,
         labels=tuple(sorted(labels.items())),
         owner=owner,
+        datasets=datasets,
     )
 
 
@@ -97,15 +103,18 @@ def new_job(
     owner: str,
     hold: Hold,
     now: float,
+    datasets: tuple[tuple[str, int], ...] = (),
 ) -> Job:
-    """`hold` says what the job waits for before it may queue, if anything."""
-    requires = requirements(request, bundle, owner)
+    """`hold` says what the job waits for before it may queue, if anything; `datasets` are ids and sizes."""
+    requires = requirements(request, bundle, owner, datasets)
     priority = read_priority(request.priority)
     retries = policy.max_retries if request.max_retries is None else request.max_retries
     if not 0 <= retries <= MAX_RETRIES:
         raise Invalid(f"max_retries is between 0 and {MAX_RETRIES}.", path="$.max_retries")
     if request.time_limit_s is not None and request.time_limit_s <= 0:
         raise Invalid("time_limit_s is more than 0.", path="$.time_limit_s")
+    if request.on_time_limit == "requeue" and request.time_limit_s is None:
+        raise Invalid("on_time_limit 'requeue' needs a time_limit_s.", path="$.on_time_limit")
     if len(request.depends_on) > MAX_DEPENDENCIES:
         raise Invalid(f"A job depends on at most {MAX_DEPENDENCIES} others.", path="$.depends_on")
     if request.name is not None and not (1 <= len(request.name) <= 200 and request.name.isprintable()):
@@ -126,6 +135,7 @@ def new_job(
         created_at=now,
         retry_on_failure=request.retry_on_failure,
         time_limit_s=request.time_limit_s,
+        on_time_limit=request.on_time_limit,
         on_partition=request.on_partition,
         depends_on=tuple(dict.fromkeys(request.depends_on)),
         name=request.name,

@@ -49,6 +49,14 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """Why it is handed to nobody for now; empty when it is fine."""
 
 
+class DrainPlan(Struct, frozen=True, kw_only=True):
+    """What becomes of attempts that still run when a drain has waited long enough."""
+
+    timeout_s: float
+    deadline: float
+    checkpoint_first: bool = True
+
+
 LEGACY_TRAINERS = ("simpletuner",)
 
 
@@ -82,6 +90,13 @@ class Worker(Struct, frozen=True, kw_only=True):
     last_heartbeat: float | None = None
     offline_since: float | None = None
     drain_note: str = ""
+    drain_plan: DrainPlan | None = None
+    """None while it does not drain, and while it drains for as long as its jobs take."""
+    datasets: tuple[str, ...] = ()
+    """Ids of those in its cache, the last used first."""
+    data_bytes: int = 0
+    data_limit_bytes: int = 0
+    """How much its cache may hold; 0 where it has none."""
     version: int = 0
 
     @property
@@ -110,6 +125,10 @@ class Worker(Struct, frozen=True, kw_only=True):
     @property
     def accelerator_type(self) -> str | None:
         return self.gpus[0].accelerator_type if self.gpus else None
+
+    def drain_is_due(self, now: float) -> bool:
+        plan = self.drain_plan
+        return self.admin is AdminState.DRAINING and plan is not None and plan.deadline <= now
 
     def status(self, holds_attempt: bool) -> WorkerStatus:
         return published_status(self.admin, self.connection, holds_attempt)

@@ -22,6 +22,7 @@ from simpletuner_fleet.ports import (
     View,
 )
 from simpletuner_fleet.store.chain import chained
+from simpletuner_fleet.store.memory_datasets import DatasetsTx
 from simpletuner_fleet.store.memory_tables import LEGAL_EDGES, Tables
 from simpletuner_fleet.store.memory_view import MemoryView
 from simpletuner_fleet.store.text import name_key
@@ -29,7 +30,7 @@ from simpletuner_fleet.store.text import name_key
 T = TypeVar("T")
 
 
-class MemoryTx(MemoryView):
+class MemoryTx(MemoryView, DatasetsTx):
     """The promise of ports.Tx. Changes are made in place; the journal of the tables takes them back."""
 
     def next_seq(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from simpletuner_fleet.core.accounts import Session, User
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.datasets import Dataset
 from simpletuner_fleet.core.job import JOB_TRANSITIONS, Attempt, Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.worker import Connection, Worker
 from simpletuner_fleet.ports import ApiToken, ConfigVersion, IdempotentAnswer, JobNote, StoredManifest
@@ -61,6 +62,11 @@ class Tables:
         """Per job, by SHA-256: size, and since when no manifest names it."""
         self.owners: defaultdict[str, set[str]] = defaultdict(set)
         self.notes: defaultdict[str, dict[str, JobNote]] = defaultdict(dict)
+        self.datasets: dict[str, Dataset] = {}
+        self.dataset_files: dict[str, dict[str, int]] = {}
+        self.dataset_objects: dict[str, tuple[int, float | None]] = {}
+        """By SHA-256: size, and since when no dataset names it."""
+        self.dataset_jobs: dict[str, frozenset[str]] = {}
         self.counters: dict[str, int] = {"seq": 0, "epoch": 0}
         self.audit: list[AuditEntry] = []
         self.audit_by_job: defaultdict[str, list[AuditEntry]] = defaultdict(list)
@@ -237,6 +243,22 @@ class Tables:
         job_id, note_id = place
         self.journal.append((self.set_note, place, self.notes[job_id].get(note_id)))
         _put(self.notes[job_id], note_id, note)
+
+    def set_dataset(self, dataset_id: str, dataset: Dataset | None) -> None:
+        self.journal.append((self.set_dataset, dataset_id, self.datasets.get(dataset_id)))
+        _put(self.datasets, dataset_id, dataset)
+
+    def set_dataset_files(self, dataset_id: str, files: dict[str, int] | None) -> None:
+        self.journal.append((self.set_dataset_files, dataset_id, self.dataset_files.get(dataset_id)))
+        _put(self.dataset_files, dataset_id, files)
+
+    def set_dataset_object(self, sha256: str, held: tuple[int, float | None] | None) -> None:
+        self.journal.append((self.set_dataset_object, sha256, self.dataset_objects.get(sha256)))
+        _put(self.dataset_objects, sha256, held)
+
+    def set_dataset_jobs(self, dataset_id: str, jobs: frozenset[str] | None) -> None:
+        self.journal.append((self.set_dataset_jobs, dataset_id, self.dataset_jobs.get(dataset_id)))
+        _put(self.dataset_jobs, dataset_id, jobs)
 
     def set_counter(self, name: str, value: int) -> None:
         self.journal.append((self.set_counter, name, self.counters[name]))

@@ -19,6 +19,7 @@ from simpletuner_fleet.ports import (
     QueuedClass,
     StoredManifest,
 )
+from simpletuner_fleet.store.memory_datasets import DatasetsView
 from simpletuner_fleet.store.memory_tables import Tables
 from simpletuner_fleet.store.text import name_key
 
@@ -26,7 +27,7 @@ AFTER_EVERY_ID = "\U0010ffff"
 BEFORE_EVERY_ID = ""
 
 
-class MemoryView:
+class MemoryView(DatasetsView):
     """The promise of ports.View, over dictionaries and sorted lists."""
 
     def __init__(self, tables: Tables) -> None:
@@ -233,7 +234,7 @@ class MemoryView:
         return [(job_id, sha256) for _, job_id, sha256 in sorted(unused)[:limit]]
 
     def object_has_owner(self, sha256: str) -> bool:
-        return bool(self._tables.owners.get(sha256))
+        return bool(self._tables.owners.get(sha256)) or sha256 in self._tables.dataset_objects
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
         return list(self._tables.notes.get(job_id, {}).values())

@@ -8,13 +8,14 @@ from simpletuner_fleet.store import statements as sql
 from simpletuner_fleet.store.database import Database
 from simpletuner_fleet.store.operations_accounts import AccountsTx, AccountsView
 from simpletuner_fleet.store.operations_audit import AuditTx, AuditView
+from simpletuner_fleet.store.operations_datasets import DatasetsTx, DatasetsView
 from simpletuner_fleet.store.operations_jobs import NOTHING, JobsTx, JobsView
 from simpletuner_fleet.store.operations_people import PeopleTx, PeopleView
 from simpletuner_fleet.store.operations_uploads import UploadsTx, UploadsView
 from simpletuner_fleet.store.operations_workers import WorkersTx, WorkersView
 
 
-class SqlView(JobsView, WorkersView, PeopleView, AuditView, UploadsView, AccountsView):
+class SqlView(JobsView, WorkersView, PeopleView, AuditView, UploadsView, AccountsView, DatasetsView):
     """Reading through whatever transaction the database is in."""
 
     def __init__(self, db: Database) -> None:
@@ -29,7 +30,7 @@ class Marks(NamedTuple):
     audit_head: tuple[int, str]
 
 
-class SqlTx(JobsTx, WorkersTx, PeopleTx, AuditTx, UploadsTx, AccountsTx):
+class SqlTx(JobsTx, WorkersTx, PeopleTx, AuditTx, UploadsTx, AccountsTx, DatasetsTx):
     """Writing. The writer tells it when a step begins, succeeds or is undone, and when a batch is kept or lost."""
 
     def __init__(self, db: Database) -> None:

@@ -5,7 +5,16 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.core.job import Attempt, AttemptState, Hold, Job, JobState, Outcome, Requirements
+from simpletuner_fleet.core.job import (
+    Attempt,
+    AttemptState,
+    Hold,
+    Job,
+    JobState,
+    Outcome,
+    Requirements,
+    Stopping,
+)
 from simpletuner_fleet.store.database import Row
 from simpletuner_fleet.store.text import storable, storable_json, storable_or_none
 
@@ -17,7 +26,7 @@ JOB_FIXED_COLUMNS = (
 JOB_CHANGING_COLUMNS = (
     *("state", "hold", "rank", "priority", "max_retries", "not_before", "retry_on_failure", "time_limit_s"),
     *("on_partition", "name", "epoch", "attempts", "losses", "failures", "lost_workers", "attempt_id"),
-    *("worker_id", "gpus", "progress", "error", "reason", "started_at", "finished_at"),
+    *("worker_id", "gpus", "progress", "error", "reason", "started_at", "finished_at", "on_time_limit"),
 )
 JOB_COLUMNS = (*JOB_FIXED_COLUMNS, *JOB_CHANGING_COLUMNS, "version")
 
@@ -26,7 +35,7 @@ ATTEMPT_CHANGING_COLUMNS = (
     *("worker_id", "worker_name", "state", "offered_at", "gpus", "gpu_indices", "upload_token_hash"),
     *("accepted_at", "started_at", "ended_at", "outcome", "exit_code", "exit_signal", "error", "last_lines"),
     *("incarnation", "resumed_from_step", "resumed_manifest", "checkpoint_step", "failure_class"),
-    "failure_evidence",
+    *("failure_evidence", "stopping", "reason"),
 )
 ATTEMPT_COLUMNS = (*ATTEMPT_FIXED_COLUMNS, *ATTEMPT_CHANGING_COLUMNS)
 
@@ -35,6 +44,7 @@ _strings = msgspec.json.Decoder(tuple[str, ...]).decode
 _integers = msgspec.json.Decoder(tuple[int, ...]).decode
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 _requirements = msgspec.json.Decoder(Requirements).decode
+_stopping = msgspec.json.Decoder(Stopping).decode
 _STATES = {state.value: state for state in JobState}
 _HOLDS = {hold.value: hold for hold in Hold}
 _ATTEMPT_STATES = {state.value: state for state in AttemptState}
@@ -88,6 +98,7 @@ def job_changes(job: Job) -> dict[str, Any]:
         "reason": storable_or_none(job.reason),
         "started_at": job.started_at,
         "finished_at": job.finished_at,
+        "on_time_limit": job.on_time_limit,
     }
 
 
@@ -142,7 +153,8 @@ def job_of(row: Row) -> Job:
         reason=row[30],
         started_at=row[31],
         finished_at=row[32],
-        version=row[33],
+        on_time_limit=row[33],
+        version=row[34],
     )
 
 
@@ -173,6 +185,8 @@ def attempt_params(attempt: Attempt) -> dict[str, Any]:
         "checkpoint_step": attempt.checkpoint_step,
         "failure_class": storable_or_none(attempt.failure_class),
         "failure_evidence": storable_or_none(attempt.failure_evidence),
+        "stopping": None if attempt.stopping is None else _encode(attempt.stopping).decode(),
+        "reason": storable_or_none(attempt.reason),
     }
 
 
@@ -204,4 +218,6 @@ def attempt_of(row: Row) -> Attempt:
         checkpoint_step=row[22],
         failure_class=row[23],
         failure_evidence=row[24],
+        stopping=None if row[25] is None else _stopping(row[25]),
+        reason=row[26],
     )

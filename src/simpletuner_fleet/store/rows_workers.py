@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.core.worker import AdminState, Connection, Gpu, Worker, WorkerType
+from simpletuner_fleet.core.worker import AdminState, Connection, DrainPlan, Gpu, Worker, WorkerType
 from simpletuner_fleet.store.database import Row
 from simpletuner_fleet.store.rows_jobs import json_list, strings
 from simpletuner_fleet.store.text import name_key, storable, storable_json
@@ -13,11 +13,12 @@ WORKER_COLUMNS = (
     *("id", "name", "token_hash", "token_created_at", "created_at", "chosen_type", "reported_type", "admin"),
     *("connection", "labels", "reported_labels", "gpus", "trainers", "max_jobs", "legacy", "local"),
     *("agent_version", "home", "incarnation", "message_seq", "registered_at", "last_heartbeat"),
-    *("offline_since", "drain_note", "version"),
+    *("offline_since", "drain_note", "drain_plan", "datasets", "data_bytes", "data_limit_bytes", "version"),
 )
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _labels = msgspec.json.Decoder(dict[str, str]).decode
+_plan = msgspec.json.Decoder(DrainPlan).decode
 _gpus = msgspec.json.Decoder(tuple[Gpu, ...]).decode
 
 
@@ -48,6 +49,10 @@ def worker_params(worker: Worker) -> dict[str, Any]:
         "last_heartbeat": worker.last_heartbeat,
         "offline_since": worker.offline_since,
         "drain_note": storable(worker.drain_note),
+        "drain_plan": None if worker.drain_plan is None else _encode(worker.drain_plan).decode(),
+        "datasets": json_list(worker.datasets),
+        "data_bytes": worker.data_bytes,
+        "data_limit_bytes": worker.data_limit_bytes,
         "version": worker.version,
     }
 
@@ -79,7 +84,11 @@ def worker_of(row: Row) -> Worker:
         last_heartbeat=row[21],
         offline_since=row[22],
         drain_note=row[23],
-        version=row[24],
+        drain_plan=None if row[24] is None else _plan(row[24]),
+        datasets=strings(row[25]),
+        data_bytes=row[26],
+        data_limit_bytes=row[27],
+        version=row[28],
     )
 
 

@@ -172,7 +172,10 @@ UNUSED_OBJECTS = (
     "SELECT job_id, sha256 FROM job_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
     " ORDER BY unused_since, job_id, sha256 LIMIT :limit"
 )
-OBJECT_HAS_OWNER = "SELECT 1 FROM job_objects WHERE sha256 = :sha256 LIMIT 1"
+OBJECT_HAS_OWNER = (
+    "SELECT 1 FROM job_objects WHERE sha256 = :sha256"
+    " UNION ALL SELECT 1 FROM dataset_objects WHERE sha256 = :sha256 LIMIT 1"
+)
 # What a manifest names stays in use; what waits for one waits anew.
 OWN_OBJECT = (
     f"{_insert('job_objects', ('job_id', 'sha256', 'size', 'unused_since'))} ON CONFLICT (job_id, sha256)"

@@ -20,3 +20,42 @@ CREATE TABLE sessions (
     ip TEXT NOT NULL
 );
 CREATE INDEX sessions_of_user ON sessions (user_id, created_at);
+
+-- A wish to stop outlives the orchestrator that was told it.
+ALTER TABLE workers ADD COLUMN drain_plan TEXT;
+ALTER TABLE attempts ADD COLUMN stopping TEXT;
+ALTER TABLE attempts ADD COLUMN reason TEXT;
+ALTER TABLE jobs ADD COLUMN on_time_limit TEXT NOT NULL DEFAULT 'fail';
+
+-- A dataset's id is the SHA-256 of its manifest, which is stored as one of its files.
+CREATE TABLE datasets (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    files BIGINT NOT NULL,
+    total_bytes BIGINT NOT NULL,
+    manifest_bytes BIGINT NOT NULL,
+    created_at DOUBLE PRECISION NOT NULL,
+    created_by TEXT NOT NULL
+);
+CREATE TABLE dataset_files (
+    dataset_id TEXT NOT NULL REFERENCES datasets (id) ON DELETE CASCADE,
+    sha256 TEXT NOT NULL,
+    size BIGINT NOT NULL,
+    PRIMARY KEY (dataset_id, sha256)
+);
+CREATE INDEX dataset_files_by_content ON dataset_files (sha256);
+-- What people have uploaded. unused_since is NULL while a dataset names it.
+CREATE TABLE dataset_objects (
+    sha256 TEXT PRIMARY KEY,
+    size BIGINT NOT NULL,
+    unused_since DOUBLE PRECISION
+);
+CREATE INDEX dataset_objects_unused ON dataset_objects (unused_since, sha256) WHERE unused_since IS NOT NULL;
+CREATE TABLE job_datasets (
+    dataset_id TEXT NOT NULL,
+    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+    PRIMARY KEY (dataset_id, job_id)
+);
+ALTER TABLE workers ADD COLUMN datasets TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE workers ADD COLUMN data_bytes BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE workers ADD COLUMN data_limit_bytes BIGINT NOT NULL DEFAULT 0;

@@ -20,3 +20,42 @@ CREATE TABLE sessions (
     ip TEXT NOT NULL
 );
 CREATE INDEX sessions_of_user ON sessions (user_id, created_at);
+
+-- A wish to stop outlives the orchestrator that was told it.
+ALTER TABLE workers ADD COLUMN drain_plan TEXT;
+ALTER TABLE attempts ADD COLUMN stopping TEXT;
+ALTER TABLE attempts ADD COLUMN reason TEXT;
+ALTER TABLE jobs ADD COLUMN on_time_limit TEXT NOT NULL DEFAULT 'fail';
+
+-- A dataset's id is the SHA-256 of its manifest, which is stored as one of its files.
+CREATE TABLE datasets (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    files INTEGER NOT NULL,
+    total_bytes INTEGER NOT NULL,
+    manifest_bytes INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    created_by TEXT NOT NULL
+);
+CREATE TABLE dataset_files (
+    dataset_id TEXT NOT NULL REFERENCES datasets (id) ON DELETE CASCADE,
+    sha256 TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    PRIMARY KEY (dataset_id, sha256)
+) WITHOUT ROWID;
+CREATE INDEX dataset_files_by_content ON dataset_files (sha256);
+-- What people have uploaded. unused_since is NULL while a dataset names it.
+CREATE TABLE dataset_objects (
+    sha256 TEXT PRIMARY KEY,
+    size INTEGER NOT NULL,
+    unused_since REAL
+) WITHOUT ROWID;
+CREATE INDEX dataset_objects_unused ON dataset_objects (unused_since, sha256) WHERE unused_since IS NOT NULL;
+CREATE TABLE job_datasets (
+    dataset_id TEXT NOT NULL,
+    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+    PRIMARY KEY (dataset_id, job_id)
+) WITHOUT ROWID;
+ALTER TABLE workers ADD COLUMN datasets TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE workers ADD COLUMN data_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE workers ADD COLUMN data_limit_bytes INTEGER NOT NULL DEFAULT 0;
