@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from simpletuner_fleet.core.marks import N_
-from simpletuner_fleet.languages.choosing import ENGLISH, LANGUAGES, choose, from_environment, known
+from simpletuner_fleet.languages.choosing import ENGLISH, LANGUAGES, PSEUDO, choose, from_environment, known
 from simpletuner_fleet.languages.words import Words
 
 __all__ = (
@@ -30,18 +30,19 @@ __all__ = (
     "translator",
 )
 
-PSEUDO = "qps-ploc"
-"""Nobody's language: every sentence longer and with accents, to see what breaks a page."""
+
+def translator(lang: str) -> Words:
+    """The words of a language, by any of its codes; English where we do not speak it."""
+    return _words(known(lang) or ENGLISH)
 
 
 @cache
-def translator(lang: str) -> Words:
-    """The words of a language, by any of its codes; English where we do not speak it."""
-    if lang == PSEUDO:
+def _words(code: str) -> Words:
+    if code == PSEUDO:
         from simpletuner_fleet.languages.pseudo import PseudoWords  # nobody needs it but screenshots
 
         return PseudoWords()
-    return Words(known(lang) or ENGLISH)
+    return Words(code)
 
 
 _process = ENGLISH

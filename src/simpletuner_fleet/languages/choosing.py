@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 ENGLISH = "en"
+PSEUDO = "qps-ploc"
+"""Nobody's language: every sentence longer and with accents, to see what breaks a page."""
 
 
 class Language(NamedTuple):
@@ -22,7 +24,7 @@ LANGUAGES = (
     Language("ja", "日本語", "ja"),
 )
 FOLDERS = {language.code: language.folder for language in LANGUAGES}
-_BY_BEGINNING = {language.code.partition("-")[0]: language.code for language in LANGUAGES}
+_BY_BEGINNING = {language.code.partition("-")[0]: language.code for language in LANGUAGES} | {"qps": PSEUDO}
 MAX_HEADER_CHARS = 1000
 
 

@@ -30,6 +30,23 @@ WORKER_STATUS_MEANINGS = {
 WORKER_TYPES = {"ephemeral": N_("Ephemeral"), "persistent": N_("Persistent")}
 TARGETS = {"worker": N_("Worker"), "local": N_("Local"), "auto": N_("Auto")}
 ROLES = {"admin": N_("Administrator"), "member": N_("Member"), "viewer": N_("Viewer")}
+FAILURES = {
+    "time_limit": N_("Time limit reached"),
+    "gpu_out_of_memory": N_("GPU out of memory"),
+    "disk_full": N_("Disk full"),
+    "out_of_memory": N_("Out of main memory"),
+    "cuda": N_("CUDA or GPU driver error"),
+    "nccl": N_("Processes lost each other (NCCL)"),
+    "segfault": N_("Native crash (segmentation fault)"),
+    "import_error": N_("A Python package is missing"),
+    "config": N_("Wrong setting in the config"),
+    "start_failed": N_("The trainer did not start"),
+    "killed": N_("Stopped from outside"),
+    "user_code": N_("Error in the training code"),
+    "unknown": N_("Unknown failure"),
+}
+"""By class, as `core.failure` finds it."""
+
 EVENTS = {
     "config.deleted": N_("Config deleted"),
     "config.saved": N_("Config saved"),
@@ -91,6 +108,10 @@ def target_name(words: Words, target: str) -> str:
 
 def role_name(words: Words, role: str) -> str:
     return _named(words, ROLES, role)
+
+
+def failure_name(words: Words, failure_class: str) -> str:
+    return _named(words, FAILURES, failure_class)
 
 
 def event_name(words: Words, event_type: str) -> str:
