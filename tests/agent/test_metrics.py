@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.agent.backoff import Backoff
 from simpletuner_fleet.agent.client import OrchestratorClient
@@ -19,6 +20,7 @@ from simpletuner_fleet.core.metrics import Point, read_bar
 from simpletuner_fleet.orchestrator.metrics import RECORD, metrics_key
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.store.memory import MemoryStore
+from tests.agent.test_tensorboard import NAME, scalars
 from tests.http.api_kit import Agent, Running, TurnedClock, orchestrator, until
 
 
@@ -96,6 +98,22 @@ async def test_points_arrive_while_the_file_grows_each_once(sources: Sources) ->
         await asyncio.wait_for(running, 20)
         assert await one.records(blobs) == list(range(1, 1301))
         assert (await one.running.job(one.offer.job_id))["progress"]["step"] == 1300
+
+
+async def test_points_of_tensorboard_files_arrive_beside_the_lines_and_only_once(sources: Sources) -> None:
+    blobs = MemoryBlobs()
+    sources = replace(sources, events=sources.sent.parent)
+    file = sources.sent.parent / "logs" / NAME
+    file.parent.mkdir()
+    async with attempt(blobs) as one:
+        for steps in (range(1, 11), range(11, 21)):
+            follower = one.follower(sources)
+            with file.open("ab") as out:
+                out.writelines(scalars(step, loss=1.0) for step in steps)
+            follower.trainer_ended()
+            await asyncio.wait_for(follower.run(), 20)
+        assert await one.records(blobs) == list(range(1, 21))
+        assert (await one.running.job(one.offer.job_id))["progress"] == {"step": 20, "loss": 1.0}
 
 
 async def test_a_line_half_written_waits_for_its_end(sources: Sources) -> None:

@@ -28,14 +28,14 @@ class MetricFile:
     """A file that was cut or written anew is read from its start; the lines that stayed the same are passed over."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.name = path, path.name
         self.offset = 0
         self.tail = b""
         self._lines = array("q")
 
     def peek(self, most: int) -> Piece | None:
         """None where there is no file. At most `most` points, and only whole lines."""
-        file = _opened(self.path)
+        file = opened(self.path)
         if file is None:
             return None
         with file:
@@ -69,7 +69,7 @@ class MetricFile:
 
     def restore(self, offset: int, tail: bytes) -> None:
         """As a process before this one left it, if the file is still what it was."""
-        file = _opened(self.path)
+        file = opened(self.path)
         if file is None:
             return
         with file:
@@ -103,7 +103,7 @@ def latest_bar(path: Path) -> Bar | None:
 
 
 def end_of(path: Path) -> bytes:
-    file = _opened(path)
+    file = opened(path)
     if file is None:
         return b""
     with file:
@@ -113,11 +113,14 @@ def end_of(path: Path) -> bytes:
 
 def newest(files: Sequence[Path]) -> list[Point]:
     """The last points of the file that is furthest on."""
-    found = [points for path in files if (points := latest_points(path))]
-    return max(found, key=lambda points: points[-1].step, default=[])
+    return furthest([latest_points(path) for path in files])
 
 
-def _opened(path: Path) -> BinaryIO | None:
+def furthest(found: Sequence[list[Point]]) -> list[Point]:
+    return max((points for points in found if points), key=lambda points: points[-1].step, default=[])
+
+
+def opened(path: Path) -> BinaryIO | None:
     """A pipe of this name would keep whoever opens it waiting."""
     try:
         return path.open("rb") if path.is_file() else None

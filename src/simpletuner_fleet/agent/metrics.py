@@ -18,7 +18,10 @@ from msgspec import Struct
 from simpletuner_fleet.agent.backoff import Backoff
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.inbox import Turn, turn_of
-from simpletuner_fleet.agent.metric_files import MetricFile, Piece, latest_bar, newest
+from simpletuner_fleet.agent.metric_files import MetricFile, Piece, furthest, latest_bar, newest
+from simpletuner_fleet.agent.readings import Readings
+from simpletuner_fleet.agent.resume import resumed_from
+from simpletuner_fleet.agent.tensorboard import EventFile, EventFolder
 from simpletuner_fleet.core.metrics import Bar, Point, eta_s, learning_rate_of, loss_of, rate_of
 from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
 from simpletuner_fleet.protocol.metrics import MAX_BATCH, MetricPoint, to_wire
@@ -50,6 +53,8 @@ class Sources(Struct, frozen=True, kw_only=True):
     files: tuple[Path, ...]
     output_log: Path
     sent: Path
+    events: Path | None = None
+    """The folder beneath which TensorBoard's files appear."""
 
 
 class Follower:
@@ -70,7 +75,10 @@ class Follower:
         self._sources, self._client, self._clock = sources, client, clock
         self._look_every_s, self._patience_s = look_every_s, patience_s
         self._backoff = backoff or Backoff(0.25, 10.0)
-        self._files = [MetricFile(path) for path in sources.files]
+        self._files: list[MetricFile | EventFile] = [MetricFile(path) for path in sources.files]
+        self._events = EventFolder(sources.events, since=resumed_from(offer) or 0)
+        self._readings = Readings((), sources.events, since=resumed_from(offer) or 0)
+        self._places: dict[str, _Place] = {}
         self._next = 0
         self._takes_points = True
         self._ended = asyncio.Event()
@@ -179,8 +187,9 @@ class Follower:
         values = {key: to_wire(value) for key, value in point.values.items()}
         return MetricPoint(step=point.step, at=self._clock() if point.at is None else point.at, values=values)
 
-    def _gather(self) -> list[tuple[MetricFile, Piece]]:
-        pieces: list[tuple[MetricFile, Piece]] = []
+    def _gather(self) -> list[tuple[MetricFile | EventFile, Piece]]:
+        pieces: list[tuple[MetricFile | EventFile, Piece]] = []
+        self._find_events()
         room = MAX_BATCH
         for file in self._files:
             piece = file.peek(room)
@@ -189,8 +198,17 @@ class Follower:
                 pieces.append((file, piece))
         return pieces
 
+    def _find_events(self) -> None:
+        for file in self._events.look(at_once=self._ended.is_set()):
+            place = self._places.get(file.name)
+            if place:
+                file.restore(place.offset, bytes.fromhex(place.tail))
+            self._files.append(file)
+
     def _progress(self) -> Progress | None:
-        return progress_of(newest(self._sources.files), latest_bar(self._sources.output_log))
+        self._readings.read()
+        points = furthest([newest(self._sources.files), self._readings.latest()])
+        return progress_of(points, latest_bar(self._sources.output_log))
 
     def _goes_on_after(self, problem: Refused) -> bool:
         if not problem.passing:
@@ -208,15 +226,15 @@ class Follower:
         try:
             sent = msgspec.json.decode(self._sources.sent.read_bytes(), type=_Sent)
             for file in self._files:
-                place = sent.files.get(file.path.name)
+                place = sent.files.get(file.name)
                 if place:
                     file.restore(place.offset, bytes.fromhex(place.tail))
         except (OSError, ValueError, msgspec.MsgspecError):
             return
-        self._next = sent.next
+        self._next, self._places = sent.next, sent.files
 
     def _save(self) -> None:
-        files = {file.path.name: _Place(file.offset, file.tail.hex()) for file in self._files}
+        files = {file.name: _Place(file.offset, file.tail.hex()) for file in self._files}
         temporary = self._sources.sent.with_suffix(".tmp")
         try:
             temporary.write_bytes(msgspec.json.encode(_Sent(self._next, files)))

@@ -19,6 +19,7 @@ from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRej
 from simpletuner_fleet.agent.hashing import sha256_of
 from simpletuner_fleet.core.checkpoint import NAME, SHA256, FileEntry, path_complaint
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,11 @@ def read_resume(told: dict[str, Any]) -> Resume:
                 f"a file of {resume.name} cannot be placed: {complaint or 'no digest or size'}"
             )
     return resume
+
+
+def resumed_from(offer: JobSubmit) -> int | None:
+    """The step an attempt goes on from."""
+    return read_resume(offer.resume).step if offer.resume else None
 
 
 class Fetcher:

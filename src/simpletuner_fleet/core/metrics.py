@@ -32,7 +32,7 @@ _BAR = re.compile(
 _FACT = re.compile(r"([A-Za-z0-9_./-]{1,64})=([^,\]\s]+)")
 _OF_TRAINING = re.compile(r"\b(steps?|train\w*)\b", re.IGNORECASE)
 _LOSSES = ("loss", "train_loss", "step_loss", "train.loss")
-_RATES = ("lr", "learning_rate", "train_lr")
+_RATES = ("lr", "learning_rate", "train_lr", "train_learning_rate")
 
 
 class Point(Struct, frozen=True, kw_only=True):
@@ -94,17 +94,22 @@ def read_point(line: str | bytes) -> Point | None:
     step = _first(told, _STEP_NAMES, _whole)
     if step is None:
         return None
+    return Point(
+        step=step,
+        values=values_of(told),
+        at=_first(told, _TIME_NAMES, _time),
+        total=_first(told, _TOTAL_NAMES, _whole) or None,
+    )
+
+
+def values_of(told: dict[str, Any]) -> dict[str, float]:
+    """What is told by any name, as values by keys."""
     values = {
         key: number
         for name, value in told.items()
         if (key := key_of(name)) not in _NO_VALUES and (number := _number(value)) is not None
     }
-    return Point(
-        step=step,
-        values=dict(list(values.items())[:MAX_KEYS]),
-        at=_first(told, _TIME_NAMES, _time),
-        total=_first(told, _TOTAL_NAMES, _whole) or None,
-    )
+    return dict(list(values.items())[:MAX_KEYS])
 
 
 def key_of(name: str) -> str:
