@@ -12,6 +12,7 @@ import httpx2
 import msgspec
 
 from simpletuner_fleet.agent.logs import Chunk
+from simpletuner_fleet.agent.part_lines import NoAnswer, Part, PartLines, Patience
 from simpletuner_fleet.protocol.messages import (
     Accept,
     Accepted,
@@ -88,8 +89,10 @@ class OrchestratorClient:
             limits=httpx2.Limits(max_connections=32, max_keepalive_connections=8, keepalive_expiry=60),
             trust_env=False,
         )
+        self._part_lines = PartLines(self.url, context)
 
     async def close(self) -> None:
+        self._part_lines.close()
         await self._http.aclose()
 
     async def register(self, message: Register) -> Registered:
@@ -119,14 +122,21 @@ class OrchestratorClient:
         message = ObjectsAsked(epoch=epoch, objects=list(objects))
         return (await self._post(f"/api/workers/job/{job_id}/objects", message, ObjectsAnswer)).missing
 
-    async def put_part(
-        self, job_id: str, epoch: int, wanted: ObjectAsked, offset: int, data: bytes
-    ) -> PartAnswer:
+    async def put_part(self, job_id: str, epoch: int, wanted: ObjectAsked, part: Part) -> PartAnswer:
+        """`part_lines.Shrunk` where the file has become shorter, OSError where it cannot be read."""
         path = f"/api/workers/job/{job_id}/objects/{wanted.sha256}"
-        query = f"?epoch={epoch}&offset={offset}&size={wanted.size}"
-        patience_s = self.answer_timeout_s + wanted.size / SEALING_BYTES_PER_S
-        headers = {"Content-Type": "application/octet-stream"}
-        return await self._send("PUT", path + query, data, PartAnswer, headers, patience_s)
+        query = f"?epoch={epoch}&offset={part.offset}&size={wanted.size}"
+        headers = {"X-Worker-Token": self._token(), "Content-Type": "application/octet-stream"}
+        patience = Patience(
+            connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s),
+            step_s=self.answer_timeout_s,
+            answer_s=self.answer_timeout_s + wanted.size / SEALING_BYTES_PER_S,
+        )
+        try:
+            status, content = await self._part_lines.put(path + query, headers, part, patience)
+        except NoAnswer as error:
+            raise Unreachable(error, _was_refused(error)) from error
+        return _read_answer(status, content, PartAnswer)
 
     async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
         message = ManifestSent(epoch=epoch, manifest=manifest)
@@ -184,31 +194,19 @@ class OrchestratorClient:
         return await self._send("POST", path, _encoder.encode(message), answer, headers)
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        content: bytes,
-        answer: type[T],
-        headers: dict[str, str],
-        patience_s: float | None = None,
+        self, method: str, path: str, content: bytes, answer: type[T], headers: dict[str, str]
     ) -> T:
         headers = {"X-Worker-Token": self._token(), **headers}
         try:
             response = await self._http.request(
-                method, self.url + path, content=content, headers=headers, timeout=self._timeout(patience_s)
+                method, self.url + path, content=content, headers=headers, timeout=self._timeout()
             )
         except NO_ANSWER as error:
             raise Unreachable(error, _was_refused(error)) from error
-        if response.status_code >= 300:
-            raise _problem(response.status_code, response.content)
-        try:
-            return msgspec.json.decode(response.content or b"{}", type=answer)
-        except UNREADABLE as error:
-            raise Unreachable(error, refused=False) from error
+        return _read_answer(response.status_code, response.content, answer)
 
-    def _timeout(self, patience_s: float | None = None) -> httpx2.Timeout:
-        connect_s = min(CONNECT_TIMEOUT_S, self.answer_timeout_s)
-        return httpx2.Timeout(patience_s or self.answer_timeout_s, connect=connect_s)
+    def _timeout(self) -> httpx2.Timeout:
+        return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
 
 
 async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> AsyncIterator[Event]:
@@ -222,6 +220,15 @@ async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> 
             return
         for event in decoder.feed(chunk):
             yield event
+
+
+def _read_answer(status: int, content: bytes, answer: type[T]) -> T:
+    if status >= 300:
+        raise _problem(status, content)
+    try:
+        return msgspec.json.decode(content or b"{}", type=answer)
+    except UNREADABLE as error:
+        raise Unreachable(error, refused=False) from error
 
 
 def _problem(status: int, body: bytes) -> Refused:

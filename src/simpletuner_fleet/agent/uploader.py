@@ -6,15 +6,15 @@ half a checkpoint is never taken for one.
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.bandwidth import Bandwidth
+from simpletuner_fleet.agent.bandwidth import Bandwidth, PartSize
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.hashing import HashCache, Interrupted
+from simpletuner_fleet.agent.part_lines import Part, Shrunk
 from simpletuner_fleet.core.checkpoint import FileEntry, Manifest, path_complaint
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import ObjectAsked
@@ -34,6 +34,7 @@ PATIENCE_S = 120.0
 MOST_FILES = 10_000
 MOST_ARTIFACT_BYTES = 200 * 2**30
 TRIES_WHILE_CHANGING = 5
+BATCH_BYTES = 64 * 2**20
 
 
 class _Unsteady(Exception):
@@ -59,7 +60,7 @@ class Uploader:
     ) -> None:
         self._job_id, self._epoch = offer.job_id, offer.epoch
         self.paths, self.habits = paths, habits
-        self._client, self._bandwidth = client, bandwidth
+        self._client, self._bandwidth, self._part_size = client, bandwidth, PartSize(bandwidth)
         self._patience_s, self._look_every_s, self._clock = patience_s, look_every_s, clock
         self.checkpoint_step = resumed_from
         """The newest that the orchestrator has whole."""
@@ -182,10 +183,32 @@ class Uploader:
     async def _send_files(self, root: Path, files: Sequence[Path]) -> list[FileEntry]:
         nameable = [file for file in files if not self._unfit(file.relative_to(root).as_posix())]
         for _ in range(TRIES_WHILE_CHANGING):
-            entries = await asyncio.to_thread(self._hashes.entries, root, nameable, self.over.is_set)
-            if await self._send_missing(root, entries):
+            entries = await self._send_steady(root, nameable)
+            if entries is not None:
                 return entries
         raise _Unsteady("it changes all the time")
+
+    async def _send_steady(self, root: Path, files: Sequence[Path]) -> list[FileEntry] | None:
+        """None where one of them is not what it was when its digest was taken. The next few are read while some are sent."""
+        batches = await asyncio.to_thread(_in_batches, files)
+        entries: list[FileEntry] = []
+        hashing = self._hashed(root, batches[0] if batches else [])
+        try:
+            for following in [*batches[1:], []]:
+                ready = await hashing
+                hashing = self._hashed(root, following)
+                entries += ready
+                if not await self._send_missing(root, ready):
+                    return None
+            return entries
+        finally:
+            # Threads are not called back: what this one finds is known to the next try.
+            await asyncio.wait({hashing})
+            if not hashing.cancelled():
+                hashing.exception()
+
+    def _hashed(self, root: Path, files: Sequence[Path]) -> "asyncio.Future[list[FileEntry]]":
+        return asyncio.ensure_future(asyncio.to_thread(self._hashes.entries, root, files, self.over.is_set))
 
     def _unfit(self, path: str) -> bool:
         complaint = path_complaint(path)
@@ -212,19 +235,20 @@ class Uploader:
                 raise Interrupted
             if not 0 <= offset <= entry.size:
                 raise Unreachable(ValueError(f"the orchestrator wants byte {offset}"), refused=False)
-            count = min(self._bandwidth.part_bytes, entry.size - offset)
-            data = await asyncio.to_thread(_read, file, offset, count)
-            if len(data) < count:
-                self._hashes.forget(file)
-                return False
-            await self._bandwidth.take(count)
+            part = Part(file=file, offset=offset, count=min(self._part_size.bytes, entry.size - offset))
+            await self._bandwidth.take(part.count)
+            began = self._clock()
             try:
-                answer = await self._client.put_part(self._job_id, self._epoch, wanted, offset, data)
-            except Refused as problem:
-                if problem.code != "digest_mismatch":
+                answer = await self._client.put_part(self._job_id, self._epoch, wanted, part)
+            except Unreachable:
+                self._part_size.broke()
+                raise
+            except (Refused, Shrunk) as problem:
+                if isinstance(problem, Refused) and problem.code != "digest_mismatch":
                     raise
                 self._hashes.forget(file)
                 return False
+            self._part_size.took(part.count, self._clock() - began)
             self._went_well()
             if answer.complete:
                 return True
@@ -272,17 +296,17 @@ def _may_pass(problem: Refused) -> bool:
     return problem.passing or problem.code == "objects_missing"
 
 
-def _read(file: Path, offset: int, count: int) -> bytes:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        parts = []
-        while count > 0 and (data := os.pread(descriptor, count, offset)):
-            parts.append(data)
-            offset += len(data)
-            count -= len(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-    finally:
-        os.close(descriptor)
+def _in_batches(files: Sequence[Path]) -> list[list[Path]]:
+    """In their order; each has about as much as is worth a question."""
+    batches: list[list[Path]] = []
+    room = 0
+    for file in files:
+        if room <= 0:
+            batches.append([])
+            room = BATCH_BYTES
+        batches[-1].append(file)
+        room -= file.stat().st_size
+    return batches
 
 
 def _amount(entries: Sequence[FileEntry]) -> str:

@@ -76,30 +76,35 @@ class Incoming:
             raise TooLarge(f"The request is larger than {max_bytes} bytes.")
 
     async def pieces(self, piece_bytes: int) -> AsyncIterator[bytes]:
-        """Each of about this size; none but the last is smaller. An empty body is one empty piece."""
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        """Each of about this size; only the last is smaller. An empty body is one empty piece.
+
+        Each has the whole time limit to itself, so a body may take as long as it is large. What has come when the time is up
+        or the line breaks is given out before that is told: it need not be sent again.
+        """
         size, more = 0, True
         while more:
             held: list[bytes] = []
             held_bytes = 0
+            trouble: Exception | None = None
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout(self._timeout_s):
                     while more and held_bytes < piece_bytes:
                         message = await self._receive()
                         if message["type"] == "http.disconnect":
-                            raise CallerGone
+                            trouble = CallerGone()
+                            break
                         held.append(message.get("body", b""))
                         held_bytes += len(held[-1])
                         more = message.get("more_body", False)
             except TimeoutError:
-                raise RequestTimeout(
-                    f"The request's body did not arrive within {self._timeout_s:g} s."
-                ) from None
+                trouble = RequestTimeout(f"{piece_bytes} bytes did not arrive within {self._timeout_s:g} s.")
             size += held_bytes
             if size > self._max:
                 raise TooLarge(f"The request is larger than {self._max} bytes.")
-            if held_bytes or size == 0:
+            if held_bytes or (size == 0 and not trouble):
                 yield b"".join(held)
+            if trouble:
+                raise trouble
 
 
 async def discard(receive: Receive) -> None:

@@ -13,7 +13,6 @@ from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route
 from simpletuner_fleet.http.sse_response import Chunks
 from simpletuner_fleet.orchestrator import artifacts
 from simpletuner_fleet.protocol.uploads import (
-    PART_BYTES,
     ManifestAnswer,
     ManifestSent,
     NotesAnswer,
@@ -24,6 +23,8 @@ from simpletuner_fleet.protocol.uploads import (
 )
 
 PIECE_BYTES = KIB * KIB
+MOST_AT_ONCE_BYTES = KIB**4
+"""No limit of its own: what a file may have is the policy's to say."""
 MAX_OBJECTS_BYTES = 2 * KIB * KIB
 MAX_MANIFEST_BYTES = 16 * KIB * KIB
 MAX_NOTES, MAX_NOTE_CHARS, MAX_KIND_CHARS = 100, 4_000, 64
@@ -137,7 +138,7 @@ ROUTES = [
         bytes,
         PartAnswer,
         "A part of a file; the last one is answered when the whole is verified and stored",
-        max_body_bytes=PART_BYTES,
+        max_body_bytes=MOST_AT_ONCE_BYTES,
         pieces=True,
         query=PartQuery,
         tags=TAGS,

@@ -7,8 +7,8 @@ from msgspec import Struct
 from simpletuner_fleet.core.checkpoint import FileEntry as FileEntry
 from simpletuner_fleet.core.checkpoint import Manifest as Manifest
 
-PART_BYTES = 8 * 1024 * 1024
-"""The most that one part may have. Smaller ones are welcome on slow lines."""
+PART_BYTES = 256 * 1024 * 1024
+"""The most that an agent sends in one part. The orchestrator takes a whole file at once, as `curl -T` sends it, too."""
 
 
 class ObjectAsked(Struct, frozen=True, kw_only=True):
