@@ -209,6 +209,10 @@ async def test_jobs_are_paged_newest_first_and_filtered(store: Store) -> None:
     assert await page(config_name="flux") == ["j_3"]
     assert await page(created_since=103.0) == ["j_4", "j_3"]
     assert await page(owner="t_ben", states=("queued",), before_seq=4) == ["j_1"]
+    assert await page(text="FLUX") == ["j_3"]
+    assert await page(text="j_") == ["j_4", "j_3", "j_2", "j_1"]
+    assert await page(text="%") == []
+    assert await page(text="j_3", states=("queued",)) == ["j_3"]
 
 
 async def test_jobs_are_counted_by_state(store: Store) -> None:

@@ -251,6 +251,7 @@ def _job_fits(job: Job, where: JobFilter) -> bool:
         and (where.worker_id is None or job.worker_id == where.worker_id)
         and (where.config_name is None or job.config_name == where.config_name)
         and (where.created_since is None or job.created_at >= where.created_since)
+        and (not where.text or where.text.lower() in f"{job.name or ''} {job.config_name} {job.id}".lower())
     )
 
 

@@ -170,6 +170,9 @@ class JobsTx(TallyTx, JobsView):
             raise ConcurrentChange(f"there is no attempt {attempt.id} with epoch {attempt.epoch}")
 
 
+_TITLE = "(coalesce(name, '') || ' ' || config_name || ' ' || id)"
+
+
 def _job_conditions(
     where: JobFilter, state: str | None, before_seq: int | None
 ) -> tuple[str, dict[str, Any]]:
@@ -186,7 +189,16 @@ def _job_conditions(
     if where.created_since is not None:
         conditions.append("created_at >= :created_since")
         params["created_since"] = float(where.created_since)
+    if where.text:
+        conditions.append(f"({_TITLE} LIKE :text ESCAPE '!' OR lower({_TITLE}) LIKE :lowered ESCAPE '!')")
+        params["text"] = f"%{_literally(where.text)}%"
+        params["lowered"] = f"%{_literally(where.text.lower())}%"
     if before_seq is not None:
         conditions.append("seq < :before_seq")
         params["before_seq"] = before_seq
     return " AND ".join(conditions), params
+
+
+def _literally(text: str) -> str:
+    """For LIKE with '!' as its escape."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
