@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from simpletuner_fleet.http.routes import rfc3339
-from simpletuner_fleet.languages import N_, _
+from simpletuner_fleet.languages import current
+from simpletuner_fleet.languages.names import status_name
 from simpletuner_fleet.web.assets import ASSETS
 
 MISSING = "\u2013"
@@ -77,27 +78,26 @@ def icon(name: str, label: str = "") -> Markup:
 class Look(NamedTuple):
     mark: str
     style: str
-    word: str
 
 
 WORKER_LOOKS = {
-    "idle": Look("●", "is-ok", N_("Idle")),
-    "busy": Look("▶", "is-busy", N_("Busy")),
-    "connecting": Look("◌", "is-connecting", N_("Connecting")),
-    "draining": Look("◐", "is-warn", N_("Draining")),
-    "offline": Look("○", "", N_("Offline")),
+    "idle": Look("●", "is-ok"),
+    "busy": Look("▶", "is-busy"),
+    "connecting": Look("◌", "is-connecting"),
+    "draining": Look("◐", "is-warn"),
+    "offline": Look("○", ""),
 }
 JOB_LOOKS = {
-    "blocked": Look("◫", "is-warn", N_("Blocked")),
-    "queued": Look("◷", "", N_("Queued")),
-    "dispatched": Look("◌", "is-connecting", N_("Dispatched")),
-    "running": Look("▶", "is-busy", N_("Running")),
-    "cancelling": Look("◐", "is-warn", N_("Cancelling")),
-    "completed": Look("●", "is-ok", N_("Completed")),
-    "failed": Look("✕", "is-bad", N_("Failed")),
-    "cancelled": Look("○", "", N_("Cancelled")),
+    "blocked": Look("◫", "is-warn"),
+    "queued": Look("◷", ""),
+    "dispatched": Look("◌", "is-connecting"),
+    "running": Look("▶", "is-busy"),
+    "cancelling": Look("◐", "is-warn"),
+    "completed": Look("●", "is-ok"),
+    "failed": Look("✕", "is-bad"),
+    "cancelled": Look("○", ""),
 }
-UNKNOWN = Look("?", "", "")
+UNKNOWN = Look("?", "")
 
 
 def badge(status: str, kind: str = "job") -> Markup:
@@ -106,7 +106,7 @@ def badge(status: str, kind: str = "job") -> Markup:
     told = Markup(
         '<span class="badge {0}" data-status="{1}"><span class="mark" aria-hidden="true">{2}</span>{3}</span>'
     )
-    return told.format(look.style, status, look.mark, _(look.word) if look.word else status)
+    return told.format(look.style, status, look.mark, status_name(current(), kind, status))
 
 
 GLOBALS: dict[str, Callable[..., Any]] = {"badge": badge, "icon": icon}

@@ -1,12 +1,13 @@
 """One page: who looks, in which language and theme, and the headers that keep it to our own origin."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import urlencode
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import Call, Reply, rfc3339
-from simpletuner_fleet.languages import LANGUAGES, choose, spoken_in, translator
+from simpletuner_fleet.languages import LANGUAGES, Words, choose, spoken_in, translator
 from simpletuner_fleet.web.cookies import cookies_of
 from simpletuner_fleet.web.environment import environment
 from simpletuner_fleet.web.navigation import navigation
@@ -41,6 +42,11 @@ def language_of(call: Call[Any]) -> str:
     return choose(
         user_setting=call.principal.language, cookie=kept, accept_language=call.headers.get("accept-language")
     )
+
+
+def spoken(call: Call[Any]) -> AbstractContextManager[Words]:
+    """Sentences made within it are in the reader's language, as the page around them will be."""
+    return spoken_in(translator(language_of(call)))
 
 
 def theme_of(call: Call[Any]) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from simpletuner_fleet.http.problems import ProblemAnswer
 from simpletuner_fleet.http.routes import Reply
 from simpletuner_fleet.languages import LANGUAGES, choose, spoken_in, translator
+from simpletuner_fleet.languages.told import problem_detail, problem_next, problem_title
 from simpletuner_fleet.web.cookies import cookies_of
 from simpletuner_fleet.web.environment import environment
 from simpletuner_fleet.web.page import LANGUAGE_COOKIE, PAGE_HEADERS, THEME_COOKIE, THEMES
@@ -26,7 +27,7 @@ def problem_page(problem: ProblemAnswer, headers: Mapping[str, str], path: str) 
     told: dict[str, Any] = msgspec.json.decode(problem.body)
     language = choose(headers.get("accept-language"), kept.get(LANGUAGE_COOKIE))
     theme = kept.get(THEME_COOKIE, "auto")
-    with spoken_in(translator(language)):
+    with spoken_in(translator(language)) as words:
         text = (
             environment()
             .get_template("problem.html")
@@ -36,7 +37,10 @@ def problem_page(problem: ProblemAnswer, headers: Mapping[str, str], path: str) 
                 theme=theme if theme in THEMES else "auto",
                 now="",
                 caller="",
-                problem=told,
+                title=problem_title(words, told),
+                detail=problem_detail(words, told),
+                following=problem_next(words, told),
+                code=told.get("code", ""),
             )
         )
     return Reply(

@@ -1,9 +1,10 @@
 """Every page of the console, in the same table as the API: one place says who may see what."""
 
 from simpletuner_fleet.http.routes import Route
-from simpletuner_fleet.web import assets, start
+from simpletuner_fleet.web import assets, jobs, start
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
     *start.ROUTES,
+    *jobs.ROUTES,
 )

@@ -1,6 +1,6 @@
 // Times and figures in the reader's own customs. The server wrote plain text; this makes it local.
 import { now } from "./clock.js";
-import { lang, t } from "./words.js";
+import { lang } from "./words.js";
 
 const relative = new Intl.RelativeTimeFormat(lang, { numeric: "auto", style: "short" });
 const clock = new Intl.DateTimeFormat(lang, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -86,4 +86,4 @@ new MutationObserver((changes) => {
 }).observe(document.body, { childList: true, subtree: true, attributes: true, attributeFilter: ["datetime", "value"] });
 setInterval(() => document.hidden || document.querySelectorAll("time[data-time=relative], time[data-time=elapsed]").forEach(showTime), 1000);
 
-export { t };
+
