@@ -10,11 +10,11 @@ from simpletuner_fleet.http.routes import Access, Route
 from simpletuner_fleet.orchestrator.people import PERMISSIONS
 from tests.http.api_kit import Agent, Running, orchestrator
 
-OPEN = {"/health/live", "/health/ready", "/metrics"}
+OPEN = {"/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"}
 WORKERS_ONLY = {row.path for row in ROUTES if row.path.startswith("/api/workers/")}
 
 
-def test_only_probes_are_public() -> None:
+def test_only_probes_and_the_way_in_are_public() -> None:
     assert {row.path for row in ROUTES if row.permission is Access.PUBLIC} == OPEN
 
 

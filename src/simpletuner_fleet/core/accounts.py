@@ -109,17 +109,7 @@ def checked_password(password: str, name: str) -> str:
         )
     if plain.casefold() == name.casefold() or len(set(plain)) < 4:
         raise Invalid("This password is too easy to guess.", path="$.password")
-    if not storable(plain):
-        raise Invalid("A password holds whole characters only.", path="$.password")
     return plain
-
-
-def storable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def changed(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from simpletuner_fleet.http import (
+    accounts_api,
     admin_api,
     artifacts_api,
     audit_api,
@@ -10,6 +11,7 @@ from simpletuner_fleet.http import (
     events_api,
     health_api,
     jobs_api,
+    logins_api,
     logs_api,
     metrics_api,
     metrics_page,
@@ -40,6 +42,8 @@ ROUTES: tuple[Route, ...] = (
     *events_api.ROUTES,
     *admin_api.ROUTES,
     *tokens_api.ROUTES,
+    *logins_api.ROUTES,
+    *accounts_api.ROUTES,
     *audit_api.ROUTES,
     *health_api.ROUTES,
     *metrics_page.ROUTES,
@@ -60,7 +64,7 @@ def build_api(
 
     table = [*ROUTES, *further]
     house.fleet.on_first_offer = house.telemetry.first_offer
-    return build_app(
+    edge = build_app(
         [*table, *documentation_routes(table), *pages],
         house,
         credentials=house.credentials,
@@ -70,3 +74,5 @@ def build_api(
         observe=house.telemetry.request,
         problem_page=problem_page,
     )
+    house.end_streams_of = edge.end_streams_of
+    return edge

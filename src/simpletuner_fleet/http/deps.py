@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable, Collection
 from typing import Any
 
 from msgspec import Struct, field
@@ -9,16 +10,42 @@ from msgspec import Struct, field
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.http.auth import CachedCredentials
-from simpletuner_fleet.http.limits import Buckets, Rate
+from simpletuner_fleet.http.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.routes import Call
 from simpletuner_fleet.http.telemetry import Telemetry
 from simpletuner_fleet.orchestrator.artifacts import Shelf
 from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import Errands
 from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
 from simpletuner_fleet.ports import Blobs
 
 REFUSALS_NOTED = Rate(1 / 60, 5)
+LOGINS_PER_ADDRESS = Rate(20 / 60, 20)
+LOGINS_PER_NAME = Rate(10 / 60, 10)
+FAILED_LOGINS_NOTED = Rate(1, 60)
+
+
+class LoginDoor:
+    """How often passwords may be guessed. A log-in that succeeds was no guess."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._by_address = Buckets(LOGINS_PER_ADDRESS, monotonic)
+        self._by_name = Buckets(LOGINS_PER_NAME, monotonic)
+        self.noted = Buckets(FAILED_LOGINS_NOTED, monotonic)
+        """Failures that are worth an audit entry, all together."""
+
+    def knock(self, ip: str, name: str) -> None:
+        self._by_address.spend(address_key(ip))
+        self._by_name.spend(name.casefold())
+
+    def welcome(self, ip: str, name: str) -> None:
+        self._by_address.give_back(address_key(ip))
+        self._by_name.give_back(name.casefold())
+
+
+def end_no_streams(token_hashes: Collection[str]) -> None:
+    """Where no edge serves any."""
 
 
 class Deps(Struct, kw_only=True):
@@ -31,6 +58,10 @@ class Deps(Struct, kw_only=True):
     telemetry: Telemetry = field(default_factory=Telemetry)
     noted_refusals: Buckets = field(default_factory=lambda: Buckets(REFUSALS_NOTED, time.monotonic))
     """Refused registrations that are worth an audit entry, per worker."""
+    passwords: Passwords = field(default_factory=Passwords)
+    login_door: LoginDoor = field(default_factory=LoginDoor)
+    end_streams_of: Callable[[Collection[str]], None] = end_no_streams
+    """Ends what was opened with these credentials, by their hashes."""
     public_url: str | None = None
     """Where workers reach this orchestrator; None: wherever the caller did."""
     fingerprint: str | None = None
@@ -52,6 +83,12 @@ class Deps(Struct, kw_only=True):
         """One for all: it holds the locks."""
         self._shelf = self._shelf or Shelf(self.fleet, self.blobs)
         return self._shelf
+
+    def revoke(self, token_hashes: Collection[str]) -> None:
+        """Right after the commit and before the answer: whoever held these is known no more."""
+        for token_hash in token_hashes:
+            self.credentials.forget(token_hash)
+        self.end_streams_of(token_hashes)
 
     def base_url(self, call: Call[Any]) -> str:
         return self.public_url or f"{'https' if call.secure else 'http'}://{call.headers.get('host', '')}"

@@ -20,6 +20,7 @@ from simpletuner_fleet.http.views import (
     job_event_view,
     note_view,
 )
+from simpletuner_fleet.http.whose import refuse_job_of_another
 from simpletuner_fleet.orchestrator import looking, submit
 from simpletuner_fleet.ports import JobFilter
 
@@ -75,6 +76,7 @@ async def events(call: Call[None]) -> JobEventsView:
 
 
 async def retry(call: Call[None]) -> JobView:
+    await refuse_job_of_another(call)
     job = await submit.retry(deps(call).fleet, call.path["id"], submitter(call))
     return await current(call, job)
 

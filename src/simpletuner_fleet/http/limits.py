@@ -55,6 +55,12 @@ class Buckets:
             del self._buckets[next(iter(self._buckets))]
         return wait_s
 
+    def give_back(self, key: str) -> None:
+        """What was taken turned out to be none of what is limited."""
+        left, at = self._buckets.get(key, (self._rate.burst, self._monotonic()))
+        if key in self._buckets:
+            self._buckets[key] = (min(self._rate.burst, left + 1), at)
+
     def spend(self, key: str) -> None:
         wait_s = self.take(key)
         if wait_s:

@@ -19,10 +19,17 @@ SECURITY: dict[str, list[dict[str, list[str]]]] = {
     Access.WORKER: [{"workerToken": []}],
     Access.UPLOAD: [{"workerToken": []}, {"uploadToken": []}],
 }
-USER_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
+USER_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}, {"session": []}]
 SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API token, `st_…`."},
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API token, `st_…`."},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "simpletuner_session",
+        "description": "A browser that has logged in; `__Host-simpletuner_session` under TLS. Changes need an "
+        "`Origin` or `Sec-Fetch-Site` header that names a page of this server.",
+    },
     "workerToken": {
         "type": "apiKey",
         "in": "header",

@@ -11,6 +11,7 @@ from simpletuner_fleet.core.submission import SubmitRequest
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, Call, Route
 from simpletuner_fleet.http.views import ExplainView, JobsPage, JobView, explain_view, job_view
+from simpletuner_fleet.http.whose import refuse_job_of_another
 from simpletuner_fleet.orchestrator import limits, looking, submit
 from simpletuner_fleet.orchestrator.submit import APPROVE, SUBMIT_LOCAL, Submitter
 from simpletuner_fleet.ports import JobFilter
@@ -129,6 +130,7 @@ async def position(call: Call[None]) -> PositionView:
 
 
 async def cancel(call: Call[None]) -> JobView:
+    await refuse_job_of_another(call)
     await submit.cancel(deps(call).fleet, call.path["id"], call.actor)
     return await current(call)
 

@@ -44,7 +44,7 @@ async def create_token(call: Call[CreateBody]) -> TokenView:
 async def revoke_token(call: Call[None]) -> TokenView:
     house = deps(call)
     token = await people.revoke_token(house.fleet, call.path["id"], call.actor)
-    house.credentials.forget(token.token_hash)
+    house.revoke([token.token_hash])
     return token_view(token)
 
 

@@ -1,0 +1,180 @@
+"""Logging in and out: by password, or by a link that works once."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core import accounts, tokens
+from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S, OneTimeKey, Role, Session, User
+from simpletuner_fleet.core.errors import NotFound, Unauthenticated
+from simpletuner_fleet.core.events import Actor, EventType
+from simpletuner_fleet.orchestrator.accounts import (
+    UsersExist,
+    add_user,
+    drop_keys,
+    end_sessions,
+    existing_user,
+    good_key,
+    user_event,
+)
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.passwords import Passwords
+from simpletuner_fleet.ports import View
+
+NOBODY = Actor("anonymous", "anonymous")
+UNKNOWN = "unknown"
+
+
+class WrongPassword(Unauthenticated):
+    """The name or the password is wrong."""
+
+    code = "wrong_password"
+    next_step = "Try again, or ask an administrator for a link to choose a new password."
+
+
+class LinkUsed(NotFound):
+    """This link has been used, has expired, or was never one of ours."""
+
+    code = "link_used"
+    next_step = "Ask for a new one: 'simpletuner users link', or 'simpletuner users reset-password NAME'."
+
+
+class LoggedIn(Struct, frozen=True, kw_only=True):
+    user: User
+    secret: str
+    """For the cookie: it is nowhere else."""
+    ended: list[str] = []
+
+
+class StartKey(Struct, frozen=True, kw_only=True):
+    key: OneTimeKey
+    user: User | None
+
+
+async def log_in(fleet: Fleet, passwords: Passwords, name: str, password: str, ip: str) -> LoggedIn:
+    user = await fleet.read(lambda view: view.user_by_name(name))
+    known = user.password_hash if user and user.can_log_in else ""
+    if not await passwords.fits(password, known) or user is None:
+        raise WrongPassword
+    fresh = await passwords.hashed(password) if passwords.outdated(known) else known
+    secret = fleet.ids.token(tokens.SESSION)
+
+    def step(desk: Desk) -> LoggedIn:
+        now_known = existing_user(desk.tx, user.id)
+        if not now_known.can_log_in or now_known.password_hash != known:
+            raise WrongPassword
+        return LoggedIn(user=_enter(desk, replace(now_known, password_hash=fresh), secret, ip), secret=secret)
+
+    return await fleet.act(step)
+
+
+async def note_failure(fleet: Fleet, name: str, ip: str) -> None:
+    """An unknown name is not written down: people type passwords into the wrong field."""
+
+    def step(desk: Desk) -> None:
+        user = desk.tx.user_by_name(name)
+        actor = replace(NOBODY, ip=ip)
+        about = {"name": user.name} if user else {}
+        desk.record(user_event(EventType.USER_LOGIN_FAILED, user.id if user else UNKNOWN, actor, **about))
+
+    await fleet.act(step)
+
+
+async def log_out(fleet: Fleet, user_id: str, token_hash: str, actor: Actor, everywhere: bool) -> list[str]:
+    """The hashes of the sessions that ended."""
+
+    def step(desk: Desk) -> list[str]:
+        ended = end_sessions(desk, user_id) if everywhere else [token_hash]
+        desk.tx.delete_session(token_hash)
+        desk.record(user_event(EventType.USER_LOGOUT, user_id, actor, everywhere=everywhere))
+        return ended
+
+    return await fleet.act(step)
+
+
+async def start_key(fleet: Fleet, secret: str) -> StartKey:
+    """What a link is good for. Looking does not use it up: previews of links look too."""
+
+    def look(view: View) -> StartKey:
+        key = good_key(view, secret, fleet.clock.now())
+        user = view.user(key.user_id) if key and key.user_id else None
+        if key is None or (key.user_id and user is None):
+            raise LinkUsed
+        return StartKey(key=key, user=user)
+
+    return await fleet.read(look)
+
+
+async def start(
+    fleet: Fleet, passwords: Passwords, secret: str, *, name: str, password: str, language: str, ip: str
+) -> LoggedIn:
+    """Uses the link up: makes the first admin, or sets the password of whom it was made for."""
+    found = await start_key(fleet, secret)
+    name = found.user.name if found.user else accounts.checked_name(name)
+    language = accounts.checked_language(language)
+    hashed = await passwords.hashed(accounts.checked_password(password, name))
+    session = fleet.ids.token(tokens.SESSION)
+
+    def step(desk: Desk) -> LoggedIn:
+        key = good_key(desk.tx, secret, desk.now)
+        if key is None:
+            raise LinkUsed
+        drop_keys(desk, key.user_id)
+        if key.user_id is None:
+            user, ended = _first_admin(desk, name, hashed, language, ip), list[str]()
+        else:
+            user, ended = _new_password(desk, existing_user(desk.tx, key.user_id), hashed, ip)
+            user = replace(user, language=language or user.language)
+        return LoggedIn(user=_enter(desk, user, session, ip), secret=session, ended=ended)
+
+    return await fleet.act(step)
+
+
+async def change_password(
+    fleet: Fleet, passwords: Passwords, user_id: str, current: str, wanted: str, ip: str
+) -> LoggedIn:
+    """Ends every session and begins a new one."""
+    user = await fleet.read(lambda view: existing_user(view, user_id))
+    accounts.checked_password(wanted, user.name)
+    if not await passwords.fits(current, user.password_hash):
+        raise WrongPassword("The current password is wrong.")
+    hashed = await passwords.hashed(wanted)
+    secret = fleet.ids.token(tokens.SESSION)
+
+    def step(desk: Desk) -> LoggedIn:
+        now_known = existing_user(desk.tx, user_id)
+        if now_known.password_hash != user.password_hash:
+            raise WrongPassword
+        after, ended = _new_password(desk, now_known, hashed, ip)
+        return LoggedIn(user=_enter(desk, after, secret, ip), secret=secret, ended=ended)
+
+    return await fleet.act(step)
+
+
+def _first_admin(desk: Desk, name: str, password_hash: str, language: str, ip: str) -> User:
+    if desk.tx.users():
+        raise UsersExist
+    return add_user(
+        desk, None, name=name, role=Role.ADMIN, language=language, password_hash=password_hash, ip=ip
+    )
+
+
+def _new_password(desk: Desk, user: User, password_hash: str, ip: str) -> tuple[User, list[str]]:
+    if user.disabled_at is not None:
+        raise LinkUsed
+    drop_keys(desk, user.id)
+    desk.record(user_event(EventType.USER_PASSWORD_SET, user.id, Actor(user.id, user.name, ip)))
+    return replace(user, password_hash=password_hash), end_sessions(desk, user.id)
+
+
+def _enter(desk: Desk, user: User, secret: str, ip: str) -> User:
+    desk.tx.delete_sessions_before(desk.now - SESSION_LIFE_S, desk.now - SESSION_IDLE_S)
+    after = replace(user, last_login_at=desk.now)
+    desk.tx.save_user(after)
+    desk.tx.add_session(
+        Session(
+            token_hash=tokens.hashed(secret), user_id=user.id, created_at=desk.now, seen_at=desk.now, ip=ip
+        )
+    )
+    desk.record(user_event(EventType.USER_LOGIN, user.id, Actor(user.id, user.name, ip), name=user.name))
+    return after
