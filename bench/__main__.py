@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
-from bench import agent, backlog, fleet, latency, lifecycles, store, uploads
+from bench import agent, backlog, fleet, latency, lifecycles, store, upload_memory, uploads
 from bench.machine import Machine, describe
 from bench.options import QUICK, Options
 from bench.results import Result, told
@@ -21,7 +22,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "fleet": fleet.measure,
     "agent": agent.measure,
     "store": store.measure,
-    "uploads": uploads.measure,
+    "uploads": lambda options: (upload_memory if options.memory else uploads).measure(options),
 }
 
 
@@ -38,21 +39,25 @@ def main() -> int:
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all by default"
     )
     parser.add_argument("--quick", action="store_true", help="a short run: smaller, and less to be trusted")
+    parser.add_argument(
+        "--memory", action="store_true", help="uploads: watch the agent's memory instead of the rate"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    report = _run(arguments.names or list(BENCHMARKS), arguments.quick)
+    options = replace(QUICK if arguments.quick else Options(), memory=arguments.memory)
+    report = _run(arguments.names or list(BENCHMARKS), options)
     if arguments.json:
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
     return 0 if all(target.reached for result in report.results for target in result.targets) else 1
 
 
-def _run(names: list[str], quick: bool) -> Report:
+def _run(names: list[str], options: Options) -> Report:
     machine = describe()
     report = Report(
-        at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), quick=quick, machine=machine, results=[]
+        at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), quick=options.quick, machine=machine, results=[]
     )
     print(
         f"{machine.cores} cores, {machine.memory_gib:g} GiB, {machine.architecture}, Linux {machine.kernel}, "
@@ -61,7 +66,7 @@ def _run(names: list[str], quick: bool) -> Report:
     )
     for name in names:
         began = time.monotonic()
-        result = BENCHMARKS[name](QUICK if quick else Options())
+        result = BENCHMARKS[name](options)
         report.results.append(result)
         print(f"{told(result)}\n  took {time.monotonic() - began:.0f} s\n", flush=True)
     return report

@@ -13,6 +13,8 @@ class Options(Struct, frozen=True, kw_only=True):
     rest_s: float = 60.0
     """How long something that should use little is watched."""
     quick: bool = False
+    memory: bool = False
+    """Of the agent while it uploads, instead of how fast it does."""
 
 
 QUICK = Options(
