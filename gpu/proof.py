@@ -123,6 +123,27 @@ def rate_in(text: str) -> float:
     return float(json.loads(re.findall(r'\{"steps_per_s".*\}', text)[-1])["steps_per_s"])
 
 
+def lora(trainer: str, *arguments: str) -> dict[str, Any]:
+    """A config that carries the script itself, so that any worker can run it."""
+    settings: dict[str, Any] = {
+        "script": "train_lora.py",
+        "args": ["--out", "{output_dir}", *arguments],
+        "num_processes": 1,
+    }
+    if trainer == "accelerate":
+        settings["mixed_precision"] = "bf16"
+    return {
+        "trainer": trainer,
+        "settings": settings,
+        "files": {"train_lora.py": (HERE / "train_lora.py").read_text()},
+    }
+
+
+def torchrun(fleet: Fleet) -> dict[str, Any]:
+    job = fleet.ended(fleet.submit(lora("torchrun", "--steps", "80")))
+    return {"status": job["status"], "steps_per_s": rate_in(fleet.log(job["id"]))}
+
+
 def speed(fleet: Fleet, folder: Path, rounds: int, steps: int) -> dict[str, Any]:
     """Bare and under the worker by turns, so that a warming machine favours neither."""
     bare, guarded, visible = [], [], ""
@@ -131,11 +152,7 @@ def speed(fleet: Fleet, folder: Path, rounds: int, steps: int) -> dict[str, Any]
         command = [*LAUNCH, "--steps", str(steps), "--out", str(out)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         bare.append(rate_in(done.stdout))
-        config = {
-            "trainer": "command",
-            "settings": {"command": [*LAUNCH, "--steps", str(steps), "--out", "{output_dir}"]},
-        }
-        job = fleet.ended(fleet.submit(config))
+        job = fleet.ended(fleet.submit(lora("accelerate", "--steps", str(steps))))
         text = fleet.log(job["id"])
         assert job["status"] == "completed", text[-2000:]
         guarded.append(rate_in(text))
@@ -160,16 +177,20 @@ def out_of_memory(fleet: Fleet) -> dict[str, Any]:
 
 
 def kill_and_resume(fleet: Fleet, second: str) -> dict[str, Any]:
-    settings = {"max_train_steps": 1500, "checkpointing_steps": 200, "demo_step_delay_s": 0.004}
-    job_id = fleet.submit({"trainer": "demo", "settings": settings})
+    """The same LoRA training; its machine dies once a checkpoint is stored, and another goes on from there."""
+    job_id = fleet.submit(lora("accelerate", "--steps", "600", "--save-every", "100"))
     wait_for(lambda: fleet.call("GET", f"/api/jobs/{job_id}/artifacts")["manifests"], "a checkpoint", 120)
     fleet.kill_machine("gpu-1")
     fleet.worker(second)
     job = fleet.ended(job_id)
     attempts = fleet.call("GET", f"/api/jobs/{job_id}/attempts")["attempts"]
+    curve = fleet.call("GET", f"/api/jobs/{job_id}/metrics?points=2000")["series"]["loss"]
     return {
         "status": job["status"],
         "attempts": [(one["worker_name"], one["outcome"], one["resumed_from_step"]) for one in attempts],
+        "loss_first_and_last": [curve[0]["last"], curve[-1]["last"]],
+        "steps_in_curve": len({point["step"] for point in curve}),
+        "artifacts": [one["name"] for one in fleet.call("GET", f"/api/jobs/{job_id}/artifacts")["manifests"]],
     }
 
 
@@ -186,6 +207,7 @@ def main() -> int:
         worker = fleet.worker("gpu-1")
         found["worker"] = {key: worker[key] for key in ("gpu_count", "gpu_name", "reported_labels")}
         found["speed"] = speed(fleet, folder, args.rounds, args.steps)
+        found["torchrun"] = torchrun(fleet)
         found["out_of_memory"] = out_of_memory(fleet)
         found["kill_and_resume"] = kill_and_resume(fleet, "gpu-2")
         found["gpus_seen"] = fleet.call("GET", f"/api/admin/workers/{worker['id']}").get("gpus")

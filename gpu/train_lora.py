@@ -6,6 +6,7 @@ import math
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -67,11 +68,20 @@ def batch_of(step: int, size: int, device: torch.device) -> torch.Tensor:
     return (start + stride * torch.arange(LENGTH, device=device)) % VOCABULARY
 
 
+def save(folder: Path, step: int, state: dict[str, Any]) -> None:
+    """As trainers leave checkpoints: the guard comes last, and says that all else is there."""
+    checkpoint = folder / f"checkpoint-{step}"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    torch.save(state, checkpoint / "state.pt")
+    (checkpoint / ".guard").touch()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--warm-up", type=int, default=40)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     accelerator = Accelerator(mixed_precision="bf16")
@@ -81,10 +91,19 @@ def main() -> None:
     optimizer = torch.optim.AdamW(trained, lr=2e-3)
     model, optimizer = accelerator.prepare(model, optimizer)
     args.out.mkdir(parents=True, exist_ok=True)
+    done = 0
+    resumed = os.environ.get("SIMPLETUNER_RESUME_FROM")
+    if resumed:
+        state = torch.load(Path(resumed) / "state.pt", map_location=accelerator.device)
+        model.load_state_dict(state["adapters"], strict=False)
+        optimizer.load_state_dict(state["optimizer"])
+        done = state["step"]
+        print(f"goes on from step {done}", flush=True)
+    warm = done + args.warm_up
     begun = 0.0
     with (args.out / "metrics.jsonl").open("a") as metrics:
-        for step in range(1, args.steps + 1):
-            if step == args.warm_up + 1:
+        for step in range(done + 1, args.steps + 1):
+            if step == warm + 1:
                 torch.cuda.synchronize()
                 begun = time.monotonic()
             tokens = batch_of(step, args.batch, accelerator.device)
@@ -97,14 +116,19 @@ def main() -> None:
                 value = loss.item()
                 assert math.isfinite(value)
                 metrics.write(json.dumps({"step": step, "total": args.steps, "loss": value}) + "\n")
+                metrics.flush()
                 print(f"step {step}/{args.steps} loss {value:.4f}", flush=True)
+            if args.save_every and step % args.save_every == 0:
+                state = {"adapters": adapters_of(model), "optimizer": optimizer.state_dict(), "step": step}
+                save(args.out, step, state)
     torch.cuda.synchronize()
-    rate = (args.steps - args.warm_up) / (time.monotonic() - begun)
-    adapters = {
-        name: weight for name, weight in model.state_dict().items() if ".up." in name or ".down." in name
-    }
-    torch.save(adapters, args.out / "lora.pt")
+    rate = (args.steps - warm) / (time.monotonic() - begun) if begun else None
+    torch.save(adapters_of(model), args.out / "lora.pt")
     print(json.dumps({"steps_per_s": rate, "visible": os.environ.get("CUDA_VISIBLE_DEVICES")}), flush=True)
+
+
+def adapters_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: weight for name, weight in model.state_dict().items() if ".up." in name or ".down." in name}
 
 
 if __name__ == "__main__":
