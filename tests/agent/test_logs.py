@@ -1,53 +1,6 @@
 from pathlib import Path
 
-import pytest
-
-from simpletuner_fleet.agent.logs import CHUNK_BYTES, Chunk, LogLimits, last_lines, read_chunk
-
-
-def read_all(path: Path, *, ended: bool, limits: LogLimits) -> list[Chunk]:
-    chunks: list[Chunk] = []
-    while chunk := read_chunk(path, chunks[-1].next_offset if chunks else 0, ended=ended, limits=limits):
-        chunks.append(chunk)
-    return chunks
-
-
-def test_the_output_comes_in_chunks_from_any_offset(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    content = bytes(range(256)) * 1024
-    log.write_bytes(content)
-    chunks = read_all(log, ended=False, limits=LogLimits())
-    assert b"".join(chunk.data for chunk in chunks) == content
-    assert {len(chunk.data) for chunk in chunks} == {CHUNK_BYTES}
-    assert read_chunk(log, 1000, ended=False) == Chunk(1000, content[1000 : 1000 + CHUNK_BYTES])
-
-
-def test_no_file_and_no_news_are_no_chunk(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    assert read_chunk(log, 0, ended=False) is None
-    log.write_bytes(b"abc")
-    assert read_chunk(log, 3, ended=False) is None
-    assert read_chunk(log, 3, ended=True) is None
-    assert read_chunk(log, 99, ended=False) is None
-
-
-def test_beyond_the_cap_nothing_is_sent_until_the_end_brings_the_tail_and_counts_the_gap(
-    tmp_path: Path,
-) -> None:
-    log = tmp_path / "output.log"
-    log.write_bytes(b"h" * 100 + b"-" * 1000 + b"t" * 10)
-    limits = LogLimits(head_bytes=100, tail_bytes=10)
-    assert read_all(log, ended=False, limits=limits) == [Chunk(0, b"h" * 100)]
-    assert read_all(log, ended=True, limits=limits) == [Chunk(0, b"h" * 100), Chunk(100, b"t" * 10, gap=1000)]
-    assert read_chunk(log, 104, ended=True, limits=limits) == Chunk(104, b"t" * 6)
-
-
-@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 109, 110, 111, 500])
-def test_what_is_sent_and_what_is_left_out_add_up(tmp_path: Path, size: int) -> None:
-    log = tmp_path / "output.log"
-    log.write_bytes(bytes(number % 251 for number in range(size)))
-    chunks = read_all(log, ended=True, limits=LogLimits(head_bytes=100, tail_bytes=10))
-    assert sum(len(chunk.data) + chunk.gap for chunk in chunks) == size
+from simpletuner_fleet.agent.logs import last_lines
 
 
 def test_the_last_lines_are_the_last_ones(tmp_path: Path) -> None:

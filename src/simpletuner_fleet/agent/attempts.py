@@ -10,9 +10,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from simpletuner_fleet.agent.bandwidth import Bandwidth
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.client import OrchestratorClient
 from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
-from simpletuner_fleet.agent.logs import last_lines, read_chunk
+from simpletuner_fleet.agent.log_shipping import Logs, LogSources
+from simpletuner_fleet.agent.log_stream import LogLimits
+from simpletuner_fleet.agent.logs import last_lines
 from simpletuner_fleet.agent.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.metrics import Metrics, Sources
 from simpletuner_fleet.agent.resume import Fetcher, ResumeFailed, read_resume
@@ -20,7 +22,9 @@ from simpletuner_fleet.agent.runner import Ended, Exit, Runner, Running, ShimUna
 from simpletuner_fleet.agent.shim_client import Order, ReportTo
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirError
 from simpletuner_fleet.agent.uploads import Uploads
+from simpletuner_fleet.agent.watchdog import Guards
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.watchdog import Verdict
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
@@ -29,9 +33,6 @@ from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
 
-LOG_POLL_S = 0.5
-LOG_RETRY_S = 2.0
-LOG_LAST_WORDS_S = 5.0
 ADOPT_GRACE_S = 2.0
 DELIVERED = "delivered"
 METRICS_SENT = "metrics-sent.json"
@@ -68,6 +69,7 @@ class Attempts:
         client: OrchestratorClient,
         trust: ShimTrust,
         bandwidth: Bandwidth | None = None,
+        log_limits: LogLimits | None = None,
     ) -> None:
         self._state = state
         self._runner = runner
@@ -78,16 +80,19 @@ class Attempts:
         self._masks: dict[Turn, Mask] = {}
         self._running: dict[Turn, Running] = {}
         self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
-        self._shipping: dict[Turn, asyncio.Task[None]] = {}
         self.uploads = Uploads(client, bandwidth or Bandwidth())
         self.metrics = Metrics(client)
-        self.uploads.before_stored = self.metrics.flush
+        self.logs = Logs(client, log_limits)
+        self.guards = Guards(client)
+        self.guards.on_verdict = self._condemned
+        self.uploads.before_stored = self._before_stored
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
+        self.on_out_of_time: Callable[[Turn], None] = lambda turn: None
 
     def prepare(self, offer: JobSubmit) -> None:
         """Folder and config are written while the acceptance is on its way; nothing runs yet."""
         self._folders[turn_of(offer)] = offer.attempt_id
-        self._masks[turn_of(offer)] = Mask.of((offer.secrets or {}).values())
+        self._masks[turn_of(offer)] = _mask(offer)
         self._prepared[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
 
     async def put_in_place(self, offer: JobSubmit, wanted: Callable[[], bool]) -> Ending | None:
@@ -126,17 +131,27 @@ class Attempts:
         return None
 
     async def ended(self, turn: Turn) -> Ending:
-        """When the process tree is gone and its last output has had its chance to be sent."""
+        """When the process tree is gone."""
         ending = self._ending(turn, await self._running[turn].wait())
-        shipping = self._shipping.get(turn)
-        if shipping:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOG_LAST_WORDS_S):
-                    await asyncio.shield(shipping)
-        return ending
+        return await self.guards.last_word(turn, ending)
 
-    def stop(self, turn: Turn, grace_s: float, outcome: str) -> None:
-        """Asks for a checkpoint first where the trainer can make one and there is time; the grace covers both."""
+    async def _before_stored(self, turn: Turn) -> None:
+        """Whoever goes on from a checkpoint has its numbers, and knows that it is not spoiled."""
+        await self.guards.look_now(turn)
+        await self.metrics.flush(turn)
+
+    def _condemned(self, turn: Turn, verdict: Verdict) -> None:
+        if verdict.resume_below is not None:
+            self.uploads.spoiled_from(turn, verdict.resume_below)
+        if verdict.restart:
+            self.uploads.goes_on_elsewhere(turn)
+
+    def stop(self, turn: Turn, grace_s: float, outcome: str, save_s: float | None = None) -> None:
+        """Asks for a checkpoint first where the trainer can make one and there is time.
+
+        `save_s` is time of its own for that; without it the grace covers both, and what was to be saved by an earlier
+        call is waited for no longer.
+        """
         running = self._running.get(turn)
         if running is None:
             return
@@ -145,23 +160,32 @@ class Attempts:
         earlier = self._stopping.pop(turn, None)
         if earlier:
             earlier.cancel()
-        if grace_s < SAVE_FIRST_GRACE_S:
+        if save_s is None and (earlier or grace_s < SAVE_FIRST_GRACE_S):
             running.stop(grace_s, outcome=outcome)
             return
-        self._stopping[turn] = asyncio.create_task(self._save_and_stop(turn, running, grace_s, outcome))
+        wait_s, stop_by_s = (save_s, save_s + grace_s) if save_s else (grace_s * SAVE_FIRST_SHARE, grace_s)
+        self._stopping[turn] = asyncio.create_task(
+            self._save_and_stop(turn, running, outcome, wait_s, grace_s, stop_by_s)
+        )
 
-    async def _save_and_stop(self, turn: Turn, running: Running, grace_s: float, outcome: str) -> None:
+    async def _save_and_stop(
+        self, turn: Turn, running: Running, outcome: str, wait_s: float, grace_s: float, stop_by_s: float
+    ) -> None:
+        """The trainer has `wait_s` for its checkpoint, then `grace_s` to end, and `stop_by_s` for both."""
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            async with asyncio.timeout(grace_s * SAVE_FIRST_SHARE):
+            async with asyncio.timeout(wait_s):
                 if not running.paused:
                     await self.uploads.checkpoint_now(turn, running.wait())
         except TimeoutError:
             log.info("job %s: no checkpoint was made in time; it is stopped without one", turn[0])
         except Exception:  # anybody's plug-in: the trainer is stopped whatever it does
             log.exception("job %s: a checkpoint could not be asked for", turn[0])
-        running.stop(max(0.0, grace_s - (clock() - began)), outcome=outcome)
+        running.stop(max(0.0, min(grace_s, stop_by_s - (clock() - began))), outcome=outcome)
+
+    def is_out_of_time(self, turn: Turn) -> bool:
+        return turn in self._running and self._running[turn].out_of_time
 
     def renew(self, lease_s: float, since: float) -> None:
         for running in self._running.values():
@@ -173,14 +197,13 @@ class Attempts:
         if prepared:
             with contextlib.suppress(FleetError, OSError):
                 await prepared
-        shipping = self._shipping.pop(turn, None)
-        if shipping:
-            shipping.cancel()
         stopping = self._stopping.pop(turn, None)
         if stopping:
             stopping.cancel()
         self.uploads.forget(turn)
         self.metrics.forget(turn)
+        self.guards.forget(turn)
+        self.logs.forget(turn)
         self._masks.pop(turn, None)
         self._mark_delivered(self._folders.pop(turn, None))
         running = self._running.pop(turn, None)
@@ -217,15 +240,15 @@ class Attempts:
                 self._watch(offer, running)
                 return [Found(offer, running, None)]
             case Ended(exit=exit, reported=reported):
-                if reported and exit.reason == "exited":
-                    self._upload_leftovers(offer, attempt)
-                    return []
-                if reported or exit.reason == "shim_lost":
+                if exit.reason == "shim_lost":
                     (attempt.path / DELIVERED).touch()
+                    return []
+                if reported:
+                    self._send_leftovers(offer, attempt, exit)
                     return []
                 ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)
                 self._upload(offer, ending)
-                return [Found(offer, None, ending)]
+                return [Found(offer, None, await self.guards.last_word(turn_of(offer), ending))]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
         """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
@@ -307,6 +330,7 @@ class Attempts:
             on_partition=offer.on_partition,
             adopt_grace_s=ADOPT_GRACE_S,
             time_limit_s=offer.time_limit_s,
+            time_limit_save_s=offer.checkpoint_wait_s if offer.on_time_limit == "requeue" else None,
             report=report,
             hidden=[value.decode() for value in self._masks.get(turn_of(offer), NO_MASK).values],
         )
@@ -314,7 +338,7 @@ class Attempts:
     def _watch(self, offer: JobSubmit, running: Running) -> None:
         turn = turn_of(offer)
         self._running[turn] = running
-        self._shipping[turn] = asyncio.create_task(self._ship_logs(offer, running))
+        running.on_out_of_time = lambda: self.on_out_of_time(turn)
         self._upload(offer, running)
 
     def _upload(self, offer: JobSubmit, until: Running | Ending) -> asyncio.Task[None]:
@@ -324,19 +348,46 @@ class Attempts:
             files=tuple(habits.progress_files(paths)),
             output_log=attempt.output_log,
             sent=attempt.path / METRICS_SENT,
+            events=habits.output_folder(paths),
         )
         self.metrics.begin(offer, sources, _end(until))
+        trainer = until if isinstance(until, Running) else None
+        self.guards.begin(offer, sources, trainer, _end(until))
+        self._ship_logs(offer, attempt, habits, until)
         return self.uploads.begin(offer, paths, habits, _end(until))
 
-    def _upload_leftovers(self, offer: JobSubmit, attempt: AttemptDir) -> None:
-        """The shim has told how it ended while there was no agent; its results are still here."""
+    def _ship_logs(
+        self, offer: JobSubmit, attempt: AttemptDir, habits: CheckpointHabits, until: Running | Ending
+    ) -> None:
+        """An attempt that ended while there was no agent took its secrets with it."""
+        mask = self._masks.get(turn_of(offer))
+        sources = LogSources(
+            output_log=attempt.output_log,
+            folder=attempt.path,
+            rank_logs=lambda: habits.rank_logs(self._paths(attempt)),
+            mask=mask or _mask(offer),
+            unmaskable=mask is None and bool(offer.secrets),
+        )
+        self.logs.begin(offer, sources, _end(until))
 
-        def close(task: asyncio.Task[None]) -> None:
-            self.uploads.forget(turn_of(offer))
-            if not task.cancelled():
-                (attempt.path / DELIVERED).touch()
+    def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: Exit) -> None:
+        """The shim has told how it ended while there was no agent; its log and its results are still here."""
+        turn = turn_of(offer)
+        if exit.reason == "exited":
+            left = [self._upload(offer, Ending(exit_code=0)), self.logs.task(turn)]
+        else:
+            self._ship_logs(offer, attempt, self._habits(offer), Ending(reason=exit.reason))
+            left = [self.logs.task(turn)]
 
-        self._upload(offer, Ending(exit_code=0)).add_done_callback(close)
+        def close(_: asyncio.Task[None]) -> None:
+            if all(task.done() for task in left):
+                self.uploads.forget(turn)
+                self.logs.forget(turn)
+                if not any(task.cancelled() for task in left):
+                    (attempt.path / DELIVERED).touch()
+
+        for task in left:
+            task.add_done_callback(close)
 
     def _ending(self, turn: Turn, exit: Exit) -> Ending:
         """The last lines are read again where there is something to hide: a cut may have gone through it."""
@@ -347,26 +398,10 @@ class Attempts:
         ending = _unmasked(exit, last_lines(log_file, mask=mask))
         return replace(ending, error=mask.text(exit.error)) if exit.error else ending
 
-    async def _ship_logs(self, offer: JobSubmit, running: Running) -> None:
-        """Sends what the trainer printed, from wherever the orchestrator has it; ends when all of it is there."""
-        path = self._state.attempt(offer.attempt_id).output_log
-        mask = self._masks.get(turn_of(offer), NO_MASK)
-        ending = asyncio.ensure_future(running.wait())
-        offset = 0
-        while True:
-            over = ending.done()
-            chunk = await asyncio.to_thread(read_chunk, path, offset, ended=over, mask=mask)
-            if chunk is None:
-                if over:
-                    return
-                await asyncio.wait({ending}, timeout=LOG_POLL_S)
-                continue
-            try:
-                offset = await self._client.send_log(offer.job_id, offer.epoch, chunk)
-            except (Unreachable, Refused) as error:
-                if isinstance(error, Refused) and not error.passing and error.status != 401:
-                    return
-                await asyncio.sleep(LOG_RETRY_S)
+
+def _mask(offer: JobSubmit) -> Mask:
+    token = [offer.upload_token] if isinstance(offer.upload_token, str) else []
+    return Mask.of([*(offer.secrets or {}).values(), *token])
 
 
 async def _end(until: Running | Ending) -> Exit | Ending:

@@ -4,8 +4,9 @@ import asyncio
 import base64
 import errno
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 import httpx2
@@ -14,6 +15,7 @@ import msgspec
 from simpletuner_fleet.agent.logs import Chunk
 from simpletuner_fleet.agent.part_lines import NoAnswer, Part, PartLines, Patience
 from simpletuner_fleet.protocol.messages import (
+    LOG_AGES_HEADER,
     Accept,
     Accepted,
     Goodbye,
@@ -32,6 +34,9 @@ from simpletuner_fleet.protocol.uploads import (
     Manifest,
     ManifestAnswer,
     ManifestSent,
+    Note,
+    NotesAnswer,
+    NotesSent,
     ObjectAsked,
     ObjectMissing,
     ObjectsAnswer,
@@ -41,6 +46,7 @@ from simpletuner_fleet.protocol.uploads import (
 
 T = TypeVar("T")
 CONNECT_TIMEOUT_S = 5.0
+OLD_LOG_BYTES = 64 * 1024
 SEALING_BYTES_PER_S = 20e6
 """The last part of a file is answered when the whole was read again: at least this fast."""
 NO_ANSWER = (httpx2.RequestError, httpx2.InvalidURL)
@@ -48,6 +54,8 @@ NO_ANSWER = (httpx2.RequestError, httpx2.InvalidURL)
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """It is not the JSON it should be."""
 _encoder = msgspec.json.Encoder()
+Bytes = AbstractAsyncContextManager[AsyncIterator[bytes]]
+"""An answer's body, as it comes."""
 
 
 class Unreachable(Exception):
@@ -107,14 +115,30 @@ class OrchestratorClient:
     async def report(self, job_id: str, message: StatusReport) -> ReportAnswer:
         return await self._post(f"/api/workers/job/{job_id}/status", message, ReportAnswer)
 
-    async def send_log(self, job_id: str, epoch: int, chunk: Chunk) -> int:
-        data = base64.b64encode(chunk.data).decode("ascii")
+    async def send_log(self, job_id: str, epoch: int, chunk: Chunk, rank: int = 0) -> int:
+        """How much of the log the orchestrator has then. Ages are sent, not times: its clock may differ from ours."""
+        query = f"?epoch={epoch}&offset={chunk.offset}&gap={chunk.gap}&rank={rank}"
+        now = time.time()
+        ages = ",".join(f"{offset}:{max(0, round((now - at) * 1000))}" for offset, at in chunk.times)
+        headers = {"Content-Type": "application/octet-stream", LOG_AGES_HEADER: ages}
+        path = f"/api/workers/job/{job_id}/logs"
+        try:
+            return (await self._send("PUT", path + query, chunk.data, LogAnswer, headers)).next_offset
+        except Refused as problem:
+            if problem.status != 405 or rank:
+                raise
+        # An orchestrator older than this agent takes small pieces in JSON only.
+        data = base64.b64encode(chunk.data[:OLD_LOG_BYTES]).decode("ascii")
         message = LogChunk(epoch=epoch, offset=chunk.offset, data=data, gap=chunk.gap)
-        return (await self._post(f"/api/workers/job/{job_id}/logs", message, LogAnswer)).next_offset
+        return (await self._post(path, message, LogAnswer)).next_offset
 
     async def send_metrics(self, job_id: str, epoch: int, first: int, points: Sequence[MetricPoint]) -> int:
         message = MetricsSent(epoch=epoch, first=first, points=list(points))
         return (await self._post(f"/api/workers/job/{job_id}/metrics", message, MetricsAnswer)).next
+
+    async def send_notes(self, job_id: str, epoch: int, notes: Sequence[Note]) -> None:
+        message = NotesSent(epoch=epoch, notes=list(notes))
+        await self._post(f"/api/workers/job/{job_id}/notes", message, NotesAnswer)
 
     async def missing_objects(
         self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]
@@ -142,12 +166,17 @@ class OrchestratorClient:
         message = ManifestSent(epoch=epoch, manifest=manifest)
         return await self._post(f"/api/workers/job/{job_id}/manifests", message, ManifestAnswer)
 
+    def fetch_object(self, job_id: str, sha256: str, offset: int) -> Bytes:
+        """Of a checkpoint, from `offset` on, as they come."""
+        return self._fetch(f"/api/workers/job/{job_id}/objects/{sha256}?offset={offset}")
+
+    def fetch_data(self, job_id: str, sha256: str, offset: int) -> Bytes:
+        """Of a dataset that the job names."""
+        return self._fetch(f"/api/workers/job/{job_id}/data/{sha256}?offset={offset}")
+
     @asynccontextmanager
-    async def fetch_object(
-        self, job_id: str, sha256: str, offset: int
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The object's bytes from `offset` on, as they come."""
-        url = f"{self.url}/api/workers/job/{job_id}/objects/{sha256}?offset={offset}"
+    async def _fetch(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        url = self.url + path
         headers = {"X-Worker-Token": self._token(), "Accept-Encoding": "identity"}
         try:
             async with self._http.stream("GET", url, headers=headers, timeout=self._timeout()) as response:

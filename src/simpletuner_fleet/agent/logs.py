@@ -1,4 +1,4 @@
-"""Reads a trainer's output file: chunks to send on, and the last lines for an error message."""
+"""Pieces of a trainer's output: a chunk to send on, and the last lines for an error message."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,6 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.masking import NO_MASK, Mask
 
-CHUNK_BYTES = 64 * 1024
-HEAD_CAP_BYTES = 64 * 1024 * 1024
-TAIL_BYTES = 256 * 1024
 LAST_LINES = 80
 """A launcher of several processes says thirty lines after the one that names the cause."""
 LAST_LINES_BYTES = 16 * 1024
@@ -18,51 +15,18 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-class LogLimits(Struct, frozen=True):
-    """What is kept of one attempt: the first `head_bytes`, and once it has ended the last `tail_bytes`."""
-
-    head_bytes: int = HEAD_CAP_BYTES
-    tail_bytes: int = TAIL_BYTES
-
-
-DEFAULT_LIMITS = LogLimits()
-
-
 class Chunk(Struct, frozen=True):
     """`offset` counts what is sent, not what was printed; `gap` bytes were left out just before this chunk."""
 
     offset: int
     data: bytes
     gap: int = 0
+    times: tuple[tuple[int, float], ...] = ()
+    """Offsets, each with the time at which the bytes from there on were seen."""
 
     @property
     def next_offset(self) -> int:
         return self.offset + len(self.data)
-
-
-def read_chunk(
-    path: Path, offset: int, *, ended: bool, limits: LogLimits = DEFAULT_LIMITS, mask: Mask = NO_MASK
-) -> Chunk | None:
-    """The next chunk from `offset` on, or None while there is none. Knows nothing but the file: resume anywhere."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return None
-    with file:
-        size = file.seek(0, 2)
-        if offset < limits.head_bytes:
-            start, gap = offset, 0
-            length = min(CHUNK_BYTES, limits.head_bytes - offset)
-        elif ended:
-            beyond = max(0, size - limits.head_bytes)
-            kept = min(beyond, limits.tail_bytes)
-            start = size - kept + (offset - limits.head_bytes)
-            gap = beyond - kept if offset == limits.head_bytes else 0
-            length = CHUNK_BYTES
-        else:
-            return None
-        data = mask.read(file, start, length, ended=ended) if start < size else b""
-    return Chunk(offset, data, gap) if data else None
 
 
 def last_lines(

@@ -16,13 +16,14 @@ from msgspec import Struct
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent import troubles
 from simpletuner_fleet.agent.agent import Agent, Departure, Machine
-from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
 from simpletuner_fleet.agent.bandwidth import Bandwidth
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
 from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.gpu_probe import GpuProbe, reported_labels, select_gpus
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase, turn_of
+from simpletuner_fleet.agent.log_stream import LogLimits
 from simpletuner_fleet.agent.runner import Runner
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
@@ -35,8 +36,9 @@ from simpletuner_fleet.trainers.registry import Registry
 log = logging.getLogger(__name__)
 
 GIVE_UP_CONNECTING_S = 60.0
-TERMINATE_WITHIN_S = 20.0
-UPLOAD_WITHIN_S = 16.0
+SHUTDOWN_GRACE_S = 20.0
+STOP_SHARE, UPLOAD_SHARE = 0.5, 0.8
+"""Of the grace: until the trainers are stopped, a checkpoint saved; until what is to be sent is sent."""
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
 
@@ -55,6 +57,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     max_jobs: int | None = 1
     """None: as many as there are GPUs."""
     upload_limit_mbps: float | None = None
+    shutdown_grace_s: float = SHUTDOWN_GRACE_S
+    """From SIGTERM until it must be gone."""
+    max_log_mb: int = 1024
 
 
 async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> Departure:
@@ -72,7 +77,9 @@ async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> De
                 machine = await _look_around(settings, state, probe, environment)
                 trainers = Registry.load(trainer_python=settings.trainer_python, environment=environment)
                 inbox = Inbox(
-                    persistent=settings.persistent, max_jobs=settings.max_jobs or max(1, len(machine.gpus))
+                    persistent=settings.persistent,
+                    max_jobs=settings.max_jobs or max(1, len(machine.gpus)),
+                    release_grace_s=release_grace_s(settings.shutdown_grace_s),
                 )
                 attempts = Attempts(
                     state,
@@ -81,6 +88,7 @@ async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> De
                     client,
                     _shim_trust(settings.tls, context, state),
                     Bandwidth(settings.upload_limit_mbps),
+                    LogLimits.of(settings.max_log_mb * 1024 * 1024),
                 )
                 agent = Agent(
                     machine, inbox, client, token, attempts, Delivery(Spool(state.spool_dir), client)
@@ -133,6 +141,7 @@ async def _look_around(
         name=settings.name,
         version=__version__,
         home=state.home,
+        start=state.count_start(),
         gpus=gpus,
         trainers=tuple(trainers),
         labels={**reported_labels(gpus), **settings.labels},
@@ -141,13 +150,15 @@ async def _look_around(
 
 async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Departure:
     agent.delivery.on_delivered = lambda turn: agent.perform(agent.inbox.delivered(turn))
-    uploads, metrics = agent.attempts.uploads, agent.attempts.metrics
-    agent.delivery.may_go = lambda turn: metrics.are_over(turn) and uploads.are_over(turn)
-    uploads.on_over = metrics.on_over = agent.delivery.wake
+    uploads, metrics, logs = agent.attempts.uploads, agent.attempts.metrics, agent.attempts.logs
+    guards = agent.attempts.guards
+    agent.delivery.may_go = lambda turn: all(sent.are_over(turn) for sent in (logs, metrics, uploads, guards))
+    uploads.on_over = metrics.on_over = logs.on_over = guards.on_over = agent.delivery.wake
     metrics.on_progress = agent.progress_report
     uploads.on_stored = agent.inbox.stored
+    agent.attempts.on_out_of_time = lambda turn: agent.perform(agent.inbox.out_of_time(turn))
     await _take_up(agent)
-    _listen_to_signals(agent)
+    _listen_to_signals(agent, settings.shutdown_grace_s)
     loops = [
         asyncio.create_task(stream_loop(agent, None if settings.persistent else GIVE_UP_CONNECTING_S)),
         asyncio.create_task(heartbeat_loop(agent)),
@@ -192,14 +203,20 @@ async def _deliver_once_known(agent: Agent) -> None:
     await agent.delivery.run()
 
 
-def _listen_to_signals(agent: Agent) -> None:
+def release_grace_s(shutdown_grace_s: float) -> float:
+    """With too little time to save anything, trainers are killed: the job goes on elsewhere the sooner."""
+    grace_s = shutdown_grace_s * STOP_SHARE
+    return grace_s if grace_s >= SAVE_FIRST_GRACE_S else 0.0
+
+
+def _listen_to_signals(agent: Agent, grace_s: float) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: _terminate(agent))
+        loop.add_signal_handler(number, lambda: _terminate(agent, grace_s))
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload_token(agent))
 
 
-def _terminate(agent: Agent) -> None:
+def _terminate(agent: Agent, grace_s: float) -> None:
     """Gives everything back and leaves; what cannot be delivered in time, or at a second signal, waits on the disk."""
     if agent.inbox.leaving:
         agent.depart(Departure("the worker was asked to stop twice"))
@@ -209,9 +226,12 @@ def _terminate(agent: Agent) -> None:
         "the orchestrator could not be told in time; the reports are kept for the next start"
     )
     loop = asyncio.get_running_loop()
-    loop.call_later(UPLOAD_WITHIN_S, agent.attempts.uploads.hurry)
-    loop.call_later(UPLOAD_WITHIN_S, agent.attempts.metrics.hurry)
-    loop.call_later(TERMINATE_WITHIN_S, agent.depart, left_behind)
+    upload_within_s = grace_s * UPLOAD_SHARE if release_grace_s(grace_s) else 0.0
+    loop.call_later(upload_within_s, agent.attempts.uploads.hurry)
+    loop.call_later(upload_within_s, agent.attempts.metrics.hurry)
+    loop.call_later(upload_within_s, agent.attempts.guards.hurry)
+    loop.call_later(upload_within_s, agent.attempts.logs.hurry)
+    loop.call_later(grace_s, agent.depart, left_behind)
 
 
 def _reload_token(agent: Agent) -> None:

@@ -8,6 +8,8 @@ from simpletuner_fleet.agent.trust import read_fingerprint
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+MOST_LOG_MIB = 2000
+"""What the orchestrator takes of one log."""
 LANGUAGES = ("en", "pt-BR", "hi", "zh", "ja")
 
 
@@ -69,6 +71,13 @@ def megabits(given: str) -> float:
         raise ValueError("expected a number of megabits a second, such as 100") from None
     if not 0.01 <= number <= 1_000_000:
         raise ValueError("expected between 0.01 and 1000000 megabits a second")
+    return number
+
+
+def log_megabytes(given: str) -> int:
+    number = positive_count(given)
+    if number > MOST_LOG_MIB:
+        raise ValueError(f"expected {MOST_LOG_MIB} or less")
     return number
 
 

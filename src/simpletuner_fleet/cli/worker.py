@@ -10,7 +10,14 @@ from pathlib import Path
 from simpletuner_fleet.agent import troubles
 from simpletuner_fleet.agent.agent import Departure
 from simpletuner_fleet.agent.client import Refused, TokenRejected, Unreachable
-from simpletuner_fleet.agent.program import WorkerSettings, check_worker, default_name, exit_status, run_agent
+from simpletuner_fleet.agent.program import (
+    SHUTDOWN_GRACE_S,
+    WorkerSettings,
+    check_worker,
+    default_name,
+    exit_status,
+    run_agent,
+)
 from simpletuner_fleet.agent.trust import Choices, TrustError
 from simpletuner_fleet.cli.logs_setup import set_up_logging
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
@@ -30,6 +37,8 @@ def run_worker(args: argparse.Namespace) -> int:
         work_dir=Path(args.work_dir) if args.work_dir else None,
         trainer_python=args.trainer_python,
         upload_limit_mbps=args.upload_limit_mbps,
+        shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
+        max_log_mb=args.max_log_mb,
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
     )
     try:

@@ -1,5 +1,6 @@
 """What the composition root hands to every handler."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -20,6 +21,7 @@ from simpletuner_fleet.orchestrator.runtime import Errands
 from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
 from simpletuner_fleet.ports import Blobs
 
+PATTERN_SEARCHES = 2
 REFUSALS_NOTED = Rate(1 / 60, 5)
 LOGINS_PER_ADDRESS = Rate(20 / 60, 20)
 LOGINS_PER_NAME = Rate(10 / 60, 10)
@@ -55,6 +57,8 @@ class Deps(Struct, kw_only=True):
     credentials: CachedCredentials
     errands: Errands = field(default_factory=Errands)
     log_bells: Bells = field(default_factory=Bells)
+    log_searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PATTERN_SEARCHES))
+    """Each holds a process of its own."""
     telemetry: Telemetry = field(default_factory=Telemetry)
     noted_refusals: Buckets = field(default_factory=lambda: Buckets(REFUSALS_NOTED, time.monotonic))
     """Refused registrations that are worth an audit entry, per worker."""

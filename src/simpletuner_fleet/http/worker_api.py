@@ -1,14 +1,11 @@
 """What workers call: one row per message of the protocol."""
 
-import base64
-import binascii
-
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import Invalid, InvalidToken, StaleAttempt, Superseded, TooLarge
+from simpletuner_fleet.core.errors import Invalid, InvalidToken, Superseded
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.http.deps import deps, own_worker
-from simpletuner_fleet.http.routes import KIB, UPLOAD, WORKER, Call, Route
+from simpletuner_fleet.http.routes import UPLOAD, WORKER, Call, Route
 from simpletuner_fleet.http.whose import refuse_other_worker
 from simpletuner_fleet.orchestrator import attendance, report
 from simpletuner_fleet.protocol.messages import (
@@ -18,15 +15,12 @@ from simpletuner_fleet.protocol.messages import (
     Goodbye,
     Heartbeat,
     HeartbeatAnswer,
-    LogAnswer,
-    LogChunk,
     Register,
     Registered,
     ReportAnswer,
     StatusReport,
 )
 
-MAX_LOG_BYTES = 2 * 1024 * KIB * KIB
 TAGS = ("workers",)
 
 
@@ -84,27 +78,6 @@ async def _known_worker(call: Call[StatusReport]) -> Worker:
     return worker
 
 
-async def logs(call: Call[LogChunk]) -> LogAnswer:
-    house, job_id, chunk = deps(call), call.path["id"], call.body
-    attempt = call.principal.attempt
-    if attempt and (attempt.job_id, attempt.epoch) != (job_id, chunk.epoch):
-        raise StaleAttempt
-    try:
-        data = base64.b64decode(chunk.data, validate=True)
-    except (binascii.Error, ValueError):
-        raise Invalid("data is base64.", path="$.data") from None
-    if chunk.offset < 0:
-        raise Invalid("offset is 0 or more.", path="$.offset")
-    if chunk.offset + len(data) > MAX_LOG_BYTES:
-        raise TooLarge(f"The log of one attempt may have at most {MAX_LOG_BYTES} bytes.")
-    worker_id = attempt.worker_id if attempt else call.principal.id
-    size = await report.append_log(
-        house.fleet, house.blobs, worker_id, job_id, chunk.epoch, chunk.offset, data
-    )
-    house.log_bells.ring(job_id)
-    return LogAnswer(next_offset=size)
-
-
 async def disconnect(call: Call[Goodbye | None]) -> Left:
     message = call.body or Goodbye()
     refuse_other_worker(call, message.worker_id)
@@ -156,17 +129,6 @@ ROUTES = [
         StatusReport,
         ReportAnswer,
         "Report job progress and its end",
-        tags=TAGS,
-    ),
-    Route(
-        "POST",
-        "/api/workers/job/{id}/logs",
-        logs,
-        UPLOAD,
-        LogChunk,
-        LogAnswer,
-        "Append to the log of an attempt, resumable by offset",
-        max_body_bytes=2 * KIB * KIB,
         tags=TAGS,
     ),
     Route(

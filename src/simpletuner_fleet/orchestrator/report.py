@@ -2,13 +2,13 @@
 
 from simpletuner_fleet.core import lifecycle
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
-from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
+from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
 from simpletuner_fleet.core.lifecycle import End
 from simpletuner_fleet.core.reconcile import may_readopt
 from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.orchestrator.artifacts import forget_spoiled
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
     Accept,
@@ -20,6 +20,7 @@ from simpletuner_fleet.protocol.messages import (
 
 MAX_ERROR_CHARS = 4_000
 MAX_LAST_LINES_CHARS = 16_000
+MAX_REASON_CHARS = 64
 _OUTCOMES = {
     ReportStatus.COMPLETED: Outcome.COMPLETED,
     ReportStatus.FAILED: Outcome.FAILED,
@@ -53,23 +54,6 @@ async def report_of_attempt(
     """From whoever holds this one attempt's token: the shim, when its agent is gone."""
     answer, _ = await fleet.act(lambda desk: _report_of_attempt(desk, attempt_id, job_id, message))
     return answer
-
-
-async def append_log(
-    fleet: Fleet, blobs: Blobs, worker_id: str, job_id: str, epoch: int, offset: int, data: bytes
-) -> int:
-    attempt = await fleet.read(lambda view: view.attempt_by_epoch(job_id, epoch))
-    if (
-        attempt is None
-        or attempt.worker_id != worker_id
-        or attempt.outcome in (Outcome.LOST, Outcome.RELEASED)
-    ):
-        raise StaleAttempt
-    return await blobs.append(log_key(attempt.id), offset, data)
-
-
-def log_key(attempt_id: str) -> str:
-    return f"logs/{attempt_id}"
 
 
 def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepted:
@@ -109,7 +93,7 @@ def _report(desk: Desk, worker: Worker, job_id: str, message: StatusReport) -> t
         attempt = _attempt_of(desk, worker.id, job_id, message.epoch)
     if not attempt.live and fresh.legacy and message.status in FINAL_REPORTS:
         return ReportAnswer(accepted=False, job_status=desk.job(job_id).state), attempt.epoch
-    if message.status is ReportStatus.RELEASED:
+    if message.status is ReportStatus.RELEASED and message.reason != EndReason.TIME_LIMIT:
         # Who gives a job back is about to leave: not the one to offer it to. If it stays, its next heartbeat says so.
         desk.set_hearing(worker.id, False)
     return _take(desk, desk.job(job_id), attempt, message), attempt.epoch
@@ -148,6 +132,8 @@ def _take(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> Repo
         desk.apply(lifecycle.accept(job, attempt, incarnation="", now=desk.now))
         job, attempt = desk.job(job.id), desk.attempt(attempt.id)
     desk.apply(_decide(desk, job, attempt, message))
+    if message.status is ReportStatus.FAILED and message.resume_below is not None:
+        forget_spoiled(desk, job.id, message.resume_below)
     now_is = desk.job(job.id)
     return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
 
@@ -159,6 +145,8 @@ def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> li
         exit_signal=message.exit_signal,
         error=message.error[:MAX_ERROR_CHARS] if message.error else None,
         last_lines=message.last_lines[-MAX_LAST_LINES_CHARS:] if message.last_lines else None,
+        restart=message.restart,
+        resume_below=message.resume_below,
     )
     match message.status:
         case ReportStatus.COMPLETED:
@@ -168,7 +156,9 @@ def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> li
         case ReportStatus.CANCELLED:
             return lifecycle.stopped(job, attempt, end, policy, now=now)
         case ReportStatus.RELEASED:
-            return lifecycle.released(job, attempt, end.error or "", now=now)
+            return lifecycle.released(
+                job, attempt, end.error or "", policy, now=now, reason=message.reason[:MAX_REASON_CHARS]
+            )
         case ReportStatus.LOST:
             return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)
         case ReportStatus.STARTING | ReportStatus.RUNNING | ReportStatus.TRAINING:

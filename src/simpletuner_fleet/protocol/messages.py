@@ -5,11 +5,13 @@ Agents that predate this protocol send a subset; `Register.legacy` tells them ap
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from simpletuner_fleet.core.job import OnPartition
+from simpletuner_fleet.core.job import OnPartition, OnTimeLimit
+from simpletuner_fleet.core.metrics import MAX_STEP
+from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
 PROTOCOL_VERSION = 1
 
@@ -103,6 +105,8 @@ class Register(Struct, kw_only=True):
     audit_head: AuditHead | None = None
     gpu_info: GpuInfo | None = None
     current_job_id: str | None = None
+    data: DataHeld | None = None
+    """None: this agent fetches no datasets."""
 
     @property
     def legacy(self) -> bool:
@@ -133,8 +137,15 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
     gpu_indices: list[int] = []
     resume: dict[str, Any] | None = None
     time_limit_s: float | None = None
+    on_time_limit: OnTimeLimit = "fail"
+    checkpoint_wait_s: float = 300.0
+    """How long a checkpoint is waited for where one is to be saved before the trainer stops."""
     on_partition: OnPartition = "pause"
     num_processes: int = 1
+    watchdog: dict[str, Any] = {}
+    """What the job says of it; the agent has its own idea of the rest."""
+    datasets: dict[str, DatasetOrder] | UnsetType = UNSET
+    """By the name that the config gives them."""
 
 
 class StopAttempt(Struct, kw_only=True, frozen=True):
@@ -145,6 +156,8 @@ class StopAttempt(Struct, kw_only=True, frozen=True):
     attempt: int | None = None
     reason: Literal["cancelled", "stale", "drained"] = "cancelled"
     grace_s: float = 30.0
+    save_s: float | None = None
+    """First a new checkpoint, waited for so long; None: only as far as the grace allows."""
 
 
 class Orders(Struct, kw_only=True):
@@ -192,6 +205,8 @@ class Heartbeat(Struct, kw_only=True):
     status: str | None = None
     attempts: list[HeldAttempt] | None = None
     gpus: list[GpuSample] = []
+    data: DataHeld | None = None
+    """None: as told before."""
     incarnation: str = ""
     audit_head: AuditHead | None = None
     current_job_id: str | None = None
@@ -231,6 +246,12 @@ class StatusReport(Struct, kw_only=True):
     exit_code: int | None = None
     exit_signal: int | None = None
     last_lines: str | None = None
+    reason: str = ""
+    """Why it was given back: drained, time_limit, preempted, cut_off, resume_failed."""
+    restart: bool = False
+    """A watchdog ended it, and the job has asked to go on from its last good checkpoint then."""
+    resume_below: Annotated[int, Meta(ge=0, le=MAX_STEP)] | None = None
+    """From this step on the training was spoiled: its checkpoints are of no use."""
     incarnation: str = ""
 
 
@@ -247,8 +268,15 @@ class Goodbye(Struct, kw_only=True):
     incarnation: str = ""
 
 
+LOG_AGES_HEADER = "x-log-ages"
+"""With raw bytes of a log: `offset:milliseconds,…`, how long ago the bytes from each offset on were seen."""
+
+
 class LogChunk(Struct, kw_only=True):
-    """Bytes of the trainer's output from `offset` on, base64 in `data`; `gap` counts bytes dropped before it."""
+    """Bytes of the trainer's output from `offset` on, base64 in `data`; `gap` counts bytes dropped before it.
+
+    What older agents send; newer ones send the bytes as they are.
+    """
 
     epoch: int
     offset: int
@@ -274,6 +302,7 @@ class JobCancel(Struct, kw_only=True):
     attempt: int | None = None
     reason: str = "cancelled"
     grace_s: float = 30.0
+    save_s: float | None = None
 
 
 class Drain(Struct, kw_only=True):

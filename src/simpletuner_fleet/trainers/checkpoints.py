@@ -18,6 +18,7 @@ SIGNAL_VARIABLE = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
 SIGNAL_KEY = "manual_checkpoint"
 METRIC_FILES = ("metrics.jsonl", "training_metrics.jsonl")
 _NAME = re.compile(r"checkpoint-(\d{1,15})(?:-rolling)?", re.ASCII)
+_RANK_LOG = re.compile(r"rank-(\d{1,5})\.log", re.ASCII)
 _FOLDER = re.compile(r"checkpoint-\d.*", re.ASCII)
 
 
@@ -51,6 +52,10 @@ class CheckpointHabits:
         folder = self.output_folder(paths)
         return [folder / name for name in METRIC_FILES]
 
+    def rank_logs(self, paths: Paths) -> dict[int, list[Path]]:
+        """The files that single ranks print to, where there are any yet. Rank 0 is heard in the main output."""
+        return rank_logs_beneath(paths.rank_log_dir)
+
     def request_checkpoint(self, paths: Paths) -> bool:
         """Asks the running trainer for a checkpoint now; False where it cannot be asked."""
         return False
@@ -68,6 +73,17 @@ class CheckpointHabits:
 
 def habits_of(trainer: object) -> CheckpointHabits:
     return trainer if isinstance(trainer, CheckpointHabits) else CheckpointHabits()
+
+
+def rank_logs_beneath(folder: Path) -> dict[int, list[Path]]:
+    """As torchrun lays them out, `…/attempt_0/RANK/stdout.log`, or simply `rank-RANK.log`."""
+    found: dict[int, list[Path]] = {}
+    for path in sorted(folder.rglob("*.log")):
+        own = _RANK_LOG.fullmatch(path.name)
+        rank = own[1] if own else path.parent.name
+        if rank.isdecimal() and len(rank) < 6:
+            found.setdefault(int(rank), []).append(path)
+    return found
 
 
 def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:

@@ -24,6 +24,11 @@ class Paths(Struct, frozen=True, kw_only=True):
     output_dir: Path
 
     @property
+    def rank_log_dir(self) -> Path:
+        """Where single ranks may print to; the trainer makes it if it wants it."""
+        return self.attempt_dir / "ranks"
+
+    @property
     def config_file(self) -> Path:
         return self.config_dir / "config.json"
 
