@@ -11,7 +11,7 @@ def shown(job: dict[str, Any], title: str) -> Any:
 
 def test_a_failed_jobs_details_name_the_class_and_the_line_that_shows_it() -> None:
     job = {"status": "failed", "failure": FAILURE}
-    assert shown(job, "FAILURE") == "gpu out of memory: CUDA out of memory."
+    assert shown(job, "FAILURE") == "GPU out of memory: CUDA out of memory."
     assert job_text.advice(job)[0] == "Use a smaller batch."
 
 

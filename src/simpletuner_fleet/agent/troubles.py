@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from simpletuner_fleet.agent.trust import TrustError
+from simpletuner_fleet.languages import N_, _
 
 FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT = 1, 2, 3, 4, 5
 UNREACHABLE, TIMEOUT, JOB_FAILED, CANNOT_PLACE, TLS, NO_ACCELERATOR, INTERRUPTED = 6, 7, 8, 9, 10, 11, 130
@@ -26,97 +27,107 @@ TROUBLES = {
     trouble.code: trouble
     for trouble in (
         Trouble(
-            "cannot reach the orchestrator at {url}",
-            "connection refused: nothing listens there, or a firewall turns it away",
+            N_("cannot reach the orchestrator at %(url)s"),
+            N_("connection refused: nothing listens there, or a firewall turns it away"),
             (
-                "verify orchestrator URL and port",
-                "check that firewall rules allow inbound connections to TCP {port}",
-                "ensure the orchestrator is running with --host 0.0.0.0 --port {port}",
+                N_("verify orchestrator URL and port"),
+                N_("check that firewall rules allow inbound connections to TCP %(port)s"),
+                N_("ensure the orchestrator is running with --host 0.0.0.0 --port %(port)s"),
             ),
             "E_CONN_REFUSED",
             UNREACHABLE,
         ),
         Trouble(
-            "cannot reach the orchestrator at {url}",
-            "the name {host} could not be resolved",
-            ("verify orchestrator URL and port", "check the name server of this machine, or use an address"),
+            N_("cannot reach the orchestrator at %(url)s"),
+            N_("the name %(host)s could not be resolved"),
+            (
+                N_("verify orchestrator URL and port"),
+                N_("check the name server of this machine, or use an address"),
+            ),
             "E_DNS",
             UNREACHABLE,
         ),
         Trouble(
-            "cannot reach the orchestrator at {url}",
-            "no answer in time",
+            N_("cannot reach the orchestrator at %(url)s"),
+            N_("no answer in time"),
             (
-                "verify orchestrator URL and port",
-                "check that firewall rules allow inbound connections to TCP {port}",
-                "check the network between this machine and {host}",
+                N_("verify orchestrator URL and port"),
+                N_("check that firewall rules allow inbound connections to TCP %(port)s"),
+                N_("check the network between this machine and %(host)s"),
             ),
             "E_CONN_TIMEOUT",
             UNREACHABLE,
         ),
         Trouble(
-            "cannot reach the orchestrator at {url}",
-            "{detail}",
-            ("verify orchestrator URL and port", "check the network between this machine and {host}"),
+            N_("cannot reach the orchestrator at %(url)s"),
+            "%(detail)s",
+            (
+                N_("verify orchestrator URL and port"),
+                N_("check the network between this machine and %(host)s"),
+            ),
             "E_UNREACHABLE",
             UNREACHABLE,
         ),
         Trouble(
-            "Invalid token: the orchestrator at {url} does not accept it",
-            "{detail}",
+            N_("Invalid token: the orchestrator at %(url)s does not accept it"),
+            "%(detail)s",
             (
-                "the token may have been rotated: request a new one (simpletuner workers rotate-token NAME)",
-                "check for whitespace in the token string",
+                N_(
+                    "the token may have been rotated: request a new one (simpletuner workers rotate-token NAME)"
+                ),
+                N_("check for whitespace in the token string"),
             ),
             "E_INVALID_TOKEN",
             AUTH,
         ),
         Trouble(
-            "SSL certificate verify failed for {url}",
-            "{detail}",
+            N_("SSL certificate verify failed for %(url)s"),
+            "%(detail)s",
             (
-                "pin the server's certificate: --ssl-fingerprint sha256:…  (the server prints it at its start)",
-                "or add the CA certificate to the system trust store, or name it with --ca-cert FILE",
-                "for self-signed certs, in development only: --ssl-no-verify",
+                N_(
+                    "pin the server's certificate: --ssl-fingerprint sha256:…  (the server prints it at its start)"
+                ),
+                N_("or add the CA certificate to the system trust store, or name it with --ca-cert FILE"),
+                N_("for self-signed certs, in development only: --ssl-no-verify"),
             ),
             "E_TLS_VERIFY",
             TLS,
         ),
         Trouble(
-            "no TLS with {url}",
-            "{detail}",
-            ("verify orchestrator URL and port; a server started without --ssl is reached with http://",),
+            N_("no TLS with %(url)s"),
+            "%(detail)s",
+            (N_("verify orchestrator URL and port; a server started without --ssl is reached with http://"),),
             "E_TLS_HANDSHAKE",
             TLS,
         ),
         Trouble(
-            "the worker went offline unexpectedly",
-            "heartbeat timeout: the orchestrator heard nothing for {timeout_s} s",
+            N_("the worker went offline unexpectedly"),
+            N_("heartbeat timeout: the orchestrator heard nothing for %(timeout_s)s s"),
             (
-                "check network stability between worker and orchestrator",
-                "look for resource exhaustion (CPU/memory) on the worker",
-                "increase SIMPLETUNER_HEARTBEAT_TIMEOUT on the orchestrator if the network is unreliable",
+                N_("check network stability between worker and orchestrator"),
+                N_("look for resource exhaustion (CPU/memory) on the worker"),
+                N_("increase SIMPLETUNER_HEARTBEAT_TIMEOUT on the orchestrator if the network is unreliable"),
             ),
             "E_HEARTBEAT_TIMEOUT",
             FAILED,
         ),
         Trouble(
-            "the training process crashed",
-            "process crash: {detail}",
+            N_("the training process crashed"),
+            N_("process crash: %(detail)s"),
             (
-                "check the worker logs for Python exceptions:  simpletuner jobs logs ID --tail 100",
-                "verify that the GPU drivers are functioning:  nvidia-smi",
-                "ensure sufficient disk space for training",
+                N_("check the worker logs for Python exceptions:  simpletuner jobs logs ID --tail 100"),
+                N_("verify that the GPU drivers are functioning:  nvidia-smi"),
+                N_("ensure sufficient disk space for training"),
             ),
             "E_PROCESS_CRASH",
             FAILED,
         ),
         Trouble(
-            "this machine has no usable accelerator",
-            "{detail}",
+            N_("this machine has no usable accelerator"),
+            "%(detail)s",
             (
-                "verify that the GPU drivers are functioning:  nvidia-smi",
-                "declare what detection cannot find with SIMPLETUNER_GPU_INVENTORY",
+                N_("verify that the GPU drivers are functioning:  nvidia-smi"),
+                N_("declare what detection cannot find with SIMPLETUNER_GPU_INVENTORY"),
             ),
             "E_NO_ACCELERATOR",
             NO_ACCELERATOR,
@@ -131,15 +142,15 @@ def trouble(code: str, url: str = "", **params: object) -> Trouble:
     address = urlsplit(url)
     blanks = {
         "url": url,
-        "host": address.hostname or "the orchestrator",
+        "host": address.hostname or _("the orchestrator"),
         "port": address.port or (443 if address.scheme == "https" else 80),
-        "detail": "no more is known",
+        "detail": _("no more is known"),
         **params,
     }
     return found._replace(
-        what=found.what.format_map(blanks),
-        why=found.why.format_map(blanks),
-        next=tuple(step.format_map(blanks) for step in found.next),
+        what=_(found.what, **blanks),
+        why=_(found.why, **blanks),
+        next=tuple(_(step, **blanks) for step in found.next),
     )
 
 
@@ -193,7 +204,11 @@ def _causes(error: BaseException) -> list[BaseException]:
 def told(trouble: Trouble) -> str:
     """As it is printed: what, why, next, code."""
     first, *more = trouble.next or ("simpletuner doctor",)
-    lines = [f"error: {trouble.what}", f"  why:  {trouble.why}", f"  next: {first}"]
+    lines = [
+        _("error: %(what)s", what=trouble.what),
+        _("  why:  %(why)s", why=trouble.why),
+        _("  next: %(step)s", step=first),
+    ]
     lines += [f"        {step}" for step in more]
-    lines.append(f"  code: {trouble.code}   exit: {trouble.exit}")
+    lines.append(_("  code: %(code)s   exit: %(exit)s", code=trouble.code, exit=trouble.exit))
     return "\n".join(lines)

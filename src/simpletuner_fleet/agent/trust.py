@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+from simpletuner_fleet.languages import _
+
 CONNECT_TIMEOUT_S = 10.0
 MAX_CA_BYTES = 64 * 1024
 PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -41,7 +43,7 @@ def read_fingerprint(text: str) -> str:
     """Takes colons, blanks, capitals and a missing prefix; ValueError if it is no SHA-256 at all."""
     digest = re.sub(r"[\s:]", "", text.strip().lower().removeprefix("sha256:"))
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
-        raise ValueError("a fingerprint is 'sha256:' and 64 hexadecimal digits, as the server printed it")
+        raise ValueError(_("a fingerprint is 'sha256:' and 64 hexadecimal digits, as the server printed it"))
     return f"sha256:{digest}"
 
 
@@ -84,9 +86,9 @@ async def context_for_async(url: str, choices: Choices, warn: Warn) -> ssl.SSLCo
 def _check_plain(target: SplitResult, choices: Choices, warn: Warn) -> None:
     if choices.fingerprint:
         raise TrustError(
-            f"a fingerprint was given, but {target.geturl()} has no TLS",
-            "without TLS there is no certificate to compare, and the token would travel in the clear",
-            "use the https:// address of the server (start it with --ssl), or leave --ssl-fingerprint out",
+            _("a fingerprint was given, but %(url)s has no TLS", url=target.geturl()),
+            _("without TLS there is no certificate to compare, and the token would travel in the clear"),
+            _("use the https:// address of the server (start it with --ssl), or leave --ssl-fingerprint out"),
             "E_TLS_PIN_WITHOUT_TLS",
         )
     if not is_loopback(target.hostname or ""):
@@ -108,9 +110,9 @@ def _private(ca_file: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
         raise TrustError(
-            f"cannot read the CA certificate {ca_file}",
+            _("cannot read the CA certificate %(ca_file)s", ca_file=ca_file),
             error.strerror or str(error),
-            "give the path of a PEM file, for example the tls/ca.pem of the server's data folder",
+            _("give the path of a PEM file, for example the tls/ca.pem of the server's data folder"),
             "E_TLS_CA_FILE",
         ) from None
 
@@ -129,10 +131,12 @@ def _pinned(target: SplitResult, pin: str, timeout_s: float) -> ssl.SSLContext:
             return _trusting_only(authority)
     shown = ", its CA ".join(fingerprint_of(certificate) for certificate in (leaf, *authorities))
     raise TrustError(
-        f"the certificate of {target.netloc} is not the one that was pinned",
-        f"expected {pin}, the server shows {shown}",
-        "compare with the fingerprint the server printed at its start; if it was set up anew, use the new one. "
-        "If not, somebody may be in between: no token was sent",
+        _("the certificate of %(netloc)s is not the one that was pinned", netloc=target.netloc),
+        _("expected %(pin)s, the server shows %(shown)s", pin=pin, shown=shown),
+        _(
+            "compare with the fingerprint the server printed at its start; if it was set up anew, use the "
+            "new one. If not, somebody may be in between: no token was sent"
+        ),
         "E_TLS_FINGERPRINT",
     )
 
@@ -156,9 +160,9 @@ def _leaf_of(target: SplitResult, timeout_s: float) -> bytes:
             return tls.getpeercert(binary_form=True) or b""
     except ssl.SSLError as error:
         raise TrustError(
-            f"no TLS with {target.netloc}",
+            _("no TLS with %(netloc)s", netloc=target.netloc),
             getattr(error, "reason", None) or str(error),
-            "verify URL and port; a server started without --ssl is reached with http://",
+            _("verify URL and port; a server started without --ssl is reached with http://"),
             "E_TLS_HANDSHAKE",
         ) from None
 

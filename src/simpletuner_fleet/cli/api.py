@@ -19,6 +19,7 @@ from simpletuner_fleet.cli import connection
 from simpletuner_fleet.cli.connection import Connection
 from simpletuner_fleet.cli.errors import CliError, CurlPrinted, Exit, fail
 from simpletuner_fleet.cli.problems import problem_of
+from simpletuner_fleet.languages import _
 
 TIMEOUT_S = 30.0
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
@@ -77,7 +78,7 @@ class Api:
     ) -> dict[str, Any]:
         answer = self.get(path, query, lookup=lookup)
         if not isinstance(answer, dict) or not isinstance(answer.get(key), list):
-            raise self._foreign(f"JSON without a list of {key}")
+            raise self._foreign(_("JSON without a list of %(key)s", key=key))
         return answer
 
     def post(self, path: str, body: Json = None) -> Json:
@@ -121,7 +122,7 @@ class Api:
                 passing = error.trouble.exit == Exit.UNREACHABLE or error.trouble.code == "store_unavailable"
                 if pause_s is None or not passing or (pause_s == RESEND_AFTER_S[0] and not sent):
                     raise
-                self.note("no answer; sending the same request again (it cannot be carried out twice) …")
+                self.note(_("no answer; sending the same request again (it cannot be carried out twice) …"))
                 self._sleep(pause_s)
         raise AssertionError("unreachable")
 
@@ -168,9 +169,9 @@ class Api:
 
     def _foreign(self, what: str) -> CliError:
         return fail(
-            f"{self.where.url} is no orchestrator of ours",
-            f"it answered with {what}",
-            "verify orchestrator URL and port",
+            _("%(url)s is no orchestrator of ours", url=self.where.url),
+            _("it answered with %(what)s", what=what),
+            _("verify orchestrator URL and port"),
             "E_NOT_AN_ORCHESTRATOR",
             Exit.UNREACHABLE,
         )

@@ -11,6 +11,7 @@ from simpletuner_fleet.cli.fetching import Fetcher, wanted_files
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.times import ago
+from simpletuner_fleet.languages import _, ngettext
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 Manifest = dict[str, Any]
@@ -43,17 +44,19 @@ def list_(args: argparse.Namespace) -> int:
         job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
         found = api.items(f"/api/jobs/{segment(job_id)}/artifacts", "manifests")
         if not found and not out.for_programs:
-            out.hint("Nothing is stored yet: checkpoints appear here as they are uploaded.")
+            out.hint(_("Nothing is stored yet: checkpoints appear here as they are uploaded."))
         out.items("manifests", found, LIST)
         if found and not out.for_programs:
-            out.hint(f"Fetch them:  simpletuner jobs download {job_id}")
+            out.hint(_("Fetch them:  simpletuner jobs download %(job_id)s", job_id=job_id))
     return Exit.OK
 
 
 def download(args: argparse.Namespace) -> int:
     out = Output(args)
     if args.to and args.archive:
-        raise usage("--to and --archive were both given", "a download has one home", "leave one of them out")
+        raise usage(
+            _("--to and --archive were both given"), _("a download has one home"), _("leave one of them out")
+        )
     with connected(args) as api:
         job_id = lookup.job_id(api, args.job)
         chosen = _chosen(api, job_id, args.latest_checkpoint)
@@ -67,7 +70,16 @@ def download(args: argparse.Namespace) -> int:
             fetcher.to_folder(place, files)
         names = ", ".join(manifest["name"] for manifest in chosen)
         total = size_text(sum(file.size for file in files))
-        out.say(f"{names}: {len(files)} files, {total}, verified, in {place}")
+        out.say(
+            ngettext(
+                "%(names)s: %(n)s file, %(total)s, verified, in %(place)s",
+                "%(names)s: %(n)s files, %(total)s, verified, in %(place)s",
+                len(files),
+                names=names,
+                total=total,
+                place=place,
+            )
+        )
         if out.for_programs:
             out.items("manifests", chosen, LIST)
     return Exit.OK
@@ -84,8 +96,12 @@ def _chosen(api: Api, job_id: str, latest_checkpoint: bool) -> list[Manifest]:
     if chosen:
         return chosen
     raise fail(
-        f"{job_id} has nothing of this kind to download",
-        f"it has {len(checkpoints)} checkpoints and {len(found) - len(checkpoints)} artifacts",
+        _("%(job_id)s has nothing of this kind to download", job_id=job_id),
+        _(
+            "it has %(checkpoints)s checkpoints and %(artifacts)s artifacts",
+            checkpoints=len(checkpoints),
+            artifacts=len(found) - len(checkpoints),
+        ),
         f"simpletuner jobs download {job_id} --latest-checkpoint"
         if checkpoints
         else f"simpletuner jobs get {job_id}",

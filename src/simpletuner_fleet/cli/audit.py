@@ -9,6 +9,7 @@ from simpletuner_fleet.cli.errors import Exit, usage
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import parse
+from simpletuner_fleet.languages import _, ngettext
 
 LIST = (
     field("id", right=True),
@@ -38,7 +39,9 @@ def list_(args: argparse.Namespace) -> int:
         out.items("audit", page["entries"], LIST)
         left = int(page.get("total") or 0) - args.offset - len(page["entries"])
         if left > 0 and not out.for_programs:
-            out.hint(f"{left} more:  --offset {args.offset + len(page['entries'])}")
+            out.hint(
+                _("%(left)s more:  --offset %(offset)s", left=left, offset=args.offset + len(page["entries"]))
+            )
     return Exit.OK
 
 
@@ -49,10 +52,16 @@ def verify(args: argparse.Namespace) -> int:
         if out.for_programs:
             out.item(result, ())
         else:
-            print(f"{'valid' if result['valid'] else 'NOT VALID'}: {result['checked']} entries checked")
+            print(_verdict(result["valid"], result["checked"]))
             for problem in result.get("problems") or ():
-                print(f"  entry {problem['seq']}: {clean(problem['what'])}")
+                print("  " + _("entry %(seq)s: %(what)s", seq=problem["seq"], what=clean(problem["what"])))
         return Exit.OK if result["valid"] else Exit.FAILED
+
+
+def _verdict(valid: bool, checked: int) -> str:
+    if valid:
+        return ngettext("valid: %(n)s entry checked", "valid: %(n)s entries checked", checked)
+    return ngettext("NOT VALID: %(n)s entry checked", "NOT VALID: %(n)s entries checked", checked)
 
 
 def moment(given: str | None, flag: str) -> str | None:
@@ -65,7 +74,10 @@ def moment(given: str | None, flag: str) -> str | None:
         )
     except (ValueError, OverflowError):
         raise usage(
-            f"{flag} cannot be used so",
-            f"expected a time such as 2026-11-15T10:00:00Z or a span such as 2h, got '{given}'",
+            _("%(flag)s cannot be used so", flag=flag),
+            _(
+                "expected a time such as 2026-11-15T10:00:00Z or a span such as 2h, got '%(given)s'",
+                given=given,
+            ),
             f"{flag} 2h",
         ) from None

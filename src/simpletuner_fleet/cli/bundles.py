@@ -8,6 +8,7 @@ from typing import Any
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
 from simpletuner_fleet.core.bundle import DEFAULT_TRAINER, MAX_BUNDLE_BYTES, NAME, read_bundle, setting
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.languages import _
 
 SETTINGS, DATALOADER, REST = "config.json", "multidatabackend.json", "bundle.json"
 """`bundle.json` holds what a trainer's own files have no place for: trainer, env, secrets by name, resources."""
@@ -24,9 +25,9 @@ def load(path: str) -> dict[str, Any]:
         bundle = _folder(place) if place.is_dir() else _file(place)
     except OSError as error:
         raise fail(
-            f"cannot read {error.filename or place}",
+            _("cannot read %(filename)s", filename=error.filename or place),
             error.strerror or str(error),
-            "verify the path",
+            _("verify the path"),
             "E_CONFIG_FILE",
             Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED,
         ) from None
@@ -34,9 +35,13 @@ def load(path: str) -> dict[str, Any]:
         read_bundle(bundle)
     except Invalid as error:
         where = error.params["errors"][0]["path"]
-        raise _bad(place, f"{error.detail} (at {where})", error.next or "mend the file") from None
+        raise _bad(
+            place,
+            _("%(detail)s (at %(where)s)", detail=error.detail, where=where),
+            error.next or _("mend the file"),
+        ) from None
     if len(json.dumps(bundle)) > MAX_BUNDLE_BYTES:
-        raise _bad(place, "it is larger than 4 MiB", "keep data out of it and refer to it by path")
+        raise _bad(place, _("it is larger than 4 MiB"), _("keep data out of it and refer to it by path"))
     return bundle
 
 
@@ -60,18 +65,18 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
     for name, text in (bundle.get("files") or {}).items():
         if not NAME.fullmatch(name) or name in contents:
             raise fail(
-                f"the config has a file '{name}' that is not written",
-                "its name is no plain file name, or one of ours",
-                "look at it with  simpletuner configs get NAME --json",
+                _("the config has a file '%(name)s' that is not written", name=name),
+                _("its name is no plain file name, or one of ours"),
+                _("look at it with  simpletuner configs get NAME --json"),
                 "E_CONFIG_FILE",
             )
         contents[name] = text
     there = [name for name in contents if (folder / name).exists()]
     if there and not force:
         raise fail(
-            f"{folder / there[0]} is there already",
-            "nothing was written, so that nothing is lost",
-            "choose another folder, or overwrite with --force",
+            _("%(folder)s is there already", folder=folder / there[0]),
+            _("nothing was written, so that nothing is lost"),
+            _("choose another folder, or overwrite with --force"),
             "E_EXISTS",
             Exit.CONFLICT,
         )
@@ -84,10 +89,10 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
 def _folder(folder: Path) -> dict[str, Any]:
     settings = _json(folder / SETTINGS)
     if not isinstance(settings, dict):
-        raise _bad(folder / SETTINGS, "it is no JSON object", "mend the file")
+        raise _bad(folder / SETTINGS, _("it is no JSON object"), _("mend the file"))
     rest = _json(folder / REST) if (folder / REST).is_file() else {}
     if not isinstance(rest, dict):
-        raise _bad(folder / REST, "it is no JSON object", "mend the file")
+        raise _bad(folder / REST, _("it is no JSON object"), _("mend the file"))
     dataloader = _dataloader_file(settings, folder)
     taken = {SETTINGS, REST, dataloader.name if dataloader else DATALOADER}
     others = [
@@ -107,7 +112,7 @@ def _file(file: Path) -> dict[str, Any]:
     """A whole bundle, or a trainer's config with the dataloader it names, if that lies beside it."""
     document = _json(file)
     if not isinstance(document, dict):
-        raise _bad(file, "it is no JSON object", 'a config is an object such as {"model_family": …}')
+        raise _bad(file, _("it is no JSON object"), _('a config is an object such as {"model_family": …}'))
     if "settings" in document:
         return document
     dataloader = _dataloader_file(document, file.parent) if setting(document, "data_backend_config") else None
@@ -126,20 +131,24 @@ def _json(file: Path) -> Any:
     try:
         return json.loads(_text(file))
     except ValueError as error:
-        raise _bad(file, f"it is not JSON: {error}", "mend the file") from None
+        raise _bad(file, _("it is not JSON: %(error)s", error=error), _("mend the file")) from None
 
 
 def _text(file: Path) -> str:
     if file.stat().st_size > MAX_BUNDLE_BYTES:
-        raise _bad(file, "it is larger than 4 MiB", "keep data out of the folder and refer to it by path")
+        raise _bad(
+            file, _("it is larger than 4 MiB"), _("keep data out of the folder and refer to it by path")
+        )
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise _bad(file, "it is no text", "keep only the config's own text files in the folder") from None
+        raise _bad(
+            file, _("it is no text"), _("keep only the config's own text files in the folder")
+        ) from None
 
 
 def _bad(file: Path, why: str, next_step: str) -> CliError:
-    return usage(f"{file} is no config that could be used", why, next_step)
+    return usage(_("%(file)s is no config that could be used", file=file), why, next_step)
 
 
 def _pretty(value: Any) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from simpletuner_fleet.cli.checks_machine import disk
 from simpletuner_fleet.cli.connection import local_server
 from simpletuner_fleet.cli.findings import Finding, bad, doubt, good
+from simpletuner_fleet.languages import _
 from simpletuner_fleet.store.sqlite_file import sqlite_warning
 
 MOST_BYTES_CHECKED = 1024**3
@@ -18,25 +19,39 @@ MOST_BYTES_CHECKED = 1024**3
 def data_folder(folder: Path) -> Iterator[Finding]:
     if not folder.exists():
         yield doubt(
-            "data folder", f"{folder} is not there yet", "it is made by the first: simpletuner server"
+            _("data folder"),
+            _("%(folder)s is not there yet", folder=folder),
+            _("it is made by the first: simpletuner server"),
         )
         yield disk("disk", folder)
         return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        yield bad("data folder", f"{folder} cannot be written by this user", f"ls -ld {folder}")
+        yield bad(
+            _("data folder"),
+            _("%(folder)s cannot be written by this user", folder=folder),
+            f"ls -ld {folder}",
+        )
         return
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
-        yield doubt("data folder", f"{folder} is open to other users ({mode:04o})", f"chmod 700 {folder}")
+        yield doubt(
+            _("data folder"),
+            _("%(folder)s is open to other users (%(mode)s)", folder=folder, mode=f"{mode:04o}"),
+            f"chmod 700 {folder}",
+        )
     else:
-        yield good("data folder", f"{folder} ({mode:04o})")
+        yield good(_("data folder"), f"{folder} ({mode:04o})")
     token = folder / "admin_token"
     if token.exists() and stat.S_IMODE(token.stat().st_mode) & 0o077:
-        yield bad("admin token", f"{token} can be read by others", f"chmod 600 {token}, and change the token")
+        yield bad(
+            _("admin token"),
+            _("%(token)s can be read by others", token=token),
+            _("chmod 600 %(token)s, and change the token", token=token),
+        )
     yield disk("disk", folder)
     running = local_server(folder)
     if running.url:
-        yield good("server", f"last started at {running.url}")
+        yield good(_("server"), _("last started at %(url)s", url=running.url))
 
 
 def database(url: str | None, folder: Path) -> Iterator[Finding]:
@@ -45,7 +60,11 @@ def database(url: str | None, folder: Path) -> Iterator[Finding]:
         return
     warning = sqlite_warning()
     if warning:
-        yield doubt("SQLite", warning, f"use a Python with SQLite 3.51.3 or later (now: {sys.executable})")
+        yield doubt(
+            "SQLite",
+            warning,
+            _("use a Python with SQLite 3.51.3 or later (now: %(executable)s)", executable=sys.executable),
+        )
     else:
         yield good("SQLite", sqlite3.sqlite_version)
     files = [Path(url.removeprefix("sqlite:///"))] if url else sorted(folder.glob("*.db"))
@@ -55,10 +74,19 @@ def database(url: str | None, folder: Path) -> Iterator[Finding]:
 
 def _sqlite_file(file: Path) -> Finding:
     if not file.exists():
-        return doubt("database", f"{file} is not there yet", "it is made by the first: simpletuner server")
+        return doubt(
+            _("database"),
+            _("%(file)s is not there yet", file=file),
+            _("it is made by the first: simpletuner server"),
+        )
     if file.stat().st_size > MOST_BYTES_CHECKED:
         return good(
-            "database", f"{file}, {file.stat().st_size / 1024**3:.1f} GB (too large for a quick check)"
+            _("database"),
+            _(
+                "%(file)s, %(size_gb)s GB (too large for a quick check)",
+                file=file,
+                size_gb=f"{file.stat().st_size / 1024**3:.1f}",
+            ),
         )
     try:
         connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
@@ -68,11 +96,11 @@ def _sqlite_file(file: Path) -> Finding:
             connection.close()
     except sqlite3.Error as error:
         return bad(
-            "database", f"{file}: {error}", "restore it from a backup, or check the rights of the file"
+            _("database"), f"{file}: {error}", _("restore it from a backup, or check the rights of the file")
         )
     if verdict != "ok":
-        return bad("database", f"{file}: {verdict}", "stop the server and restore a backup")
-    return good("database", f"{file} is whole")
+        return bad(_("database"), f"{file}: {verdict}", _("stop the server and restore a backup"))
+    return good(_("database"), _("%(file)s is whole", file=file))
 
 
 def _postgres(url: str) -> Iterator[Finding]:
@@ -81,10 +109,10 @@ def _postgres(url: str) -> Iterator[Finding]:
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             row = connection.execute("SHOW server_version").fetchone()
-        yield good("database", f"PostgreSQL {row[0] if row else ''} answers")
+        yield good(_("database"), _("PostgreSQL %(version)s answers", version=row[0] if row else ""))
     except psycopg.Error as error:
         yield bad(
-            "database",
-            f"PostgreSQL cannot be used: {type(error).__name__}",
-            "check SIMPLETUNER_DATABASE_URL, and that the database server is up",
+            _("database"),
+            _("PostgreSQL cannot be used: %(name)s", name=type(error).__name__),
+            _("check SIMPLETUNER_DATABASE_URL, and that the database server is up"),
         )

@@ -12,6 +12,7 @@ from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.times import ago
 from simpletuner_fleet.core.bundle import gpus_of, read_bundle
+from simpletuner_fleet.languages import _, ngettext
 
 LIST = (
     field("name"),
@@ -33,7 +34,7 @@ def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
         found = api.items("/api/configs", "configs")
         if not found and not out.for_programs:
-            out.hint("No configs yet. Save one:  simpletuner configs import PATH")
+            out.hint(_("No configs yet. Save one:  simpletuner configs import PATH"))
         out.items("configs", found, LIST, id_field="name")
     return Exit.OK
 
@@ -57,12 +58,12 @@ def import_(args: argparse.Namespace) -> int:
     with connected(args) as api:
         saved = api.put(f"/api/configs/{segment(name)}", bundle) or {}
         if saved.get("changed") is False:
-            out.say(f"{name} is as it was: version {saved['version']}")
+            out.say(_("%(name)s is as it was: version %(version)s", name=name, version=saved["version"]))
         else:
-            out.say(f"saved {name}, version {saved.get('version')}")
+            out.say(_("saved %(name)s, version %(version)s", name=name, version=saved.get("version")))
         if out.for_programs:
             out.item(saved, LIST, id_field="name")
-        out.hint(f"Train it:  simpletuner jobs submit {name}")
+        out.hint(_("Train it:  simpletuner jobs submit %(name)s", name=name))
     return Exit.OK
 
 
@@ -79,7 +80,15 @@ def diff(args: argparse.Namespace) -> int:
     with connected(args) as api:
         found = api.get(f"/api/configs/{segment(args.name)}/diff", query)
         out.items("changes", found["changes"], CHANGES, id_field="path")
-        out.hint(f"version {found['from']} to version {found['to']}: {len(found['changes'])} changes")
+        out.hint(
+            ngettext(
+                "version %(old)s to version %(new)s: %(n)s change",
+                "version %(old)s to version %(new)s: %(n)s changes",
+                len(found["changes"]),
+                old=found["from"],
+                new=found["to"],
+            )
+        )
     return Exit.OK
 
 
@@ -89,7 +98,7 @@ def export(args: argparse.Namespace) -> int:
         config = api.get(f"/api/configs/{segment(args.name)}")
         for file in bundles.save(bundle_in(config), Path(args.path or args.name), force=args.force):
             print(file)
-        out.say(f"exported {args.name}")
+        out.say(_("exported %(name)s", name=args.name))
     return Exit.OK
 
 
@@ -104,12 +113,12 @@ def validate(args: argparse.Namespace) -> int:
 def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
         api.delete(f"/api/configs/{segment(args.name)}")
-        Output(args).say(f"deleted {args.name}; jobs keep the copies they were submitted with")
+        Output(args).say(_("deleted %(name)s; jobs keep the copies they were submitted with", name=args.name))
     return Exit.OK
 
 
 def _side(change: dict[str, Any], side: str) -> str:
-    return json.dumps(change[side], ensure_ascii=False) if side in change else "(absent)"
+    return json.dumps(change[side], ensure_ascii=False) if side in change else _("(absent)")
 
 
 def bundle_in(config: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simpletuner_fleet.cli.errors import Exit, fail
+from simpletuner_fleet.languages import _
 
 
 class Login(NamedTuple):
@@ -36,9 +37,9 @@ def read(file: Path) -> Credentials:
         return Credentials(None, {})
     except (OSError, tomllib.TOMLDecodeError, KeyError, AttributeError, TypeError) as error:
         raise fail(
-            f"cannot read {file}",
+            _("cannot read %(file)s", file=file),
             str(error),
-            f"mend or remove {file}, then simpletuner login",
+            _("mend or remove %(file)s, then simpletuner login", file=file),
             "E_CREDENTIALS",
         ) from None
 
@@ -61,9 +62,12 @@ def write(file: Path, credentials: Credentials) -> None:
 def _refuse_if_open_to_others(file: Path, mode: int) -> None:
     if stat.S_IMODE(mode) & 0o077:
         raise fail(
-            f"{file} can be read by other users",
-            f"its mode is {stat.S_IMODE(mode):04o}; tokens are kept in a file of mode 0600 only",
-            f"chmod 600 {file}   (and rotate the tokens in it if others may have read them)",
+            _("%(file)s can be read by other users", file=file),
+            _(
+                "its mode is %(mode)s; tokens are kept in a file of mode 0600 only",
+                mode=f"{stat.S_IMODE(mode):04o}",
+            ),
+            _("chmod 600 %(file)s   (and rotate the tokens in it if others may have read them)", file=file),
             "E_CREDENTIALS_OPEN",
             Exit.AUTH,
         )

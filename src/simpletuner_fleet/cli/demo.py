@@ -16,6 +16,7 @@ from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.api import Api
 from simpletuner_fleet.cli.connection import Connection
 from simpletuner_fleet.cli.errors import Exit, fail
+from simpletuner_fleet.languages import _, ngettext
 
 UP_WITHIN_S = 30.0
 JOB_WITHIN_S = 1800.0
@@ -31,7 +32,7 @@ def demo(args: argparse.Namespace) -> int:
     finally:
         fleet.stop()
         if args.keep:
-            print(f"\nEverything is kept in {folder}")
+            print("\n" + _("Everything is kept in %(folder)s", folder=folder))
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -68,8 +69,8 @@ class DemoFleet:
         while not told.exists():
             if self._programs["server"].poll() is not None or time.monotonic() > deadline:
                 raise fail(
-                    "the demo's server did not start",
-                    self.log("server")[-600:] or "it said nothing",
+                    _("the demo's server did not start"),
+                    self.log("server")[-600:] or _("it said nothing"),
                     "simpletuner doctor server",
                     "E_DEMO",
                     Exit.FAILED,
@@ -119,18 +120,29 @@ class DemoFleet:
 
 
 def _run(fleet: DemoFleet, *, steps: int, chaos: bool) -> int:
-    _say("1. Start the orchestrator")
+    _say(_("1. Start the orchestrator"))
     with fleet.server() as api:
-        _say("2. Create a worker and start it" if not chaos else "2. Create two workers and start one")
+        _say(_("2. Create a worker and start it") if not chaos else _("2. Create two workers and start one"))
         fleet.worker(api, "demo-worker-1")
-        _say("3. Save a config and submit it")
+        _say(_("3. Save a config and submit it"))
         api.put("/api/configs/demo", _config(steps, slowly=chaos))
         job_id = api.post("/api/queue/submit", {"config_name": "demo", "target": "worker"})["job_id"]
-        print(f"   job {job_id}: a diffusion model learns to draw shapes, {steps} steps", flush=True)
-        _say("4. Watch it train")
+        print(
+            "   "
+            + ngettext(
+                "job %(job_id)s: a diffusion model learns to draw shapes, %(n)s step",
+                "job %(job_id)s: a diffusion model learns to draw shapes, %(n)s steps",
+                steps,
+                job_id=job_id,
+            ),
+            flush=True,
+        )
+        _say(_("4. Watch it train"))
         if chaos:
             _until_checkpoint(api, job_id)
-            print("\n   kill -9: the worker's machine is gone, agent, guardian and trainer", flush=True)
+            print(
+                "\n   " + _("kill -9: the worker's machine is gone, agent, guardian and trainer"), flush=True
+            )
             fleet.kill_machine("demo-worker-1")
             fleet.worker(api, "demo-worker-2")
         job = _follow(api, job_id)
@@ -162,7 +174,11 @@ def _until_checkpoint(api: Api, job_id: str) -> None:
             break
         time.sleep(LOOK_EVERY_S)
     raise fail(
-        "no checkpoint arrived", "the job ended too soon", "simpletuner demo --keep", "E_DEMO", Exit.FAILED
+        _("no checkpoint arrived"),
+        _("the job ended too soon"),
+        "simpletuner demo --keep",
+        "E_DEMO",
+        Exit.FAILED,
     )
 
 
@@ -176,24 +192,47 @@ def _follow(api: Api, job_id: str) -> dict[str, Any]:
             bar.end()
             return job
         time.sleep(LOOK_EVERY_S)
-    raise fail("the demo's job did not end in time", "", "simpletuner demo --keep", "E_DEMO", Exit.TIMEOUT)
+    raise fail(_("the demo's job did not end in time"), "", "simpletuner demo --keep", "E_DEMO", Exit.TIMEOUT)
 
 
 def _tell_end(api: Api, job: dict[str, Any], chaos: bool) -> int:
-    _say("5. What happened")
+    _say(_("5. What happened"))
     for attempt in api.get(f"/api/jobs/{job['id']}/attempts")["attempts"]:
-        resumed = attempt.get("resumed_from_step")
-        start = f", resumed from step {resumed:,}" if resumed is not None else ""
-        print(f"   attempt {attempt['attempt']} on {attempt['worker_name']}: {attempt['outcome']}{start}")
+        print(f"   {_attempt_told(attempt)}")
     manifests = api.get(f"/api/jobs/{job['id']}/artifacts").get("manifests") or []
     for manifest in manifests:
         print(
-            f"   kept: {manifest['name']}, {len(manifest['files'])} files, {manifest['total_bytes']:,} bytes"
+            "   "
+            + ngettext(
+                "kept: %(name)s, %(n)s file, %(total_bytes)s bytes",
+                "kept: %(name)s, %(n)s files, %(total_bytes)s bytes",
+                len(manifest["files"]),
+                name=manifest["name"],
+                total_bytes=f"{manifest['total_bytes']:,}",
+            )
         )
     verdict = api.get("/api/audit/verify")
-    print(f"\nThe job ended {job['status']}; {verdict['checked']} audit entries, valid: {verdict['valid']}.")
+    print(
+        "\n"
+        + _(
+            "The job ended %(status)s; %(checked)s audit entries, valid: %(valid)s.",
+            status=job["status"],
+            checked=verdict["checked"],
+            valid=verdict["valid"],
+        )
+    )
     went_well = job["status"] == "completed" and verdict["valid"] and (not chaos or job["attempt"] > 1)
     return Exit.OK if went_well else Exit.JOB_FAILED
+
+
+def _attempt_told(attempt: dict[str, Any]) -> str:
+    known = {name: attempt[name] for name in ("attempt", "worker_name", "outcome")}
+    if attempt.get("resumed_from_step") is None:
+        return _("attempt %(attempt)s on %(worker_name)s: %(outcome)s", **known)
+    step = f"{attempt['resumed_from_step']:,}"
+    return _(
+        "attempt %(attempt)s on %(worker_name)s: %(outcome)s, resumed from step %(step)s", step=step, **known
+    )
 
 
 class _Bar:

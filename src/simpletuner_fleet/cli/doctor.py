@@ -17,6 +17,7 @@ from simpletuner_fleet.cli.findings import Finding, Mark, bad, good
 from simpletuner_fleet.cli.output import Output
 from simpletuner_fleet.cli.settings import Rank, Settled
 from simpletuner_fleet.cli.text import clean
+from simpletuner_fleet.languages import _
 
 STYLE = {Mark.GOOD: "", Mark.DOUBT: "yellow", Mark.BAD: "red"}
 
@@ -41,19 +42,19 @@ def doctor(args: argparse.Namespace) -> int:
         out.items("doctor", items, (), id_field="about")
     worst = any(finding.mark is Mark.BAD for _, finding in found)
     if not out.for_programs:
-        out.say("Something needs mending, see ✗ above." if worst else "Nothing stands in the way.")
+        out.say(_("Something needs mending, see ✗ above.") if worst else _("Nothing stands in the way."))
     return Exit.FAILED if worst else Exit.OK
 
 
 def _sections(args: argparse.Namespace) -> Iterator[Section]:
     if args.what != "server":
-        yield Section("Worker settings", _settings("worker", args))
+        yield Section(_("Worker settings"), _settings("worker", args))
     if args.what != "worker":
-        yield Section("Server settings", _settings("server", args))
-    yield Section("This machine", _machine(args))
+        yield Section(_("Server settings"), _settings("server", args))
+    yield Section(_("This machine"), _machine(args))
     if args.what != "worker":
-        yield Section("Data", _server_data(args))
-    yield Section("Way to the orchestrator", _network(args))
+        yield Section(_("Data"), _server_data(args))
+    yield Section(_("Way to the orchestrator"), _network(args))
 
 
 def _settings(group: str, args: argparse.Namespace) -> Iterator[Finding]:
@@ -61,15 +62,15 @@ def _settings(group: str, args: argparse.Namespace) -> Iterator[Finding]:
     try:
         settled, notes = settings.settle(group, _only_shared(args))
     except CliError as error:
-        yield bad("settings", f"{error.trouble.what}: {error.trouble.why}", error.trouble.next[0])
+        yield bad(_("settings"), f"{error.trouble.what}: {error.trouble.why}", error.trouble.next[0])
         return
     rows = {row.name: row for row in settings.GROUPS[group]}
     chosen = {name: found for name, found in settled.items() if found.source.rank is not Rank.DEFAULT}
     if not chosen:
-        yield good("settings", "all at their defaults")
+        yield good(_("settings"), _("all at their defaults"))
     for name, (value, source) in chosen.items():
-        shown = "(secret)" if rows[name].secret else value
-        yield good(name, f"{shown}   from {source.where}")
+        shown = _("(secret)") if rows[name].secret else value
+        yield good(name, _("%(shown)s   from %(where)s", shown=shown, where=source.where))
     for note in notes:
         yield Finding(Mark.DOUBT, "token", note.removeprefix("note: "), "write it without whitespace")
 
@@ -92,7 +93,7 @@ def _machine(args: argparse.Namespace) -> Iterator[Finding]:
 
 def _server_data(args: argparse.Namespace) -> Iterator[Finding]:
     if find_spec("uvicorn") is None or find_spec("starlette") is None:
-        yield bad("server packages", "not installed", "pip install 'simpletuner-fleet[server]'")
+        yield bad(_("server packages"), _("not installed"), "pip install 'simpletuner-fleet[server]'")
         return
     from simpletuner_fleet.cli import checks_server as server  # a worker's machine has no server packages
 
@@ -117,11 +118,11 @@ def _network(args: argparse.Namespace) -> Iterator[Finding]:
     try:
         where = connection.find(args)
     except CliError as error:
-        yield bad("login", f"{error.trouble.what}: {error.trouble.why}", error.trouble.next[0])
+        yield bad(_("login"), f"{error.trouble.what}: {error.trouble.why}", error.trouble.next[0])
         return
-    yield good("server", f"{where.url}   from {where.url_from}")
+    yield good(_("server"), _("%(shown)s   from %(where)s", shown=where.url, where=where.url_from))
     if where.token:
-        yield good("token", f"(secret)   from {where.token_from}")
+        yield good(_("token"), _("%(shown)s   from %(where)s", shown=_("(secret)"), where=where.token_from))
     yield from network.way_to(where.url, where.trust, "Authorization", where.token, network.WHOAMI)
 
 
@@ -145,7 +146,11 @@ def _settled(group: str, args: argparse.Namespace) -> dict[str, Settled]:
 
 def _print(out: Output, finding: Finding) -> None:
     line = f"  {finding.mark} {clean(finding.about)}: {clean(finding.what)}"
-    fix = f"      fix: {clean(finding.fix)}" if finding.fix and finding.mark is not Mark.GOOD else ""
+    fix = (
+        "      " + _("fix: %(fix)s", fix=clean(finding.fix))
+        if finding.fix and finding.mark is not Mark.GOOD
+        else ""
+    )
     if not out.terminal:
         print("\n".join(filter(None, (line, fix))))
         return

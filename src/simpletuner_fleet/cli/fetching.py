@@ -17,6 +17,7 @@ from simpletuner_fleet.cli.api import Api
 from simpletuner_fleet.cli.errors import CliError, Exit, fail
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.core.checkpoint import NAME, SHA256, path_complaint
+from simpletuner_fleet.languages import _
 
 CHUNK_BYTES = 1024 * 1024
 READ_TIMEOUT_S = 60.0
@@ -44,9 +45,9 @@ def wanted_files(job_id: str, manifests: list[dict[str, Any]]) -> list[Wanted]:
             path, sha256 = str(file["path"]), str(file["sha256"])
             if not NAME.fullmatch(name) or path_complaint(path) or not SHA256.fullmatch(sha256):
                 raise fail(
-                    "the server names a file that must not be written",
-                    f"'{name}/{path}' is no path beneath a folder",
-                    "ask the administrator what happened to this job's artifacts",
+                    _("the server names a file that must not be written"),
+                    _("'%(name)s/%(path)s' is no path beneath a folder", name=name, path=path),
+                    _("ask the administrator what happened to this job's artifacts"),
                     "E_BAD_PATH",
                 )
             found.append(
@@ -71,9 +72,9 @@ class Fetcher:
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.parent.resolve().is_relative_to(root) or target.is_symlink():
                 raise fail(
-                    f"{target} would be written elsewhere",
-                    "a symbolic link lies in the way",
-                    "choose another folder with --to",
+                    _("%(target)s would be written elsewhere", target=target),
+                    _("a symbolic link lies in the way"),
+                    _("choose another folder with --to"),
                     "E_BAD_PATH",
                 )
             if not (
@@ -185,9 +186,9 @@ def digest_of(path: Path) -> str:
 
 def not_what_it_should_be(file: Wanted) -> CliError:
     return fail(
-        f"{file.place} arrived damaged",
-        "its SHA-256 is not the one it was stored with",
-        "run the same command again",
+        _("%(place)s arrived damaged", place=file.place),
+        _("its SHA-256 is not the one it was stored with"),
+        _("run the same command again"),
         "E_DIGEST",
         Exit.FAILED,
     )

@@ -5,6 +5,8 @@ from typing import Any
 from simpletuner_fleet.cli.output import STYLES, Output
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import age, span
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.told import reason_text
 
 WIDEST_BAR = 50
 BESIDE_THE_BAR = 28
@@ -16,8 +18,8 @@ def headline(job: Job) -> str:
     name = job.get("name") or job.get("config_name")
     where = job.get("worker_name") or job.get("worker_id")
     attempt = job.get("attempt") or 0
-    resumed = job.get("resumed") or (f"attempt {attempt}" if attempt > 1 else None)
-    parts = [str(job["id"]), name, f"on {where}" if where else None, resumed]
+    resumed = job.get("resumed") or (_("attempt %(attempt)s", attempt=attempt) if attempt > 1 else None)
+    parts = [str(job["id"]), name, _("on %(where)s", where=where) if where else None, resumed]
     return clean("  ".join(str(part) for part in parts if part))
 
 
@@ -35,10 +37,12 @@ def facts(job: Job) -> list[str]:
     told = told if isinstance(told, dict) else {}
     rate, left_s = told.get("rate"), told.get("eta_s")
     found = [
-        f"loss {number(told['loss'])}" if told.get("loss") is not None else None,
+        _("loss %(loss)s", loss=number(told["loss"])) if told.get("loss") is not None else None,
         f"lr {number(told['lr'])}" if told.get("lr") is not None else None,
         pace(rate) if isinstance(rate, int | float) and rate > 0 else None,
-        f"ETA {span(left_s)}" if isinstance(left_s, int | float) and job["status"] == "running" else None,
+        _("ETA %(span)s", span=span(left_s))
+        if isinstance(left_s, int | float) and job["status"] == "running"
+        else None,
         at_risk(job),
     ]
     return [clean(fact) for fact in found if fact]
@@ -52,12 +56,15 @@ def at_risk(job: Job) -> str | None:
         return None
     safe = job["checkpoint_step"]
     if safe is None:
-        return f"at risk: {int(step):,} steps, none stored yet"
-    return f"at risk: {max(0, int(step) - safe):,} steps (safe: {safe:,})"
+        return _("at risk: %(steps)s steps, none stored yet", steps=f"{int(step):,}")
+    steps = f"{max(0, int(step) - safe):,}"
+    return _("at risk: %(steps)s steps (safe: %(safe)s)", steps=steps, safe=f"{safe:,}")
 
 
 def pace(rate: float) -> str:
-    return f"{rate:.3g} steps/s" if rate >= 1 else f"{1 / rate:.3g} s/step"
+    if rate >= 1:
+        return _("%(rate)s steps/s", rate=f"{rate:.3g}")
+    return _("%(seconds)s s/step", seconds=f"{1 / rate:.3g}")
 
 
 def number(value: Any) -> str:
@@ -88,7 +95,10 @@ def drawn(job: Job, out: Output) -> Any:
         lines.append(Text("   ".join(told)))
     waits = job.get("explain")
     if isinstance(waits, dict) and waits.get("sentence"):
-        lines.append(Text(clean(f"{waits['sentence']} (for {age(job.get('created_at'))})")))
+        told_why = reason_text(current(), waits)
+        lines.append(
+            Text(clean(_("%(reason)s (for %(span)s)", reason=told_why, span=age(job.get("created_at")))))
+        )
     if job.get("error"):
         lines.append(Text(clean(job["error"]), style="red"))
     return Group(*lines)

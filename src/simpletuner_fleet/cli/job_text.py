@@ -7,15 +7,13 @@ from simpletuner_fleet.cli.output import Column, dig, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import age, between
 from simpletuner_fleet.cli.troubles import of_reason
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.names import failure_name
+from simpletuner_fleet.languages.told import fix_texts, funnel_texts, kind_text, reason_text
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 WAITING = frozenset({"blocked", "queued"})
 MAX_WORKERS = 20
-KINDS = {
-    "wait": "it only takes time",
-    "change": "the request must change",
-    "admin": "an administrator must act",
-}
 
 
 def progress(job: dict[str, Any]) -> str | None:
@@ -25,11 +23,13 @@ def progress(job: dict[str, Any]) -> str | None:
     step, total = told.get("step"), told.get("total")
     parts = []
     if isinstance(step, int | float):
-        whole = isinstance(total, int | float) and total > 0
-        parts.append(f"{step:,.0f}/{total:,.0f} {step / total:.0%}" if whole else f"step {step:,.0f}")  # type: ignore[operator]
+        if isinstance(total, int | float) and total > 0:
+            parts.append(f"{step:,.0f}/{total:,.0f} {step / total:.0%}")
+        else:
+            parts.append(_("step %(step)s", step=f"{step:,.0f}"))
     loss = told.get("loss")
     if loss is not None:
-        parts.append(f"loss {number(loss)}")
+        parts.append(_("loss %(loss)s", loss=number(loss)))
     return " ".join(parts) or None
 
 
@@ -41,10 +41,8 @@ def explanation(job: dict[str, Any]) -> dict[str, Any]:
 def reason(job: dict[str, Any]) -> str | None:
     """One line: why it waits, or why it ended so."""
     told = explanation(job)
-    if told.get("sentence"):
-        return str(told["sentence"])
-    if told.get("code"):
-        return str(told["code"])
+    if told.get("sentence") or told.get("code"):
+        return reason_text(current(), told)
     return job.get("error") or job.get("reason")
 
 
@@ -68,7 +66,14 @@ def failure_told(job: dict[str, Any]) -> str | None:
     told = failure(job)
     if not told.get("class"):
         return None
-    return ": ".join(filter(None, (str(told["class"]).replace("_", " "), str(told.get("evidence") or ""))))
+    name = failure_name(current(), str(told["class"]))
+    return ": ".join(filter(None, (name, str(told.get("evidence") or ""))))
+
+
+def attempts(job: dict[str, Any]) -> str:
+    return _(
+        "%(attempt)s (retries: %(retries)s)", attempt=job.get("attempt") or 0, retries=job.get("max_retries")
+    )
 
 
 LIST = (
@@ -93,7 +98,7 @@ DETAIL = (
     Column("LABELS", lambda job: dig(job, "requires.worker_labels")),
     Column("POSITION", lambda job: job.get("queue_position")),
     Column("WORKER", worker),
-    Column("ATTEMPT", lambda job: f"{job.get('attempt') or 0} (retries: {job.get('max_retries')})"),
+    Column("ATTEMPT", attempts),
     field("resumed"),
     Column("PROGRESS", progress),
     Column("SAFE STEP", lambda job: job.get("checkpoint_step")),
@@ -114,21 +119,31 @@ def advice(job: dict[str, Any]) -> tuple[str, ...]:
         worker_lost = (job.get("losses") or 0) > (job.get("failures") or 0)
         code = "WORKER_LOST" if worker_lost else "TRAINER_FAILED"
     from_failure = failure(job).get("advice")
-    return ((str(from_failure),) if from_failure else ()) + (of_reason(str(code)) if code else ())
+    first = (current().gettext(str(from_failure)),) if from_failure else ()
+    return first + (of_reason(str(code)) if code else ())
+
+
+def fixes(told: dict[str, Any]) -> list[str]:
+    """What would let a waiting job start, as the server says; else what usually helps."""
+    return fix_texts(current(), told) or list(of_reason(str(told.get("code"))))
 
 
 def explained(told: dict[str, Any]) -> list[str]:
     """The whole answer of `explain`, one line after the other."""
-    sentence = told.get("sentence") or told.get("code") or "no reason is known"
+    words = current()
+    sentence = reason_text(words, told) or _("no reason is known")
     lines = [clean(f"{told.get('state', 'job')}: {sentence}")]
+    what_it_takes = kind_text(words, str(told.get("class") or ""))
+    as_of = told.get("as_of")
     lines.append(
-        clean(
-            f"  code {told.get('code')}, {KINDS.get(str(told.get('class')), 'as of')} ({told.get('as_of')})"
+        "  "
+        + clean(
+            _("code %(code)s, %(kind)s (%(as_of)s)", code=told.get("code"), kind=what_it_takes, as_of=as_of)
         )
     )
     lines += [
-        clean(f"  {step.get('left', 0):>5} left  {step.get('rule') or step.get('step')}")
-        for step in told.get("funnel") or ()
+        clean("  " + _("%(left)5d left  %(rule)s", left=left, rule=rule))
+        for left, rule in funnel_texts(words, told.get("funnel") or ())
     ]
     lines += [
         clean(f"  {verdict.get('name')}: {', '.join(map(str, verdict.get('fails') or ()))}")
@@ -136,5 +151,5 @@ def explained(told: dict[str, Any]) -> list[str]:
     ]
     ahead = told.get("ahead")
     if ahead:
-        lines.append(clean(f"  ahead of it: {ahead if isinstance(ahead, int) else len(ahead)}"))
+        lines.append("  " + _("ahead of it: %(jobs)s", jobs=ahead if isinstance(ahead, int) else len(ahead)))
     return lines

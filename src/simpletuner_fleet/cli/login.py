@@ -11,6 +11,7 @@ from simpletuner_fleet.cli.credentials import Credentials, Login
 from simpletuner_fleet.cli.errors import Exit, fail, usage
 from simpletuner_fleet.cli.output import Output, field
 from simpletuner_fleet.core.tokens import API, WORKER
+from simpletuner_fleet.languages import _
 
 WHO = (field("id"), field("name"), field("permissions"))
 
@@ -23,7 +24,9 @@ def login(args: argparse.Namespace) -> int:
             args.url = values.url(args.server)
         except ValueError as error:
             raise usage(
-                f"'{args.server}' is no server", str(error), "simpletuner login https://HOST:8001"
+                _("'%(server)s' is no server", server=args.server),
+                str(error),
+                "simpletuner login https://HOST:8001",
             ) from None
     found = connection.find(args)
     where = found._replace(token=_token(args, found.url), token_from="login")
@@ -33,7 +36,14 @@ def login(args: argparse.Namespace) -> int:
     known = credentials.read(file)
     entry = Login(where.token or "", where.trust.fingerprint, where.trust.ca_cert)
     credentials.write(file, Credentials(where.url, {**known.servers, where.url: entry}))
-    out.say(f"Logged in to {where.url} as {who.get('name')}; kept in {file}")
+    out.say(
+        _(
+            "Logged in to %(url)s as %(name)s; kept in %(file)s",
+            url=where.url,
+            name=who.get("name"),
+            file=file,
+        )
+    )
     return Exit.OK
 
 
@@ -43,8 +53,8 @@ def logout(args: argparse.Namespace) -> int:
     url = args.server.rstrip("/") if args.server else known.current
     if not url or url not in known.servers:
         raise fail(
-            f"not logged in to {url}" if url else "not logged in",
-            f"{file} has no token for it",
+            _("not logged in to %(url)s", url=url) if url else _("not logged in"),
+            _("%(file)s has no token for it", file=file),
             "simpletuner login URL",
             "not_found",
             Exit.NOT_FOUND,
@@ -67,21 +77,29 @@ def _token(args: argparse.Namespace, url: str) -> str:
         try:
             given = Path(args.token_file).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise usage(f"cannot read {args.token_file}", str(error), "verify the path") from None
+            raise usage(
+                _("cannot read %(token_file)s", token_file=args.token_file), str(error), _("verify the path")
+            ) from None
     elif sys.stdin.isatty() and not args.token_file:
         try:
-            given = getpass.getpass(f"API token for {url}: ")
+            given = getpass.getpass(_("API token for %(url)s: ", url=url))
         except EOFError:
             given = ""
     else:
         given = sys.stdin.readline()
     token = given.strip()
     if not token:
-        raise usage("no token was given", "the input was empty", f"simpletuner login {url} < token-file")
+        raise usage(
+            _("no token was given"), _("the input was empty"), f"simpletuner login {url} < token-file"
+        )
     if token.startswith(f"{WORKER}_"):
         raise usage(
-            "this is a worker's token",
-            f"it begins with '{WORKER}_'; people and programs log in with one that begins with '{API}_'",
+            _("this is a worker's token"),
+            _(
+                "it begins with '%(worker)s_'; people and programs log in with one that begins with '%(api)s_'",
+                worker=WORKER,
+                api=API,
+            ),
             "simpletuner tokens create NAME --permission …",
         )
     return token

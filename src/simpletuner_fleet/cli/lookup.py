@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 from simpletuner_fleet.cli.api import Api, Json
 from simpletuner_fleet.cli.errors import CliError, Exit, fail
+from simpletuner_fleet.languages import _, ngettext
 
 PAGE = 200
 MAX_PAGES = 25
@@ -26,8 +27,8 @@ def worker(api: Api, called: str) -> dict[str, Any]:
             if candidate.get(key) == called:
                 return candidate
     raise fail(
-        f"there is no worker '{called}'",
-        "no worker has this id or name",
+        _("there is no worker '%(called)s'", called=called),
+        _("no worker has this id or name"),
         "simpletuner workers list",
         "not_found",
         Exit.NOT_FOUND,
@@ -52,10 +53,17 @@ def job(api: Api, called: str) -> dict[str, Any]:
         return _as_job(api.get(f"/api/jobs/{segment(matches[0]['id'])}", lookup=True))
     some = ", ".join(found["id"] for found in matches[:5])
     raise fail(
-        f"there is no job '{called}'"
+        _("there is no job '%(called)s'", called=called)
         if not matches
-        else f"'{called}' is the beginning of {len(matches)} jobs",
-        f"among them {some}" if matches else "no job has this id, and none of the newest begins so",
+        else ngettext(
+            "'%(called)s' is the beginning of %(n)s job",
+            "'%(called)s' is the beginning of %(n)s jobs",
+            len(matches),
+            called=called,
+        ),
+        _("among them %(some)s", some=some)
+        if matches
+        else _("no job has this id, and none of the newest begins so"),
         "simpletuner jobs list",
         "ambiguous" if matches else "not_found",
         Exit.USAGE if matches else Exit.NOT_FOUND,
@@ -84,5 +92,8 @@ def _as_job(answer: Json) -> dict[str, Any]:
     if isinstance(answer, dict) and "id" in answer and "status" in answer:
         return answer
     raise fail(
-        "the answer is no job", "it has no id or status", "verify orchestrator URL and port", "E_NOT_A_JOB"
+        _("the answer is no job"),
+        _("it has no id or status"),
+        _("verify orchestrator URL and port"),
+        "E_NOT_A_JOB",
     )

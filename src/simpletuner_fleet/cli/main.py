@@ -13,14 +13,19 @@ from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.errors import CliError, CurlPrinted, Exit, usage
 from simpletuner_fleet.cli.hide_token import hide_token
 from simpletuner_fleet.cli.text import clean_lines
+from simpletuner_fleet.languages import _, speak
 
 Command = Callable[[argparse.Namespace], int]
+FOR_PROGRAMS = ("json", "jsonl", "csv", "name")
+ENGLISH_ONLY = {"SIMPLETUNER_LANG": "en"}
+"""What programs read never changes with the language."""
 WORKERS_VERBS = ("list", "get", "create", "drain", "resume", "rotate-token", "set-labels", "delete")
 
 
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     _write_any_character()
+    speak()
     try:
         if arguments is None and "worker" in given:
             hide_token(given, os.environ)
@@ -44,12 +49,14 @@ def _run(given: list[str]) -> int:
     if not args.run:
         args.parser.print_help(sys.stdout if not given else sys.stderr)
         return Exit.OK if not given else Exit.USAGE
+    if getattr(args, "output", "table") in FOR_PROGRAMS:
+        speak(ENGLISH_ONLY)
     return _command(args.run)(args)
 
 
 def _command(path: str) -> Command:
     """Found only now, so that no command pays for another's imports."""
-    module, _, name = path.partition(":")
+    module, name = path.split(":")
     name = f"{name}_" if name in ("import", "list") else name
     return cast(Command, getattr(importlib.import_module(module), name))
 
@@ -57,9 +64,11 @@ def _command(path: str) -> Command:
 def _about_extra(args: argparse.Namespace, extra: list[str]) -> CliError:
     if args.command == "worker" and extra[0] in WORKERS_VERBS:
         return usage(
-            f"'simpletuner worker {extra[0]}' is no command",
-            "`worker` starts an agent on this machine. "
-            f"Did you mean `simpletuner {' '.join(['workers', *extra])}`?",
+            _("'simpletuner worker %(word)s' is no command", word=extra[0]),
+            _(
+                "`worker` starts an agent on this machine. Did you mean `simpletuner %(words)s`?",
+                words=" ".join(["workers", *extra]),
+            ),
             f"simpletuner {' '.join(['workers', *extra])}",
         )
     return cast(CliError, args.parser.unknown_arguments(extra))

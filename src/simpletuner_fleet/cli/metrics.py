@@ -11,6 +11,7 @@ from simpletuner_fleet.cli.errors import Exit
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.output import Output, field
 from simpletuner_fleet.cli.text import clean
+from simpletuner_fleet.languages import _
 
 FIELDS = ("key", "step", "at", "min", "max", "last")
 LIST = tuple(field(name, right=name not in ("key", "at")) for name in FIELDS)
@@ -40,7 +41,9 @@ def show(args: argparse.Namespace) -> int:
         else:
             if not rows and not out.for_programs:
                 known = ", ".join(told["keys"])
-                out.hint(f"It has told: {known}" if known else "It has told no numbers yet.")
+                out.hint(
+                    _("It has told: %(known)s", known=known) if known else _("It has told no numbers yet.")
+                )
             out.items("metrics", rows, LIST)
     return Exit.OK
 

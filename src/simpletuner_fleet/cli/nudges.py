@@ -7,6 +7,7 @@ import httpx2
 
 from simpletuner_fleet.cli.api import Api
 from simpletuner_fleet.cli.errors import CliError, Exit
+from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge
 
 QUIET_S = 20.0
@@ -42,7 +43,7 @@ def nudges(api: Api, until: float | None = None) -> Iterator[None]:
                 raise
         if not _over(until):
             if looked:
-                api.note("live updates lost; trying again …")
+                api.note(_("live updates lost; trying again …"))
             time.sleep(_left(until, RECONNECT_S))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from simpletuner_fleet.cli.text import clean, harmless_json
+from simpletuner_fleet.languages import N_, _
 
 STYLES = {
     "running": "cyan",
@@ -22,6 +23,14 @@ STYLES = {
     "cancelled": "dim",
     "failed": "red",
 }
+HEADINGS = (
+    *(N_("ID"), N_("NAME"), N_("STATUS"), N_("LABELS"), N_("TRAINERS"), N_("VERSION"), N_("TOKEN")),
+    *(N_("TARGET"), N_("PRIORITY"), N_("RESUMED"), N_("ERROR"), N_("KIND"), N_("STEP"), N_("ATTEMPT")),
+    *(N_("ACTOR"), N_("DETAILS"), N_("PATH"), N_("KEY"), N_("AT"), N_("MIN"), N_("MAX"), N_("LAST")),
+    *(N_("PERMISSIONS"), N_("VALID"), N_("TRAINER"), N_("GPUS")),
+)
+"""Those that `field` makes of a name. They are translated on a terminal; programs read them as they are."""
+
 NOTHING = "-"
 NARROWEST = 16
 GAP = 2
@@ -105,14 +114,14 @@ class Output:
 
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         widths = [
-            max(cell_len(column.title), *(cell_len(row[at]) for row in rows), 0)
+            max(cell_len(_(column.title)), *(cell_len(row[at]) for row in rows), 0)
             for at, column in enumerate(columns)
         ]
         kept = fitting(columns, widths, self.console().width)
         for at in kept:
             column = columns[at]
             table.add_column(
-                column.title,
+                _(column.title),
                 no_wrap=not column.shrinks,
                 overflow="fold",
                 min_width=least(column, widths[at]),
@@ -142,7 +151,7 @@ class Output:
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")
         for key, value in pairs:
-            table.add_row(Text(key), Text(value, style=STYLES.get(value, "")))
+            table.add_row(Text(_(key)), Text(value, style=STYLES.get(value, "")))
         self.print_rich(table)
 
     def say(self, text: str) -> None:
@@ -166,7 +175,7 @@ def shown(value: Any) -> str:
     if value is None or value == "" or value == [] or value == {}:
         return NOTHING
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return _("yes") if value else _("no")
     if isinstance(value, dict):
         return clean(", ".join(f"{key}={entry}" for key, entry in value.items()))
     if isinstance(value, list):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from simpletuner_fleet.cli.errors import CliError, usage
+from simpletuner_fleet.languages import _
 
 HELP_COLUMN = 27
 
@@ -54,7 +55,11 @@ class Parser(argparse.ArgumentParser):
         if choice:
             known = re.findall(r"'([^']+)'", choice[2]) or [name.strip() for name in choice[2].split(",")]
             return self._unknown(choice[1], known)
-        return usage(f"{self.prog}: {message}", "the command cannot be understood so", f"{self.prog} --help")
+        return usage(
+            f"{self.prog}: {message}",
+            _("the command cannot be understood so"),
+            f"{self.prog} --help",
+        )
 
     def unknown_arguments(self, extra: list[str]) -> CliError:
         word = extra[0]
@@ -62,16 +67,18 @@ class Parser(argparse.ArgumentParser):
             options = [option for option in self._option_string_actions if option.startswith("--")]
             return self._unknown(word.partition("=")[0], options)
         return usage(
-            f"{self.prog}: '{word}' is one word too many",
-            "the command takes no further argument here",
+            _("%(prog)s: '%(word)s' is one word too many", prog=self.prog, word=word),
+            _("the command takes no further argument here"),
             f"{self.prog} --help",
         )
 
     def _unknown(self, word: str, known: Iterable[str]) -> CliError:
         near = difflib.get_close_matches(word, list(known), n=1)
-        kind = "option" if word.startswith("-") else "command or choice"
+        is_option = word.startswith("-")
         return usage(
-            f"{self.prog} has no {kind} '{word}'",
-            f"did you mean '{near[0]}'?" if near else "nothing here is called like that",
-            f"{self.prog} {near[0]}" if near and kind != "option" else f"{self.prog} --help",
+            _("%(prog)s has no option '%(word)s'", prog=self.prog, word=word)
+            if is_option
+            else _("%(prog)s has no command or choice '%(word)s'", prog=self.prog, word=word),
+            _("did you mean '%(near)s'?", near=near[0]) if near else _("nothing here is called like that"),
+            f"{self.prog} {near[0]}" if near and not is_option else f"{self.prog} --help",
         )

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from simpletuner_fleet.cli.errors import fail
+from simpletuner_fleet.languages import _
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 SECRET_BYTES = 32
@@ -17,9 +18,9 @@ def private_folder(path: Path) -> Path:
         path.chmod(PRIVATE_FOLDER)
     except OSError as error:
         raise fail(
-            f"cannot use the data folder {path}",
+            _("cannot use the data folder %(path)s", path=path),
             error.strerror or str(error),
-            "choose another with --data-dir or SIMPLETUNER_HOME",
+            _("choose another with --data-dir or SIMPLETUNER_HOME"),
             "E_DATA_DIR",
         ) from None
     return path
@@ -31,7 +32,12 @@ def read_private(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise fail(f"cannot read {path}", str(error), f"mend or remove {path}", "E_DATA_DIR") from None
+        raise fail(
+            _("cannot read %(path)s", path=path),
+            str(error),
+            _("mend or remove %(path)s", path=path),
+            "E_DATA_DIR",
+        ) from None
 
 
 def write_private(path: Path, text: str) -> None:
@@ -56,9 +62,9 @@ def kept_secret(path: Path) -> bytes:
         secret = b""
     if len(secret) < SECRET_BYTES:
         raise fail(
-            f"{path} is damaged",
-            f"it should hold {SECRET_BYTES} bytes in hexadecimal",
-            f"restore it from a backup, or remove {path} to have a new one made",
+            _("%(path)s is damaged", path=path),
+            _("it should hold %(secret_bytes)s bytes in hexadecimal", secret_bytes=SECRET_BYTES),
+            _("restore it from a backup, or remove %(path)s to have a new one made", path=path),
             "E_DATA_DIR",
         )
     return secret

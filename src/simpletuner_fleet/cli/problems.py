@@ -6,6 +6,8 @@ from typing import Any
 from simpletuner_fleet.agent.troubles import trouble
 from simpletuner_fleet.cli.connection import Connection
 from simpletuner_fleet.cli.errors import CliError, Exit, fail
+from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.languages.told import problem_detail, problem_next, problem_title
 
 EXIT_OF_STATUS = {
     400: Exit.USAGE,
@@ -18,29 +20,34 @@ EXIT_OF_STATUS = {
     422: Exit.USAGE,
     504: Exit.TIMEOUT,
 }
+REFUSED = N_("the server refused")
 EXIT_OF_CODE = {"cannot_be_placed": Exit.CANNOT_PLACE}
 WHAT_OF_STATUS = {
-    400: "the request was not understood",
-    403: "not allowed",
-    404: "not found",
-    409: "not possible now",
-    413: "too large",
-    422: "a value is not acceptable",
-    429: "too many requests",
-    503: "the server cannot take this now",
+    400: N_("the request was not understood"),
+    403: N_("not allowed"),
+    404: N_("not found"),
+    409: N_("not possible now"),
+    413: N_("too large"),
+    422: N_("a value is not acceptable"),
+    429: N_("too many requests"),
+    503: N_("the server cannot take this now"),
 }
 
 
 def problem_of(status: int, body: bytes, where: Connection) -> CliError:
     problem = _document(body)
     code = str(problem.get("code") or f"http_{status}")
-    detail = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
+    detail = (
+        problem_detail(current(), problem)
+        or problem_title(current(), problem)
+        or _("HTTP status %(status)s", status=status)
+    )
     if status == 401:
         return _not_let_in(code, detail, where)
-    next_step = str(problem.get("next") or _usual_next(status, problem))
+    next_step = problem_next(current(), problem) or _usual_next(status, problem)
     return fail(
-        WHAT_OF_STATUS.get(status, "the server refused"),
-        "; ".join([detail, *_field_errors(problem, detail)]),
+        _(WHAT_OF_STATUS.get(status, REFUSED)),
+        "; ".join([detail, *_field_errors(problem)]),
         next_step,
         code,
         EXIT_OF_CODE.get(code) or EXIT_OF_STATUS.get(status, Exit.FAILED),
@@ -50,18 +57,24 @@ def problem_of(status: int, body: bytes, where: Connection) -> CliError:
 def _not_let_in(code: str, detail: str, where: Connection) -> CliError:
     if not where.token:
         return fail(
-            f"not logged in to {where.url}",
-            "no API token was found for this server",
-            ("simpletuner login " + where.url, "or set SIMPLETUNER_API_TOKEN"),
+            _("not logged in to %(url)s", url=where.url),
+            _("no API token was found for this server"),
+            ("simpletuner login " + where.url, _("or set SIMPLETUNER_API_TOKEN")),
             code,
             Exit.AUTH,
         )
     told = trouble(
         "E_INVALID_TOKEN",
         where.url,
-        detail=f"{detail.removeprefix('Invalid token: ')} (it came from: {where.token_from})",
+        detail=_(
+            "%(detail)s (it came from: %(where)s)",
+            detail=detail.removeprefix("Invalid token: "),
+            where=where.token_from,
+        ),
     )
-    return CliError(told._replace(next=(*told.next, "log in again: simpletuner login " + where.url)))
+    return CliError(
+        told._replace(next=(*told.next, _("log in again: simpletuner login %(url)s", url=where.url)))
+    )
 
 
 def _document(body: bytes) -> dict[str, Any]:
@@ -72,21 +85,25 @@ def _document(body: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _field_errors(problem: dict[str, Any], detail: str) -> list[str]:
+def _field_errors(problem: dict[str, Any]) -> list[str]:
     errors = problem.get("errors")
     if not isinstance(errors, list):
         return []
     fields = [error for error in errors if isinstance(error, dict)]
     said = [f"{error.get('path', '$')}: {error.get('detail', '')}" for error in fields]
-    return (
-        said if len(said) != 1 or fields[0].get("detail") != detail else [f"at {fields[0].get('path', '$')}"]
-    )
+    if len(said) != 1 or fields[0].get("detail") != problem.get("detail"):
+        return said
+    return [_("at %(path)s", path=fields[0].get("path", "$"))]
 
 
 def _usual_next(status: int, problem: dict[str, Any]) -> str:
     if status == 403:
         wanted = problem.get("permission", "it")
-        return f"ask an administrator for a token with {wanted}:  simpletuner tokens create NAME --permission {wanted}"
+        return _(
+            "ask an administrator for a token with %(wanted)s:  "
+            "simpletuner tokens create NAME --permission %(wanted)s",
+            wanted=wanted,
+        )
     if status == 404:
-        return "list what is there:  simpletuner jobs list, workers list, configs list"
+        return _("list what is there:  simpletuner jobs list, workers list, configs list")
     return "simpletuner doctor"

@@ -8,6 +8,7 @@ from simpletuner_fleet.agent.trust import is_loopback
 from simpletuner_fleet.cli import settings
 from simpletuner_fleet.cli.errors import usage
 from simpletuner_fleet.cli.hide_token import forget_tokens
+from simpletuner_fleet.languages import _
 
 
 def server(args: argparse.Namespace) -> int:
@@ -39,15 +40,15 @@ def _settle(group: str, args: argparse.Namespace) -> None:
 def _check_server(args: argparse.Namespace) -> None:
     if bool(args.ssl_cert) != bool(args.ssl_key):
         raise usage(
-            "a certificate and its key go together",
-            "only one of --ssl-cert and --ssl-key was given",
+            _("a certificate and its key go together"),
+            _("only one of --ssl-cert and --ssl-key was given"),
             "simpletuner server --ssl-cert FILE --ssl-key FILE",
         )
     if args.trust_loopback and not is_loopback(args.host):
         raise usage(
-            "--trust-loopback is refused beyond a loopback bind",
-            f"with --host {args.host} others could come in through a proxy on this machine",
-            "leave --trust-loopback out, or use --host 127.0.0.1",
+            _("--trust-loopback is refused beyond a loopback bind"),
+            _("with --host %(host)s others could come in through a proxy on this machine", host=args.host),
+            _("leave --trust-loopback out, or use --host 127.0.0.1"),
         )
 
 
@@ -57,7 +58,9 @@ def _choose_token(args: argparse.Namespace) -> None:
         token, file = args.sources["worker_token"], args.sources["worker_token_file"]
         if token.rank == file.rank:
             raise usage(
-                "two worker tokens were given", f"by {token.where} and by {file.where}", "give one of them"
+                _("two worker tokens were given"),
+                _("by %(where)s and by %(where2)s", where=token.where, where2=file.where),
+                _("give one of them"),
             )
         if token.rank > file.rank:
             args.worker_token_file = None
@@ -70,15 +73,15 @@ def _choose_token(args: argparse.Namespace) -> None:
 def _check_worker(args: argparse.Namespace) -> None:
     if not args.orchestrator_url:
         raise usage(
-            "the worker does not know its orchestrator",
-            "neither --orchestrator-url nor SIMPLETUNER_ORCHESTRATOR_URL was given",
+            _("the worker does not know its orchestrator"),
+            _("neither --orchestrator-url nor SIMPLETUNER_ORCHESTRATOR_URL was given"),
             "simpletuner worker --orchestrator-url https://HOST:8001 --worker-token-file FILE",
         )
     if not args.worker_token and not args.worker_token_file:
         raise usage(
-            "the worker has no token",
-            "neither --worker-token, --worker-token-file nor SIMPLETUNER_WORKER_TOKEN was given",
-            "on the orchestrator: simpletuner workers create NAME",
+            _("the worker has no token"),
+            _("neither --worker-token, --worker-token-file nor SIMPLETUNER_WORKER_TOKEN was given"),
+            _("on the orchestrator: simpletuner workers create NAME"),
         )
     if os.environ.get(settings.HIDDEN_TOKEN) and sys.stderr.isatty():
         print(

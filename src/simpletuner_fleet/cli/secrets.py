@@ -10,6 +10,7 @@ from simpletuner_fleet.cli.errors import Exit, fail, usage
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.times import ago
+from simpletuner_fleet.languages import _
 
 SECRETS = "/api/secrets"
 UNMASKED_BELOW = 6
@@ -26,7 +27,7 @@ def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
         found = api.items(SECRETS, "secrets")
         if not found and not out.for_programs:
-            out.hint("No secrets yet. Store one:  simpletuner secrets set NAME")
+            out.hint(_("No secrets yet. Store one:  simpletuner secrets set NAME"))
         out.items("secrets", found, LIST, id_field="name")
     return Exit.OK
 
@@ -37,19 +38,24 @@ def set_(args: argparse.Namespace) -> int:
     value = _value(args)
     with connected(args) as api:
         saved = api.put(f"{SECRETS}/{segment(args.name)}", {"value": value}) or {}
-        out.say(f"stored {args.name}, version {saved.get('version')}")
+        out.say(_("stored %(name)s, version %(version)s", name=args.name, version=saved.get("version")))
         if out.for_programs:
             out.item(saved, LIST, id_field="name")
         if len(value) < UNMASKED_BELOW:
-            out.hint(f"It has fewer than {UNMASKED_BELOW} characters, so it is not masked in logs.")
-        out.hint(f'Use it in a config:  "secrets": {{"VARIABLE": "{args.name}"}}')
+            out.hint(
+                _(
+                    "It has fewer than %(unmasked_below)s characters, so it is not masked in logs.",
+                    unmasked_below=UNMASKED_BELOW,
+                )
+            )
+        out.hint(_('Use it in a config:  "secrets": {"VARIABLE": "%(name)s"}', name=args.name))
     return Exit.OK
 
 
 def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
         api.delete(f"{SECRETS}/{segment(args.name)}")
-        Output(args).say(f"deleted {args.name}; attempts that run keep what they were given")
+        Output(args).say(_("deleted %(name)s; attempts that run keep what they were given", name=args.name))
     return Exit.OK
 
 
@@ -60,14 +66,14 @@ def _value(args: argparse.Namespace) -> str:
     if args.from_file:
         value = _read(Path(args.from_file).expanduser())
     elif sys.stdin.isatty():
-        value = getpass.getpass(f"Value of {args.name}: ")
+        value = getpass.getpass(_("Value of %(name)s: ", name=args.name))
     else:
         value = sys.stdin.read()
     value = value.removesuffix("\n").removesuffix("\r")
     if not value:
         raise usage(
-            "there is no value to store",
-            "it is read from standard input, or from a file",
+            _("there is no value to store"),
+            _("it is read from standard input, or from a file"),
             f"simpletuner secrets set {args.name} --from-file FILE",
         )
     return value
@@ -78,9 +84,9 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise fail(
-            f"cannot read {file}",
-            "it is no text" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error),
-            "verify the path",
+            _("cannot read %(file)s", file=file),
+            _("it is no text") if isinstance(error, UnicodeDecodeError) else error.strerror or str(error),
+            _("verify the path"),
             "E_SECRET_FILE",
             Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED,
         ) from None

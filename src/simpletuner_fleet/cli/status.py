@@ -10,6 +10,7 @@ from simpletuner_fleet.cli.api import Api, connected
 from simpletuner_fleet.cli.errors import CliError, Exit
 from simpletuner_fleet.cli.output import Output
 from simpletuner_fleet.cli.text import clean
+from simpletuner_fleet.languages import _, ngettext
 
 WORKER_STATES = ("idle", "busy", "draining", "connecting", "offline")
 SHOWN_JOBS = 10
@@ -43,39 +44,47 @@ def _document(api: Api, ready: Any, who: Any, workers: Any, running: Any, waitin
 
 
 def _print(out: Output, api: Api, who: Any, workers: Any, running: Any, waiting: Any) -> None:
-    name = f", as {clean(who.get('name'))}" if isinstance(who, dict) else ""
-    print(f"Server   {clean(api.where.url)}  ready{name}")
-    print(f"Workers  {_workers_line(workers)}")
-    print(f"Queue    {_queue_line(waiting)}")
+    print(_server_line(clean(api.where.url), who))
+    print(_("Workers  %(told)s", told=_workers_line(workers)))
+    print(_("Queue    %(told)s", told=_queue_line(waiting)))
     for reason, count in _reasons(waiting).most_common():
         print(f"  {count:>5}  {clean(reason)}")
-    print(f"Running  {len(running)}")
+    print(_("Running  %(count)s", count=len(running)))
     if running:
         out.table(running[:SHOWN_JOBS], job_text.LIST[:7])
     if len(running) > SHOWN_JOBS:
-        print(f"  and {len(running) - SHOWN_JOBS} more")
+        print("  " + _("and %(count)s more", count=len(running) - SHOWN_JOBS))
     if not workers and workers is not None:
-        out.hint("Add a GPU machine:  simpletuner workers create NAME")
+        out.hint(_("Add a GPU machine:  simpletuner workers create NAME"))
     elif not running and not waiting:
-        out.hint("Nothing to do. Submit a job:  simpletuner jobs submit CONFIG")
+        out.hint(_("Nothing to do. Submit a job:  simpletuner jobs submit CONFIG"))
+
+
+def _server_line(url: str, who: Any) -> str:
+    if isinstance(who, dict):
+        return _("Server   %(url)s  ready, as %(name)s", url=url, name=clean(who.get("name")))
+    return _("Server   %(url)s  ready", url=url)
 
 
 def _workers_line(workers: list[dict[str, Any]] | None) -> str:
     if workers is None:
-        return "not shown: this token lacks admin.workers"
+        return _("not shown: this token lacks admin.workers")
     if not workers:
-        return "none"
+        return _("none")
     counts = Counter(str(worker["status"]) for worker in workers)
     gpus = sum(int(worker.get("gpu_count") or 0) for worker in workers if worker["status"] != "offline")
     told = [f"{counts[state]} {state}" for state in WORKER_STATES if counts[state]]
-    return f"{', '.join(told)}; {gpus} GPU{'s' if gpus != 1 else ''} online"
+    return ngettext(
+        "%(workers)s; %(n)s GPU online", "%(workers)s; %(n)s GPUs online", gpus, workers=", ".join(told)
+    )
 
 
 def _queue_line(waiting: list[dict[str, Any]]) -> str:
     if not waiting:
-        return "empty"
-    more = "+" if len(waiting) == MOST_WAITING else ""
-    return f"{len(waiting)}{more} waiting"
+        return _("empty")
+    if len(waiting) == MOST_WAITING:
+        return _("%(count)s or more waiting", count=MOST_WAITING)
+    return ngettext("%(n)s waiting", "%(n)s waiting", len(waiting))
 
 
 def _reasons(waiting: list[dict[str, Any]]) -> Counter[str]:

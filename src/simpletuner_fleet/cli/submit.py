@@ -15,7 +15,7 @@ from simpletuner_fleet.cli.jobs import priority, wait_for_end
 from simpletuner_fleet.cli.logs import print_log
 from simpletuner_fleet.cli.nudges import nudges
 from simpletuner_fleet.cli.output import Column, Output, field
-from simpletuner_fleet.cli.troubles import of_reason
+from simpletuner_fleet.languages import _
 
 RESULT = (
     field("job_id", "ID"),
@@ -79,8 +79,11 @@ def _send(api: Api, args: argparse.Namespace, request: dict[str, Any], key: str)
     except CliError as error:
         if error.trouble.exit == Exit.NOT_FOUND and os.path.exists(args.config_ref):
             raise fail(
-                f"there is no saved config '{args.config_ref}'",
-                f"there is a file or folder of that name here: did you mean './{args.config_ref}'?",
+                _("there is no saved config '%(config_ref)s'", config_ref=args.config_ref),
+                _(
+                    "there is a file or folder of that name here: did you mean './%(config_ref)s'?",
+                    config_ref=args.config_ref,
+                ),
                 f"simpletuner jobs submit ./{args.config_ref}",
                 error.trouble.code,
                 Exit.NOT_FOUND,
@@ -90,7 +93,7 @@ def _send(api: Api, args: argparse.Namespace, request: dict[str, Any], key: str)
 
 def _told_only(answer: dict[str, Any], out: Output) -> int:
     out.item(answer, DRY, id_field="job_id")
-    out.say("Nothing was submitted (--dry-run).")
+    out.say(_("Nothing was submitted (--dry-run)."))
     return Exit.OK
 
 
@@ -98,16 +101,18 @@ def _tell(answer: dict[str, Any], out: Output, *, brief: bool) -> None:
     if not brief:
         out.item(answer, RESULT, id_field="job_id")
     else:
-        out.say(f"submitted {answer['job_id']}: {answer.get('status', '')}")
+        out.say(
+            _("submitted %(job_id)s: %(status)s", job_id=answer["job_id"], status=answer.get("status", ""))
+        )
     if out.for_programs:
         return
     waits = job_text.explanation(answer)
     if waits.get("class") in ("change", "admin"):
-        out.say(f"warning: {waits.get('sentence') or waits.get('code')}")
-        for step in waits.get("fixes") or of_reason(str(waits.get("code"))):
-            out.say(f"  next: {step}")
+        out.say(_("warning: %(sentence)s", sentence=job_text.reason(answer)))
+        for step in job_text.fixes(waits):
+            out.say("  " + _("next: %(step)s", step=step))
     elif not brief:
-        out.hint(f"Follow it:  simpletuner jobs logs -f {answer['job_id']}")
+        out.hint(_("Follow it:  simpletuner jobs logs -f %(job_id)s", job_id=answer["job_id"]))
 
 
 def _follow(api: Api, job_id: str, out: Output) -> int:
@@ -115,7 +120,7 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
     followed = 0
     last = ""
     try:
-        for _ in nudges(api):
+        for _nudge in nudges(api):
             job = lookup.job(api, job_id)
             state = " ".join(filter(None, (job["status"], job_text.reason(job))))
             if state != last:
@@ -129,11 +134,16 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
             if job["status"] in TERMINAL:
                 out.say(f"{job_id}: {job['status']}")
                 for step in job_text.advice(job):
-                    out.say(f"  next: {step}")
+                    out.say("  " + _("next: %(step)s", step=step))
                 return Exit.OK if job["status"] == "completed" else Exit.JOB_FAILED
     except KeyboardInterrupt:
         print(file=sys.stderr)
-        out.say(f"The job goes on; only the view was left. Cancel it:  simpletuner jobs cancel {job_id}")
+        out.say(
+            _(
+                "The job goes on; only the view was left. Cancel it:  simpletuner jobs cancel %(job_id)s",
+                job_id=job_id,
+            )
+        )
         raise
     return Exit.FAILED
 
@@ -144,13 +154,17 @@ def _pairs(given: list[str], flag: str, *, split: bool = True) -> dict[str, str]
             return values.pairs(given)
         return dict(_pair(item) for item in given)
     except ValueError as error:
-        raise usage(f"{flag} cannot be used so", str(error), f"for example {flag} key=value") from None
+        raise usage(
+            _("%(flag)s cannot be used so", flag=flag),
+            str(error),
+            _("for example %(flag)s key=value", flag=flag),
+        ) from None
 
 
 def _pair(item: str) -> tuple[str, str]:
     key, equals, value = item.partition("=")
     if not equals or not key.strip():
-        raise ValueError(f"expected KEY=VALUE, got '{item}'")
+        raise ValueError(_("expected KEY=VALUE, got '%(item)s'", item=item))
     return key.strip(), value
 
 

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from simpletuner_fleet.languages import _
+
 
 def parse(moment: Any) -> datetime | None:
     if not isinstance(moment, str):
@@ -15,7 +17,7 @@ def parse(moment: Any) -> datetime | None:
 
 def ago(moment: Any, now: datetime | None = None) -> str | None:
     told = age(moment, now)
-    return f"{told} ago" if told else None
+    return _("%(span)s ago", span=told) if told else None
 
 
 def age(moment: Any, now: datetime | None = None) -> str | None:

@@ -7,6 +7,7 @@ from simpletuner_fleet.cli.errors import Exit, fail
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.times import ago
+from simpletuner_fleet.languages import _, ngettext
 
 TOKENS = "/api/admin/tokens"
 LIST = (
@@ -33,7 +34,7 @@ def create(args: argparse.Namespace) -> int:
         body["expires_in_s"] = args.expires
     with connected(args) as api:
         out.item(api.post(TOKENS, body), MADE)
-        out.say("The token is shown only once.")
+        out.say(_("The token is shown only once."))
     return Exit.OK
 
 
@@ -47,13 +48,13 @@ def revoke(args: argparse.Namespace) -> int:
             ]
             if len(named) != 1:
                 raise fail(
-                    f"no single token is named '{args.id}'",
-                    f"{len(named)} have this name",
-                    "simpletuner tokens list, then revoke by id",
+                    _("no single token is named '%(id)s'", id=args.id),
+                    ngettext("%(n)s has this name", "%(n)s have this name", len(named)),
+                    _("simpletuner tokens list, then revoke by id"),
                     "not_found",
                     Exit.NOT_FOUND,
                 )
             token_id = named[0]
         api.delete(f"{TOKENS}/{segment(token_id)}")
-        Output(args).say(f"{args.id} is revoked")
+        Output(args).say(_("%(id)s is revoked", id=args.id))
     return Exit.OK

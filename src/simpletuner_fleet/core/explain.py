@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.matching import NEVER, STEPS, Occupancy, Refusal, labels_match, why_not_now
-from simpletuner_fleet.core.reasons import fixes, sentence
+from simpletuner_fleet.core.reasons import JOINED, fixes, sentence
 from simpletuner_fleet.core.worker import Connection, Worker
 
 MAX_WORKERS_TOLD = 50
@@ -153,7 +153,7 @@ def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) 
     ]
     refused = Counter(refusal for _, refusal in verdicts)
     left = len(verdicts)
-    funnel = [FunnelStep("workers", left, "workers have joined")]
+    funnel = [FunnelStep("workers", left, JOINED)]
     for step in STEPS:
         if refused[step]:
             left -= refused[step]

@@ -34,6 +34,8 @@ SENTENCES = {
 }
 LABELS_TOGETHER = N_("no worker carries the label combination as asked for")
 
+JOINED = N_("workers have joined")
+
 FIXES = {
     "NO_WORKERS": (N_("Create a worker: simpletuner workers create NAME"),),
     "GPU_COUNT_TOO_LARGE": (

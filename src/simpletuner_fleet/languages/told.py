@@ -1,9 +1,9 @@
 """What the core gives as a code with parameters, told in a language. English is word for word what the API says."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from simpletuner_fleet.core import failure, matching, reasons
+from simpletuner_fleet.core import matching, reasons
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.languages.words import Words
 
@@ -12,7 +12,6 @@ KINDS = {
     "change": N_("the request must change"),
     "admin": N_("an administrator must act"),
 }
-JOINED = N_("workers have joined")
 DETAILS = {
     "forbidden": N_("This credential lacks the permission '%(permission)s'."),
     "too_many_requests": N_("Too many requests: try again in %(retry_after_s).0f s."),
@@ -21,30 +20,30 @@ DETAILS = {
 
 
 def reason_text(words: Words, explanation: Any) -> str:
-    """Why a job waits. Takes an Explanation, the API's view of one, or its JSON.
-
-    A server of another version may give other parameters: then its own English stands.
-    """
-    code, params = _part(explanation, "code"), _part(explanation, "params")
-    if code not in reasons.SENTENCES or params is None:
-        return str(_part(explanation, "sentence") or code or "")
-    try:
-        text, blanks = reasons.reason(code, params)
-        return words.text(text, **blanks)
-    except (KeyError, TypeError):
-        return str(_part(explanation, "sentence") or code)
+    """Why a job waits. Takes an Explanation, the API's view of one, or its JSON."""
+    code, params = str(_part(explanation, "code") or ""), _part(explanation, "params") or {}
+    english = str(_part(explanation, "sentence") or code)
+    return _translated(words, [english], lambda: (reasons.reason(code, params),))[0]
 
 
 def fix_texts(words: Words, explanation: Any) -> list[str]:
-    """What would help; only where the explanation itself says so."""
-    told = [str(step) for step in _part(explanation, "fixes") or ()]
-    code, params = _part(explanation, "code"), _part(explanation, "params")
-    if not told or code not in reasons.FIXES or params is None:
-        return told
+    """What would help, as far as the explanation itself says so."""
+    code, params = str(_part(explanation, "code") or ""), _part(explanation, "params") or {}
+    english = [str(step) for step in _part(explanation, "fixes") or ()]
+    return _translated(words, english, lambda: reasons.steps(code, params))
+
+
+def _translated(
+    words: Words, english: list[str], told: Callable[[], tuple[reasons.Sentence, ...]]
+) -> list[str]:
+    """A server of another version may say something else under the same code: then its own English stands."""
     try:
-        return [words.text(text, **blanks) for text, blanks in reasons.steps(code, params)]
+        sentences = told()
+        if [text % blanks for text, blanks in sentences] == english:
+            return [words.text(text, **blanks) for text, blanks in sentences]
     except (KeyError, TypeError):
-        return told
+        pass
+    return english
 
 
 def kind_text(words: Words, kind: str) -> str:
@@ -54,27 +53,20 @@ def kind_text(words: Words, kind: str) -> str:
 
 def refusal_text(words: Words, name: str) -> str:
     """Why one worker does not take a job; `name` as in the verdicts, in small letters."""
-    try:
-        return words.gettext(matching.Refusal[name.upper()].value)
-    except KeyError:
-        return name
+    refusal = matching.Refusal.__members__.get(name.upper())
+    return words.gettext(refusal.value) if refusal else name
 
 
 def funnel_texts(words: Words, funnel: Sequence[Any]) -> list[tuple[int, str]]:
     """Each step: how many workers are left after it, and what it was."""
     told: list[tuple[int, str]] = []
     for step in funnel:
-        left, name = int(_part(step, "left")), str(_part(step, "step"))
-        if not told:
-            told.append((left, words.gettext(JOINED)))
+        left, name = int(_part(step, "left") or 0), str(_part(step, "step"))
+        if told and name.upper() in matching.Refusal.__members__:
+            told.append((left, f"{told[-1][0] - left} {refusal_text(words, name)}"))
         else:
-            gone = told[-1][0] - left
-            told.append((left, f"{gone} {refusal_text(words, name)}"))
+            told.append((left, words.gettext(str(_part(step, "rule") or name))))
     return told
-
-
-def failure_advice(words: Words, failure_class: str) -> str:
-    return words.gettext(failure.advice_for(failure_class))
 
 
 def problem_title(words: Words, problem: Mapping[str, Any]) -> str:
