@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.client import OrchestratorClient
+from simpletuner_fleet.agent.downloads import PATIENCE_S, DownloadFailed, Downloads, DownloadStalled
 from simpletuner_fleet.agent.hashing import sha256_of
 from simpletuner_fleet.core.checkpoint import NAME, SHA256, FileEntry, path_complaint
 from simpletuner_fleet.core.errors import FleetError
@@ -24,10 +24,7 @@ from simpletuner_fleet.protocol.uploads import Resume
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 300.0
-"""Without a single byte."""
 TRIES_AT_A_FILE = 3
-WRITE_BYTES = 1024 * 1024
 SPARE_BYTES = 64 * 1024 * 1024
 
 
@@ -79,13 +76,14 @@ class Fetcher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`making` is where the checkpoint grows; `nearby` are folders that may hold the same files already."""
-        self._client = client
         self._job_id = job_id
         self._making = making
         self._nearby = nearby
-        self._patience_s = patience_s
-        self._clock = clock
-        self._heard_at = clock()
+        self._downloads = Downloads(
+            lambda sha256, offset: client.fetch_object(job_id, sha256, offset),
+            patience_s=patience_s,
+            clock=clock,
+        )
         self._left = False
 
     async def place(self, resume: Resume, folder: Path) -> Path:
@@ -154,53 +152,9 @@ class Fetcher:
         return sha256_of(path, lambda: self._left) == (file.sha256, file.size)
 
     async def _fetch(self, file: FileEntry, target: Path) -> None:
-        """All of its bytes, from wherever the last try ended."""
-        backoff = Backoff(0.25, 10.0)
-        while (have := await asyncio.to_thread(_size_of, target)) < file.size:
-            try:
-                await self._receive(file, target, have)
-                backoff.reset()
-            except Refused as problem:
-                if not problem.passing and not isinstance(problem, TokenRejected):
-                    raise ResumeFailed(f"{file.path} cannot be fetched: {problem.detail}") from problem
-                await self._wait(backoff, problem)
-            except Unreachable as error:
-                if await asyncio.to_thread(_size_of, target) > have:
-                    backoff.reset()
-                await self._wait(backoff, error)
-
-    async def _receive(self, file: FileEntry, target: Path, have: int) -> None:
-        async with self._client.fetch_object(self._job_id, file.sha256, have) as chunks:
-            waiting = bytearray()
-            try:
-                async for chunk in chunks:
-                    self._heard_at = self._clock()
-                    have += len(chunk)
-                    if have > file.size:
-                        raise ResumeFailed(f"{file.path} is longer than its checkpoint says")
-                    waiting += chunk
-                    if len(waiting) >= WRITE_BYTES:
-                        await asyncio.to_thread(_append, target, bytes(waiting))
-                        waiting.clear()
-            finally:
-                _append(target, bytes(waiting))
-        if have < file.size:
-            raise Unreachable(EOFError("the answer ended early"), refused=False)
-
-    async def _wait(self, backoff: Backoff, error: Exception) -> None:
-        if self._clock() - self._heard_at > self._patience_s:
+        try:
+            await self._downloads.fetch(file.sha256, file.size, target, file.path)
+        except DownloadStalled as error:
             raise ResumeFailed(f"the checkpoint to go on from could not be fetched: {error}") from error
-        log.debug("job %s: fetching waits: %s", self._job_id, error)
-        await asyncio.sleep(backoff.next_s())
-
-
-def _size_of(path: Path) -> int:
-    path.touch()
-    return path.stat().st_size
-
-
-def _append(path: Path, data: bytes) -> None:
-    with path.open("ab", buffering=0) as file:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[file.write(rest) :]
+        except DownloadFailed as error:
+            raise ResumeFailed(str(error)) from error

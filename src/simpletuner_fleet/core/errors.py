@@ -162,6 +162,13 @@ class CannotBePlaced(Conflict):
     code = "cannot_be_placed"
 
 
+class DatasetInUse(Conflict):
+    """A job that has not ended needs this dataset."""
+
+    code = "dataset_in_use"
+    next_step = "Wait for the job to end, or cancel it, then delete the dataset."
+
+
 class TooLarge(FleetError):
     """The request is too large."""
 

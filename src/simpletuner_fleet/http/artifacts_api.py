@@ -24,7 +24,11 @@ async def list_artifacts(call: Call[None]) -> ManifestsView:
 
 
 async def one_file(call: Call[None]) -> Chunks | Reply:
-    file = _file_at(await _manifest(call), call.path["path"])
+    return file_answer(call, _file_at(await _manifest(call), call.path["path"]))
+
+
+def file_answer(call: Call[None], file: FileEntry) -> Chunks | Reply:
+    """All of it, or the range that was asked for."""
     etag = f'"{file.sha256}"'
     headers = call.headers
     ranged = headers.get("range") if headers.get("if-range", etag) == etag else None

@@ -35,6 +35,7 @@ class StoredConfig(Struct, kw_only=True):
     secrets: dict[str, str]
     """Names of stored secrets by variable, never values."""
     resources: dict[str, Any]
+    datasets: dict[str, str]
 
 
 class DiffQuery(Struct, kw_only=True):
@@ -71,6 +72,7 @@ async def get_config(call: Call[None]) -> StoredConfig:
         env=bundle.env,
         secrets=bundle.secrets,
         resources=msgspec.to_builtins(bundle.resources),
+        datasets=bundle.datasets,
     )
 
 

@@ -1,16 +1,22 @@
 """What a worker says of itself, made safe and put apart from what the administrator says of it."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.checkpoint import SHA256
+from simpletuner_fleet.core.datasets import MAX_HELD
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.gpu_health import KNOWN
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB
 from simpletuner_fleet.core.submission import check_labels
 from simpletuner_fleet.core.worker import LEGACY_TRAINERS, Gpu, Worker, WorkerType
+from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import GpuReport, Register
 
 MAX_JOBS_PER_WORKER = 1024
 MAX_TRAINERS = 64
+MOST_BYTES = 2**60
 
 
 def with_facts(worker: Worker, message: Register) -> Worker:
@@ -30,7 +36,20 @@ def with_facts(worker: Worker, message: Register) -> Worker:
         max_jobs=1 if message.legacy else message.max_jobs,
         legacy=message.legacy,
         agent_version=message.version[:100],
+        **held_data(message.data),
     )
+
+
+def held_data(told: DataHeld | None) -> dict[str, Any]:
+    """What an agent says of its cache; one that says nothing has none."""
+    if told is None:
+        return {"datasets": (), "data_bytes": 0, "data_limit_bytes": 0}
+    ids = (dataset_id for dataset_id in told.datasets if SHA256.fullmatch(dataset_id))
+    return {
+        "datasets": tuple(dict.fromkeys(ids))[:MAX_HELD],
+        "data_bytes": min(max(0, told.bytes), MOST_BYTES),
+        "data_limit_bytes": min(max(0, told.limit_bytes), MOST_BYTES),
+    }
 
 
 def _as_last_seen(worker: Worker, message: Register, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

@@ -1,14 +1,21 @@
-"""Goes round the storage from time to time and takes what no job has any more."""
+"""Goes round the storage from time to time and takes what no job and no dataset has any more."""
 
 import asyncio
 import logging
 from contextlib import suppress
 
 from simpletuner_fleet.orchestrator.artifacts import Shelf, sweep_objects
+from simpletuner_fleet.orchestrator.datasets import let_go
 
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S = 3600.0
+
+
+async def sweep_storage(shelf: Shelf) -> int:
+    """How many objects went."""
+    await let_go(shelf, shelf.fleet.clock.now() - shelf.fleet.policy.object_grace_s)
+    return await sweep_objects(shelf)
 
 
 class ObjectSweeper:
@@ -29,6 +36,6 @@ class ObjectSweeper:
         while True:
             await asyncio.sleep(min(LONGEST_PAUSE_S, self._shelf.fleet.policy.object_grace_s))
             try:
-                await sweep_objects(self._shelf)
+                await sweep_storage(self._shelf)
             except Exception:
                 log.exception("the sweep of stored files failed; it is tried again")

@@ -1,0 +1,34 @@
+"""How datasets travel: files by content in parts, the manifest as one of them. One copy for both ends."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.protocol.uploads import ObjectAsked
+
+
+class DatasetOrder(Struct, frozen=True, kw_only=True):
+    """A dataset that an attempt needs in place before its trainer starts."""
+
+    id: str
+    """SHA-256 of its manifest."""
+    bytes: int
+    manifest_bytes: int
+    name: str = ""
+
+
+class DataHeld(Struct, frozen=True, kw_only=True):
+    """What a worker has in its cache: told when it registers, and when it changes."""
+
+    datasets: list[str]
+    """Ids, the last used first."""
+    bytes: int = 0
+    limit_bytes: int = 0
+
+
+class DataObjectsAsked(Struct, kw_only=True):
+    objects: list[ObjectAsked]
+
+
+class DatasetSent(Struct, kw_only=True):
+    id: str
+    """sha256:… of the manifest, which was uploaded as one of the files."""
+    name: str
