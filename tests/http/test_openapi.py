@@ -45,7 +45,7 @@ def test_every_row_is_described_with_its_types_and_credentials() -> None:
         "$ref": "#/components/schemas/Made"
     }
     assert make["responses"]["201"]["content"]["application/json"]["schema"]["$ref"].endswith("/Made")
-    assert make["security"] == [{"bearer": []}, {"apiKey": []}]
+    assert make["security"] == [{"bearer": []}, {"apiKey": []}, {"session": []}]
     assert "things.write" in make["description"]
     assert {"400", "401", "403", "409", "413", "415", "422", "429", "503"} <= set(make["responses"])
     find = document["paths"]["/api/things/{id}"]["get"]

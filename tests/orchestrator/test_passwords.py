@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from simpletuner_fleet.core.errors import TooManyRequests
 from simpletuner_fleet.orchestrator import passwords as module
 from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
@@ -42,5 +40,4 @@ async def test_a_password_is_known_again_after_the_cost_has_risen() -> None:
 
 
 async def test_a_hash_that_cannot_be_read_fits_nothing() -> None:
-    with pytest.raises(ValueError, match=r".*"):
-        await Passwords(CHEAP).fits("correct horse", "not a hash")
+    assert not await Passwords(CHEAP).fits("correct horse", "not a hash")
