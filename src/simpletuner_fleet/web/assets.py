@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.http.routes import PUBLIC, Call, Reply, Route
+from simpletuner_fleet.web.policy import POLICY
 
 PREFIX = "/assets"
 FOR_EVER = "public, max-age=31536000, immutable"
@@ -77,12 +78,17 @@ async def asset(call: Call[None]) -> Reply:
     """A tab left open over an update still gets its files, only not for ever."""
     found = ASSETS.get(call.path["path"])
     kept = FOR_EVER if call.path["tree"] == ASSETS.tree else ASK_AGAIN
-    return Reply(body=found.body, content_type=found.content_type, headers={"cache-control": kept})
+    return Reply(body=found.body, content_type=found.content_type, headers=_headers(kept))
 
 
 async def favicon(call: Call[None]) -> Reply:
     found = ASSETS.get("icon.svg")
-    return Reply(body=found.body, content_type=found.content_type, headers={"cache-control": ASK_AGAIN})
+    return Reply(body=found.body, content_type=found.content_type, headers=_headers(ASK_AGAIN))
+
+
+def _headers(kept: str) -> dict[str, str]:
+    """A worker script is held to the policy it came with, not to its page's."""
+    return {"cache-control": kept, "content-security-policy": POLICY}
 
 
 ROUTES = (

@@ -11,25 +11,11 @@ from simpletuner_fleet.languages import LANGUAGES, Words, choose, spoken_in, tra
 from simpletuner_fleet.web.cookies import cookies_of
 from simpletuner_fleet.web.environment import environment
 from simpletuner_fleet.web.navigation import navigation
+from simpletuner_fleet.web.policy import POLICY
 
 THEMES = ("auto", "light", "dark")
 LANGUAGE_COOKIE = "simpletuner_lang"
 THEME_COOKIE = "simpletuner_theme"
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "font-src 'self'",
-        "connect-src 'self'",
-        "worker-src 'self'",
-        "manifest-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
-)
 PAGE_HEADERS = {
     "content-security-policy": POLICY,
     "cache-control": "no-store",
