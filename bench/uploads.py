@@ -60,17 +60,18 @@ class Attempt:
     def _offer(self) -> dict[str, Any]:
         deadline = time.monotonic() + UP_WITHIN_S
         while time.monotonic() < deadline:
-            told = self.heartbeat()
+            told = self._call("/api/workers/heartbeat", {"attempts": []})
             if told["jobs"]:
                 offer: dict[str, Any] = told["jobs"][0]
                 return offer
             time.sleep(LOOK_AGAIN_S)
         raise NotInTime("no offer came")
 
-    def heartbeat(self) -> Any:
-        return self._call("/api/workers/heartbeat", {"attempts": []})
+    def heartbeat(self) -> None:
+        self._call("/api/workers/heartbeat", {"attempts": [{"job_id": self.job_id, "epoch": self.epoch}]})
 
     def _call(self, path: str, body: Any) -> Any:
+        self._wire.close()  # the server has hung up on it if the last call was long ago
         headers = {"X-Worker-Token": self.token, "Content-Type": "application/json"}
         self._wire.request("POST", path, json.dumps(body).encode(), headers)
         answer = self._wire.getresponse()
