@@ -186,7 +186,7 @@ reports: dict[str, Callable[[Job, Attempt], Decision]] = {
     "completed": lambda job, attempt: lifecycle.completed(job, attempt, End(), now=NOW),
     "failed": lambda job, attempt: lifecycle.failed(job, attempt, End(), POLICY, now=NOW),
     "lost": lambda job, attempt: lifecycle.lost(job, attempt, "silent", POLICY, now=NOW),
-    "released": lambda job, attempt: lifecycle.released(job, attempt, "spot", now=NOW),
+    "released": lambda job, attempt: lifecycle.released(job, attempt, "spot", POLICY, now=NOW),
     "stopped": lambda job, attempt: lifecycle.stopped(job, attempt, End(), POLICY, now=NOW),
 }
 
@@ -285,7 +285,7 @@ def test_a_worker_lost_before_it_took_the_offer_charges_nothing() -> None:
 
 @pytest.mark.parametrize(("job", "attempt"), [(holding(), RUNNING), (DISPATCHED, OFFERED)])
 def test_a_released_job_goes_back_at_once_uncharged(job: Job, attempt: Attempt) -> None:
-    decision = lifecycle.released(job, attempt, "spot notice", now=NOW)
+    decision = lifecycle.released(job, attempt, "spot notice", POLICY, now=NOW)
     back = job_of(decision)
     assert (back.state, back.charged, back.hold, back.error) == (JobState.QUEUED, 0, Hold.NONE, None)
     assert (attempt_of(decision).outcome, attempt_of(decision).error) == (Outcome.RELEASED, "spot notice")
@@ -395,7 +395,7 @@ def test_offers_and_releases_never_use_up_a_job() -> None:
         job, attempt = offered(job)
         job = job_of(lifecycle.offer_expired(job, attempt, now=NOW))
         job, attempt = taken(job)
-        job = job_of(lifecycle.released(job, attempt, "drain", now=NOW))
+        job = job_of(lifecycle.released(job, attempt, "drain", POLICY, now=NOW))
     assert (job.state, job.charged, job.attempts, job.epoch) == (JobState.QUEUED, 0, 100, 100)
 
 

@@ -28,6 +28,7 @@ from simpletuner_fleet.agent.inbox import (
 )
 from simpletuner_fleet.agent.shim_client import boottime
 from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.core.worker import Gpu
 from simpletuner_fleet.protocol.messages import (
     Accept,
@@ -48,7 +49,13 @@ log = logging.getLogger(__name__)
 LEASE_MARGIN_SHARE = 0.15
 LEASE_MARGIN_MAX_S = 10.0
 LONGEST_INTERVAL_S = 86_400.0
-_SHIM_OUTCOME = {StopWhy.CANCELLED: "cancelled", StopWhy.RELEASED: "released", StopWhy.STALE: "lost"}
+SHIM_OUTCOME = {
+    StopWhy.CANCELLED: "cancelled",
+    StopWhy.RELEASED: "released",
+    StopWhy.DRAINED: "released",
+    StopWhy.TIME_LIMIT: "released",
+    StopWhy.STALE: "lost",
+}
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -57,6 +64,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     name: str
     version: str
     home: str
+    start: int = 0
+    """Which start it is of those in its folder."""
     gpus: tuple[Gpu, ...]
     trainers: tuple[str, ...]
     labels: dict[str, str]
@@ -85,7 +94,7 @@ class Agent:
         self.token = token
         self.attempts = attempts
         self.delivery = delivery
-        self.incarnation = secrets.token_hex(8)
+        self.incarnation = incarnation_of(machine.start, secrets.token_hex(8))
         self.worker_id = ""
         self.heartbeat_interval_s = 30.0
         self.heartbeat_timeout_s = 120.0
@@ -184,9 +193,9 @@ class Agent:
                 self._spawn(self._accept(turn, attempt, seq))
             case StartTrainer(offer):
                 self._spawn(self._run(offer))
-            case StopTrainer(turn, grace_s, why):
-                log.info("stopping job %s: %s", turn[0], why)
-                self.attempts.stop(turn, grace_s, _SHIM_OUTCOME[why])
+            case StopTrainer(turn, grace_s, why, save_s):
+                log.info("stopping job %s: %s%s", turn[0], why, ", a checkpoint first" if save_s else "")
+                self.attempts.stop(turn, grace_s, SHIM_OUTCOME[why], save_s)
             case SendReport(turn, report, final):
                 report.incarnation = self.incarnation
                 self._spawn(self.delivery.keep(turn, report) if final else self._tell(turn, report))
@@ -250,6 +259,8 @@ class Agent:
 
     async def _await_adopted(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
+        if self.attempts.is_out_of_time(turn):
+            self.perform(self.inbox.out_of_time(turn))
         ending = await self.attempts.ended(turn)
         self.perform(self.inbox.ended(turn, ending))
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.job import OnTimeLimit
 from simpletuner_fleet.protocol.messages import (
     HeldAttempt,
     HeldState,
@@ -38,6 +39,18 @@ class StopWhy(StrEnum):
     CANCELLED = "cancelled"
     STALE = "stale"
     RELEASED = "released"
+    """This machine is to go."""
+    DRAINED = "drained"
+    TIME_LIMIT = "time limit"
+
+
+GIVEN_BACK = {
+    StopWhy.RELEASED: ("preempted", "the worker was asked to stop"),
+    StopWhy.DRAINED: ("drained", "the worker was drained"),
+    StopWhy.TIME_LIMIT: ("time_limit", "the time limit was reached"),
+}
+"""The job goes on elsewhere: why, in a word and in a sentence."""
+TIME_LIMIT_GRACE_S = 30.0
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -48,12 +61,17 @@ class Ending(Struct, frozen=True, kw_only=True):
     exit_signal: int | None = None
     error: str | None = None
     last_lines: str = ""
+    restart: bool = False
+    """The watchdog ended it, and the job wants to go on from its last good checkpoint then."""
+    resume_below: int | None = None
 
 
 class Holding(Struct):
     offer: JobSubmit
     phase: Phase
     stopping: StopWhy | None = None
+    saves: bool = False
+    """Whether the stop under way waits for a checkpoint: only then can it be hurried."""
     step: int | None = None
     checkpoint_step: int | None = None
 
@@ -72,6 +90,8 @@ class StopTrainer(Struct, frozen=True):
     turn: Turn
     grace_s: float
     why: StopWhy
+    save_s: float | None = None
+    """How long to wait for a checkpoint before; None: only as far as the grace allows."""
 
 
 class SendReport(Struct, frozen=True):
@@ -216,7 +236,14 @@ class Inbox:
         turn = (order.job_id, order.epoch)
         if order.reason == "stale":
             return self.went_stale(turn)
-        return self._stop(turn, StopWhy.CANCELLED, order.grace_s)
+        why = StopWhy.DRAINED if order.reason == "drained" else StopWhy.CANCELLED
+        return self._stop(turn, why, order.grace_s, order.save_s)
+
+    def out_of_time(self, turn: Turn) -> list[Action]:
+        """Its time limit is reached, and it is to go on later: a checkpoint first."""
+        holding = self.held.get(turn)
+        save_s = holding.offer.checkpoint_wait_s if holding else None
+        return self._stop(turn, StopWhy.TIME_LIMIT, TIME_LIMIT_GRACE_S, save_s)
 
     def went_stale(self, turn: Turn) -> list[Action]:
         """The job has moved on: nothing of this turn may go on, and nobody wants to hear of it.
@@ -248,23 +275,27 @@ class Inbox:
                 actions += self._stop(turn, StopWhy.RELEASED, self._release_grace_s)
         return actions or ([] if self.held else [Leave(self.leaving)])
 
-    def _stop(self, turn: Turn, why: StopWhy, grace_s: float) -> list[Action]:
+    def _stop(self, turn: Turn, why: StopWhy, grace_s: float, save_s: float | None = None) -> list[Action]:
+        """What is stopping already can be hurried, and never told to take its time after all."""
         holding = self.held.get(turn)
-        if holding is None or holding.phase is Phase.FINISHED:
+        if holding is None or holding.phase is Phase.FINISHED or holding.stopping is StopWhy.STALE:
             return []
-        if holding.stopping is StopWhy.STALE or holding.stopping is why:
+        if holding.stopping and save_s is not None:
+            return []
+        if holding.stopping is why and not holding.saves:
             return []
         if holding.stopping is None or why is StopWhy.STALE:
             holding.stopping = why
         if holding.phase is not Phase.RUNNING:
             return []
-        return [StopTrainer(turn, grace_s, why)]
+        holding.saves = save_s is not None
+        return [StopTrainer(turn, grace_s, why, save_s)]
 
     def _end(self, turn: Turn, holding: Holding, ending: Ending) -> list[Action]:
         if holding.stopping is StopWhy.STALE:
             return self._drop(turn)
         holding.phase = Phase.FINISHED
-        return [self._report(turn, final_report(holding.stopping, ending))]
+        return [self._report(turn, final_report(holding.stopping, ending, holding.offer.on_time_limit))]
 
     def _report(self, turn: Turn, report: StatusReport) -> SendReport:
         report.epoch = turn[1]
@@ -291,7 +322,9 @@ class Inbox:
             del self._over[next(iter(self._over))]
 
 
-def final_report(stopping: StopWhy | None, ending: Ending) -> StatusReport:
+def final_report(
+    stopping: StopWhy | None, ending: Ending, on_time_limit: OnTimeLimit = "fail"
+) -> StatusReport:
     """An ending by itself counts as what it was, even if a stop was on its way."""
     report = StatusReport(
         status=ReportStatus.FAILED,
@@ -299,20 +332,24 @@ def final_report(stopping: StopWhy | None, ending: Ending) -> StatusReport:
         exit_signal=ending.exit_signal,
         error=ending.error,
         last_lines=ending.last_lines or None,
+        restart=ending.restart,
+        resume_below=ending.resume_below,
     )
     by_itself = ending.reason == "exited"
     if by_itself and ending.exit_code == 0:
         report.status = ReportStatus.COMPLETED
     elif stopping is StopWhy.CANCELLED:
         report.status = ReportStatus.CANCELLED
-    elif stopping is StopWhy.RELEASED:
+    elif stopping in GIVEN_BACK:
         report.status = ReportStatus.RELEASED
-        report.error = "the worker was asked to stop"
+        report.reason, report.error = GIVEN_BACK[stopping]
     elif ending.reason in ("fenced", "agent_lost", "resume_failed"):
         report.status = ReportStatus.RELEASED
+        report.reason = "resume_failed" if ending.reason == "resume_failed" else "cut_off"
         report.error = ending.error or "the worker was cut off from the orchestrator"
     elif ending.reason == "time_limit":
-        report.error = "the time limit was reached"
+        report.status = ReportStatus.RELEASED if on_time_limit == "requeue" else ReportStatus.FAILED
+        report.reason, report.error = GIVEN_BACK[StopWhy.TIME_LIMIT]
     elif ending.reason == "shim_lost":
         report.error = ending.error or "the trainer and its guardian were killed"
     return report

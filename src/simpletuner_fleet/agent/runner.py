@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -21,6 +22,7 @@ from simpletuner_fleet.agent.shim_client import (
     ExitRecord,
     Hello,
     Order,
+    OutOfTime,
     Paused,
     Ready,
     Release,
@@ -93,6 +95,9 @@ class Running:
         """Whether the shim has stopped the tree because its lease ran out."""
         self.hidden: list[str] = []
         """As the shim that was found again has told: values to keep out of what is sent."""
+        self.out_of_time = False
+        """The time limit is reached, and the shim waits for a checkpoint to be saved."""
+        self.on_out_of_time: Callable[[], None] = lambda: None
         self._output = output
         self._shim = shim
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
@@ -141,6 +146,9 @@ class Running:
                 self.paused = True
             case Resumed():
                 self.paused = False
+            case OutOfTime():
+                self.out_of_time = True
+                self.on_out_of_time()
 
     async def _conclude(self, ended: ExitRecord) -> None:
         self.paused = False
@@ -200,6 +208,7 @@ class Runner:
             attempt_dir.name, output, _Shim(link, None), pid=greeting.pid, paused=greeting.paused
         )
         running.hidden = greeting.hidden
+        running.out_of_time = greeting.out_of_time
         if greeting.exit is not None:
             await running._conclude(greeting.exit)
         return running

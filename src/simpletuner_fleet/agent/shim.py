@@ -207,6 +207,7 @@ class Shim:
         self.outcome = "lost"
         self.lease_until: float | None = None
         self.time_limit_at: float | None = None
+        self.out_of_time = False
         self.alone_until: float | None = None
         self.kill_at: float | None = None
         self.killing = False
@@ -296,7 +297,7 @@ class Shim:
         self.agent, _ = self.listener.accept()
         self.agent.setblocking(False)
         self.alone_until = None
-        self.tell_status("hello", hidden=self.order.get("hidden", []))
+        self.tell_status("hello", hidden=self.order.get("hidden", []), out_of_time=self.out_of_time)
 
     # The trainer's side
 
@@ -467,14 +468,24 @@ class Shim:
         if self.passed(self.alone_until):
             self.end("agent_lost", 0)
         if self.kill_at is None and self.passed(self.time_limit_at):
-            self.outcome = "failed"
-            self.end("time_limit", self.order["kill_grace_s"])
+            self.time_is_up()
         if self.kill_at is None and not self.killing:
             self.mind_the_lease()
         if self.killing or self.passed(self.kill_at):
             self.killing = True
             self.signal_tree(signal.SIGKILL)
             self.reap()
+
+    def time_is_up(self) -> None:
+        """The agent may save a checkpoint first, for as long as the order allows; then, or without one, it ends."""
+        save_s = self.order.get("time_limit_save_s")
+        if save_s and not self.out_of_time and not self.paused:
+            self.out_of_time = True
+            self.time_limit_at = boottime() + save_s + self.order["kill_grace_s"]
+            self.tell("out_of_time")
+            return
+        self.outcome = "failed"
+        self.end("time_limit", self.order["kill_grace_s"])
 
     @staticmethod
     def passed(deadline: float | None) -> bool:
@@ -507,8 +518,10 @@ class Shim:
     def own_report(self) -> dict[str, Any]:
         assert self.exit is not None
         status, error = self.verdict(self.exit)
+        timed_out = self.out_of_time or self.exit["reason"] == "time_limit"
         return {
             "status": status,
+            "reason": "time_limit" if timed_out and status == "released" else "",
             "epoch": self.order["report"]["epoch"],
             "attempt": self.order["report"]["attempt"],
             "error": error,
@@ -530,7 +543,10 @@ class Shim:
             case "start_failed":
                 return "failed", ended["error"]
             case "time_limit":
-                return "failed", f"the time limit of {self.order['time_limit_s']:g} s was reached"
+                how = "released" if self.order.get("time_limit_save_s") else "failed"
+                return how, f"the time limit of {self.order['time_limit_s']:g} s was reached"
+            case "agent_lost" if self.out_of_time:
+                return "released", f"the time limit of {self.order['time_limit_s']:g} s was reached"
             case "fenced":
                 return "lost", "the worker was cut off for longer than its lease"
             case "stopped":

@@ -56,6 +56,8 @@ class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
     kill_grace_s: float = 30.0
     adopt_grace_s: float = 2.0
     time_limit_s: float | None = None
+    time_limit_save_s: float | None = None
+    """At the limit the agent is told and has so long to save and stop; None: the tree is ended at once."""
     report: ReportTo | None = None
     hidden: list[str] = []
     """Values that must not be seen in what is told of the output."""
@@ -100,6 +102,7 @@ class Hello(Struct, kw_only=True, tag="hello", tag_field="event"):
     pid: int | None = None
     paused: bool = False
     exit: ExitRecord | None = None
+    out_of_time: bool = False
     hidden: list[str] = []
     """As ordered: an agent that was restarted has it from here alone, since it is on no disk."""
 
@@ -108,13 +111,17 @@ class Paused(Struct, kw_only=True, tag="paused", tag_field="event"):
     pid: int | None = None
 
 
+class OutOfTime(Struct, kw_only=True, tag="out_of_time", tag_field="event"):
+    """The time limit is reached; the shim waits a while for the agent to save a checkpoint and stop the tree."""
+
+
 class Resumed(Struct, kw_only=True, tag="resumed", tag_field="event"):
     pid: int | None = None
 
 
 T = TypeVar("T")
 ToShim = Order | Renew | Stop | Release
-FromShim = Ready | Started | Exited | Hello | Paused | Resumed
+FromShim = Ready | Started | Exited | Hello | Paused | Resumed | OutOfTime
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[FromShim] = msgspec.json.Decoder(FromShim)

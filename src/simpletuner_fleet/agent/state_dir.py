@@ -107,6 +107,16 @@ class StateDir:
             (path / name).mkdir(mode=0o700, exist_ok=True)
         return cls(path, lock, _home_id(path / "home"))
 
+    def count_start(self) -> int:
+        """Which start of an agent in this folder this is; 0 where the count is lost."""
+        file = self.path / "starts"
+        try:
+            count = int(file.read_text(encoding="ascii")) + 1 if file.exists() else 1
+            write_whole(file, str(count).encode())
+        except (OSError, ValueError):
+            return 0
+        return count
+
     @property
     def spool_dir(self) -> Path:
         return self.path / "spool"

@@ -65,13 +65,7 @@ def hear(agent: Agent, event: Event) -> None:
                 agent.perform(inbox.offered(msgspec.json.decode(event.data, type=JobSubmit)))
             case "job_cancel":
                 order = msgspec.json.decode(event.data, type=JobCancel)
-                stop = StopAttempt(
-                    job_id=order.job_id,
-                    epoch=order.epoch,
-                    reason="stale" if order.reason == "stale" else "cancelled",
-                    grace_s=order.grace_s,
-                )
-                agent.perform(inbox.told_to_stop(stop))
+                agent.perform(inbox.told_to_stop(stop_of(order)))
             case "drain":
                 note = msgspec.json.decode(event.data, type=Drain).note
                 log.info(
@@ -85,6 +79,21 @@ def hear(agent: Agent, event: Event) -> None:
                 agent.token.reload()
     except UNREADABLE as error:
         log.warning("an event '%s' could not be read: %s", event.name, error)
+
+
+def stop_of(order: JobCancel) -> StopAttempt:
+    """A reason nobody knows is a newer orchestrator's: the trainer is stopped all the same."""
+    return StopAttempt(
+        job_id=order.job_id,
+        epoch=order.epoch,
+        reason="stale"
+        if order.reason == "stale"
+        else "drained"
+        if order.reason == "drained"
+        else "cancelled",
+        grace_s=order.grace_s,
+        save_s=order.save_s,
+    )
 
 
 def _shut_down(agent: Agent, reason: str) -> None:

@@ -159,6 +159,11 @@ def newest_checkpoint(manifests: Iterable[StoredManifest]) -> StoredManifest | N
     return max((one for one in manifests if one.kind == "checkpoint"), key=_age_order, default=None)
 
 
+def spoiled(manifests: Iterable[StoredManifest], below: int) -> list[StoredManifest]:
+    """Checkpoints that nobody is to go on from: good ones are below this step."""
+    return [one for one in manifests if one.kind == "checkpoint" and (one.step or 0) >= below]
+
+
 def beyond_reach(failed_tries: Iterable[str], tries: int) -> frozenset[str]:
     """Manifests that were to be gone on from so often in vain: `failed_tries` names one for each time."""
     return frozenset(id for id, times in Counter(failed_tries).items() if times >= tries)

@@ -223,6 +223,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     stopping: Stopping | None = None
     reason: str | None = None
     """An EndReason, or empty where the outcome says it all."""
+    resume_below: int | None = None
+    """A watchdog found the training spoiled from this step on: nobody goes on from there."""
 
     @property
     def saved_something(self) -> bool:

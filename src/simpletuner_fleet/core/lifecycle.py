@@ -13,11 +13,13 @@ from simpletuner_fleet.core.failure import classify
 from simpletuner_fleet.core.job import (
     Attempt,
     AttemptState,
+    EndReason,
     Hold,
     Job,
     JobInput,
     JobState,
     Outcome,
+    Stopping,
     next_state,
 )
 from simpletuner_fleet.core.ordering import rank
@@ -35,6 +37,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 NOTHING = Decision()
 NOT_ACCEPTED = "the worker did not accept the offer in time"
+DRAINED = "its worker was drained"
 
 
 def _job_event(type_: EventType, job: Job, actor: Actor = ORCHESTRATOR, **details: Any) -> Event:
@@ -149,6 +152,10 @@ class End(Struct, frozen=True, kw_only=True):
     exit_signal: int | None = None
     error: str | None = None
     last_lines: str | None = None
+    restart: bool = False
+    """A watchdog ended it, and the job has asked to go on from its last good checkpoint then."""
+    resume_below: int | None = None
+    """Checkpoints from this step on are spoiled."""
 
 
 def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
@@ -185,11 +192,13 @@ def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) 
         last_lines=end.last_lines,
         failure_class=failure.code,
         failure_evidence=failure.evidence,
+        resume_below=end.resume_below,
     )
     if job.state is JobState.CANCELLING:
         return _cancelled(job, ended, now=now)
     charged = replace(job, failures=job.failures + 1)
-    return _follow(charged, ended, retry.after_failure(charged, policy, now, error), error, now=now)
+    verdict = retry.after_failure(charged, policy, now, error, restart=end.restart)
+    return _follow(charged, ended, verdict, error, now=now)
 
 
 def lost(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) -> Decision:
@@ -249,20 +258,56 @@ def survived(job: Job, worker_id: str) -> Decision:
     return Decision(job=replace(job, lost_workers=tuple(id for id in job.lost_workers if id != worker_id)))
 
 
-def released(job: Job, attempt: Attempt, why: str, *, now: float) -> Decision:
-    """The worker gives the job back on purpose: a shutdown, a spot notice, a drain. It charges nothing."""
+def released(
+    job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float, reason: str = ""
+) -> Decision:
+    """The worker gives the job back on purpose: a shutdown, a spot notice, a drain. It charges nothing.
+
+    But for a time limit that was used up without a step forward: a job that asks to go on would do so for ever.
+    """
     _must_be_current(job, attempt)
-    ended = _ended(attempt, Outcome.RELEASED, now, error=why or None)
+    reason = reason or (attempt.stopping.reason if attempt.stopping else "")
+    out_of_time = reason == EndReason.TIME_LIMIT
+    if out_of_time and not (job.on_time_limit == "requeue" and attempt.saved_something):
+        return _out_of_time(job, attempt, why, policy, now=now)
+    ended = _ended(attempt, Outcome.RELEASED, now, error=why or None, reason=reason or None)
     if job.state is JobState.CANCELLING:
         return _cancelled(job, ended, now=now)
+    told: dict[str, Any] = {"reason": reason} if reason else {}
     event = _job_event(
-        EventType.JOB_RELEASED, job, worker_id=attempt.worker_id, attempt=attempt.number, why=why
+        EventType.JOB_RELEASED, job, worker_id=attempt.worker_id, attempt=attempt.number, why=why, **told
     )
-    return _requeued(job, ended, None, None, (event,))
+    waiting = replace(job, rank=rank(now, job.priority, policy)) if out_of_time else job
+    return _requeued(waiting, ended, None, None, (event,))
+
+
+def _out_of_time(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) -> Decision:
+    error = why or "the time limit was reached"
+    ended = _ended(
+        attempt,
+        Outcome.FAILED,
+        now,
+        error=error,
+        reason=EndReason.TIME_LIMIT,
+        failure_class="time_limit",
+        failure_evidence=error,
+    )
+    if job.state is JobState.CANCELLING:
+        return _cancelled(job, ended, now=now)
+    charged = replace(job, failures=job.failures + 1)
+    if job.on_time_limit == "requeue":
+        error = f"{error}, and no newer checkpoint was saved"
+        return _follow(charged, ended, retry.after_charge(charged, policy, now), error, now=now)
+    return _follow(charged, ended, retry.after_failure(charged, policy, now, error), error, now=now)
 
 
 def stopped(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) -> Decision:
-    """The worker says the trainer was cancelled. If nobody asked for it, the trainer has failed."""
+    """The worker says the trainer was cancelled. If nobody asked for it, the trainer has failed.
+
+    Agents that know no drain with a deadline call that a cancellation, too.
+    """
+    if job.state is not JobState.CANCELLING and attempt.stopping is not None:
+        return released(job, attempt, end.error or DRAINED, policy, now=now)
     if job.state is not JobState.CANCELLING:
         told = replace(end, error=end.error or "the trainer was stopped on its worker")
         return failed(job, attempt, told, policy, now=now)
@@ -277,21 +322,61 @@ def offer_expired(job: Job, attempt: Attempt, *, now: float, why: str = NOT_ACCE
     return _withdrawn(job, attempt, why, now=now)
 
 
-def cancel(job: Job, attempt: Attempt | None, *, explicit_accept: bool, actor: Actor, now: float) -> Decision:
+def cancel(
+    job: Job,
+    attempt: Attempt | None,
+    *,
+    explicit_accept: bool,
+    actor: Actor,
+    now: float,
+    wish: Stopping | None = None,
+) -> Decision:
     """Ends a job that holds no trainer at once; asks the worker to stop one that may run.
 
     Agents that accept nothing explicitly may have started already when they hold an offer.
     """
     if job.terminal:
         raise WrongJobState(f"The job is {job.state} already.", state=job.state)
-    asked = _job_event(EventType.JOB_CANCEL_REQUESTED, job, actor)
+    details: dict[str, Any] = {"checkpoint_first": True} if wish and wish.save_s else {}
+    asked = _job_event(EventType.JOB_CANCEL_REQUESTED, job, actor, **details)
     if job.state is JobState.CANCELLING:
-        return NOTHING
+        return _hurried(attempt, wish, asked)
     if attempt is None or (attempt.state is AttemptState.OFFERED and explicit_accept):
         ended = _ended(attempt, Outcome.CANCELLED, now) if attempt else None
         return _cancelled(job, ended, now=now, before=(asked,))
     stopping = replace(job, state=next_state(job.state, JobInput.REQUEST_STOP))
-    return Decision(job=stopping, events=(asked,))
+    told = _asked(attempt, wish) if wish else None
+    return Decision(job=stopping, attempt=told, events=(asked,))
+
+
+def _hurried(attempt: Attempt | None, wish: Stopping | None, asked: Event) -> Decision:
+    """Whoever cancels again without a word of a checkpoint does not want to wait for one."""
+    known = attempt.stopping if attempt else None
+    if attempt is None or known is None or not known.save_s or (wish and wish.save_s):
+        return NOTHING
+    grace_s = min(known.grace_s, wish.grace_s) if wish else known.grace_s
+    return Decision(
+        attempt=replace(attempt, stopping=replace(known, save_s=None, grace_s=grace_s)), events=(asked,)
+    )
+
+
+def drain_over(job: Job, attempt: Attempt, wish: Stopping) -> Decision:
+    """The worker's drain has waited long enough: this attempt is to be given back, and goes on elsewhere."""
+    if not attempt.live or attempt.stopping is not None:
+        return NOTHING
+    event = _job_event(
+        EventType.JOB_STOP_REQUESTED,
+        job,
+        reason=wish.reason,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        checkpoint_first=bool(wish.save_s),
+    )
+    return Decision(attempt=_asked(attempt, wish), events=(event,))
+
+
+def _asked(attempt: Attempt, wish: Stopping) -> Attempt:
+    return replace(attempt, stopping=replace(wish, had_step=attempt.checkpoint_step))
 
 
 def set_priority(job: Job, priority: int, policy: Policy, actor: Actor) -> Decision:

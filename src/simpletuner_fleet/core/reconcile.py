@@ -1,13 +1,31 @@
 """What a worker says it holds against what we hold."""
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
 
+_COUNT = re.compile(r"[0-9a-f]{8}", re.ASCII)
 ELSEWHERE = "elsewhere"
 """In place of an attempt's incarnation: it was begun in another folder than the one its worker is served from now."""
+
+
+def incarnation_of(start: int, random: str) -> str:
+    """The name of an agent's process: which start it is of those in its folder, and chance. 0: nobody counted."""
+    return f"{start:08x}.{random}" if start else random
+
+
+def is_older(incarnation: str, than: str) -> bool:
+    """Of two processes that worked in one folder, as far as they were counted."""
+    mine, theirs = _start(incarnation), _start(than)
+    return mine is not None and theirs is not None and mine < theirs
+
+
+def _start(incarnation: str) -> int | None:
+    count, dot, _ = incarnation.partition(".")
+    return int(count, 16) if dot and _COUNT.fullmatch(count) else None
 
 
 class Held(Struct, frozen=True):

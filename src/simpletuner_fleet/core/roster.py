@@ -5,7 +5,7 @@ the same whatever the number of workers and jobs that are not concerned.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -48,6 +48,7 @@ class Roster:
         self.running = 0
         self.running_by_owner: dict[str, int] = {}
         self._occupancy: dict[str, Occupancy] = {}
+        self._gpus_held: dict[str, Counter[str]] = {}
         self._classes: OrderedDict[str, Waiting] = OrderedDict()
         self._fits: dict[str, set[str]] = {}
         self._ranks: list[float] = []
@@ -103,11 +104,15 @@ class Roster:
             return
         now_held = self.occupancy(attempt.worker_id)
         step = 1 if attempt.live else -1
-        gpus = now_held.gpus | set(attempt.gpus) if attempt.live else now_held.gpus - set(attempt.gpus)
+        # Counted: an attempt thought lost may be heard of once more when its GPU has been given to another.
+        held = self._gpus_held.setdefault(attempt.worker_id, Counter())
+        held.update(dict.fromkeys(attempt.gpus, step))
+        gpus = frozenset(uuid for uuid, times in held.items() if times > 0)
         if now_held.live + step:
-            self._occupancy[attempt.worker_id] = Occupancy(now_held.live + step, frozenset(gpus))
+            self._occupancy[attempt.worker_id] = Occupancy(now_held.live + step, gpus)
         else:
             self._occupancy.pop(attempt.worker_id, None)
+            del self._gpus_held[attempt.worker_id]
         self.running += step
         left = self.running_by_owner.get(owner, 0) + step
         if left:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.bundle import Bundle, check_gpus, gpus_of
 from simpletuner_fleet.core.errors import Invalid
@@ -18,6 +19,7 @@ from simpletuner_fleet.core.policy import (
     PRIORITY_NAMES,
     Policy,
 )
+from simpletuner_fleet.core.watchdog import Watchdog, check_watchdog, merged
 
 
 class SubmitRequest(Struct, frozen=True, kw_only=True):
@@ -40,10 +42,17 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     overrides: dict[str, Any] = {}
     datasets: dict[str, str] = {}
     """In addition to the config's, or in place of those of the same name."""
+    watchdog: Watchdog = Watchdog()
+    """In place of what the config says of the same."""
     name: str | None = None
     no_wait: bool = False
     dry_run: bool = False
     idempotency_key: str | UnsetType | None = UNSET
+
+
+def with_watchdog(bundle: Bundle, asked: Watchdog) -> Bundle:
+    changed = check_watchdog(merged(bundle.watchdog, asked), "$.watchdog")
+    return replace(bundle, watchdog=changed)
 
 
 def check_labels(labels: dict[str, str], path: str) -> dict[str, str]:

@@ -41,6 +41,10 @@ class WorkersQuery(Struct, kw_only=True):
 
 class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
     note: str = ""
+    timeout_s: float | None = None
+    """After so long what still runs there is stopped and goes on elsewhere; null waits for it to end."""
+    checkpoint_first: bool = True
+    """At the deadline: ask each trainer for a checkpoint before it is stopped."""
 
 
 class ChangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -69,8 +73,15 @@ async def rotate_token(call: Call[None]) -> WorkerToken:
 
 
 async def drain(call: Call[DrainBody | None]) -> WorkerView:
-    note = call.body.note if call.body else ""
-    await administer.drain(deps(call).fleet, call.path["id"], note, call.actor)
+    wish = call.body or DrainBody()
+    await administer.drain(
+        deps(call).fleet,
+        call.path["id"],
+        wish.note,
+        call.actor,
+        timeout_s=wish.timeout_s,
+        checkpoint_first=wish.checkpoint_first,
+    )
     return await get_worker(call)
 
 

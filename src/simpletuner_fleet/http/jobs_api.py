@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import JobState
 from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.queue_api import PageSize, cancel, current, shown, submitter
+from simpletuner_fleet.http.queue_api import CancelBody, PageSize, cancel, current, shown, submitter
 from simpletuner_fleet.http.routes import Call, Route
 from simpletuner_fleet.http.times import read_time
 from simpletuner_fleet.http.views import (
@@ -96,8 +96,10 @@ ROUTES = [
         "/api/jobs/{id}/cancel",
         cancel,
         "jobs.cancel",
-        answer=JobView,
-        summary="Cancel a job",
+        CancelBody,
+        JobView,
+        "Cancel a job, on request with a checkpoint saved first",
+        body_required=False,
         tags=TAGS,
     ),
     Route(

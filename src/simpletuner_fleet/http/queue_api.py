@@ -71,6 +71,13 @@ class RejectBody(Struct, kw_only=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class CancelBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    checkpoint_first: bool = False
+    """Ask the trainer for a checkpoint, store it, then stop. A second call without it hurries."""
+    grace_s: float | None = None
+    """From the request to end to the kill; left out: as the server has it."""
+
+
 class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Left out: as it is. Null: no limit."""
 
@@ -129,9 +136,16 @@ async def position(call: Call[None]) -> PositionView:
     return PositionView(job_id=seen.job.id, status=seen.job.state, queue_position=seen.position)
 
 
-async def cancel(call: Call[None]) -> JobView:
+async def cancel(call: Call[CancelBody | None]) -> JobView:
     await refuse_job_of_another(call)
-    await submit.cancel(deps(call).fleet, call.path["id"], call.actor)
+    wish = call.body or CancelBody()
+    await submit.cancel(
+        deps(call).fleet,
+        call.path["id"],
+        call.actor,
+        checkpoint_first=wish.checkpoint_first,
+        grace_s=wish.grace_s,
+    )
     return await current(call)
 
 
@@ -248,8 +262,10 @@ ROUTES = [
         "/api/queue/{id}/cancel",
         cancel,
         "queue.cancel",
-        answer=JobView,
-        summary="Cancel a job",
+        CancelBody,
+        JobView,
+        "Cancel a job, on request with a checkpoint saved first",
+        body_required=False,
         tags=TAGS,
     ),
     Route(

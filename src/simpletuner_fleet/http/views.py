@@ -6,12 +6,14 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.checkpoint import FileEntry
+from simpletuner_fleet.core.datasets import told
 from simpletuner_fleet.core.explain import Explanation, FunnelStep, WorkerVerdict
 from simpletuner_fleet.core.failure import advice_for
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.http.routes import rfc3339
+from simpletuner_fleet.http.stopping_view import StoppingView, stopping_view
 from simpletuner_fleet.ports import ApiToken, ConfigVersion, JobNote, StoredManifest
 
 DAY_S = 86_400.0
@@ -46,6 +48,8 @@ class RequiresView(Struct, kw_only=True):
     accelerator: str
     trainer: str
     worker_labels: dict[str, str]
+    datasets: dict[str, int] = {}
+    """Size in bytes by id."""
 
 
 class FailureView(Struct, kw_only=True):
@@ -84,11 +88,15 @@ class JobView(Struct, kw_only=True):
     retry_of: str | None
     retry_on_failure: bool
     time_limit_s: float | None
+    on_time_limit: str
     depends_on: list[str]
     checkpoint_step: int | None = None
     """The newest step that is safely off the worker."""
     resumed: str | None = None
     """How its newest try began, if not from the start."""
+    resumed_from_step: int | None = None
+    stopping: StoppingView | None = None
+    """Its trainer was asked to stop, and may still run."""
     failure: FailureView | None = None
     queue_position: int | None = None
     explain: Reason | None = None
@@ -124,8 +132,13 @@ class AttemptView(Struct, kw_only=True):
     """The same in words."""
     checkpoint_step: int | None
     """The newest step that is safely off the worker."""
+    reason: str | None
+    """Why it was given back: drained, time_limit, preempted, cut_off, resume_failed."""
+    stopping: StoppingView | None
     failure_class: str | None
     failure_evidence: str | None
+    resume_below: int | None
+    """A watchdog found the training spoiled from this step on: nobody goes on from there."""
 
 
 class AttemptsView(Struct):
@@ -168,8 +181,16 @@ class WorkerView(Struct, kw_only=True):
     connection: str
     admin_state: str
     drain_note: str
+    drain_deadline: str | None
+    """When what still runs there is stopped; null: never."""
+    drain_checkpoint_first: bool | None
     attempts: list[HeldView]
     trainers: list[str]
+    datasets: list[str]
+    """In its cache, the last used first."""
+    data_bytes: int
+    data_limit_bytes: int
+    """How much its cache may hold; 0 where it has none."""
     max_jobs: int
     local: bool
     legacy: bool
@@ -319,6 +340,7 @@ def job_view(
             accelerator=requires.accelerator,
             trainer=requires.trainer,
             worker_labels=dict(requires.labels),
+            datasets={told(dataset_id): size for dataset_id, size in requires.datasets},
         ),
         attempt=job.attempts,
         max_retries=job.max_retries,
@@ -336,9 +358,12 @@ def job_view(
         retry_of=job.retry_of,
         retry_on_failure=job.retry_on_failure,
         time_limit_s=job.time_limit_s,
+        on_time_limit=job.on_time_limit,
         depends_on=list(job.depends_on),
         checkpoint_step=checkpoint_step,
         resumed=resumed_text(attempt) if attempt else None,
+        resumed_from_step=attempt.resumed_from_step if attempt else None,
+        stopping=stopping_view(attempt) if attempt else None,
         failure=failure_view(attempt) if attempt else None,
         queue_position=queue_position,
         explain=reason_view(explanation) if explanation else None,
@@ -368,8 +393,11 @@ def attempt_view(attempt: Attempt) -> AttemptView:
         resumed_manifest=attempt.resumed_manifest,
         resumed=resumed_text(attempt),
         checkpoint_step=attempt.checkpoint_step,
+        reason=attempt.reason,
+        stopping=stopping_view(attempt),
         failure_class=attempt.failure_class,
         failure_evidence=attempt.failure_evidence,
+        resume_below=attempt.resume_below,
     )
 
 
@@ -402,6 +430,8 @@ def worker_view(worker: Worker, held: list[Attempt], policy: Policy, now: float)
         connection=worker.connection,
         admin_state=worker.admin,
         drain_note=worker.drain_note,
+        drain_deadline=rfc3339(worker.drain_plan.deadline) if worker.drain_plan else None,
+        drain_checkpoint_first=worker.drain_plan.checkpoint_first if worker.drain_plan else None,
         attempts=[
             HeldView(
                 job_id=attempt.job_id,
@@ -413,6 +443,9 @@ def worker_view(worker: Worker, held: list[Attempt], policy: Policy, now: float)
             for attempt in held
         ],
         trainers=list(worker.trainers),
+        datasets=[told(dataset_id) for dataset_id in worker.datasets],
+        data_bytes=worker.data_bytes,
+        data_limit_bytes=worker.data_limit_bytes,
         max_jobs=worker.max_jobs,
         local=worker.local,
         legacy=worker.legacy,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 from msgspec import Struct
 
@@ -59,6 +60,7 @@ class OrderFeed:
         "_seat",
         "_shutdown_sent",
         "_timer",
+        "_told",
         "events",
     )
 
@@ -72,6 +74,8 @@ class OrderFeed:
         self._timer: asyncio.TimerHandle | None = None
         self._offers: dict[Turn, float] = {}
         self._cancels: dict[Turn, float] = {}
+        self._told: dict[Turn, StopAttempt] = {}
+        """A stop that is hurried is another one, and sent at once."""
         self._drain_sent = self._shutdown_sent = False
         self.events = EventStream(
             on_close=self._closed,
@@ -122,10 +126,14 @@ class OrderFeed:
             if _due(self._offers, (job.job_id, job.epoch), now, policy.offer_resend_s):
                 self._push(job)
         for stop in orders.stop:
+            if self._told.get((stop.job_id, stop.epoch)) != stop:
+                self._told[stop.job_id, stop.epoch] = stop
+                self._cancels.pop((stop.job_id, stop.epoch), None)
             if _due(self._cancels, (stop.job_id, stop.epoch), now, CANCEL_AGAIN_S):
                 self._push(_cancel(stop))
         _forget(self._offers, orders.jobs)
         _forget(self._cancels, orders.stop)
+        _forget(self._told, orders.stop)
         if orders.drain and not self._drain_sent:
             self._push(Drain(note=worker.drain_note))
         self._drain_sent = orders.drain
@@ -190,7 +198,7 @@ def _due(sent: dict[Turn, float], turn: Turn, now: float, again_s: float) -> boo
     return True
 
 
-def _forget(sent: dict[Turn, float], still: list[JobSubmit] | list[StopAttempt]) -> None:
+def _forget(sent: dict[Turn, Any], still: list[JobSubmit] | list[StopAttempt]) -> None:
     wanted = {(one.job_id, one.epoch) for one in still}
     for turn in [turn for turn in sent if turn not in wanted]:
         del sent[turn]
@@ -198,7 +206,12 @@ def _forget(sent: dict[Turn, float], still: list[JobSubmit] | list[StopAttempt])
 
 def _cancel(stop: StopAttempt) -> JobCancel:
     return JobCancel(
-        job_id=stop.job_id, epoch=stop.epoch, attempt=stop.attempt, reason=stop.reason, grace_s=stop.grace_s
+        job_id=stop.job_id,
+        epoch=stop.epoch,
+        attempt=stop.attempt,
+        reason=stop.reason,
+        grace_s=stop.grace_s,
+        save_s=stop.save_s,
     )
 
 

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core import lifecycle, tokens
 from simpletuner_fleet.core.bundle import check_name
-from simpletuner_fleet.core.errors import NameTaken, WorkerNotOffline
+from simpletuner_fleet.core.errors import Invalid, NameTaken, WorkerNotOffline
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.job import AttemptState
+from simpletuner_fleet.core.job import AttemptState, JobState, Stopping
+from simpletuner_fleet.core.policy import MAX_DRAIN_TIMEOUT_S
 from simpletuner_fleet.core.submission import check_labels
-from simpletuner_fleet.core.worker import AdminState, Connection, Worker, WorkerStatus, WorkerType
+from simpletuner_fleet.core.worker import AdminState, Connection, DrainPlan, Worker, WorkerStatus, WorkerType
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 
@@ -83,19 +84,65 @@ def _local_names() -> Iterator[str]:
     yield from (f"{LOCAL_NAME}-{number}" for number in count(2))
 
 
-async def drain(fleet: Fleet, worker_id: str, note: str, actor: Actor) -> Worker:
-    """No offer is made after this commits; an offer nobody accepted yet is taken back."""
+async def drain(
+    fleet: Fleet,
+    worker_id: str,
+    note: str,
+    actor: Actor,
+    *,
+    timeout_s: float | None = None,
+    checkpoint_first: bool = True,
+) -> Worker:
+    """No offer is made after this commits; an offer nobody accepted yet is taken back.
+
+    Without a timeout what runs may take as long as it takes. The last wish counts; made twice, it is no later for it.
+    """
+    if timeout_s is not None and not 0 <= timeout_s <= MAX_DRAIN_TIMEOUT_S:
+        raise Invalid(f"timeout_s is between 0 and {MAX_DRAIN_TIMEOUT_S:g}.", path="$.timeout_s")
+    told = note[:MAX_NOTE_CHARS]
 
     def step(desk: Desk) -> Worker:
         worker = desk.worker(worker_id)
-        if worker.admin is not AdminState.DRAINING or worker.drain_note != note[:MAX_NOTE_CHARS]:
-            desk.save_worker(replace(worker, admin=AdminState.DRAINING, drain_note=note[:MAX_NOTE_CHARS]))
-            desk.record(_event(EventType.WORKER_DRAINED, worker, actor, note=note[:MAX_NOTE_CHARS]))
+        plan = _plan(worker, timeout_s, checkpoint_first, desk.now)
+        if (worker.admin, worker.drain_note, worker.drain_plan) != (AdminState.DRAINING, told, plan):
+            drained = replace(worker, admin=AdminState.DRAINING, drain_note=told, drain_plan=plan)
+            desk.save_worker(drained)
+            limits = {"timeout_s": timeout_s, "checkpoint_first": checkpoint_first} if plan else {}
+            desk.record(_event(EventType.WORKER_DRAINED, worker, actor, note=told, **limits))
             _take_offers_back(desk, worker)
+        end_drain(desk, worker_id)
         desk.wake(worker_id)
         return desk.worker(worker_id)
 
     return await fleet.act(step)
+
+
+def _plan(worker: Worker, timeout_s: float | None, checkpoint_first: bool, now: float) -> DrainPlan | None:
+    if timeout_s is None:
+        return None
+    known = worker.drain_plan if worker.admin is AdminState.DRAINING else None
+    same = known is not None and (known.timeout_s, known.checkpoint_first) == (timeout_s, checkpoint_first)
+    if same:
+        return known
+    return DrainPlan(timeout_s=timeout_s, deadline=now + timeout_s, checkpoint_first=checkpoint_first)
+
+
+def end_drain(desk: Desk, worker_id: str) -> None:
+    """At its deadline: what still runs there is asked to be given back."""
+    worker = desk.worker(worker_id)
+    if worker.drain_plan is None or not worker.drain_is_due(desk.now):
+        return
+    wish = Stopping(
+        reason="drained",
+        asked_at=desk.now,
+        grace_s=desk.policy.cancel_grace_s,
+        save_s=desk.policy.checkpoint_wait_s if worker.drain_plan.checkpoint_first else None,
+    )
+    for attempt in desk.live_attempts(worker_id):
+        job = desk.job(attempt.job_id)
+        if job.state is not JobState.CANCELLING:
+            desk.apply(lifecycle.drain_over(job, attempt, wish))
+    desk.wake(worker_id)
 
 
 def _take_offers_back(desk: Desk, worker: Worker) -> None:
@@ -112,7 +159,7 @@ async def resume(fleet: Fleet, worker_id: str, actor: Actor) -> Worker:
     def step(desk: Desk) -> Worker:
         worker = desk.worker(worker_id)
         if worker.admin is AdminState.DRAINING:
-            desk.save_worker(replace(worker, admin=AdminState.ACTIVE, drain_note=""))
+            desk.save_worker(replace(worker, admin=AdminState.ACTIVE, drain_note="", drain_plan=None))
             desk.record(_event(EventType.WORKER_RESUMED, worker, actor))
         desk.wake(worker_id)
         return desk.worker(worker_id)

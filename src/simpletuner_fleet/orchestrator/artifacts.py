@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from simpletuner_fleet.core import checkpoint
@@ -24,6 +25,7 @@ from simpletuner_fleet.core.errors import (
 from simpletuner_fleet.core.job import Attempt, Job, Outcome
 from simpletuner_fleet.core.lifecycle import Decision
 from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.dispatch import unreachable_checkpoints
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import Blobs, JobNote, View
 from simpletuner_fleet.protocol.uploads import (
@@ -48,12 +50,22 @@ def part_key(job_id: str, sha256: str) -> str:
     return f"{UPLOADS}/{job_id}/{sha256}"
 
 
+class Room(Struct):
+    """What is remembered of datasets between calls: to count all stored bytes at each part would cost too much."""
+
+    counted: int = 0
+    counted_at: float | None = None
+    parts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """How large each unfinished upload is, and since when."""
+
+
 class Shelf:
     """The storage with one lock per content: nothing is thrown away while it is being put there."""
 
     def __init__(self, fleet: Fleet, blobs: Blobs) -> None:
         self.fleet = fleet
         self.blobs = blobs
+        self.room = Room()
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
@@ -109,7 +121,7 @@ async def put_part(
         _check_quota(fleet, held, size + await _under_way(shelf, job_id, sha256))
     else:
         await fleet.glance(lambda view: fenced_attempt(view, worker_id, job_id, epoch))
-    reached = await _write(shelf.blobs, part_key(job_id, sha256), size, offset, pieces)
+    reached = await write_pieces(shelf.blobs, part_key(job_id, sha256), size, offset, pieces)
     if reached < offset and await _was_finished(shelf, job_id, sha256):
         return PartAnswer(next_offset=size, complete=True)
     if reached < size:
@@ -118,7 +130,9 @@ async def put_part(
     return PartAnswer(next_offset=size, complete=True)
 
 
-async def _write(blobs: Blobs, key: str, size: int, offset: int, pieces: AsyncIterator[bytes]) -> int:
+async def write_pieces(
+    blobs: Blobs, key: str, size: int, offset: int, pieces: AsyncIterator[bytes]
+) -> int:
     """One piece is written while the next arrives; what was written stays, however the request ends."""
     at, reached, writing = offset, 0, None
     try:
@@ -183,7 +197,10 @@ async def accept_manifest(
 
 
 def _accept(desk: Desk, worker_id: str, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
-    attempt = fenced_attempt(desk.tx, worker_id, job_id, epoch)
+    attempt = desk.attempt(fenced_attempt(desk.tx, worker_id, job_id, epoch).id)
+    if attempt.resume_below is not None and manifest.kind == "checkpoint":
+        if (manifest.step or 0) >= attempt.resume_below:
+            raise StaleAttempt(f"A watchdog found this attempt spoiled from step {attempt.resume_below} on.")
     known = desk.tx.manifests_of_job(job_id)
     same = next((one for one in known if checkpoint.same_content(one, manifest)), None)
     if same is None:
@@ -230,14 +247,26 @@ def _stored(desk: Desk, attempt: Attempt, manifest: Manifest) -> StoredManifest:
 def _let_go(desk: Desk, job: Job, manifests: list[StoredManifest]) -> None:
     current = desk.current_attempt(job)
     in_use = {current.resumed_manifest} if current and current.resumed_manifest else set()
-    dropped = checkpoint.to_drop(manifests, desk.policy.checkpoints_keep, in_use)
+    useless = unreachable_checkpoints(desk, job)
+    _drop(desk, job.id, manifests, checkpoint.to_drop(manifests, desk.policy.checkpoints_keep, in_use, useless))
+
+
+def forget_spoiled(desk: Desk, job_id: str, below: int) -> None:
+    """Checkpoints from a step on at which the training was spoiled: whoever goes on finds only good ones."""
+    manifests = desk.tx.manifests_of_job(job_id)
+    _drop(desk, job_id, manifests, checkpoint.spoiled(manifests, below))
+
+
+def _drop(
+    desk: Desk, job_id: str, manifests: Sequence[StoredManifest], dropped: Sequence[StoredManifest]
+) -> None:
     for one in dropped:
         desk.tx.delete_manifest(one.id)
     gone = {one.id for one in dropped}
     named = {file.sha256 for one in manifests if one.id not in gone for file in one.files}
     freed = {file.sha256 for one in dropped for file in one.files} - named
     if freed:
-        desk.tx.mark_objects(job.id, freed, desk.now)
+        desk.tx.mark_objects(job_id, freed, desk.now)
 
 
 async def add_notes(fleet: Fleet, worker_id: str, job_id: str, epoch: int, notes: Sequence[Note]) -> int:

@@ -10,13 +10,20 @@ from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.errors import NotFound, StaleMessage, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.gpu_health import Health, with_health
-from simpletuner_fleet.core.job import Attempt, AttemptState, Outcome
-from simpletuner_fleet.core.reconcile import ELSEWHERE, Held, Reconciliation, may_readopt, reconcile
+from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Outcome
+from simpletuner_fleet.core.reconcile import (
+    ELSEWHERE,
+    Held,
+    Reconciliation,
+    is_older,
+    may_readopt,
+    reconcile,
+)
 from simpletuner_fleet.core.worker import Connection, Worker
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.inventory import with_facts
-from simpletuner_fleet.orchestrator.orders import orders_for, stop_order
+from simpletuner_fleet.orchestrator.inventory import held_data, with_facts
+from simpletuner_fleet.orchestrator.orders import orders_for, stale_order
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.messages import (
     AuditHead,
@@ -113,6 +120,8 @@ async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_ur
     deaf = not worker.legacy and not fleet.hears(worker.id)
     back = worker.connection is Connection.OFFLINE or not fleet.presence.expected(worker.id) or deaf
     fleet.presence.heard(worker.id, now)
+    known = {gpu.uuid for gpu in worker.gpus}
+    fleet.gpu_history.note(worker.id, now, [one for one in message.gpus if one.uuid in known])
     _witness(fleet, worker.id, message.audit_head)
     stale: list[StopAttempt] = []
     if unknown or back:
@@ -120,6 +129,10 @@ async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_ur
     seen = {one.uuid: Health(one.healthy, one.foreign_memory_gb) for one in message.gpus}
     if with_health(worker.gpus, seen) != worker.gpus:
         await fleet.act(lambda desk: _gpus_seen(desk, worker.id, seen))
+    if message.data is not None:
+        cache = held_data(message.data)
+        if any(getattr(worker, name) != value for name, value in cache.items()):
+            await fleet.act(lambda desk: desk.save_worker(replace(desk.worker(worker.id), **cache)))
     if worker.legacy:
         if message.status == IDLE and not message.current_job_id:
             await _legacy_idle(fleet, worker.id)
@@ -157,7 +170,7 @@ def _present(fleet: Fleet, view: View, worker_id: str, base_url: str) -> tuple[W
     if worker is None:
         raise NotFound(f"There is no worker {worker_id}.")
     live = view.live_attempts_of_worker(worker_id)
-    given = orders_for(view, worker, live, fleet.ids, fleet.vault, base_url, fleet.policy.cancel_grace_s)
+    given = orders_for(view, worker, live, fleet.ids, fleet.vault, base_url, fleet.policy)
     return worker, given, bool(live)
 
 
@@ -207,6 +220,14 @@ def _refuse_old_news(worker: Worker, message: Register) -> None:
         return
     if message.incarnation in worker.retired:
         raise Superseded
+    # A process that ended before this was read: its successor in the same folder is here already.
+    same_home = bool(message.home) and message.home == worker.home
+    if (
+        same_home
+        and worker.connection is not Connection.OFFLINE
+        and is_older(message.incarnation, worker.incarnation)
+    ):
+        raise StaleMessage
     if message.incarnation == worker.incarnation and 0 < message.seq <= worker.message_seq:
         raise StaleMessage
 
@@ -257,7 +278,7 @@ def _take_back(desk: Desk, worker_id: str, incarnation: str, strays: Sequence[He
             continue
         if attempt.outcome is Outcome.LOST and attempt.incarnation == incarnation:
             desk.apply(lifecycle.survived(job, worker_id))
-        visit.stop.append(stop_order(attempt, "stale", 0.0))
+        visit.stop.append(stale_order(attempt))
 
 
 def _newcomer(worker: Worker, message: Register, known_process: bool, now: float) -> Worker:
@@ -282,7 +303,7 @@ def _newcomer(worker: Worker, message: Register, known_process: bool, now: float
 def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_url: str) -> Registered:
     worker = desk.worker(worker_id)
     live = desk.live_attempts(worker_id)
-    given = orders_for(desk.tx, worker, live, desk.ids, desk.vault, base_url, desk.policy.cancel_grace_s)
+    given = orders_for(desk.tx, worker, live, desk.ids, desk.vault, base_url, desk.policy)
     kept = [
         HeldAttempt(job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number)
         for attempt in visit.keep
@@ -346,7 +367,10 @@ def _goodbye(desk: Desk, worker_id: str, message: Goodbye, ip: str) -> None:
     worker = desk.worker(worker_id)
     for attempt in desk.live_attempts(worker_id):
         why = message.reason or "the worker said goodbye"
-        desk.apply(lifecycle.released(desk.job(attempt.job_id), attempt, why, now=desk.now))
+        job = desk.job(attempt.job_id)
+        desk.apply(
+            lifecycle.released(job, attempt, why, desk.policy, now=desk.now, reason=EndReason.PREEMPTED)
+        )
     worker = desk.worker(worker_id)
     if worker.connection is not Connection.OFFLINE:
         desk.save_worker(replace(worker, connection=Connection.OFFLINE, offline_since=desk.now))

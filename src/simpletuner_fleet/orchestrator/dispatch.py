@@ -1,11 +1,23 @@
 """Placing jobs: run inside every transaction that queued a job or opened a worker, so that nothing polls."""
 
 from simpletuner_fleet.core import lifecycle, tokens
-from simpletuner_fleet.core.checkpoint import ResumePoint
-from simpletuner_fleet.core.job import Job
+from simpletuner_fleet.core.checkpoint import ResumePoint, beyond_reach, newest_checkpoint
+from simpletuner_fleet.core.job import EndReason, Job
 from simpletuner_fleet.core.ordering import limit_reached, may_reserve, place_of
 from simpletuner_fleet.core.worker import Gpu, Worker
 from simpletuner_fleet.orchestrator.desk import ClassHasJob, Desk, WorkerMayTake
+
+
+def unreachable_checkpoints(desk: Desk, job: Job) -> frozenset[str]:
+    """Those that workers could not fetch, or found damaged, once too often."""
+    if job.attempts < desk.policy.resume_tries:
+        return frozenset()
+    failed = (
+        attempt.resumed_manifest
+        for attempt in desk.tx.attempts_of_job(job.id)
+        if attempt.reason == EndReason.RESUME_FAILED and attempt.resumed_manifest
+    )
+    return beyond_reach(failed, desk.policy.resume_tries)
 
 
 def settle(desk: Desk) -> None:
@@ -93,5 +105,9 @@ def _offer(desk: Desk, job: Job, worker: Worker, gpus: tuple[Gpu, ...]) -> None:
 
 
 def _resume_point(desk: Desk, job: Job) -> ResumePoint | None:
+    """The newest checkpoint that can be had; in the end the beginning."""
     newest = desk.tx.newest_checkpoint(job.id) if job.attempts else None
+    if newest and (useless := unreachable_checkpoints(desk, job)):
+        left = (one for one in desk.tx.manifests_of_job(job.id) if one.id not in useless)
+        newest = newest_checkpoint(left)
     return ResumePoint(manifest_id=newest.id, step=newest.step or 0) if newest else None

@@ -10,6 +10,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Connection
 from simpletuner_fleet.orchestrator.desk import Desk, Effects
 from simpletuner_fleet.orchestrator.dispatch import settle
+from simpletuner_fleet.orchestrator.gpu_history import GpuHistory
 from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.orchestrator.presence import Presence
 from simpletuner_fleet.ports import Clock, Ids, Store, Streams, Tx, Vault, View
@@ -46,6 +47,7 @@ class Fleet:
         self.streams = streams
         self.policy = policy
         self.presence = Presence(policy, clock.now)
+        self.gpu_history = GpuHistory()
         self.audit_head: AuditHead | None = None
         self.witnesses: dict[str, Witness] = {}
         self.commits = 0
@@ -63,6 +65,15 @@ class Fleet:
     def hears(self, worker_id: str) -> bool:
         """Whether an offer made now would reach the worker, as far as we know."""
         return worker_id in self._index.hearing
+
+    def drains_due(self) -> list[str]:
+        """Workers whose drain has waited long enough and that still hold something to stop."""
+        now, roster = self.clock.now(), self._index.roster
+        return [
+            worker.id
+            for worker in list(roster.workers.values())
+            if worker.drain_is_due(now) and roster.occupancy(worker.id).live
+        ]
 
     async def read(self, look: Callable[[View], T]) -> T:
         return await self.store.read(look)

@@ -8,11 +8,14 @@ from msgspec import UNSET
 
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.bundle import Bundle
+from simpletuner_fleet.core.datasets import PREFIX
 from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState
+from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import AdminState, Worker, WorkerType
 from simpletuner_fleet.orchestrator.dispatch import upload_token_text
 from simpletuner_fleet.orchestrator.keyring import secret_value
 from simpletuner_fleet.ports import Ids, Vault, View
+from simpletuner_fleet.protocol.data import DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit, Orders, StopAttempt
 from simpletuner_fleet.protocol.uploads import Resume
 
@@ -24,7 +27,7 @@ def orders_for(
     ids: Ids,
     vault: Vault | None,
     base_url: str,
-    grace_s: float,
+    policy: Policy,
 ) -> Orders:
     """`live` are the worker's attempts that have not ended."""
     jobs: list[JobSubmit] = []
@@ -33,10 +36,10 @@ def orders_for(
         job = view.job(attempt.job_id)
         if job is None:
             continue
-        if job.state is JobState.CANCELLING:
-            stop.append(stop_order(attempt, "cancelled", grace_s))
+        if job.state is JobState.CANCELLING or attempt.stopping:
+            stop.append(stop_order(attempt, policy))
         elif attempt.state is AttemptState.OFFERED:
-            order, wanted = _submit_message(view, job, attempt, ids, base_url)
+            order, wanted = _submit_message(view, job, attempt, ids, base_url, policy)
             jobs.append(order if worker.legacy or not wanted else _with_secrets(order, wanted, view, vault))
     draining = worker.admin is AdminState.DRAINING
     return Orders(
@@ -47,18 +50,26 @@ def orders_for(
     )
 
 
-def stop_order(attempt: Attempt, reason: str, grace_s: float) -> StopAttempt:
+def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
+    wish = attempt.stopping
     return StopAttempt(
         job_id=attempt.job_id,
         epoch=attempt.epoch,
         attempt=attempt.number,
-        reason="stale" if reason == "stale" else "cancelled",
-        grace_s=grace_s,
+        reason=wish.reason if wish else "cancelled",
+        grace_s=wish.grace_s if wish else policy.cancel_grace_s,
+        save_s=wish.save_s if wish else None,
+    )
+
+
+def stale_order(attempt: Attempt) -> StopAttempt:
+    return StopAttempt(
+        job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number, reason="stale", grace_s=0.0
     )
 
 
 def _submit_message(
-    view: View, job: Job, attempt: Attempt, ids: Ids, base_url: str
+    view: View, job: Job, attempt: Attempt, ids: Ids, base_url: str, policy: Policy
 ) -> tuple[JobSubmit, dict[str, str]]:
     """And the names of the secrets it needs, by variable."""
     bundle = msgspec.json.decode(view.job_bundle(job.id) or b"{}", type=Bundle)
@@ -78,11 +89,30 @@ def _submit_message(
         gpus=list(attempt.gpus),
         gpu_indices=list(attempt.gpu_indices),
         time_limit_s=job.time_limit_s,
+        on_time_limit=job.on_time_limit,
+        checkpoint_wait_s=policy.checkpoint_wait_s,
         on_partition=job.on_partition,
         num_processes=max(1, len(attempt.gpus)),
         resume=_resume(view, attempt),
+        watchdog=msgspec.to_builtins(bundle.watchdog),
+        datasets=_datasets(view, bundle) or UNSET,
     )
     return order, bundle.secrets
+
+
+def _datasets(view: View, bundle: Bundle) -> dict[str, DatasetOrder]:
+    """None of them can be deleted while the job has not ended."""
+    orders = {}
+    for mount, text in bundle.datasets.items():
+        dataset_id = text.removeprefix(PREFIX)
+        known = view.dataset(dataset_id)
+        orders[mount] = DatasetOrder(
+            id=dataset_id,
+            name=known.name if known else "",
+            bytes=known.total_bytes if known else 0,
+            manifest_bytes=known.manifest_bytes if known else 0,
+        )
+    return orders
 
 
 def _with_secrets(order: JobSubmit, wanted: dict[str, str], view: View, vault: Vault | None) -> JobSubmit:

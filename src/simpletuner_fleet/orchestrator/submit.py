@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core import lifecycle
 from simpletuner_fleet.core.bundle import Bundle, check_name, read_bundle, with_overrides
+from simpletuner_fleet.core.datasets import check_mounts
 from simpletuner_fleet.core.errors import (
     CannotBePlaced,
     Forbidden,
@@ -19,8 +20,10 @@ from simpletuner_fleet.core.errors import (
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.explain import Explanation
-from simpletuner_fleet.core.job import Hold, Job, JobState, Target
-from simpletuner_fleet.core.submission import SubmitRequest, new_job, read_priority
+from simpletuner_fleet.core.job import Hold, Job, JobState, Stopping, Target
+from simpletuner_fleet.core.policy import MAX_GRACE_S
+from simpletuner_fleet.core.submission import SubmitRequest, new_job, read_priority, with_watchdog
+from simpletuner_fleet.orchestrator.datasets import check_datasets
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import settle
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -64,8 +67,18 @@ async def submit(fleet: Fleet, by: Submitter, request: SubmitRequest, *, local_e
     return await fleet.act(lambda desk: _submit(desk, by, request))
 
 
-async def cancel(fleet: Fleet, job_id: str, actor: Actor) -> Job:
-    return await fleet.act(lambda desk: _cancel(desk, job_id, actor))
+async def cancel(
+    fleet: Fleet,
+    job_id: str,
+    actor: Actor,
+    *,
+    checkpoint_first: bool = False,
+    grace_s: float | None = None,
+) -> Job:
+    """Again and without `checkpoint_first`, it hurries a cancellation that still waits for a checkpoint."""
+    if grace_s is not None and not 0 <= grace_s <= MAX_GRACE_S:
+        raise Invalid(f"grace_s is between 0 and {MAX_GRACE_S:g}.", path="$.grace_s")
+    return await fleet.act(lambda desk: _cancel(desk, job_id, actor, checkpoint_first, grace_s))
 
 
 async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Actor) -> Job:
@@ -111,6 +124,7 @@ def _submit(desk: Desk, by: Submitter, request: SubmitRequest) -> Submitted:
         if known:
             return _repeat(desk, known, fingerprint)
     name, version, bundle = _find_config(desk, request)
+    bundle = replace(bundle, datasets=_mounts(bundle, request))
     check_secrets(desk.tx, bundle)
     job = new_job(
         request,
@@ -123,6 +137,7 @@ def _submit(desk: Desk, by: Submitter, request: SubmitRequest) -> Submitted:
         owner=by.actor.id,
         hold=_hold(desk, request, by),
         now=desk.now,
+        datasets=check_datasets(desk.tx, bundle),
     )
     if request.no_wait or request.dry_run:
         placeable = job.state is JobState.QUEUED and _would_start_now(desk, job)
@@ -138,6 +153,7 @@ def _submit(desk: Desk, by: Submitter, request: SubmitRequest) -> Submitted:
                 reason=explanation.code,
             )
     desk.add_job(job, msgspec.json.encode(bundle))
+    _name_datasets(desk, job)
     desk.record(_submitted_event(job, by.actor))
     if key:
         desk.tx.remember_answer(
@@ -162,7 +178,7 @@ def _find_config(desk: Desk, request: SubmitRequest) -> tuple[str, int, Bundle]:
     if request.config is not None:
         bundle = read_bundle(request.config)
         name = check_name(request.config_name or INLINE_NAME, "$.config_name")
-        return name, 0, with_overrides(bundle, request.overrides)
+        return name, 0, with_watchdog(with_overrides(bundle, request.overrides), request.watchdog)
     if not request.config_name:
         raise Invalid("Name a config (config_name) or send one (config).", path="$.config_name")
     stored = desk.tx.config(request.config_name)
@@ -172,7 +188,17 @@ def _find_config(desk: Desk, request: SubmitRequest) -> tuple[str, int, Bundle]:
             next_step="List them with 'simpletuner configs list', or import one with 'simpletuner configs import'.",
         )
     bundle = msgspec.json.decode(stored.bundle, type=Bundle)
-    return stored.name, stored.version, with_overrides(bundle, request.overrides)
+    bundle = with_watchdog(with_overrides(bundle, request.overrides), request.watchdog)
+    return stored.name, stored.version, bundle
+
+
+def _mounts(bundle: Bundle, request: SubmitRequest) -> dict[str, str]:
+    return check_mounts({**bundle.datasets, **request.datasets}, "$.datasets")
+
+
+def _name_datasets(desk: Desk, job: Job) -> None:
+    if job.requires.datasets:
+        desk.tx.name_datasets(job.id, [dataset_id for dataset_id, _ in job.requires.datasets])
 
 
 def _hold(desk: Desk, request: SubmitRequest, by: Submitter) -> Hold:
@@ -220,11 +246,17 @@ def _submitted_event(job: Job, actor: Actor, **details: Any) -> Event:
     )
 
 
-def _cancel(desk: Desk, job_id: str, actor: Actor) -> Job:
+def _cancel(desk: Desk, job_id: str, actor: Actor, checkpoint_first: bool, grace_s: float | None) -> Job:
     job = desk.job(job_id)
     attempt = desk.current_attempt(job)
     explicit = attempt is None or not desk.worker(attempt.worker_id).legacy
-    desk.apply(lifecycle.cancel(job, attempt, explicit_accept=explicit, actor=actor, now=desk.now))
+    wish = Stopping(
+        reason="cancelled",
+        asked_at=desk.now,
+        grace_s=desk.policy.cancel_grace_s if grace_s is None else grace_s,
+        save_s=desk.policy.checkpoint_wait_s if checkpoint_first else None,
+    )
+    desk.apply(lifecycle.cancel(job, attempt, explicit_accept=explicit, actor=actor, now=desk.now, wish=wish))
     if attempt:
         desk.wake(attempt.worker_id)
     return desk.job(job_id)
@@ -235,7 +267,9 @@ def _retry(desk: Desk, job_id: str, by: Submitter) -> Job:
     if not old.terminal:
         raise WrongJobState(f"The job is {old.state}; only an ended one can be tried again.", state=old.state)
     bundle = desk.tx.job_bundle(job_id) or b"{}"
-    check_secrets(desk.tx, msgspec.json.decode(bundle, type=Bundle))
+    copy = msgspec.json.decode(bundle, type=Bundle)
+    check_secrets(desk.tx, copy)
+    check_datasets(desk.tx, copy)
     job = Job(
         id=desk.ids.new("j"),
         seq=desk.tx.next_seq(),
@@ -251,11 +285,13 @@ def _retry(desk: Desk, job_id: str, by: Submitter) -> Job:
         created_at=desk.now,
         retry_on_failure=old.retry_on_failure,
         time_limit_s=old.time_limit_s,
+        on_time_limit=old.on_time_limit,
         on_partition=old.on_partition,
         retry_of=old.id,
         name=old.name,
     )
     desk.add_job(job, bundle)
+    _name_datasets(desk, job)
     desk.record(_submitted_event(job, by.actor, retry_of=old.id))
     settle(desk)
     return desk.job(job.id)

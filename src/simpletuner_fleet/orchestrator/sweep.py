@@ -11,8 +11,10 @@ from simpletuner_fleet.core import lifecycle, liveness
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.job import AttemptState, Hold, JobState
 from simpletuner_fleet.core.worker import Connection
+from simpletuner_fleet.orchestrator.administer import end_drain
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.gpu_history import KEPT_S
 from simpletuner_fleet.orchestrator.presence import Turn
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ async def sweep_once(fleet: Fleet) -> None:
     await _each(_attempt_unconfirmed(fleet, turn) for turn in presence.unconfirmed_attempts())
     await _each(_offer_unanswered(fleet, turn) for turn in presence.old_offers())
     await _each(errand(fleet) for errand in (_release_backoffs, _clean_up_ephemerals, _save_heartbeats))
+    await _each(_drain_over(fleet, worker_id) for worker_id in fleet.drains_due())
 
 
 async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -101,6 +104,7 @@ async def _release_backoffs(fleet: Fleet) -> None:
 
 
 async def _clean_up_ephemerals(fleet: Fleet) -> None:
+    fleet.gpu_history.forget_before(fleet.clock.now() - KEPT_S)
     before = fleet.clock.now() - fleet.policy.ephemeral_ttl_s
     gone = await fleet.read(lambda view: view.offline_workers_before(before))
     for worker_id in [worker.id for worker in gone if not worker.local]:
@@ -123,6 +127,14 @@ def _clean_up(desk: Desk, worker_id: str) -> None:
         )
         desk.delete_worker(worker)
         desk.cut(worker_id, "cleaned_up")
+
+
+async def _drain_over(fleet: Fleet, worker_id: str) -> None:
+    def step(desk: Desk) -> None:
+        if desk.tx.worker(worker_id) is not None:
+            end_drain(desk, worker_id)
+
+    await fleet.act(step)
 
 
 async def _save_heartbeats(fleet: Fleet) -> None:

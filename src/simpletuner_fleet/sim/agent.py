@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE
+from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE, SHIM_OUTCOME
 from simpletuner_fleet.agent.inbox import (
     Action,
     Ending,
@@ -17,6 +17,7 @@ from simpletuner_fleet.agent.inbox import (
     StopTrainer,
     StopWhy,
 )
+from simpletuner_fleet.agent.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
 from simpletuner_fleet.protocol.messages import (
     Accept,
@@ -41,7 +42,7 @@ from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
 from simpletuner_fleet.sim.orchestrator import Stream
 
 GOODBYE_TRIES = 3
-OUTCOMES = {StopWhy.CANCELLED: "cancelled", StopWhy.STALE: "lost", StopWhy.RELEASED: "released"}
+RESUME_FAILS = 0.1
 
 
 class Agent:
@@ -192,8 +193,7 @@ class Agent:
             case JobSubmit():
                 self._act(self.inbox.offered(message))
             case JobCancel():
-                order = StopAttempt(job_id=message.job_id, epoch=message.epoch, grace_s=message.grace_s)
-                self._act(self.inbox.told_to_stop(order))
+                self._act(self.inbox.told_to_stop(stop_of(message)))
             case Drain():
                 self.inbox.draining = True
             case Shutdown():
@@ -255,7 +255,7 @@ class Agent:
         for turn in sorted(turns):
             holding = self.inbox.held.get(turn)
             shim = self.machine.shims.get(turn)
-            if holding is not None and holding.stopping is None and shim is not None:
+            if holding is not None and holding.stopping is not StopWhy.STALE and shim is not None:
                 shim.renew(sent_at + self.lease_s)
 
     def _nobody_listens(self) -> None:
@@ -293,10 +293,10 @@ class Agent:
                     self.world.chance.uniform(5.0, 60.0) if slow else self.world.chance.uniform(0.01, 0.5)
                 )
                 self._later(delay_s, lambda: self._start(offer))
-            case StopTrainer(turn, grace_s, why):
+            case StopTrainer(turn, grace_s, why, save_s):
                 shim = machine.shims.get(turn)
                 if shim is not None:
-                    shim.stop(grace_s, OUTCOMES[why])
+                    shim.stop(grace_s, SHIM_OUTCOME[why], save_s)
             case SendReport(turn, report, final):
                 if final:
                     machine.spool[turn] = report
@@ -344,6 +344,10 @@ class Agent:
         if holding is None or holding.phase is not Phase.STARTING:
             return
         lease_until = self._leases.pop(turn, 0.0)
+        if offer.resume is not None and self.world.happens(RESUME_FAILS):
+            self.world.counts["checkpoint could not be fetched"] += 1
+            self._act(self.inbox.ended(turn, Ending(reason="resume_failed", error="it is damaged")))
+            return
         if lease_until <= self.world.now or holding.stopping is not None:
             # Too late to begin: by now the job may have been given away.
             self.world.counts["start came too late"] += 1
@@ -356,6 +360,18 @@ class Agent:
 
     def trainer_ended(self, turn: Turn, ending: Ending) -> None:
         self._run(lambda: self._act(self.inbox.ended(turn, ending)))
+
+    def out_of_time(self, turn: Turn) -> None:
+        self._run(lambda: self._act(self.inbox.out_of_time(turn)))
+
+    def store_checkpoint(self, turn: Turn, step: int) -> None:
+        """Once: an upload that is lost on its way leaves the attempt without it."""
+        token = self.machine.token
+        self._run(
+            lambda: self._call(
+                lambda: self.machine.orchestrator.store_checkpoint(token, *turn, step), lambda outcome: None
+            )
+        )
 
     # Reporting
 

@@ -17,6 +17,7 @@ from simpletuner_fleet.core.job import (
     JOB_TRANSITIONS,
     Attempt,
     AttemptState,
+    EndReason,
     Hold,
     Job,
     JobState,
@@ -83,6 +84,9 @@ def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
         found.append(("S1", f"{job.id} ended without a time or with a hold"))
     if job.attempts != len(attempts):
         found.append(("S9", f"{job.id} counts {job.attempts} attempts and has {len(attempts)}"))
+    in_vain = Counter(a.resumed_manifest for a in attempts if a.reason == EndReason.RESUME_FAILED)
+    if in_vain and max(in_vain.values()) > Policy().resume_tries:
+        found.append(("S9", f"{job.id} was to go on from one checkpoint in vain again and again: {in_vain}"))
     outcomes = Counter(attempt.outcome for attempt in attempts)
     if job.charged > 1 + job.max_retries:
         found.append(("S9", f"{job.id} was charged {job.charged} times, {job.max_retries} retries allowed"))
@@ -104,6 +108,12 @@ def attempt_problems(attempt: Attempt) -> list[Problem]:
     ended = attempt.state is AttemptState.ENDED
     if ended != (attempt.outcome is not None) or ended != (attempt.ended_at is not None):
         return [("S13", f"attempt {attempt.id} is {attempt.state} with outcome {attempt.outcome}")]
+    if (
+        attempt.reason == EndReason.TIME_LIMIT
+        and attempt.outcome is Outcome.RELEASED
+        and not attempt.saved_something
+    ):
+        return [("S9", f"attempt {attempt.id} used up its time without a step forward and charges nothing")]
     if attempt.state is AttemptState.RUNNING and attempt.accepted_at is None:
         return [("S13", f"attempt {attempt.id} runs and was never accepted")]
     return []
@@ -352,6 +362,8 @@ class Watch:
         job_before = changes.jobs.get(last.job_id, [job])[0]
         if job_before is None or job_before.epoch != last.epoch:
             raise Violation("S2", f"{attempt_id} of epoch {last.epoch} was changed, the job was elsewhere")
+        if not first.live and replace(first, checkpoint_step=last.checkpoint_step) == last:
+            return  # its last upload arrived after its report
         if not first.live and first.outcome is not Outcome.LOST:
             raise Violation("S6", f"{attempt_id} had ended {first.outcome} and was changed")
         if not first.live and job_before.state is not J.QUEUED:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.inbox import Ending
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
+from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.sim.network import Link, Unreachable
 from simpletuner_fleet.sim.orchestrator import Orchestrator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Turn = tuple[str, int]
 ADOPT_GRACE_S = 2.0
 REPORTS_ALONE_FOR_S = 60.0
+KILL_GRACE_S = 30.0
 
 
 class Kind(Struct, frozen=True, kw_only=True):
@@ -68,7 +70,7 @@ class Machine:
         self.agent.boot()
 
     def next_incarnation(self) -> str:
-        return f"i_{self.kind.name}_{self._agents_made}"
+        return incarnation_of(self._agents_made, self.kind.name)
 
     def kill_agent(self) -> None:
         agent, self.agent = self.agent, None
@@ -117,10 +119,13 @@ class Shim:
         self.alone = False
         self.done = False
         self._plan: dict[str, Any] = offer.config
-        self._left_s = float(self._plan.get("run_s", 30.0))
+        self._run_s = float(self._plan.get("run_s", 30.0))
+        begun_at_step = offer.resume["step"] if offer.resume else 0
+        self._left_s = max(0.5, self._run_s - begun_at_step)
         self._gone_on_at = machine.world.now
         self._change = 0
         self._stopping: str | None = None
+        self.out_of_time = False
         fenced = offer.on_partition != "continue"
         self.run: Run = machine.truth.begins(
             *self.turn, machine.kind.name, fenced=fenced, now=machine.world.now
@@ -146,15 +151,34 @@ class Shim:
             self._plan_end()
             self._watch_lease()
 
-    def stop(self, grace_s: float, outcome: str) -> None:
+    def stop(self, grace_s: float, outcome: str, save_s: float | None = None) -> None:
         if self.done:
             return
         self._stopping = outcome
+        if save_s is not None:
+            self._save_and_stop(grace_s, save_s)
+            return
         if grace_s <= 0:
             self._end(Ending(reason="stopped", exit_signal=9))
             return
         took_s = self.world.chance.uniform(0.0, grace_s)
         self.world.after(took_s, lambda: self._end(Ending(reason="stopped", exit_signal=15)))
+
+    def _save_and_stop(self, grace_s: float, save_s: float) -> None:
+        """Most trainers save in time; one that does not is stopped without a checkpoint."""
+        took_s = self.world.chance.uniform(0.0, 1.3 * save_s)
+        if took_s < save_s:
+            self.world.after(took_s, self._save)
+        ends_in_s = min(took_s, save_s) + self.world.chance.uniform(0.0, grace_s)
+        self.world.after(ends_in_s, lambda: self._end(Ending(reason="stopped", exit_signal=15)))
+
+    def _save(self) -> None:
+        agent = self.machine.agent
+        if self.done or not self.run.running or agent is None or self.alone:
+            return
+        self.world.counts["checkpoint saved before a stop"] += 1
+        trained_s = self._run_s - self._left_s + self.world.now - self._gone_on_at
+        agent.store_checkpoint(self.turn, int(trained_s))
 
     def vanish(self) -> None:
         """The power is gone: nothing is written, nobody is told."""
@@ -204,11 +228,15 @@ class Shim:
         if ending.reason == "exited":
             status = ReportStatus.COMPLETED if ending.exit_code == 0 else ReportStatus.FAILED
         elif ending.reason == "time_limit":
-            status = ReportStatus.FAILED
+            status = ReportStatus.RELEASED if self.out_of_time else ReportStatus.FAILED
         elif ending.reason == "stopped" and self._stopping:
             status = ReportStatus(self._stopping)
         return StatusReport(
-            status=status, epoch=self.turn[1], exit_code=ending.exit_code, exit_signal=ending.exit_signal
+            status=status,
+            epoch=self.turn[1],
+            exit_code=ending.exit_code,
+            exit_signal=ending.exit_signal,
+            reason="time_limit" if self.out_of_time and status is ReportStatus.RELEASED else "",
         )
 
     def _plan_end(self) -> None:
@@ -240,9 +268,19 @@ class Shim:
             self.machine.truth.pauses(self.run, self.world.now)
 
     def _time_is_up(self) -> None:
-        if not self.done:
-            self.world.counts["time limit reached"] += 1
-            self._end(Ending(reason="time_limit", exit_signal=9))
+        if self.done:
+            return
+        agent = self.machine.agent
+        may_save = self.offer.on_time_limit == "requeue" and self.run.running and not self.out_of_time
+        self.out_of_time = self.out_of_time or may_save
+        if may_save:
+            self.world.counts["time limit reached, a checkpoint first"] += 1
+            self.world.after(self.offer.checkpoint_wait_s + KILL_GRACE_S, self._time_is_up)
+            if agent is not None and not self.alone:
+                agent.out_of_time(self.turn)
+            return
+        self.world.counts["time limit reached"] += 1
+        self._end(Ending(reason="time_limit", exit_signal=9))
 
     def _poison(self) -> None:
         if not self.done and self.machine.powered and self.machine.shims.get(self.turn) is self:

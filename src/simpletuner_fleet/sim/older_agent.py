@@ -66,6 +66,12 @@ class OlderAgent:
         """It sees its own shutdown only when a line arrives; for the simulator, at once."""
         self.machine.kill_agent()
 
+    def out_of_time(self, turn: Turn) -> None:
+        """Has no guardians that could say so."""
+
+    def store_checkpoint(self, turn: Turn, step: int) -> None:
+        """Sends none."""
+
     def trainer_ended(self, turn: Turn, ending: Ending) -> None:
         """Its trainers have no guardian that could tell."""
 

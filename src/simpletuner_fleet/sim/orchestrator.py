@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.errors import FleetError, IllegalTransition, InvalidToken, StoreUnavailable
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.orchestrator import attendance, report
+from simpletuner_fleet.orchestrator import artifacts, attendance, report
 from simpletuner_fleet.orchestrator.clock import SteadyClock
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.index import FleetIndex
@@ -30,6 +31,7 @@ from simpletuner_fleet.protocol.messages import (
     ReportAnswer,
     Shutdown,
     StatusReport,
+    StopAttempt,
     StreamMessage,
 )
 from simpletuner_fleet.sim.network import DEAD_PEER_S, NOBODY_LISTENS, UNREACHABLE, Answered, Link
@@ -105,7 +107,7 @@ class Stream:
         self.heard_at = link.world.now
         self.acked_at = link.world.now
         self.offered_at: dict[tuple[str, int], float] = {}
-        self.stopped: set[tuple[str, int]] = set()
+        self.stopped: set[StopAttempt] = set()
         self.told_drain = False
         self.told_shutdown = False
         self.resend_planned = False
@@ -322,6 +324,16 @@ class Orchestrator:
         self._heard(worker.id, *([(job_id, message.epoch)] if message.epoch else []))
         return answer
 
+    def store_checkpoint(self, token: str, job_id: str, epoch: int, step: int) -> None:
+        """The upload of one small checkpoint, in two steps as the real one: its bytes, then its manifest."""
+        worker, fleet = self._worker(token), self._alive()
+        content = f"{job_id} {epoch} {step}".encode()
+        sha256, size = hashlib.sha256(content).hexdigest(), len(content)
+        file = FileEntry(path="weights", size=size, sha256=sha256)
+        manifest = Manifest(kind="checkpoint", name=f"checkpoint-{step}", files=(file,), step=step)
+        drive(fleet.act(lambda desk: desk.tx.own_object(job_id, sha256, size, desk.now)))
+        drive(artifacts.accept_manifest(fleet, worker.id, job_id, epoch, manifest))
+
     def report_of_shim(self, upload_token: str, job_id: str, message: StatusReport) -> ReportAnswer:
         attempt = self.store.view.attempt_by_upload_token(tokens.hashed(upload_token))
         if attempt is None:
@@ -379,12 +391,16 @@ class Orchestrator:
                 stream.offered_at[turn] = now
                 stream.push(offer)
         for stop in orders.stop:
-            turn = (stop.job_id, stop.epoch)
-            if turn not in stream.stopped:
-                stream.stopped.add(turn)
+            if stop not in stream.stopped:
+                stream.stopped.add(stop)
                 stream.push(
                     JobCancel(
-                        job_id=stop.job_id, epoch=stop.epoch, attempt=stop.attempt, grace_s=stop.grace_s
+                        job_id=stop.job_id,
+                        epoch=stop.epoch,
+                        attempt=stop.attempt,
+                        reason=stop.reason,
+                        grace_s=stop.grace_s,
+                        save_s=stop.save_s,
                     )
                 )
         if orders.drain and not stream.told_drain:

@@ -62,7 +62,7 @@ class People:
             max_retries=chance.choice((None, None, 0, 1)),
             retry_on_failure=chance.random() < 0.3,
             on_partition=chance.choice(("pause", "pause", "pause", "stop", "continue")),
-            time_limit_s=40.0 if chance.random() < 0.1 else None,
+            **self._time_limit(),
             depends_on=self._dependencies(),
         )
         user = chance.choice(self.users)
@@ -75,6 +75,12 @@ class People:
                 self.world.after(60.0, lambda: self._submit_other_body(user, other, key))
         else:
             self._submit(user, request, 1)
+
+    def _time_limit(self) -> dict[str, Any]:
+        chance = self.world.chance
+        if chance.random() > 0.2:
+            return {}
+        return {"time_limit_s": 40.0, "on_time_limit": chance.choice(("fail", "requeue"))}
 
     def _dependencies(self) -> list[str]:
         chance = self.world.chance
@@ -128,7 +134,16 @@ class People:
             if isinstance(outcome, Job):
                 self.cancelled.setdefault(job_id, outcome.epoch)
 
-        self._ask(lambda fleet: submit.cancel(fleet, job_id, ADMIN), answered)
+        patient = self.world.chance.random() < 0.4
+        self._ask(
+            lambda fleet: submit.cancel(fleet, job_id, ADMIN, checkpoint_first=patient, grace_s=None),
+            answered,
+        )
+        if patient and self.world.chance.random() < 0.3:
+            self.world.counts["act:cancel again, in a hurry"] += 1
+            self.world.after(
+                5.0, lambda: self._ask(partial(submit.cancel, job_id=job_id, actor=ADMIN), _ignore)
+            )
 
     def retry_something(self) -> None:
         job_id = self._some_job()
@@ -170,7 +185,11 @@ class People:
     def drain_something(self) -> None:
         worker_id = self._some_machine().worker_id
         self.world.counts["act:drain"] += 1
-        self._ask(lambda fleet: administer.drain(fleet, worker_id, "maintenance", ADMIN), _ignore)
+        timeout_s = self.world.chance.choice((None, None, 0.0, 10.0, 45.0))
+        self._ask(
+            lambda fleet: administer.drain(fleet, worker_id, "maintenance", ADMIN, timeout_s=timeout_s),
+            _ignore,
+        )
         if self.world.chance.random() < 0.7:
             self.world.after(self.world.chance.uniform(1.0, 120.0), lambda: self.resume(worker_id))
 

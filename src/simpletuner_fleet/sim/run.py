@@ -35,7 +35,9 @@ from simpletuner_fleet.sim.world import Violation, World, drive
 INDEX_CHECKED_EVERY = 16
 REST_ASKED_EVERY = 24
 MOST_EVENTS = 200_000
-SLOW = Policy(retry_backoff_max_s=60.0)
+SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0)
+SLICES = 5
+"""More often no job here is given back by its time limit: each time is a step forward."""
 FAST = Policy(
     heartbeat_interval_s=10.0,
     heartbeat_timeout_s=40.0,
@@ -44,6 +46,7 @@ FAST = Policy(
     ephemeral_ttl_s=200.0,
     reserve_after_s=60.0,
     cancel_grace_s=5.0,
+    checkpoint_wait_s=20.0,
 )
 
 
@@ -145,8 +148,12 @@ class Scenario:
     def _longest_rest_s(self) -> float:
         view, policy = self.orchestrator.store.view, self.policy
         waiting = [job for id in self._every_job() if (job := view.job(id)) and not job.terminal]
-        per_try_s = 160.0 + 2 * policy.heartbeat_timeout_s + policy.retry_backoff_max_s
-        tries = sum(1 + max(0, job.max_retries + 1 - job.charged) for job in waiting)
+        per_try_s = 190.0 + 2 * policy.heartbeat_timeout_s + policy.retry_backoff_max_s
+        per_try_s += policy.checkpoint_wait_s
+        tries = sum(
+            1 + max(0, job.max_retries + 1 - job.charged) + (SLICES if job.on_time_limit == "requeue" else 0)
+            for job in waiting
+        )
         return 600.0 + 3 * policy.heartbeat_timeout_s + tries * per_try_s
 
     def _judge(self) -> None:

@@ -35,7 +35,7 @@ ATTEMPT_CHANGING_COLUMNS = (
     *("worker_id", "worker_name", "state", "offered_at", "gpus", "gpu_indices", "upload_token_hash"),
     *("accepted_at", "started_at", "ended_at", "outcome", "exit_code", "exit_signal", "error", "last_lines"),
     *("incarnation", "resumed_from_step", "resumed_manifest", "checkpoint_step", "failure_class"),
-    *("failure_evidence", "stopping", "reason"),
+    *("failure_evidence", "stopping", "reason", "resume_below"),
 )
 ATTEMPT_COLUMNS = (*ATTEMPT_FIXED_COLUMNS, *ATTEMPT_CHANGING_COLUMNS)
 
@@ -187,6 +187,7 @@ def attempt_params(attempt: Attempt) -> dict[str, Any]:
         "failure_evidence": storable_or_none(attempt.failure_evidence),
         "stopping": None if attempt.stopping is None else _encode(attempt.stopping).decode(),
         "reason": storable_or_none(attempt.reason),
+        "resume_below": attempt.resume_below,
     }
 
 
@@ -220,4 +221,5 @@ def attempt_of(row: Row) -> Attempt:
         failure_evidence=row[24],
         stopping=None if row[25] is None else _stopping(row[25]),
         reason=row[26],
+        resume_below=row[27],
     )

@@ -59,3 +59,8 @@ CREATE TABLE job_datasets (
 ALTER TABLE workers ADD COLUMN datasets TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE workers ADD COLUMN data_bytes INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE workers ADD COLUMN data_limit_bytes INTEGER NOT NULL DEFAULT 0;
+
+-- A watchdog found the training spoiled from this step on.
+ALTER TABLE attempts ADD COLUMN resume_below INTEGER;
+
+CREATE INDEX attempts_by_end ON attempts (ended_at) WHERE ended_at IS NOT NULL;
