@@ -198,7 +198,7 @@ async def test_an_invited_user_chooses_a_password() -> None:
         assert (seen.json()["purpose"], seen.json()["name"]) == ("choose_password", "Chen")
         body = {"k": key_of(made["link"]), "password": GOOD}
         answer = await client.post("/api/start", json=body)
-        assert (answer.json()["name"], answer.json()["language"]) == ("Chen", "zh")
+        assert (answer.json()["name"], answer.json()["language"]) == ("Chen", "zh-Hans")
         assert (await client.get("/api/me")).json()["role"] == "member"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import ssl
 import stat
@@ -197,6 +198,30 @@ def test_logs_can_be_json_lines(tmp_path: Path) -> None:
     messages = [json.loads(line)["message"] for line in server.log.read_text().splitlines()]
     assert any("unencrypted" in message for message in messages)
     assert any("listening on: http://0.0.0.0:" in message for message in messages)
+    assert not any("ok_" in message for message in messages), "logs are kept, and read by many"
+
+
+def test_a_link_for_the_first_admin_is_printed_until_there_is_a_user(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with server_process(home, *BARE) as server:
+        with server.client(origin=server.url) as http:
+            until = time.monotonic() + 10
+            while not (found := re.search(r"(http\S+)/start\?k=(\S+)", server.log.read_text())):
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            assert found[1] == server.url
+            assert http.get("/api/me").status_code == 401
+            body = {"k": found[2], "name": "Ada", "password": "correct horse battery"}
+            assert http.post("/api/start", json=body).status_code == 200
+            assert http.get("/api/me").json()["role"] == "admin"
+            cookies = dict(http.cookies)
+        server.stop()
+    server.log.unlink()
+    with server_process(home, *BARE) as server:
+        with server.client(cookie=f"simpletuner_session={cookies['simpletuner_session']}") as http:
+            assert http.get("/api/me").json()["name"] == "Ada"
+        server.stop()
+    assert "/start" not in server.log.read_text()
 
 
 def test_postgresql_serves_as_well(tmp_path: Path, postgres_database: str) -> None:

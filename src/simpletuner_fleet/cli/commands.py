@@ -10,6 +10,7 @@ from simpletuner_fleet.cli.settings import CLIENT, SERVER, WORKER, Setting
 
 FORMATS = ("table", "json", "jsonl", "name")
 JOB_STATES = ("blocked", "queued", "dispatched", "running", "cancelling", "completed", "failed", "cancelled")
+ROLES = ("admin", "member", "viewer")
 WORKER_STATES = ("connecting", "idle", "busy", "draining", "offline")
 
 
@@ -160,6 +161,7 @@ def build_parser() -> Parser:
     _secrets(tree)
     _audit(tree)
     _tokens(tree)
+    _users(tree)
     _rest(tree)
     return root
 
@@ -222,6 +224,13 @@ def _jobs(tree: Tree) -> None:
         metavar="ID",
         help="Wait for this job to complete; may be repeated",
     )
+    submit.add_argument(
+        "--watchdog",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="nan, stall or disk: fail, restart-from-last-good or ignore; stall_s, disk_free_gb; may be repeated",
+    )
     submit.add_argument("--name", metavar="NAME", help="A name for people")
     submit.add_argument("-n", "--dry-run", action="store_true", help="Tell what would happen, submit nothing")
     submit.add_argument("--no-wait", action="store_true", help="Refuse the job unless it can start now")
@@ -249,6 +258,7 @@ def _jobs(tree: Tree) -> None:
     _by_job(jobs.verb("get", "Show one job"))
     watch = jobs.verb("watch", "Show jobs, or one job, as they change")
     watch.add_argument("job", nargs="?", metavar="ID", help="A job's id or a unique beginning of it")
+    _by_job(jobs.verb("events", "Show what happened to a job, and what its workers noted", "events:show"))
     _by_job(jobs.verb("explain", "Tell why a job waits"))
     wait = _by_job(jobs.verb("wait", "Wait until a job has ended"))
     wait.add_argument(
@@ -409,6 +419,25 @@ def _tokens(tree: Tree) -> None:
     revoke.add_argument("id", metavar="ID|NAME")
 
 
+def _users(tree: Tree) -> None:
+    users = tree.noun("users", "People who log in to the console")
+    users.verb("list", "List users")
+    create = users.verb("create", "Create a user; prints a link to choose a password")
+    create.add_argument("name", metavar="NAME")
+    create.add_argument("--role", choices=ROLES, default="member", help="What they may do (default: member)")
+    for verb, help in (
+        ("disable", "Disable a user and end their sessions"),
+        ("enable", "Let a disabled user log in again"),
+        ("set-role", "Change what a user may do"),
+        ("reset-password", "Print a link with which a user chooses a new password"),
+    ):
+        parser = users.verb(verb, help)
+        parser.add_argument("user", metavar="NAME|ID")
+        if verb == "set-role":
+            parser.add_argument("role", choices=ROLES)
+    users.verb("link", "Print the link that makes the first admin, while there is no user")
+
+
 def _rest(tree: Tree) -> None:
     tree.command("status", "simpletuner_fleet.cli.status:status", "Server, workers, queue on one screen")
     doctor = tree.command(
@@ -439,6 +468,12 @@ def _rest(tree: Tree) -> None:
         default=2000,
         metavar="N",
         help="Training steps (default: 2000)",
+    )
+    demo.add_argument(
+        "--open",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="Open the console in a browser, where there is a screen (default: yes)",
     )
     demo.add_argument("--keep", action="store_true", help="Keep the folder with everything the demo made")
     tree.command("version", "simpletuner_fleet.cli.version:version", "Show the version")

@@ -14,6 +14,7 @@ from typing import Any
 
 from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.api import Api
+from simpletuner_fleet.cli.browser import open_page
 from simpletuner_fleet.cli.connection import Connection
 from simpletuner_fleet.cli.errors import Exit, fail
 from simpletuner_fleet.languages import _, ngettext
@@ -28,7 +29,7 @@ def demo(args: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="simpletuner-demo-"))
     fleet = DemoFleet(folder)
     try:
-        return _run(fleet, steps=args.steps, chaos=args.chaos)
+        return _run(fleet, steps=args.steps, chaos=args.chaos, look=args.open)
     finally:
         fleet.stop()
         if args.keep:
@@ -119,9 +120,13 @@ class DemoFleet:
                 program.wait()
 
 
-def _run(fleet: DemoFleet, *, steps: int, chaos: bool) -> int:
+def _run(fleet: DemoFleet, *, steps: int, chaos: bool, look: bool) -> int:
     _say(_("1. Start the orchestrator"))
     with fleet.server() as api:
+        link = str(api.post("/api/admin/users/link")["link"])
+        print("   " + _("Look at it in a browser: %(link)s", link=link), flush=True)
+        if look:
+            open_page(link, fleet.folder)
         _say(_("2. Create a worker and start it") if not chaos else _("2. Create two workers and start one"))
         fleet.worker(api, "demo-worker-1")
         _say(_("3. Save a config and submit it"))

@@ -15,6 +15,7 @@ import uvloop
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.trust import is_loopback
 from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
+from simpletuner_fleet.cli.browser import open_page
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
 from simpletuner_fleet.cli.local_worker import LocalWorker
 from simpletuner_fleet.cli.logs_setup import set_up_logging
@@ -24,6 +25,7 @@ from simpletuner_fleet.core.errors import FleetError, InvalidToken
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http import tls
+from simpletuner_fleet.http.accounts_api import start_link
 from simpletuner_fleet.http.api import build_api
 from simpletuner_fleet.http.auth import refuse_misshapen_api_token
 from simpletuner_fleet.http.credentials import remembered_credentials
@@ -31,7 +33,7 @@ from simpletuner_fleet.http.deps import Deps
 from simpletuner_fleet.http.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.networks import BadNetwork
 from simpletuner_fleet.http.server import Listening, serve
-from simpletuner_fleet.orchestrator import administer, people
+from simpletuner_fleet.orchestrator import accounts, administer, people
 from simpletuner_fleet.orchestrator.clock import SteadyClock
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.ids import RandomIds
@@ -113,6 +115,7 @@ class _Server:
         self._database_url: str = args.database_url or f"sqlite:///{data_dir / SQLITE_FILE}"
         self._tls: tls.TlsFiles | None = None
         self._local_worker: LocalWorker | None = None
+        self._first_key: accounts.IssuedKey | None = None
 
     async def run(self) -> None:
         self._tls = self._certificate()
@@ -130,6 +133,8 @@ class _Server:
         admin_token, admin_token_from = self._admin_token()
         await people.set_admin_token(house.fleet, admin_token)
         await note_start(house.fleet, __version__)
+        if not await house.fleet.read(lambda view: view.users()):
+            self._first_key = await accounts.first_key(house.fleet, ORCHESTRATOR)
         if self._local:
             await self._know_local_worker(house.fleet)
         runtime = Runtime(house.fleet)
@@ -230,6 +235,11 @@ class _Server:
             self._local_worker = LocalWorker(self._data_dir, self._local_arguments(url, fingerprint))
             self._local_worker.start()
         self._announce(listening, admin_token_from)
+        if self._args.open:
+            # Starting a browser may take seconds, and the fleet does not wait.
+            asyncio.get_running_loop().run_in_executor(
+                None, open_page, self._console(listening), self._data_dir
+            )
         for warning in self._warnings():
             log.warning("%s", warning)
 
@@ -237,6 +247,11 @@ class _Server:
         words = ["--orchestrator-url", url, "--persistent", "--name", administer.LOCAL_NAME]
         words += ["--worker-token-file", str(self._data_dir / "local_worker_token")]
         return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
+
+    def _console(self, listening: Listening) -> str:
+        """Where a person goes first; while there is nobody, by the link that makes the first admin."""
+        url = self._public_url or own_url(listening)
+        return start_link(url, self._first_key) if self._first_key else url
 
     def _announce(self, listening: Listening, admin_token_from: str) -> None:
         rows = {
@@ -248,9 +263,11 @@ class _Server:
             "local jobs": "on" if self._local else "off (--local turns them on)",
             "next": "simpletuner workers create NAME",
         }
-        if self._args.log_format == "json":
+        if self._args.log_format == "json":  # which is kept and read by many: no link in there
             log.info("%s", ", ".join(f"{name}: {text}" for name, text in rows.items()))
             return
+        if self._first_key:
+            rows["first log-in"] = f"{self._console(listening)} (works once, for 15 minutes)"
         lines = [f"  {name:<13}{text}" for name, text in rows.items()]
         print("\n".join([f"SimpleTuner Fleet {__version__}", *lines]), file=sys.stderr, flush=True)
 

@@ -342,6 +342,16 @@ SERVER = (
         default=False,
     ),
     Setting("lang", values.language, "Language of the console", env="SIMPLETUNER_LANG"),
+    Setting(
+        "open",
+        values.boolean,
+        "Open the console in a browser, where there is a screen",
+        ("--open",),
+        "SIMPLETUNER_OPEN",
+        False,
+        None,
+        "switch",
+    ),
 )
 
 WORKER = (

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Conflict, Invalid
 
-LANGUAGES = ("en", "pt-BR", "hi", "zh", "ja")
+LANGUAGES = ("en", "pt-BR", "hi", "zh-Hans", "ja")
+SHORT_LANGUAGES = {"pt": "pt-BR", "zh": "zh-Hans"}
 MAX_NAME_CHARS = 64
 MIN_PASSWORD_CHARS = 10
 MAX_PASSWORD_CHARS = 256
@@ -89,6 +90,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_language(language: str) -> str:
+    language = SHORT_LANGUAGES.get(language, language)
     if language and language not in LANGUAGES:
         raise Invalid(
             f"There is no language '{language[:20]}'; there are {', '.join(LANGUAGES)}.", path="$.language"

@@ -162,10 +162,10 @@ async def change_user(
 
 
 async def set_language(fleet: Fleet, user_id: str, language: str) -> User:
-    accounts.checked_language(language)
+    chosen = accounts.checked_language(language)
 
     def step(desk: Desk) -> User:
-        user = replace(existing_user(desk.tx, user_id), language=language)
+        user = replace(existing_user(desk.tx, user_id), language=chosen)
         desk.tx.save_user(user)
         return user
 
