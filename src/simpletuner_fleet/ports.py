@@ -50,6 +50,8 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     worker_id: str | None = None
     config_name: str | None = None
     created_since: float | None = None
+    text: str | None = None
+    """Part of its name, its config's name or its id; the case of plain letters does not matter."""
 
 
 class AuditFilter(Struct, frozen=True, kw_only=True):
@@ -126,6 +128,10 @@ class View(Protocol):
 
     def attempts_of_worker(self, worker_id: str, limit: int) -> list[Attempt]:
         """Newest first, live or ended."""
+        ...
+
+    def attempts_since(self, at: float, limit: int) -> list[Attempt]:
+        """Ended at or after `at`, or live: the newest `limit` of them, newest first."""
         ...
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]: ...

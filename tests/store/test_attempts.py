@@ -25,6 +25,7 @@ EVERY_FIELD = attempt(
     checkpoint_step=1000,
     failure_class="out_of_memory",
     failure_evidence="CUDA out of memory",
+    resume_below=60,
 )
 ENDED = AttemptState.ENDED
 
@@ -113,6 +114,19 @@ async def test_attempts_are_found_by_epoch_and_by_upload_token(store: Store) -> 
 async def test_attempts_of_a_job_come_oldest_first(store: Store) -> None:
     await add(store, attempt(2, state=ENDED), attempt(1, state=ENDED), attempt(3), attempt(4, job_id="j_2"))
     assert ids(await store.read(lambda view: view.attempts_of_job("j_1"))) == ["a_1", "a_2", "a_3"]
+
+
+async def test_attempts_since_a_moment_are_those_that_live_or_ended_after_it(store: Store) -> None:
+    early, late = attempt(1, state=ENDED, ended_at=100.0), attempt(2, state=ENDED, ended_at=200.0)
+    await add(store, early, late, attempt(3))
+
+    async def since(at: float, limit: int = 10) -> list[str]:
+        return ids(await store.read(lambda view: view.attempts_since(at, limit)))
+
+    assert await since(0) == ["a_3", "a_2", "a_1"]
+    assert await since(100.5) == ["a_3", "a_2"]
+    assert await since(1000) == ["a_3"]
+    assert await since(0, limit=2) == ["a_3", "a_2"]
 
 
 async def test_attempts_of_a_worker_come_newest_first_and_limited(store: Store) -> None:

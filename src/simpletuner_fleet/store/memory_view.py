@@ -115,6 +115,14 @@ class MemoryView(DatasetsView):
         ids = self._tables.attempts_by_worker.get(worker_id, ())
         return sorted(self._attempts(ids), key=_by_epoch, reverse=True)[:limit]
 
+    def attempts_since(self, at: float, limit: int) -> list[Attempt]:
+        found = [
+            attempt
+            for attempt in self._tables.attempts.values()
+            if attempt.live or (attempt.ended_at is not None and attempt.ended_at >= at)
+        ]
+        return sorted(found, key=_by_epoch, reverse=True)[:limit]
+
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         live = self._tables.live_by_worker.get(worker_id)
         return sorted(live.values(), key=_by_epoch) if live else []

@@ -85,6 +85,9 @@ ATTEMPTS_OF_JOB = f"{_ATTEMPT} WHERE job_id = :job_id ORDER BY epoch, id"
 ATTEMPTS_OF_WORKER = (
     f"{_ATTEMPT} WHERE worker_id = :worker_id AND worker_id <> '' ORDER BY epoch DESC, id DESC LIMIT :limit"
 )
+ATTEMPTS_ENDED_SINCE = (
+    f"{_ATTEMPT} WHERE ended_at >= :at AND ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT :limit"
+)
 LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
 LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"
 ADD_ATTEMPT = f"{_insert('attempts', ATTEMPT_COLUMNS)} ON CONFLICT DO NOTHING"
