@@ -218,6 +218,11 @@ def _jobs(tree: Tree) -> None:
     submit.add_argument("--retry-on-failure", action="store_true", help="Retry a trainer that failed, too")
     submit.add_argument("--time-limit", type=typed(values.seconds), metavar="TIME", help="For example 2h")
     submit.add_argument(
+        "--on-time-limit",
+        choices=("fail", "requeue"),
+        help="At the limit: fail, or save a checkpoint and go on later (default: fail)",
+    )
+    submit.add_argument(
         "--depends-on",
         action="append",
         default=[],
@@ -296,6 +301,14 @@ def _jobs(tree: Tree) -> None:
     download.add_argument("--archive", metavar="FILE", help="Into one .tar or .tar.gz file")
     cancel = jobs.verb("cancel", "Cancel jobs")
     cancel.add_argument("jobs", nargs="+", metavar="ID", help="A job's id or a unique beginning of it")
+    cancel.add_argument(
+        "--checkpoint-first",
+        action="store_true",
+        help="Save and store a checkpoint before; cancelling again without it hurries",
+    )
+    cancel.add_argument(
+        "--grace", type=typed(values.seconds), metavar="TIME", help="From asking the trainer to end to the kill"
+    )
     _by_job(jobs.verb("retry", "Submit an ended job again"))
     priority = _by_job(jobs.verb("set-priority", "Change a job's place in the queue"))
     priority.add_argument("priority", metavar="P", help="A number, or low, normal, high, urgent")
@@ -328,6 +341,16 @@ def _workers(tree: Tree) -> None:
     create.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="May be repeated")
     drain = _by_worker(workers.verb("drain", "Finish the current job, take no new one"))
     drain.add_argument("--note", metavar="TEXT", help="Why, for the others")
+    drain.add_argument(
+        "--timeout",
+        type=typed(values.seconds),
+        metavar="TIME",
+        help="After so long stop what still runs; it goes on elsewhere (default: wait for it to end)",
+    )
+    drain.add_argument(
+        "--no-checkpoint", action="store_true", help="At the timeout stop without saving a checkpoint first"
+    )
+    drain.add_argument("--wait", action="store_true", help="Return when nothing runs there any more")
     _by_worker(workers.verb("resume", "Undo drain"))
     _by_worker(workers.verb("rotate-token", "Make a new token; the old one is invalid at once"))
     labels = _by_worker(workers.verb("set-labels", "Set labels (KEY=VALUE) or take them away (KEY-)"))

@@ -43,7 +43,7 @@ def reason(job: dict[str, Any]) -> str | None:
     told = explanation(job)
     if told.get("sentence") or told.get("code"):
         return reason_text(current(), told)
-    return job.get("error") or job.get("reason")
+    return dig(job, "stopping.sentence") or job.get("error") or job.get("reason")
 
 
 def gpus(job: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from simpletuner_fleet.cli import job_progress, job_text, lookup
 from simpletuner_fleet.cli import logs as job_logs
 from simpletuner_fleet.cli.api import Api, connected
 from simpletuner_fleet.cli.errors import Exit, fail
+from simpletuner_fleet.cli.events import notes_beside
 from simpletuner_fleet.cli.job_text import TERMINAL, WAITING
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.nudges import nudges
@@ -43,6 +44,9 @@ def get(args: argparse.Namespace) -> int:
     with connected(args) as api:
         job = _direct(api, args)
         out.item(job, job_text.DETAIL)
+        if not out.for_programs and job.get("attempt"):
+            for note in notes_beside(api, str(job["id"])):
+                out.say(note)
         for step in job_text.advice(job) if not out.for_programs else ():
             out.hint(f"next: {step}")
     return Exit.OK
@@ -119,11 +123,18 @@ def cancel(args: argparse.Namespace) -> int:
         cancelled = []
         for called in args.jobs:
             job_id = called if getattr(args, "curl", False) else lookup.job_id(api, called)
-            cancelled.append(dict(api.post(f"/api/jobs/{segment(job_id)}/cancel") or {"id": job_id}))
-            out.say(f"{job_id} is {cancelled[-1].get('status', 'cancelling')}")
+            answer = dict(api.post(f"/api/jobs/{segment(job_id)}/cancel", _cancel_wish(args)) or {"id": job_id})
+            cancelled.append(answer)
+            told = (answer.get("stopping") or {}).get("sentence")
+            out.say(f"{job_id} is {told or answer.get('status', 'cancelling')}")
         if out.for_programs or out.format == "name":
             out.items("jobs", cancelled, job_text.LIST)
     return Exit.OK
+
+
+def _cancel_wish(args: argparse.Namespace) -> dict[str, Any] | None:
+    wish = {"checkpoint_first": args.checkpoint_first or None, "grace_s": args.grace}
+    return {key: value for key, value in wish.items() if value is not None} or None
 
 
 def retry(args: argparse.Namespace) -> int:

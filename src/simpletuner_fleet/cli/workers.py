@@ -9,6 +9,7 @@ from simpletuner_fleet.cli import lookup, values
 from simpletuner_fleet.cli.api import Api, connected
 from simpletuner_fleet.cli.errors import Exit, usage
 from simpletuner_fleet.cli.lookup import segment
+from simpletuner_fleet.cli.nudges import nudges
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import ago
@@ -49,6 +50,7 @@ DETAIL = (
     Column("TOKEN MADE", lambda worker: ago(worker.get("token_created_at"))),
     field("token_warning", "TOKEN WARNING"),
     field("drain_note", "NOTE"),
+    field("drain_deadline", "STOPS ITS JOBS AT"),
 )
 MADE = (field("worker_id", "ID"), field("name"), field("token"), field("connection_command", "START IT WITH"))
 
@@ -84,7 +86,22 @@ def create(args: argparse.Namespace) -> int:
 
 
 def drain(args: argparse.Namespace) -> int:
-    return _act(args, "drain", {"note": args.note} if args.note else None, "takes no new jobs")
+    wish = {"note": args.note, "timeout_s": args.timeout}
+    wish["checkpoint_first"] = False if args.no_checkpoint else None
+    body = {key: value for key, value in wish.items() if value is not None} or None
+    done = _act(args, "drain", body, "takes no new jobs")
+    if args.wait and not getattr(args, "curl", False):
+        _wait_until_empty(args)
+    return done
+
+
+def _wait_until_empty(args: argparse.Namespace) -> None:
+    with connected(args) as api:
+        for _ in nudges(api):
+            held = lookup.worker(api, args.worker).get("attempts")
+            if not held:
+                Output(args).say(f"{args.worker} runs nothing any more")
+                return
 
 
 def resume(args: argparse.Namespace) -> int:

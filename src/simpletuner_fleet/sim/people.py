@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import FleetError, IdempotencyMismatch
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.job import Job, JobState, Target
+from simpletuner_fleet.core.job import AttemptState, Job, JobState, Target
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.submission import SubmitRequest
 from simpletuner_fleet.core.worker import AdminState
@@ -124,8 +124,9 @@ class People:
 
     def cancel_something(self) -> None:
         at_work = self.orchestrator.store.view.live_attempts()
+        offered = [attempt for attempt in at_work if attempt.state is AttemptState.OFFERED]
         aimed = bool(at_work) and self.world.chance.random() < 0.6
-        job_id = self.world.chance.choice(at_work).job_id if aimed else self._some_job()
+        job_id = self.world.chance.choice(offered or at_work).job_id if aimed else self._some_job()
         if job_id is None:
             return
         self.world.counts["act:cancel"] += 1
