@@ -64,6 +64,8 @@ class Uploader:
         self._patience_s, self._look_every_s, self._clock = patience_s, look_every_s, clock
         self.checkpoint_step = resumed_from
         """The newest that the orchestrator has whole."""
+        self.spoiled_from: int | None = None
+        """A watchdog found the training spoiled from this step on."""
         self.over = asyncio.Event()
         self.on_stored: Callable[[int], None] = lambda step: None
         self.before_stored: Callable[[], Awaitable[None]] = _at_once
@@ -136,15 +138,24 @@ class Uploader:
 
     def _newest(self) -> FoundCheckpoint | None:
         """Older ones are passed over for good: the newest is all that anybody goes on from."""
-        found = [one for one in self.habits.checkpoints(self.paths) if one.name not in self._settled]
+        found = [
+            one
+            for one in self.habits.checkpoints(self.paths)
+            if one.name not in self._settled and not self._is_spoiled(one)
+        ]
         stored = -1 if self.checkpoint_step is None else self.checkpoint_step
         return found[-1] if found and found[-1].step > stored else None
+
+    def _is_spoiled(self, checkpoint: FoundCheckpoint) -> bool:
+        return self.spoiled_from is not None and checkpoint.step >= self.spoiled_from
 
     async def _send_checkpoint(self, found: FoundCheckpoint) -> None:
         began = self._clock()
         files = await asyncio.to_thread(lambda: list(files_beneath(found.path, found.path)))
         entries = await self._send_files(found.path, files)
         await self.before_stored()
+        if self._is_spoiled(found):
+            return
         await self._commit(
             Manifest(kind="checkpoint", name=found.name, step=found.step, files=tuple(entries))
         )

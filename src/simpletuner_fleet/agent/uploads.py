@@ -58,6 +58,12 @@ class Uploads:
         """Its checkpoint matters, what else it leaves does not."""
         self._elsewhere.add(turn)
 
+    def spoiled_from(self, turn: Turn, step: int) -> None:
+        """Nobody is to go on from its checkpoints from this step on: they are not stored."""
+        found = self._uploaders.get(turn)
+        if found:
+            found[0].spoiled_from = step
+
     def are_over(self, turn: Turn) -> bool:
         """Whether its report may go: whatever was to arrive before it has, or will not."""
         found = self._uploaders.get(turn)

@@ -9,11 +9,14 @@ from msgspec import Struct
 from simpletuner_fleet.core.datasets import check_mounts
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS
+from simpletuner_fleet.core.watchdog import Watchdog, check_watchdog
 
 NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARS - 1}}}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_TRAINER = "simpletuner"
-BUNDLE_KEYS = {"trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets"}
+BUNDLE_KEYS = {
+    *("trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets", "watchdog"),
+}
 MAX_SECRETS = 32
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
 RESERVED_ENV = "SIMPLETUNER_"
@@ -39,6 +42,7 @@ class Bundle(Struct, frozen=True, kw_only=True):
     resources: Resources = Resources()
     datasets: dict[str, str] = {}
     """A name for the config's own use (`dataset://NAME`), and the dataset's id: sha256:…"""
+    watchdog: Watchdog = Watchdog()
 
 
 def check_name(name: str, path: str, what: str = "name") -> str:
@@ -80,6 +84,7 @@ def _check(bundle: Bundle) -> None:
         if "\0" in value:
             raise Invalid("A variable's value cannot hold a NUL byte.", path=f"$.env.{name}")
     _check_secrets(bundle)
+    check_watchdog(bundle.watchdog, "$.watchdog")
     check_mounts(bundle.datasets, "$.datasets")
     gpus_of(bundle)
     if (bundle.resources.min_vram_gb or 0) < 0:

@@ -17,6 +17,13 @@ ADVICE = {
         "Use a smaller batch or resolution, gradient checkpointing or a quantised model, or ask for GPUs "
         "with more memory (--min-vram)."
     ),
+    "watchdog_nan": N_(
+        "Lower the learning rate, clip gradients or look for broken samples; with --watchdog "
+        "nan=restart-from-last-good a job goes back to its last good checkpoint by itself."
+    ),
+    "watchdog_stall": N_(
+        "Read the end of the log for what it waits for, or raise the watchdog's stall_s where a step may take this long."
+    ),
     "disk_full": N_("Free space in the worker's work folder or keep fewer checkpoints, then retry."),
     "out_of_memory": N_(
         "Main memory ran out: use fewer data loader workers, a smaller cache or a larger machine."
@@ -34,6 +41,9 @@ ADVICE = {
         "Install what is missing for the worker's trainer Python (--trainer-python), then retry."
     ),
     "config": N_("Correct the named setting or argument in the config, then submit again."),
+    "data": N_(
+        "The job's data could not be put in place: see 'simpletuner data list', and the worker's --data-cache-gb and disk."
+    ),
     "start_failed": N_(
         "The trainer never ran: correct what the message names, in the config or on the worker."
     ),
@@ -181,6 +191,9 @@ def _last_exception(remains: Remains) -> str | None:
 
 
 RULES: tuple[tuple[str, Rule], ...] = (
+    ("watchdog_nan", _said(r"^watchdog: the loss\b")),
+    ("watchdog_stall", _said(r"^watchdog: no step\b")),
+    ("disk_full", _said(r"^watchdog: .*\bdisk\b")),
     ("time_limit", _said(r"^the time limit\b.* was reached")),
     ("killed", _said(r"\b(?:was stopped on its worker|its guardian were killed|agent died)\b")),
     (
@@ -248,6 +261,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ),
     ("config", _said(r"^(?:settings|env|files)\b|config's settings")),
     ("config", _wrong_usage),
+    ("data", _said(r"^the data\b")),
     ("start_failed", _never_ran),
     ("user_code", _raised),
 )

@@ -31,7 +31,7 @@ _BAR = re.compile(
 )
 _FACT = re.compile(r"([A-Za-z0-9_./-]{1,64})=([^,\]\s]+)")
 _OF_TRAINING = re.compile(r"\b(steps?|train\w*)\b", re.IGNORECASE)
-_LOSSES = ("loss", "train_loss", "step_loss", "train.loss")
+LOSSES = ("loss", "train_loss", "step_loss", "train.loss")
 _RATES = ("lr", "learning_rate", "train_lr", "train_learning_rate")
 
 
@@ -148,7 +148,7 @@ def last_bar(text: str) -> Bar | None:
 
 
 def loss_of(values: dict[str, float]) -> float | None:
-    return next((values[name] for name in _LOSSES if name in values), None)
+    return next((values[name] for name in LOSSES if name in values), None)
 
 
 def learning_rate_of(values: dict[str, float]) -> float | None:

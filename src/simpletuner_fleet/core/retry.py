@@ -39,8 +39,9 @@ def after_charge(job: Job, policy: Policy, now: float) -> Verdict:
     return Requeue(now + wait_s if wait_s else None)
 
 
-def after_failure(job: Job, policy: Policy, now: float, error: str) -> Verdict:
-    if not job.retry_on_failure:
+def after_failure(job: Job, policy: Policy, now: float, error: str, *, restart: bool = False) -> Verdict:
+    """`restart`: the job has asked to be tried again after a failure of this kind."""
+    if not job.retry_on_failure and not restart:
         return GiveUp("trainer_failed", error)
     return after_charge(job, policy, now)
 
