@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 TO_SERVER, TO_CLIENT = "to_server", "to_client"
 REQUEST_LINE = re.compile(rb"^(?:GET|POST|PUT|PATCH|DELETE|HEAD) \S+ HTTP/1\.1\r$", re.MULTILINE)
+UPLOAD = re.compile(rb"PUT \S+/objects/")
+SETTLE_S = 0.2
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -27,6 +29,8 @@ class _Line:
         self.last_request = b""
         self.passed = 0
         """Bytes to the client."""
+        self.upload_left: int | None = None
+        """Bytes to the server until it is cut; none if it carries no upload that will be."""
         self._task = task
 
     def reset(self) -> None:
@@ -55,6 +59,7 @@ class Proxy:
         self._delay_s = 0.0
         self._hold: tuple[bytes, Callable[[], None]] | None = None
         self._cut_after: int | None = None
+        self._upload_cuts: list[int] = []
         self.held = threading.Event()
         """Set once a reply was swallowed after the server had sent it."""
         self.port = 0
@@ -103,6 +108,14 @@ class Proxy:
         """The next connection that gets more than this from the server is reset there."""
         self._call(lambda: setattr(self, "_cut_after", byte_count))
 
+    def cut_uploads(self, byte_counts: list[int]) -> None:
+        """Each of the next connections that upload an object is reset after so many bytes to the server."""
+        self._call(lambda: setattr(self, "_upload_cuts", list(byte_counts)))
+
+    @property
+    def upload_cuts_left(self) -> int:
+        return len(self._upload_cuts)
+
     def silence(self, request: bytes) -> None:
         """Connections there are now that last asked for this bring the client nothing more; nobody is told."""
         self._call(lambda: self._silence(request))
@@ -110,7 +123,7 @@ class Proxy:
     def heal(self) -> None:
         def healed() -> None:
             self._dropping.clear()
-            self._delay_s, self._hold, self._cut_after = 0.0, None, None
+            self._delay_s, self._hold, self._cut_after, self._upload_cuts = 0.0, None, None, []
             self._open.set()
 
         self._call(healed)
@@ -183,6 +196,8 @@ class Proxy:
                 line.last_request = data
                 self.requests += [found.decode() for found in REQUEST_LINE.findall(data)]
                 line.holding = line.holding or (self._hold is not None and self._hold[0] in data)
+                if await self._was_cut(line, data):
+                    return
             elif line.holding:
                 self._swallow(line)
                 return
@@ -199,6 +214,20 @@ class Proxy:
             await self._loop.sock_sendall(sink, data)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
+
+    async def _was_cut(self, line: _Line, data: bytes) -> bool:
+        if line.upload_left is None and self._upload_cuts and UPLOAD.match(data):
+            line.upload_left = self._upload_cuts.pop(0)
+        if line.upload_left is None:
+            return False
+        line.upload_left -= len(data)
+        if line.upload_left >= 0:
+            return False
+        await self._loop.sock_sendall(line.server, data[: line.upload_left])
+        # What a reset overtakes is lost: the server may have what went through before it.
+        await asyncio.sleep(SETTLE_S)
+        line.reset()
+        return True
 
     def _swallow(self, line: _Line) -> None:
         assert self._hold is not None
