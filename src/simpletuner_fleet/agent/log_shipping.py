@@ -193,6 +193,7 @@ class Logs:
             main = await asyncio.to_thread(sources.stream, 0, [sources.output_log], self._limits)
             shipper = Shipper(offer, 0, main, self._client)
             if sources.unmaskable:
+                await ending
                 await shipper.withhold()
                 return
             tasks.create_task(shipper.run(ended))

@@ -1,22 +1,22 @@
 """Objects in S3 or anything that speaks it; what still grows stays in a folder.
 
-S3 cannot append, so logs, metrics and the parts of uploads live in the folder. A whole and verified upload is sent on to
-the bucket when it is sealed, in parts of its own, and then leaves the folder: it needs room for the uploads under way.
+S3 cannot append, so metrics and the parts of uploads live in the folder, and of logs what was not sent on yet. A whole and
+verified upload is sent on to the bucket when it is sealed, in parts of its own, and then leaves the folder: it needs room
+for the uploads under way.
 """
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
 
 import obstore
-from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from simpletuner_fleet.blobs.folder import OBJECTS, FolderBlobs, object_segments
+from simpletuner_fleet.blobs.s3_calls import answered
+from simpletuner_fleet.blobs.s3_logs import S3Logs
 from simpletuner_fleet.core.checkpoint import SHA256
-from simpletuner_fleet.core.errors import StoreUnavailable
 
-T = TypeVar("T")
+LOGS = "logs/"
 SEND_CHUNK_BYTES = 16 * 1024 * 1024
 SENT_AT_ONCE = 4
 
@@ -28,13 +28,26 @@ class S3Blobs:
         self._bucket = bucket
         self._staging = staging
         self._staging_root = staging_root
-        self.append = staging.append
-        self.read = staging.read
-        self.size = staging.size
-        self.delete = staging.delete
+        self.logs = S3Logs(bucket, staging)
         self.names = staging.names
         self.put_part = staging.put_part
         self.part_size = staging.part_size
+
+    async def append(self, key: str, offset: int, data: bytes) -> int:
+        home = self.logs if key.startswith(LOGS) else self._staging
+        return await home.append(key, offset, data)
+
+    async def read(self, key: str, start: int, length: int) -> bytes:
+        home = self.logs if key.startswith(LOGS) else self._staging
+        return await home.read(key, start, length)
+
+    async def size(self, key: str) -> int:
+        home = self.logs if key.startswith(LOGS) else self._staging
+        return await home.size(key)
+
+    async def delete(self, prefix: str) -> None:
+        home = self.logs if prefix.startswith(LOGS) else self._staging
+        await home.delete(prefix)
 
     async def seal(self, key: str, sha256: str, size: int) -> bool:
         if not await self._staging.verified(key, sha256, size):
@@ -82,16 +95,3 @@ class S3Blobs:
 
 def object_path(sha256: str) -> str:
     return "/".join(object_segments(sha256))
-
-
-async def answered(asked: Awaitable[T]) -> T:
-    """Trouble of the bucket passes, or an administrator ends it: the caller tries again either way."""
-    try:
-        return await asked
-    except FileNotFoundError:
-        raise
-    except (BaseError, OSError) as error:
-        raise StoreUnavailable(
-            f"The S3 storage did not answer as it should ({type(error).__name__}).",
-            next_step="Try again shortly. If it goes on, check SIMPLETUNER_STORAGE_URL and the bucket's credentials.",
-        ) from error

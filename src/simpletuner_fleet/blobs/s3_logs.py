@@ -1,0 +1,268 @@
+"""Blobs that grow, in a bucket that cannot append: whole segments go there, the newest waits in a folder.
+
+A blob is a row of segments, each named by the offset at which it begins. The last one grows in the folder; once it is
+large enough, or nothing has come for ten minutes, it is sent to the bucket in the background and leaves the folder. While
+the bucket is away, segments wait in the folder.
+"""
+
+import asyncio
+import logging
+import time
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import obstore
+from msgspec import Struct, field
+from obstore.store import S3Store
+
+from simpletuner_fleet.blobs.folder import FolderBlobs
+from simpletuner_fleet.blobs.s3_calls import answered, troubles_told
+from simpletuner_fleet.core.errors import StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+SEGMENTS = "log-segments"
+SEGMENT_BYTES = 8 * 1024 * 1024
+IDLE_S = 600.0
+LOOK_EVERY_S = 5.0
+RETRY_S = 30.0
+BLOCK_BYTES = 1024 * 1024
+BLOCKS_KEPT = 32
+GROWING_KNOWN = 4096
+"""Blobs whose segments are remembered."""
+
+
+class Segment(Struct):
+    start: int
+    size: int
+    in_bucket: bool
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+class Growing(Struct):
+    """One blob."""
+
+    segments: list[Segment]
+    touched_at: float
+
+    @property
+    def size(self) -> int:
+        return self.segments[-1].end if self.segments else 0
+
+    @property
+    def waits(self) -> bool:
+        return any(not segment.in_bucket for segment in self.segments)
+
+
+class Locks(Struct):
+    """One for each key that is in use."""
+
+    held: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def holding(self, key: str) -> AsyncIterator[None]:
+        lock, users = self.held.get(key, (asyncio.Lock(), 0))
+        self.held[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self.held.pop(key)
+            if users > 1:
+                self.held[key] = (lock, users - 1)
+
+
+class S3Logs:
+    """`append`, `read`, `size` and `delete` as ports.Blobs promises them."""
+
+    def __init__(
+        self,
+        bucket: S3Store,
+        staging: FolderBlobs,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        idle_s: float = IDLE_S,
+        look_every_s: float = LOOK_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bucket = bucket
+        self._staging = staging
+        self._segment_bytes, self._idle_s, self._look_every_s = segment_bytes, idle_s, look_every_s
+        self._clock = clock
+        self._growing: OrderedDict[str, Growing] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
+        self._locks = Locks()
+        self._sender: asyncio.Task[None] | None = None
+        self._left_over = True
+        """Segments of a process before this one may still be in the folder."""
+
+    async def append(self, key: str, offset: int, data: bytes) -> int:
+        async with self._locks.holding(key):
+            blob = await self._known(key)
+            if offset > blob.size or offset + len(data) <= blob.size:
+                return blob.size
+            fresh = data[blob.size - offset :]
+            last = blob.segments[-1] if blob.segments else None
+            if last is None or last.in_bucket or last.size >= self._segment_bytes:
+                last = Segment(blob.size, 0, in_bucket=False)
+                blob.segments.append(last)
+            last.size = await self._staging.append(_place(key, last.start), last.size, fresh)
+            blob.touched_at = self._clock()
+            self._send_in_background()
+            return blob.size
+
+    async def size(self, key: str) -> int:
+        async with self._locks.holding(key):
+            return (await self._known(key)).size
+
+    async def read(self, key: str, start: int, length: int) -> bytes:
+        """What there is of it: shorter at the end, empty beyond it or where there is no blob."""
+        async with self._locks.holding(key):
+            blob = await self._known(key)
+            parts: list[bytes] = []
+            at, end = start, min(start + length, blob.size)
+            while at < end:
+                segment = blob.segments[bisect_right(blob.segments, at, key=lambda one: one.start) - 1]
+                wanted = min(end, segment.end) - at
+                if segment.in_bucket:
+                    part = await self._from_bucket(key, segment, at - segment.start, wanted)
+                else:
+                    part = await self._staging.read(_place(key, segment.start), at - segment.start, wanted)
+                if not part:
+                    break
+                parts.append(part)
+                at += len(part)
+            return b"".join(parts)
+
+    async def delete(self, key: str) -> None:
+        async with self._locks.holding(key):
+            blob = await self._known(key)
+            for segment in blob.segments:
+                if segment.in_bucket:
+                    with suppress(FileNotFoundError):
+                        await answered(obstore.delete_async(self._bucket, _place(key, segment.start)))
+            await self._staging.delete(_folder(key))
+            self._growing.pop(key, None)
+            for cached in [one for one in self._blocks if one[0] == key]:
+                del self._blocks[cached]
+
+    async def _known(self, key: str) -> Growing:
+        found = self._growing.pop(key, None) or Growing(await self._look(key), self._clock())
+        self._growing[key] = found
+        if self._left_over or found.waits:
+            self._send_in_background()
+        for old in list(self._growing)[: max(0, len(self._growing) - GROWING_KNOWN)]:
+            if not self._growing[old].waits:
+                del self._growing[old]
+        return found
+
+    async def _look(self, key: str) -> list[Segment]:
+        """What the bucket and the folder have. A segment that is in both was sent and then not removed."""
+        found: dict[int, Segment] = {}
+        for name in await self._staging.names(_folder(key)):
+            place = f"{_folder(key)}/{name}"
+            found[int(name)] = Segment(int(name), await self._staging.size(place), in_bucket=False)
+        for start, size in await self._listed(key):
+            here = found.get(start)
+            if here is None or here.size <= size:
+                found[start] = Segment(start, size, in_bucket=True)
+                if here:
+                    await self._staging.delete(_place(key, start))
+        segments: list[Segment] = []
+        for start in sorted(found):
+            if start != (segments[-1].end if segments else 0):
+                break
+            segments.append(found[start])
+        return segments
+
+    async def _listed(self, key: str) -> list[tuple[int, int]]:
+        with troubles_told():
+            return [
+                (int(meta["path"].rpartition("/")[2]), int(meta["size"]))
+                async for page in obstore.list(self._bucket, prefix=_folder(key))
+                for meta in page
+            ]
+
+    async def _from_bucket(self, key: str, segment: Segment, at: int, length: int) -> bytes:
+        """Whole blocks are fetched and some of them kept: looking through a log reads many small pieces."""
+        number = at // BLOCK_BYTES
+        cached = (key, segment.start, number)
+        block = self._blocks.pop(cached, None)
+        if block is None:
+            start = number * BLOCK_BYTES
+            asked = obstore.get_range_async(
+                self._bucket,
+                _place(key, segment.start),
+                start=start,
+                length=min(BLOCK_BYTES, segment.size - start),
+            )
+            block = bytes(await answered(asked))
+        self._blocks[cached] = block
+        if len(self._blocks) > BLOCKS_KEPT:
+            self._blocks.popitem(last=False)
+        inside = at - number * BLOCK_BYTES
+        return block[inside : inside + length]
+
+    # Sending.
+
+    def _send_in_background(self) -> None:
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._keep_sending())
+
+    async def _keep_sending(self) -> None:
+        """Until nothing waits in the folder."""
+        while True:
+            try:
+                await self.send_what_is_due()
+                pause_s = self._look_every_s
+            except (StoreUnavailable, OSError) as error:
+                log.warning("logs wait for the S3 storage: %s", error)
+                pause_s = RETRY_S
+            if not any(blob.waits for blob in self._growing.values()):
+                return
+            await asyncio.sleep(pause_s)
+
+    async def send_what_is_due(self) -> None:
+        if self._left_over:
+            await self._take_up()
+            self._left_over = False
+        for key, blob in list(self._growing.items()):
+            for segment in list(blob.segments):
+                if not segment.in_bucket and self._is_due(blob, segment):
+                    await self._send(key, blob, segment)
+
+    def _is_due(self, blob: Growing, segment: Segment) -> bool:
+        over = segment is not blob.segments[-1]
+        idle = self._clock() - blob.touched_at >= self._idle_s
+        return over or segment.size >= self._segment_bytes or idle
+
+    async def _send(self, key: str, blob: Growing, segment: Segment) -> None:
+        place = _place(key, segment.start)
+        async with self._locks.holding(key):
+            data = await self._staging.read(place, 0, segment.size)
+        await answered(obstore.put_async(self._bucket, place, data))
+        async with self._locks.holding(key):
+            if segment.size == len(data) and self._growing.get(key) is blob:
+                segment.in_bucket = True
+                await self._staging.delete(place)
+
+    async def _take_up(self) -> None:
+        """What a process before this one has left in the folder."""
+        for folder in await self._staging.names(SEGMENTS):
+            for name in await self._staging.names(f"{SEGMENTS}/{folder}"):
+                key = f"{folder}/{name}"
+                async with self._locks.holding(key):
+                    await self._known(key)
+
+
+def _folder(key: str) -> str:
+    return f"{SEGMENTS}/{key}"
+
+
+def _place(key: str, start: int) -> str:
+    return f"{_folder(key)}/{start:015d}"

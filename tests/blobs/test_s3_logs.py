@@ -1,0 +1,162 @@
+"""Logs in a bucket: segments leave the folder as they fill, and reading knows no border."""
+
+import random
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from simpletuner_fleet.blobs.folder import FolderBlobs
+from simpletuner_fleet.blobs.opening import open_blobs
+from simpletuner_fleet.blobs.s3_logs import SEGMENTS, S3Logs
+from simpletuner_fleet.core.errors import StoreUnavailable
+from tests.s3_server import KEY, SECRET
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, tmp_path: Path) -> S3Store:
+    return S3Store(
+        "bucket",
+        prefix=f"logs-{tmp_path.name}",
+        config={
+            "region": "us-east-1",
+            "endpoint": s3_endpoint,
+            "access_key_id": KEY,
+            "secret_access_key": SECRET,
+        },
+        client_options={"allow_http": True},
+    )
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def logs_in(bucket: S3Store, folder: Path, clock: Clock | None = None) -> S3Logs:
+    return S3Logs(bucket, FolderBlobs(folder), segment_bytes=1000, idle_s=60, clock=clock or Clock())
+
+
+async def in_bucket(bucket: S3Store) -> list[tuple[str, int]]:
+    return sorted(
+        [
+            (meta["path"].removeprefix(f"{SEGMENTS}/"), meta["size"])
+            async for page in obstore.list(bucket)
+            for meta in page
+        ]
+    )
+
+
+def in_folder(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder / SEGMENTS)) for path in folder.rglob("*") if path.is_file())
+
+
+async def test_segments_leave_the_folder_as_they_fill_and_the_rest_when_nothing_comes(
+    bucket: S3Store, tmp_path: Path
+) -> None:
+    clock = Clock()
+    logs = logs_in(bucket, tmp_path, clock)
+    content = bytes(random.Random(1).randbytes(2500))
+    for at in range(0, 2500, 500):
+        assert await logs.append("logs/a", at, content[at : at + 500]) == at + 500
+    await logs.send_what_is_due()
+    assert await in_bucket(bucket) == [
+        ("logs/a/000000000000000", 1000),
+        ("logs/a/000000000001000", 1000),
+    ]
+    assert in_folder(tmp_path) == ["logs/a/000000000002000"]
+    assert await logs.read("logs/a", 900, 1400) == content[900:2300]
+    clock.now = 61.0
+    await logs.send_what_is_due()
+    assert in_folder(tmp_path) == []
+    assert await logs.size("logs/a") == 2500
+    assert await logs.read("logs/a", 0, 10_000) == content
+    assert await logs.append("logs/a", 2400, content[2400:] + b"more") == 2504
+    assert await logs.read("logs/a", 2490, 100) == content[2490:] + b"more"
+
+
+async def test_another_process_goes_on_with_what_is_in_both_places(bucket: S3Store, tmp_path: Path) -> None:
+    first = logs_in(bucket, tmp_path)
+    await first.append("logs/a", 0, b"x" * 1200)
+    await first.append("logs/a", 1200, b"y" * 300)
+    await first.send_what_is_due()
+    await first.append("logs/b", 0, b"left")
+    second = logs_in(bucket, tmp_path)
+    assert await second.size("logs/a") == 1500
+    assert await second.append("logs/a", 1500, b"z" * 10) == 1510
+    assert await second.read("logs/a", 1190, 400) == b"x" * 10 + b"y" * 300 + b"z" * 10
+    clock = Clock()
+    third = logs_in(bucket, tmp_path, clock)
+    await third.send_what_is_due()
+    clock.now = 100.0
+    await third.send_what_is_due()
+    assert in_folder(tmp_path) == []
+    assert await third.read("logs/b", 0, 10) == b"left"
+
+
+async def test_a_segment_that_was_sent_and_not_removed_is_no_harm(bucket: S3Store, tmp_path: Path) -> None:
+    first = logs_in(bucket, tmp_path)
+    await first.append("logs/a", 0, b"x" * 1000)
+    await obstore.put_async(bucket, f"{SEGMENTS}/logs/a/000000000000000", b"x" * 1000)
+    second = logs_in(bucket, tmp_path)
+    assert await second.size("logs/a") == 1000
+    assert in_folder(tmp_path) == []
+    assert await second.append("logs/a", 1000, b"y") == 1001
+    assert await second.read("logs/a", 999, 9) == b"xy"
+
+
+async def test_repeats_are_harmless_and_holes_are_not_written(bucket: S3Store, tmp_path: Path) -> None:
+    logs = logs_in(bucket, tmp_path)
+    assert await logs.append("logs/a", 0, b"one") == 3
+    assert await logs.append("logs/a", 0, b"one") == 3
+    assert await logs.append("logs/a", 9, b"late") == 3
+    assert await logs.append("logs/a", 1, b"ne!") == 4
+    assert await logs.read("logs/a", 0, 9) == b"one!"
+    assert await logs.read("logs/unknown", 0, 9) == b""
+
+
+async def test_what_is_deleted_is_gone_from_both_places(bucket: S3Store, tmp_path: Path) -> None:
+    logs = logs_in(bucket, tmp_path)
+    await logs.append("logs/a", 0, b"x" * 1100)
+    await logs.send_what_is_due()
+    await logs.append("logs/a", 1100, b"y")
+    await logs.delete("logs/a")
+    assert await in_bucket(bucket) == []
+    assert in_folder(tmp_path) == []
+    assert await logs.size("logs/a") == 0
+
+
+async def test_while_the_bucket_is_away_a_log_goes_on_growing(bucket: S3Store, tmp_path: Path) -> None:
+    logs = logs_in(bucket, tmp_path)
+    await logs.append("logs/a", 0, b"x" * 1000)
+    logs._bucket = S3Store(
+        "bucket",
+        config={"endpoint": "http://127.0.0.1:1", "access_key_id": KEY, "secret_access_key": SECRET},
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+    )
+    with pytest.raises(StoreUnavailable):
+        await logs.send_what_is_due()
+    assert await logs.append("logs/a", 1000, b"y" * 1000) == 2000
+    logs._bucket = bucket
+    await logs.send_what_is_due()
+    assert len(await in_bucket(bucket)) == 2
+    assert await logs.read("logs/a", 995, 10) == b"x" * 5 + b"y" * 5
+
+
+async def test_only_logs_go_that_way(
+    s3_endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    blobs = open_blobs(f"s3://bucket/only-{tmp_path.name}?endpoint={s3_endpoint}", tmp_path)
+    await blobs.append("metrics/a", 0, b"m")
+    await blobs.append("logs/a", 0, b"l")
+    assert (tmp_path / "metrics" / "a").read_bytes() == b"m"
+    assert (tmp_path / SEGMENTS / "logs" / "a" / "000000000000000").read_bytes() == b"l"
+    assert (await blobs.size("logs/a"), await blobs.read("logs/a", 0, 9)) == (1, b"l")
+    await blobs.delete("logs/a")
+    assert await blobs.size("logs/a") == 0
