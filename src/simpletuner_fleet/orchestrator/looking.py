@@ -55,7 +55,7 @@ async def jobs_page(
     def look(view: View) -> tuple[list[SeenJob], str | None]:
         found = view.jobs_page(where, before, limit + 1)
         page, more = found[:limit], len(found) > limit
-        return _with_reasons(view, page, now), write_cursor(page[-1].seq) if more else None
+        return with_reasons(view, page, now), write_cursor(page[-1].seq) if more else None
 
     return await fleet.read(look)
 
@@ -70,7 +70,7 @@ async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list
         page, more = found[:limit], len(found) > limit
         ahead = view.queued_ahead(page[0].rank, page[0].seq) if page else 0
         cursor = write_cursor((page[-1].rank, page[-1].seq)) if more else None
-        return _with_reasons(view, page, now, ahead), cursor
+        return with_reasons(view, page, now, ahead), cursor
 
     return await fleet.read(look)
 
@@ -161,10 +161,10 @@ def _job(view: View, job_id: str) -> Job:
 def _one_job(view: View, job_id: str, now: float) -> SeenJob:
     job = _job(view, job_id)
     ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else None
-    return _with_reasons(view, [job], now, ahead)[0]
+    return with_reasons(view, [job], now, ahead)[0]
 
 
-def _with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = None) -> list[SeenJob]:
+def with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = None) -> list[SeenJob]:
     """`ahead` of the first one, if they stand in line one after another."""
     explainer = Explainer(take_snapshot(view)) if any(job.state in WAITING for job in jobs) else None
     attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
