@@ -74,6 +74,16 @@ def megabits(given: str) -> float:
     return number
 
 
+def gigabytes(given: str) -> float:
+    try:
+        number = float(given.strip())
+    except ValueError:
+        raise ValueError("expected a number of gigabytes, such as 200") from None
+    if not 0 <= number <= 1_000_000:
+        raise ValueError("expected between 0 and 1000000 gigabytes")
+    return number
+
+
 def log_megabytes(given: str) -> int:
     number = positive_count(given)
     if number > MOST_LOG_MIB:

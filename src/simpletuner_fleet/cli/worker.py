@@ -37,6 +37,8 @@ def run_worker(args: argparse.Namespace) -> int:
         work_dir=Path(args.work_dir) if args.work_dir else None,
         trainer_python=args.trainer_python,
         upload_limit_mbps=args.upload_limit_mbps,
+        data_cache_dir=Path(args.data_cache_dir) if args.data_cache_dir else None,
+        data_cache_gb=args.data_cache_gb,
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
         max_log_mb=args.max_log_mb,
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
