@@ -1,0 +1,91 @@
+"""`./dev screenshots`: the pictures of the console in docs/images, taken of a fleet that is the same every time."""
+
+import argparse
+import asyncio
+import io
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgspec import Struct
+from PIL import Image
+from playwright.async_api import Browser
+
+from tests.e2e.kit import World
+from tests.web.browser import PHONE, WIDE, Language, Size, Theme, chromium, visit, watched_context
+from tests.web.console import Console, running_console
+
+FOLDER = Path(__file__).parent.parent / "docs" / "images"
+COLOURS = 128
+MAX_BYTES = 150 * 1024
+
+
+class Shot(Struct, frozen=True):
+    name: str
+    path: str
+    """`{running}` and the like stand for jobs and workers of the fleet by what they show."""
+    theme: Theme = "light"
+    language: Language = "en"
+    size: Size = WIDE
+
+
+SHOTS = (
+    Shot("overview", "/"),
+    Shot("overview-dark", "/", theme="dark"),
+    Shot("train", "/train"),
+    Shot("jobs", "/jobs"),
+    Shot("job", "/jobs/{running}"),
+    Shot("job-dark", "/jobs/{running}", theme="dark"),
+    Shot("workers", "/admin/workers"),
+    Shot("workers-hindi", "/admin/workers", language="hi"),
+    Shot("phone", "/jobs/{running}", size=PHONE),
+)
+
+
+async def take(browser: Browser, console: Console, shot: Shot) -> bytes:
+    cookies = console.cookies("admin")
+    context, watch = await watched_context(
+        browser, console.url, language=shot.language, theme=shot.theme, size=shot.size, cookies=cookies
+    )
+    try:
+        page = await context.new_page()
+        answer = await visit(page, shot.path.format_map({**console.state.jobs, **console.state.workers}))
+        assert answer.ok, f"{shot.path}: {answer.status}"
+        await page.evaluate("document.fonts.ready")
+        picture = await page.screenshot(animations="disabled", caret="hide")
+    finally:
+        await context.close()
+    watch.check()
+    return picture
+
+
+def smaller(picture: bytes) -> bytes:
+    """Few colours are enough for a page, and a third of the bytes."""
+    made = io.BytesIO()
+    with Image.open(io.BytesIO(picture)) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
+    return made.getvalue()
+
+
+async def take_all(console: Console, wanted: list[Shot]) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    async with chromium() as browser:
+        for shot in wanted:
+            picture = smaller(await take(browser, console, shot))
+            assert len(picture) <= MAX_BYTES, f"{shot.name}: {len(picture)} bytes are too many"
+            (FOLDER / f"{shot.name}.png").write_bytes(picture)
+            print(f"{shot.name:<16}{len(picture) / 1024:6.0f} KiB", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev screenshots", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="only these; all of them if none is named")
+    names = parser.parse_args().names
+    wanted = [shot for shot in SHOTS if not names or shot.name in names]
+    with TemporaryDirectory(prefix="simpletuner-") as folder, running_console(World(Path(folder))) as console:
+        asyncio.run(take_all(console, wanted))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

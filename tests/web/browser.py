@@ -1,0 +1,193 @@
+"""Real Chromium, and pages that may do nothing wrong while they are looked at.
+
+Every page is watched: an error in the console, a breach of the content policy, a request to another origin or an answer
+of 5xx fails the test at its end, however well it went otherwise.
+"""
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Request,
+    Response,
+    async_playwright,
+)
+
+from simpletuner_fleet.web.page import LANGUAGE_COOKIE, THEME_COOKIE
+
+Language = Literal["en", "pt-BR", "hi", "zh", "ja"]
+Theme = Literal["light", "dark"]
+Role = Literal["admin", "member", "viewer", "nobody"]
+Size = tuple[int, int]
+
+LANGUAGES: tuple[Language, ...] = ("en", "pt-BR", "hi", "zh", "ja")
+THEMES: tuple[Theme, ...] = ("light", "dark")
+WIDE: Size = (1280, 800)
+PHONE: Size = (360, 740)
+NARROWEST: Size = (320, 640)
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+OWN_SCHEMES = ("data", "blob", "about")
+GRAVE = ("serious", "critical")
+CONTRAST = ("color-contrast",)
+SETTLED = "#live[data-state=live], body:not(:has(#live))"
+PATIENCE_MS = 15_000
+AXE_SCRIPT = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+TELL_BREACHES = """
+document.addEventListener("securitypolicyviolation", (breach) => {
+  console.error(`content policy breached: ${breach.effectiveDirective} ${breach.blockedURI} ${breach.sample}`);
+});
+"""
+LOOK_FOR_BARRIERS = """
+async ([only, without]) => {
+  const found = await axe.run(document, {
+    resultTypes: ["violations"],
+    preload: false,
+    rules: Object.fromEntries(without.map((rule) => [rule, { enabled: false }])),
+    ...(only.length ? { runOnly: { type: "rule", values: only } } : {}),
+  });
+  return found.violations.map(({ id, impact, help, nodes }) => ({
+    id, impact, help, where: nodes.slice(0, 5).map((node) => `${node.target.join(" ")}: ${node.html.slice(0, 200)}`),
+  }));
+}
+"""
+
+
+def browser_program() -> str:
+    found = os.environ.get("SIMPLETUNER_TEST_BROWSER") or next(
+        filter(None, map(shutil.which, PROGRAMS)), None
+    )
+    assert found, (
+        "No browser found.\n"
+        "  why:  the tests of the console run in Chromium, and there is none on the PATH.\n"
+        "  next: run ./dev setup as root, or install chromium, or set SIMPLETUNER_TEST_BROWSER to one."
+    )
+    return found
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await _launch(playwright)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+async def _launch(playwright: Playwright) -> Browser:
+    # As root, as in a container, Chromium has no sandbox to offer.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return await playwright.chromium.launch(executable_path=browser_program(), args=arguments)
+
+
+class Watch:
+    """What went wrong on the pages of one context."""
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.troubles: list[str] = []
+        self.allowed: list[str] = []
+        """Parts of sentences that this test expects to be said."""
+
+    def on(self, context: BrowserContext) -> None:
+        context.on("console", self._console)
+        context.on("weberror", lambda thrown: self._note(f"thrown: {thrown.error}"))
+        context.on("request", self._request)
+        context.on("response", self._response)
+
+    def expect(self, *parts: str) -> None:
+        self.allowed += parts
+
+    def check(self) -> None:
+        found = [told for told in self.troubles if not any(part in told for part in self.allowed)]
+        assert not found, "the page did what it may not:\n" + "\n".join(found)
+
+    def _note(self, told: str) -> None:
+        self.troubles.append(told)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self._note(f"console: {message.text} ({message.location.get('url', '')})")
+
+    def _request(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme not in OWN_SCHEMES and f"{parts.scheme}://{parts.netloc}" != self.origin:
+            self._note(f"asked another origin: {request.url}")
+
+    def _response(self, answer: Response) -> None:
+        if answer.status >= 500:
+            self._note(f"answer {answer.status}: {answer.url}")
+
+
+async def watched_context(
+    browser: Browser,
+    origin: str,
+    *,
+    language: Language = "en",
+    theme: Theme = "light",
+    size: Size = WIDE,
+    cookies: dict[str, str] | None = None,
+    **more: Any,
+) -> tuple[BrowserContext, Watch]:
+    """`cookies` beside those of language and theme."""
+    context = await browser.new_context(
+        base_url=origin,
+        viewport={"width": size[0], "height": size[1]},
+        locale=language,
+        color_scheme=theme,
+        reduced_motion="reduce",
+        service_workers="block",
+        **more,
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    kept = {LANGUAGE_COOKIE: language, THEME_COOKIE: theme, **(cookies or {})}
+    await context.add_cookies([{"name": name, "value": value, "url": origin} for name, value in kept.items()])
+    await context.add_init_script(TELL_BREACHES)
+    watch = Watch(origin)
+    watch.on(context)
+    return context, watch
+
+
+async def visit(page: Page, path: str) -> Response:
+    """Until all of it is there, and its stream is live where it has one."""
+    answer = await page.goto(path)
+    assert answer
+    await page.wait_for_selector(SETTLED, state="attached")
+    return answer
+
+
+async def barriers(page: Page, *, only: Sequence[str] = (), without: Sequence[str] = ()) -> list[str]:
+    """What axe finds that keeps people out: serious and critical findings of all its rules, or of these."""
+    await page.evaluate(f"window.axe || (() => {{ {AXE_SCRIPT} }})()")
+    found = await page.evaluate(LOOK_FOR_BARRIERS, [list(only), list(without)])
+    return [
+        "\n    ".join([f"{one['impact']} {one['id']}: {one['help']}", *one["where"]])
+        for one in found
+        if one["impact"] in GRAVE
+    ]
+
+
+async def axe(page: Page, *, only: Sequence[str] = (), without: Sequence[str] = ()) -> None:
+    found = await barriers(page, only=only, without=without)
+    assert not found, f"{page.url} keeps people out:\n  " + "\n  ".join(found)
+
+
+async def wear(page: Page, theme: Theme) -> None:
+    """As the page itself changes its theme: without asking the server."""
+    await page.evaluate("(theme) => { document.documentElement.dataset.theme = theme }", theme)
+
+
+async def speak(page: Page, language: Language) -> None:
+    """From the next page on."""
+    await page.context.add_cookies([{"name": LANGUAGE_COOKIE, "value": language, "url": page.url}])

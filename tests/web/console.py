@@ -1,0 +1,73 @@
+"""A real server process over a fleet that was built for it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct
+from playwright.async_api import Browser, Page
+
+from simpletuner_fleet.http.sessions import COOKIE
+from tests.e2e.kit import World
+from tests.web.browser import Role, Watch, watched_context
+from tests.web.fleet import SETTINGS, FleetState, build
+
+
+class Console(Struct):
+    world: World
+    state: FleetState
+
+    @property
+    def url(self) -> str:
+        return self.world.url
+
+    def cookies(self, role: Role) -> dict[str, str]:
+        return {} if role == "nobody" else {COOKIE: self.state.sessions[role]}
+
+
+@contextmanager
+def running_console(
+    world: World,
+    *,
+    workers: int = 0,
+    jobs: int = 0,
+    log_lines: int = 0,
+    hostile: bool = False,
+    empty: bool = False,
+) -> Iterator[Console]:
+    """Ready when it is given; afterwards every process has ended."""
+    state = FleetState()
+    if not empty:
+        state = build(world.home, workers=workers, jobs=jobs, log_lines=log_lines, hostile=hostile)
+        world.settings = SETTINGS
+    try:
+        world.start_server()
+        yield Console(world, state)
+    finally:
+        world.close()
+
+
+class Pages:
+    """Opens pages for people, each in a context of its own, and watches them."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._opened: dict[Page, Watch] = {}
+
+    async def __call__(self, console: Console, role: Role = "admin", **looks: Any) -> Page:
+        cookies = console.cookies(role)
+        context, watch = await watched_context(self._browser, console.url, cookies=cookies, **looks)
+        page = await context.new_page()
+        self._opened[page] = watch
+        return page
+
+    def watch(self, page: Page) -> Watch:
+        return self._opened[page]
+
+    async def close(self) -> None:
+        for page in self._opened:
+            await page.context.close()
+
+    def check(self) -> None:
+        for watch in self._opened.values():
+            watch.check()

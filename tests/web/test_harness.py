@@ -1,0 +1,58 @@
+"""The watch itself: what it lets through and what it does not."""
+
+import pytest
+
+from tests.web.browser import axe, barriers
+from tests.web.console import Console, Pages
+
+ELSEWHERE = "http://elsewhere.invalid/picture.png"
+
+
+async def test_the_page_of_the_api_does_nothing_wrong(fleet: Console, page_as: Pages) -> None:
+    page = await page_as(fleet, "nobody", language="hi", theme="dark")
+    await page.goto("/docs")
+    assert await page.title() == "SimpleTuner Fleet API"
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("console.error('oh no')", "oh no"),
+        ("setTimeout(() => { throw new Error('oh no') })", "thrown"),
+        (f"new Image().src = '{ELSEWHERE}'", "content policy breached: img-src"),
+        (
+            "document.body.append(Object.assign(document.createElement('script'), {text: 'top.x = 1'}))",
+            "script-src",
+        ),
+        (f"location.href = '{ELSEWHERE}'", "another origin"),
+    ],
+)
+async def test_what_a_page_may_not_do_is_told(fleet: Console, page_as: Pages, script: str, told: str) -> None:
+    page = await page_as(fleet, "nobody")
+    await page.goto("/docs")
+    await page.evaluate(script)
+    watch = page_as.watch(page)
+    while told not in "".join(watch.troubles):
+        await page.wait_for_timeout(10)
+    with pytest.raises(AssertionError, match=told):
+        watch.check()
+    watch.expect("")
+
+
+async def test_an_answer_of_5xx_is_told(fleet: Console, page_as: Pages) -> None:
+    page = await page_as(fleet, "nobody")
+    await page.route("**/broken", lambda route: route.fulfill(status=503, body="no"))
+    await page.goto("/broken")
+    watch = page_as.watch(page)
+    with pytest.raises(AssertionError, match="answer 503"):
+        watch.check()
+    watch.expect("")
+
+
+async def test_what_keeps_people_out_is_told(fleet: Console, page_as: Pages) -> None:
+    page = await page_as(fleet, "nobody")
+    await page.goto("/login")
+    await page.evaluate("document.body.append(document.createElement('button'))")
+    assert "button-name" in "".join(await barriers(page))
+    with pytest.raises(AssertionError, match="keeps people out"):
+        await axe(page, only=["button-name"])

@@ -1,0 +1,86 @@
+"""Every page, in every language and theme, for everybody: nothing breaks, and nobody is kept out."""
+
+import httpx2
+import pytest
+
+from tests.web.browser import CONTRAST, LANGUAGES, NARROWEST, Role, axe, speak, visit, wear
+from tests.web.console import Console, Pages
+from tests.web.pages import PAGES, PageRow, page_paths
+
+LANDED = [row for row in PAGES if row.path in page_paths()]
+WIDER_THAN_THE_WINDOW = """
+() => {
+  const scrolls = (element) => element !== document.body && getComputedStyle(element).overflowX !== "visible";
+  const inside = (element) => element && (scrolls(element) || inside(element.parentElement));
+  return [...document.querySelectorAll("body *")]
+    .filter((element) => element.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+    .filter((element) => !inside(element.parentElement))
+    .map((element) => element.outerHTML.slice(0, 120));
+}
+"""
+each_page = pytest.mark.parametrize("row", LANDED, ids=lambda row: f"{row.title} {row.role}")
+
+
+def test_every_page_of_the_route_table_is_looked_at() -> None:
+    assert page_paths() - {row.path for row in PAGES} == set()
+
+
+@each_page
+async def test_a_page_is_good_in_five_languages_and_two_themes(
+    fleet: Console, page_as: Pages, row: PageRow
+) -> None:
+    """Contrast does not depend on the language: it is looked at again only where something else is shown."""
+    page = await page_as(fleet, row.role, language="en", theme="light")
+    for turn, language in enumerate(LANGUAGES):
+        answer = await visit(page, row.url(fleet.state, turn))
+        assert answer.status == 200, f"{row.title} in {language}"
+        assert (await page.locator("html").get_attribute("lang") or "").startswith(language)
+        await axe(page, without=CONTRAST)
+        if turn == 0 or row.variants > 1:
+            await axe(page, only=CONTRAST)
+            await wear(page, "dark")
+            await axe(page, only=CONTRAST)
+        await speak(page, LANGUAGES[(turn + 1) % len(LANGUAGES)])
+
+
+@each_page
+async def test_a_page_fits_a_dark_window_of_320_pixels(fleet: Console, page_as: Pages, row: PageRow) -> None:
+    page = await page_as(fleet, row.role, language="pt-BR", theme="dark", size=NARROWEST)
+    await visit(page, row.url(fleet.state))
+    assert await page.locator("html").get_attribute("data-theme") == "dark"
+    width = await page.evaluate("document.scrollingElement.scrollWidth")
+    assert width <= NARROWEST[0], await page.evaluate(WIDER_THAN_THE_WINDOW)
+
+
+def ask(fleet: Console, row: PageRow, role: Role) -> httpx2.Response:
+    headers = {"accept": "text/html", "cookie": "; ".join(f"{k}={v}" for k, v in fleet.cookies(role).items())}
+    return fleet.world.client.get(fleet.url + row.url(fleet.state), headers=headers)
+
+
+@each_page
+def test_a_page_has_a_policy_without_exceptions(fleet: Console, row: PageRow) -> None:
+    answer = ask(fleet, row, row.role)
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+@each_page
+def test_a_stranger_is_led_to_the_log_in(fleet: Console, row: PageRow) -> None:
+    answer = ask(fleet, row, "nobody")
+    if row.role == "nobody":
+        assert answer.status_code == 200
+    else:
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/login?next=/")
+
+
+@each_page
+@pytest.mark.parametrize("role", ["member", "viewer"])
+def test_others_see_the_page_or_what_is_missing(fleet: Console, row: PageRow, role: Role) -> None:
+    answer = ask(fleet, row, role)
+    assert answer.status_code in (200, 403)
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
