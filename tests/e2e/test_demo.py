@@ -1,11 +1,16 @@
 """The first thing anybody runs."""
 
+import os
+import pty
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
+FIRST_LOSS_WITHIN_S = 30.0
+LOSS = re.compile(rb"loss \d+\.\d+")
 SIMPLETUNER = [sys.executable, "-m", "simpletuner_fleet.cli.main"]
 
 
@@ -21,3 +26,30 @@ def test_the_demo_loses_its_machine_and_goes_on_from_the_checkpoint() -> None:
     assert int(resumed[1]) >= 75
     assert "kept: model" in done.stdout
     assert "valid: True" in done.stdout
+
+
+@pytest.mark.timeout(120)
+def test_the_demo_shows_its_first_loss_soon_after_it_was_started() -> None:
+    """On a terminal, as a person sees it: server, worker and trainer are up by then."""
+    ours, its = pty.openpty()
+    began = time.monotonic()
+    with subprocess.Popen([*SIMPLETUNER, "demo", "--steps", "150"], stdout=its, stderr=its) as demo:
+        os.close(its)
+        seen, first_loss_s = b"", None
+        while shown := read_if_any(ours):
+            seen += shown
+            if first_loss_s is None and LOSS.search(seen):
+                first_loss_s = time.monotonic() - began
+    os.close(ours)
+    assert demo.returncode == 0, seen.decode(errors="replace")
+    assert first_loss_s is not None
+    print(f"first loss after {first_loss_s:.1f} s")
+    assert first_loss_s < FIRST_LOSS_WITHIN_S
+
+
+def read_if_any(terminal: int) -> bytes:
+    """Nothing once nobody writes to it any more."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
