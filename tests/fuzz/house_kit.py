@@ -18,6 +18,7 @@ from simpletuner_fleet.orchestrator import attendance, people
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.ids import RandomIds
 from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
 from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.store import MemoryStore
 
@@ -59,6 +60,7 @@ class House:
             hub=hub,
             blobs=self.blobs,
             credentials=remembered_credentials(self.fleet, hub),
+            passwords=Passwords(Cost(memory_kib=64)),
         )
         self.edge: Edge = build_api(self.deps, EdgeSettings(limits=NO_LIMITS))
 

@@ -98,6 +98,8 @@ HEADERS: tuple[dict[str, str], ...] = (
     {"idempotency-key": "\x7f\x80"},
     {"accept": "*" * 5000},
     {"cookie": "=;" * 2000},
+    {"cookie": "simpletuner_session=" + "A" * 5000},
+    {"cookie": "simpletuner_session=\xff; __Host-simpletuner_session=ss_"},
     {"range": "bytes=-1-99999999999999999999"},
     {"expect": "100-continue"},
     {"upgrade": "websocket", "connection": "upgrade"},

@@ -170,8 +170,9 @@ async def test_a_new_password_ends_every_other_session() -> None:
         await log_in(there, "Bob")
         answer = await here.patch("/api/me", json={"password": OTHER})
         assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "$.current_password")
-        wrong = {"password": OTHER, "current_password": "not this one"}
+        wrong = {"password": OTHER, "current_password": "not this one", "language": "hi"}
         assert problem(await here.patch("/api/me", json=wrong)) == (401, "wrong_password")
+        assert (await here.get("/api/me")).json()["language"] == ""
         right = {"password": OTHER, "current_password": GOOD, "language": "hi"}
         assert (await here.patch("/api/me", json=right)).json()["language"] == "hi"
         assert (await here.get("/api/me")).status_code == 200
@@ -242,11 +243,14 @@ async def test_a_new_role_counts_from_the_next_request() -> None:
     async with house() as running, browser(running) as client:
         made = await a_user(running, "Bob", "viewer")
         await log_in(client, "Bob")
+        stream = await read_events(client, "/api/events")
         submit = {"config": CPU_CONFIG}
         assert (await client.post("/api/queue/submit", json=submit)).status_code == 403
         await running.http.patch(f"/api/admin/users/{made['id']}", json={"role": "member"})
         assert (await client.post("/api/queue/submit", json=submit)).status_code == 200
         assert "user.role_changed" in await audited(running)
+        await asyncio.wait_for(stream.events.ended.wait(), 5)
+        await stream.close()
 
 
 async def test_the_last_admin_stays() -> None:

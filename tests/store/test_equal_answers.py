@@ -17,7 +17,7 @@ from simpletuner_fleet.core.worker import Connection
 from simpletuner_fleet.ports import AuditFilter, ConcurrentChange, JobFilter, Store, Tx, View
 from simpletuner_fleet.store.memory import MemoryStore
 from simpletuner_fleet.store.sqlite import SqliteStore
-from tests.store.samples import BUNDLE, attempt, config, event, job, token, worker
+from tests.store.samples import BUNDLE, attempt, config, event, job, session, token, user, worker
 
 Operation = Callable[[Tx], Any]
 numbers = st.integers(1, 6)
@@ -152,6 +152,21 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         numbers,
         numbers,
     ),
+    st.builds(
+        lambda number, name: lambda tx: tx.add_user(user(number, name=name)),
+        numbers,
+        st.sampled_from(["a", "A", "b"]) | texts,
+    ),
+    st.builds(
+        lambda number, name, at: lambda tx: tx.save_user(user(number, name=name, disabled_at=at)),
+        numbers,
+        st.sampled_from(["a", "B"]) | texts,
+        st.none() | times,
+    ),
+    st.builds(lambda number, of: lambda tx: tx.add_session(session(number, of)), numbers, numbers),
+    st.builds(lambda number, at: lambda tx: tx.renew_session(f"session-{number}", at), numbers, times),
+    st.builds(lambda number: lambda tx: tx.delete_session(f"session-{number}"), numbers),
+    st.builds(lambda made, seen: lambda tx: tx.delete_sessions_before(made, seen), times, times),
     st.builds(lambda key, value: lambda tx: tx.put_setting(key, value), texts, texts),
     st.builds(lambda number, at: lambda tx: tx.put_setting(f"secret:{number}", str(at)), numbers, times),
     st.builds(lambda number: lambda tx: tx.delete_setting(f"secret:{number}"), numbers),
@@ -220,6 +235,9 @@ def everything(view: View) -> list[object]:
         [view.config_versions(f"c{number}") for number in range(1, 7)],
         view.api_tokens(),
         view.api_token_by_hash("h1"),
+        view.users(),
+        view.user_by_name("A"),
+        [view.sessions_of_user(f"u_{number}") for number in range(1, 7)],
         list(view.settings_with_prefix("secret:").items()),
         view.audit_range(0, 99),
         view.audit_page(AuditFilter(event_type="job.lost", until=3.0), 2, 1),

@@ -276,8 +276,23 @@ def _jobs(tree: Tree) -> None:
     wait.add_argument("--timeout", type=typed(values.seconds), metavar="TIME", help="Give up after this time")
     logs = _by_job(jobs.verb("logs", "Show what a job's trainer printed"))
     logs.add_argument("-f", "--follow", action="store_true", help="Go on as it prints")
-    logs.add_argument("--tail", type=typed(values.count), metavar="N", help="Only the last N lines")
+    part = logs.add_mutually_exclusive_group()
+    part.add_argument("--tail", type=typed(values.count), metavar="N", help="Only the last N lines")
+    part.add_argument(
+        "--since",
+        type=typed(values.moment),
+        metavar="TIME",
+        help="Only what was printed since: 10m, 2h, or 2026-01-31T12:00:00Z",
+    )
     logs.add_argument("--attempt", type=typed(values.positive_count), metavar="N", help="Of this attempt")
+    logs.add_argument(
+        "--rank",
+        type=typed(values.count),
+        metavar="N",
+        help="Of this process, where each prints to its own file",
+    )
+    logs.add_argument("--grep", metavar="RE", help="Only lines that this pattern is found in")
+    logs.add_argument("--timestamps", action="store_true", help="Each line with the time it was printed")
     logs.add_argument("--raw", action="store_true", help="Bytes as they are, terminal controls included")
     metrics = _by_job(
         jobs.verb("metrics", "Show a job's loss and other curves", "metrics:show", ("csv", *FORMATS))
@@ -307,7 +322,10 @@ def _jobs(tree: Tree) -> None:
         help="Save and store a checkpoint before; cancelling again without it hurries",
     )
     cancel.add_argument(
-        "--grace", type=typed(values.seconds), metavar="TIME", help="From asking the trainer to end to the kill"
+        "--grace",
+        type=typed(values.seconds),
+        metavar="TIME",
+        help="From asking the trainer to end to the kill",
     )
     _by_job(jobs.verb("retry", "Submit an ended job again"))
     priority = _by_job(jobs.verb("set-priority", "Change a job's place in the queue"))
@@ -413,7 +431,7 @@ def _audit(tree: Tree) -> None:
     for flag, help in (
         ("--event-type", "For example worker.token_rotated"),
         ("--actor-id", "Who did it"),
-        ("--target-type", "worker, job, config or token"),
+        ("--target-type", "worker, job, config, token or user"),
         ("--target-id", "To what"),
         ("--since", "From this time on: 2026-11-15T10:00:00Z, or 2h for the last two hours"),
         ("--until", "Up to this time"),

@@ -99,8 +99,7 @@ async def _change(call: Call[Any], role: Role | None, disabled: bool | None) -> 
     if role:
         require_role(call, role)
     done = await accounts.change_user(house.fleet, user.id, call.actor, role=role, disabled=disabled)
-    house.credentials.forget_all()
-    house.end_streams_of(done.ended)
+    house.revoke(done.sessions)
     return user_view(done.user)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User
+from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_language
 from simpletuner_fleet.core.errors import Conflict, Invalid
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
@@ -131,18 +131,24 @@ async def change_me(call: Call[MeBody]) -> MeView | Reply:
     if caller.kind != "user":
         raise NotAUser
     if body.language is not UNSET:
+        checked_language(body.language)
+    done = None if body.password is UNSET else await _new_password(call, body.password)
+    if body.language is not UNSET:
         await accounts.set_language(house.fleet, caller.id, body.language)
         house.credentials.forget_all()
-    if body.password is UNSET:
-        return await me(call)
-    if body.current_password is UNSET:
+    return _welcome(call, done, await me(call)) if done else await me(call)
+
+
+async def _new_password(call: Call[MeBody], wanted: str) -> LoggedIn:
+    house, caller = deps(call), call.principal
+    if call.body.current_password is UNSET:
         raise Invalid("A new password needs the current one beside it.", path="$.current_password")
     house.login_door.knock(call.ip, caller.name)
     done = await logins.change_password(
-        house.fleet, house.passwords, caller.id, body.current_password, body.password, call.ip
+        house.fleet, house.passwords, caller.id, call.body.current_password, wanted, call.ip
     )
     house.login_door.welcome(call.ip, caller.name)
-    return _welcome(call, done)
+    return done
 
 
 def me_view(user: User) -> MeView:
@@ -156,9 +162,9 @@ def me_view(user: User) -> MeView:
     )
 
 
-def _welcome(call: Call[Any], done: LoggedIn) -> Reply:
+def _welcome(call: Call[Any], done: LoggedIn, who: MeView | None = None) -> Reply:
     deps(call).revoke(done.ended)
-    return Reply(body=me_view(done.user), cookies=(session_cookie(done.secret, call.secure),))
+    return Reply(body=who or me_view(done.user), cookies=(session_cookie(done.secret, call.secure),))
 
 
 _OPEN = Route("POST", "", login, PUBLIC, answer=MeView, tags=TAGS, max_body_bytes=MAX_BODY_BYTES)

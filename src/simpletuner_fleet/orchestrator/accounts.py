@@ -44,8 +44,8 @@ class IssuedKey(Struct, frozen=True, kw_only=True):
 
 class Changed(Struct, frozen=True, kw_only=True):
     user: User
-    ended: list[str]
-    """Hashes of the sessions that ended with the change."""
+    sessions: list[str]
+    """Hashes of those that ended, or that may do something else from now on."""
 
 
 async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
@@ -142,7 +142,7 @@ async def change_user(
         others = [other for other in desk.tx.users() if other.id != user_id]
         after = accounts.changed(user, others, desk.now, role=role, disabled=disabled)
         if after == user:
-            return Changed(user=user, ended=[])
+            return Changed(user=user, sessions=[])
         desk.tx.save_user(after)
         if after.role is not user.role:
             desk.record(
@@ -150,13 +150,13 @@ async def change_user(
                     EventType.USER_ROLE_CHANGED, user.id, actor, name=user.name, was=user.role, now=after.role
                 )
             )
-        ended: list[str] = []
+        touched = [session.token_hash for session in desk.tx.sessions_of_user(user.id)]
         if after.disabled_at != user.disabled_at:
             kind = EventType.USER_ENABLED if after.disabled_at is None else EventType.USER_DISABLED
             desk.record(user_event(kind, user.id, actor, name=user.name))
             drop_keys(desk, user.id)
-            ended = end_sessions(desk, user.id)
-        return Changed(user=after, ended=ended)
+            end_sessions(desk, user.id)
+        return Changed(user=after, sessions=touched)
 
     return await fleet.act(step)
 
