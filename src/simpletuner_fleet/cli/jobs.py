@@ -111,9 +111,17 @@ def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
 def logs(args: argparse.Namespace) -> int:
     with connected(args) as api:
         job_id = _id_for_call(api, args)
-        job_logs.print_log(
-            api, job_id, follow=args.follow, tail=args.tail, attempt=args.attempt, raw=args.raw
+        wanted = job_logs.Wanted(
+            follow=args.follow,
+            tail=args.tail,
+            since=args.since,
+            attempt=args.attempt,
+            rank=args.rank,
+            grep=args.grep,
+            timestamps=args.timestamps,
+            raw=args.raw,
         )
+        job_logs.show(api, job_id, wanted)
     return Exit.OK
 
 
@@ -123,7 +131,9 @@ def cancel(args: argparse.Namespace) -> int:
         cancelled = []
         for called in args.jobs:
             job_id = called if getattr(args, "curl", False) else lookup.job_id(api, called)
-            answer = dict(api.post(f"/api/jobs/{segment(job_id)}/cancel", _cancel_wish(args)) or {"id": job_id})
+            answer = dict(
+                api.post(f"/api/jobs/{segment(job_id)}/cancel", _cancel_wish(args)) or {"id": job_id}
+            )
             cancelled.append(answer)
             told = (answer.get("stopping") or {}).get("sentence")
             out.say(f"{job_id} is {told or answer.get('status', 'cancelling')}")

@@ -294,6 +294,13 @@ SERVER = (
         default=30.0,
     ),
     Setting(
+        "checkpoint_wait_s",
+        values.seconds,
+        "How long a trainer that is to save a checkpoint before it stops is waited for",
+        env="SIMPLETUNER_CHECKPOINT_WAIT",
+        default=300.0,
+    ),
+    Setting(
         "token_warn_age_s",
         values.seconds,
         "Age from which a worker's token is warned about",
@@ -312,6 +319,13 @@ SERVER = (
         values.positive_count,
         "What one job may have stored at a time",
         env="SIMPLETUNER_JOB_STORAGE_GB",
+        default=2048,
+    ),
+    Setting(
+        "data_storage_gb",
+        values.positive_count,
+        "What all datasets together may take",
+        env="SIMPLETUNER_DATA_STORAGE_GB",
         default=2048,
     ),
     Setting(
@@ -451,6 +465,24 @@ WORKER = (
         "SIMPLETUNER_MAX_JOBS",
         1,
         "N",
+    ),
+    Setting(
+        "data_cache_dir",
+        values.path,
+        "Where datasets are kept between jobs (default: data-cache in the work dir)",
+        ("--data-cache-dir",),
+        "SIMPLETUNER_DATA_CACHE_DIR",
+        None,
+        "DIR",
+    ),
+    Setting(
+        "data_cache_gb",
+        values.gigabytes,
+        "How much it may hold (default: four fifths of what is free, at most 100); 0 takes no job with datasets",
+        ("--data-cache-gb",),
+        "SIMPLETUNER_DATA_CACHE_GB",
+        None,
+        "GB",
     ),
     Setting(
         "upload_limit_mbps",

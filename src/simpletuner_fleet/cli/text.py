@@ -18,6 +18,8 @@ UNFINISHED = re.compile(
     "|\x9b[0-?]*[ -/]*|[\x9d\x90\x98\x9e\x9f][^\x07\x1b\x9c]*\x1b?)$"
 )
 MAX_UNFINISHED_CHARS = 4096
+COLOUR = re.compile("\x1b\\[[0-9;:]{0,64}m")
+"""Colours and weights of letters, which do no harm."""
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -49,17 +51,22 @@ def harmless_json(text: str) -> str:
 class LogText:
     """Bytes of a log, cut anywhere, to lines that cannot steer the terminal: sequences go, a carriage return ends a line."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, colours: bool = False) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
+        self._colours = colours
 
     def feed(self, chunk: bytes, *, last: bool = False) -> str:
         text = self._held + self._decode.decode(chunk, last)
         self._held = ""
         if not last:
             text = self._hold_back(text)
-        text = SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-        return DANGEROUS.sub(lambda match: match[0] if match[0] in "\n\t" else _escape(match), text)
+        if not self._colours:
+            return _harmless(text)
+        kept = [*COLOUR.findall(text), ""]
+        return "".join(
+            _harmless(part) + colour for part, colour in zip(COLOUR.split(text), kept, strict=True)
+        )
 
     def _hold_back(self, text: str) -> str:
         """What may be the beginning of a sequence, or of CR LF, waits for the next chunk."""
@@ -69,3 +76,8 @@ class LogText:
             return text
         self._held = text[start:]
         return text[:start]
+
+
+def _harmless(text: str) -> str:
+    text = SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return DANGEROUS.sub(lambda match: match[0] if match[0] in "\n\t" else _escape(match), text)

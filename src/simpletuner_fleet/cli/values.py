@@ -1,6 +1,7 @@
 """How a word from a flag, a variable or a file becomes a value. Each raises ValueError with a sentence."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -100,6 +101,19 @@ def seconds(given: str) -> float:
     if total <= 0:
         raise ValueError("expected more than 0 seconds")
     return total
+
+
+def moment(given: str) -> str:
+    """A span such as `10m` becomes seconds ago; a time stays as it is."""
+    try:
+        return f"{seconds(given):.3f}"
+    except ValueError:
+        pass
+    try:
+        datetime.fromisoformat(given.strip())
+    except ValueError:
+        raise ValueError("expected a span such as 10m, or a time such as 2026-01-31T12:00:00Z") from None
+    return given.strip()
 
 
 def url(given: str) -> str:

@@ -212,17 +212,16 @@ async def _events(
 
 
 def _text_headers(job_id: str, attempt: Attempt | None, piece: Piece) -> RawHeaders:
-    headers = [
+    number = attempt.number if attempt and attempt.accepted_at is not None else 0
+    return [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-disposition", f'attachment; filename="{job_id}.log"'.encode("ascii", "replace")),
         (b"cache-control", b"no-store"),
         (b"x-accel-buffering", b"no"),
         (b"x-log-offset", b"%d" % piece.start),
         (b"x-log-size", b"%d" % piece.size),
+        (b"x-log-attempt", b"%d" % number),
     ]
-    if attempt and attempt.accepted_at is not None:
-        headers.append((b"x-log-attempt", b"%d" % attempt.number))
-    return headers
 
 
 ROUTES = [
