@@ -56,6 +56,7 @@ function showTime(element) {
   if (Number.isNaN(at)) return;
   const style = element.dataset.time;
   const text = style === "clock" ? clock.format(at) : style === "date" ? day.format(at)
+    : style === "hour" ? new Intl.DateTimeFormat(lang, { hour: "2-digit", minute: "2-digit" }).format(at)
     : style === "elapsed" ? duration((now() - at) / 1000) : ago(at);
   if (element.textContent !== text) element.textContent = text;
   if (!element.title) element.title = whole.format(at);

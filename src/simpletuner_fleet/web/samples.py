@@ -1,0 +1,85 @@
+"""Pictures a training made: found among its stored files, shown only if they are what they claim to be."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.checkpoint import FileEntry, StoredManifest
+from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.orchestrator import artifacts
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
+MAX_BYTES = 32 * 1024 * 1024
+MOST_SHOWN = 64
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    url: str
+    name: str
+    step: int | None
+    sha256: str
+
+
+def samples_of(manifests: Sequence[StoredManifest], most: int = MOST_SHOWN) -> list[Sample]:
+    """Newest first, each picture once however many checkpoints carry it."""
+    found: dict[str, Sample] = {}
+    for manifest in reversed(manifests):
+        for file in sorted(manifest.files, key=_by_number, reverse=True):
+            if len(found) < most and file.path.lower().endswith(ENDINGS) and file.size <= MAX_BYTES:
+                found.setdefault(file.sha256, _sample(manifest, file))
+    return list(found.values())
+
+
+def _by_number(file: FileEntry) -> tuple[int, str]:
+    digits = "".join(char if char.isdigit() else " " for char in file.path).split()
+    return (int(digits[0]) if digits and len(digits[0]) < 16 else 0, file.path)
+
+
+def _sample(manifest: StoredManifest, file: FileEntry) -> Sample:
+    return Sample(
+        url=f"/jobs/{manifest.job_id}/pictures/{manifest.id}/{file.sha256}",
+        name=file.path,
+        step=manifest.step,
+        sha256=file.sha256,
+    )
+
+
+def picture_type(head: bytes) -> str | None:
+    """By what the bytes are, never by their name: a page or a script must not come back as one."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+async def picture(call: Call[None]) -> Reply:
+    house, sha256 = deps(call), call.path["sha256"]
+    manifest = await artifacts.manifest_of(house.fleet, call.path["id"], call.path["manifest"])
+    file = next((file for file in manifest.files if file.sha256 == sha256 and file.size <= MAX_BYTES), None)
+    if file is None:
+        raise NotFound("There is no such picture.")
+    body = await house.blobs.read_object(sha256, 0, file.size)
+    kind = picture_type(body[:16])
+    if kind is None:
+        raise NotFound("This file is no picture.")
+    return Reply(
+        body=body,
+        content_type=kind,
+        headers={"cache-control": "private, max-age=31536000, immutable", "content-disposition": "inline"},
+    )
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/jobs/{id}/pictures/{manifest}/{sha256}",
+        picture,
+        "jobs.read",
+        summary="A picture that a training made",
+    ),
+)
