@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from simpletuner_fleet.core import accounts
 from simpletuner_fleet.core.accounts import LastAdmin, OneTimeKey, Role, Session, User
 from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.languages import LANGUAGES
 
 
 def user(number: int, role: Role, *, disabled: bool = False, password: bool = True) -> User:
@@ -79,3 +80,11 @@ def test_a_password_is_the_same_however_it_was_composed() -> None:
 def test_a_weak_password_is_refused(password: str) -> None:
     with pytest.raises(Invalid):
         accounts.checked_password(password, "Ada Lovelace")
+
+
+def test_a_user_may_choose_exactly_the_languages_we_speak() -> None:
+    assert accounts.LANGUAGES == tuple(language.code for language in LANGUAGES)
+    assert accounts.checked_language("zh") == "zh-Hans"
+    assert accounts.checked_language("") == ""
+    with pytest.raises(Invalid):
+        accounts.checked_language("xx")

@@ -171,7 +171,7 @@ async def test_a_new_password_ends_every_other_session() -> None:
         answer = await here.patch("/api/me", json={"password": OTHER})
         assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "$.current_password")
         wrong = {"password": OTHER, "current_password": "not this one", "language": "hi"}
-        assert problem(await here.patch("/api/me", json=wrong)) == (401, "wrong_password")
+        assert problem(await here.patch("/api/me", json=wrong)) == (422, "wrong_current_password")
         assert (await here.get("/api/me")).json()["language"] == ""
         right = {"password": OTHER, "current_password": GOOD, "language": "hi"}
         assert (await here.patch("/api/me", json=right)).json()["language"] == "hi"

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core import accounts, tokens
 from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S, OneTimeKey, Role, Session, User
-from simpletuner_fleet.core.errors import NotFound, Unauthenticated
+from simpletuner_fleet.core.errors import Invalid, NotFound, Unauthenticated
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.orchestrator.accounts import (
     UsersExist,
@@ -30,6 +30,15 @@ class WrongPassword(Unauthenticated):
 
     code = "wrong_password"
     next_step = "Try again, or ask an administrator for a link to choose a new password."
+
+
+class WrongCurrentPassword(Invalid):
+    """The current password is wrong."""
+
+    code = "wrong_current_password"
+
+    def __init__(self) -> None:
+        super().__init__("The current password is wrong.", path="$.current_password")
 
 
 class LinkUsed(NotFound):
@@ -137,14 +146,14 @@ async def change_password(
     user = await fleet.read(lambda view: existing_user(view, user_id))
     accounts.checked_password(wanted, user.name)
     if not await passwords.fits(current, user.password_hash):
-        raise WrongPassword("The current password is wrong.")
+        raise WrongCurrentPassword
     hashed = await passwords.hashed(wanted)
     secret = fleet.ids.token(tokens.SESSION)
 
     def step(desk: Desk) -> LoggedIn:
         now_known = existing_user(desk.tx, user_id)
         if now_known.password_hash != user.password_hash:
-            raise WrongPassword
+            raise WrongCurrentPassword
         after, ended = _new_password(desk, now_known, hashed, ip)
         return LoggedIn(user=_enter(desk, after, secret, ip), secret=secret, ended=ended)
 
