@@ -83,8 +83,14 @@ def test_a_weak_password_is_refused(password: str) -> None:
 
 
 def test_a_user_may_choose_exactly_the_languages_we_speak() -> None:
-    assert accounts.LANGUAGES == tuple(language.code for language in LANGUAGES)
+    assert tuple(language.code for language in LANGUAGES) == accounts.LANGUAGES
     assert accounts.checked_language("zh") == "zh-Hans"
     assert accounts.checked_language("") == ""
     with pytest.raises(Invalid):
         accounts.checked_language("xx")
+
+
+def test_the_rules_say_the_numbers_that_hold() -> None:
+    assert f"1 to {accounts.MAX_NAME_CHARS} " in accounts.NAME_RULE
+    numbers = f"{accounts.MIN_PASSWORD_CHARS} to {accounts.MAX_PASSWORD_CHARS} "
+    assert numbers in accounts.PASSWORD_RULE

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Conflict, Invalid
+from simpletuner_fleet.core.marks import N_
 
 LANGUAGES = ("en", "pt-BR", "hi", "zh-Hans", "ja")
 SHORT_LANGUAGES = {"pt": "pt-BR", "zh": "zh-Hans"}
@@ -20,6 +21,9 @@ SESSION_LIFE_S = 30 * DAY_S
 SESSION_RENEWED_EVERY_S = 3_600.0
 FIRST_KEY_LIFE_S = 15 * 60.0
 PERSONAL_KEY_LIFE_S = DAY_S
+NAME_RULE = N_("A user's name has 1 to 64 printable characters and no blank at its ends.")
+PASSWORD_RULE = N_("A password has 10 to 256 characters.")
+TOO_EASY = N_("This password is too easy to guess.")
 
 
 class Role(StrEnum):
@@ -82,10 +86,7 @@ class LastAdmin(Conflict):
 def checked_name(name: str) -> str:
     plain = unicodedata.normalize("NFC", name)
     if not 1 <= len(plain) <= MAX_NAME_CHARS or not plain.isprintable() or plain != plain.strip():
-        raise Invalid(
-            f"A user's name has 1 to {MAX_NAME_CHARS} printable characters and no blank at its ends.",
-            path="$.name",
-        )
+        raise Invalid(NAME_RULE, path="$.name")
     return plain
 
 
@@ -106,11 +107,9 @@ def plain_password(password: str) -> str:
 def checked_password(password: str, name: str) -> str:
     plain = plain_password(password)
     if not MIN_PASSWORD_CHARS <= len(plain) <= MAX_PASSWORD_CHARS:
-        raise Invalid(
-            f"A password has {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters.", path="$.password"
-        )
+        raise Invalid(PASSWORD_RULE, path="$.password")
     if plain.casefold() == name.casefold() or len(set(plain)) < 4:
-        raise Invalid("This password is too easy to guess.", path="$.password")
+        raise Invalid(TOO_EASY, path="$.password")
     return plain
 
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_language
 from simpletuner_fleet.core.errors import Conflict, Invalid
+from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.sessions import no_session_cookie, session_cookie
@@ -142,7 +143,7 @@ async def change_me(call: Call[MeBody]) -> MeView | Reply:
 async def _new_password(call: Call[MeBody], wanted: str) -> LoggedIn:
     house, caller = deps(call), call.principal
     if call.body.current_password is UNSET:
-        raise Invalid("A new password needs the current one beside it.", path="$.current_password")
+        raise Invalid(N_("A new password needs the current one beside it."), path="$.current_password")
     house.login_door.knock(call.ip, caller.name)
     done = await logins.change_password(
         house.fleet, house.passwords, caller.id, call.body.current_password, wanted, call.ip
