@@ -33,6 +33,8 @@ ROLES = {"admin": N_("Administrator"), "member": N_("Member"), "viewer": N_("Vie
 FAILURES = {
     "time_limit": N_("Time limit reached"),
     "gpu_out_of_memory": N_("GPU out of memory"),
+    "watchdog_nan": N_("The loss became NaN or infinite"),
+    "watchdog_stall": N_("The training stood still"),
     "disk_full": N_("Disk full"),
     "out_of_memory": N_("Out of main memory"),
     "cuda": N_("CUDA or GPU driver error"),
@@ -41,6 +43,7 @@ FAILURES = {
     "import_error": N_("A Python package is missing"),
     "config": N_("Wrong setting in the config"),
     "start_failed": N_("The trainer did not start"),
+    "data": N_("The data could not be put in place"),
     "killed": N_("Stopped from outside"),
     "user_code": N_("Error in the training code"),
     "unknown": N_("Unknown failure"),
