@@ -77,6 +77,10 @@ USER = (
     [
         # The worker says it.
         (None, 9, "step 12", "the time limit was reached", "time_limit", "the time limit was reached"),
+        (None, 15, CUDA_OOM, "watchdog: the loss was NaN at step 6", "watchdog_nan", "NaN at step 6"),
+        (0, None, "", "watchdog: the loss was infinite at step 6", "watchdog_nan", "infinite at step 6"),
+        (None, 9, "", "watchdog: no step for 30 min after step 9", "watchdog_stall", "no step for 30 min"),
+        (None, 15, "", "watchdog: the worker's disk is nearly full: 1 GB", "disk_full", "nearly full"),
         (None, 15, CUDA_OOM, "the time limit of 60 s was reached", "time_limit", "the time limit of 60 s"),
         (None, 9, "", "the trainer was stopped on its worker", "killed", "was stopped on its worker"),
         (None, None, "", "the trainer and its guardian were killed", "killed", "guardian were killed"),

@@ -309,6 +309,16 @@ def test_whatever_ends_the_trainer_of_a_job_being_cancelled_cancels_it(report: s
     assert types(decision) == ["job.cancelled"]
 
 
+def test_a_watchdog_s_restart_is_charged_and_remembers_from_where_on_it_was_spoiled() -> None:
+    end = End(error="watchdog: the loss was NaN at step 60", restart=True, resume_below=60)
+    decision = lifecycle.failed(holding(max_retries=1), RUNNING, end, POLICY, now=NOW)
+    assert (job_of(decision).state, job_of(decision).failures) == (JobState.QUEUED, 1)
+    assert decision.attempt is not None
+    assert (decision.attempt.resume_below, decision.attempt.failure_class) == (60, "watchdog_nan")
+    spent = lifecycle.failed(holding(max_retries=0), RUNNING, end, POLICY, now=NOW)
+    assert (job_of(spent).state, job_of(spent).reason) == (JobState.FAILED, "retries_exhausted")
+
+
 def test_a_trainer_stopped_by_nobody_we_know_has_failed() -> None:
     decision = lifecycle.stopped(holding(), RUNNING, End(), POLICY, now=NOW)
     job = job_of(decision)

@@ -48,6 +48,16 @@ def test_a_job_that_does_not_fit_its_attempts_is_seen(change: dict[str, object],
     assert promise in names(job_problems(replace(holding(), **change), [RUNNING]))
 
 
+def test_going_on_from_where_a_watchdog_found_it_spoiled_is_seen() -> None:
+    spoiled = replace(
+        RUNNING, state=AttemptState.ENDED, outcome=Outcome.FAILED, ended_at=NOW, resume_below=60
+    )
+    job = holding(attempts=2, failures=1, attempt_id="a_2", epoch=2)
+    for step, wanted in ((40, set()), (60, {"S9"})):
+        again = replace(RUNNING, id="a_2", number=2, epoch=2, resumed_from_step=step)
+        assert names(job_problems(job, [spoiled, again])) == wanted
+
+
 def test_two_live_attempts_of_one_job_are_seen() -> None:
     other = replace(RUNNING, id="a_2", epoch=2)
     assert "S3" in names(job_problems(holding(), [RUNNING, other]))

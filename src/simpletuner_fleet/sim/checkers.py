@@ -99,6 +99,10 @@ def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
                 f"{job.id} is charged {job.losses} losses, {job.failures} failures; attempts say {outcomes}",
             )
         )
+    for before, after in pairwise(sorted(attempts, key=lambda attempt: attempt.epoch)):
+        below, step = before.resume_below, after.resumed_from_step
+        if below is not None and step is not None and step >= below:
+            found.append(("S9", f"{job.id} goes on from step {step}, which is spoiled"))
     if outcomes[Outcome.COMPLETED] != (job.state is J.COMPLETED):
         found.append(("S1", f"{job.id} is {job.state} with {outcomes[Outcome.COMPLETED]} completed attempts"))
     return found

@@ -245,8 +245,26 @@ class Shim:
         self.world.after(self._left_s, lambda: self._run_out(change))
 
     def _run_out(self, change: int) -> None:
-        if self._change == change and not self.done and self.run.running:
-            self._end(Ending(reason="exited", exit_code=int(self._plan.get("exit", 0))))
+        if self._change != change or self.done or not self.run.running:
+            return
+        exit_code = int(self._plan.get("exit", 0))
+        if exit_code and self.offer.attempt % 2 and not self.alone:
+            self._condemn()
+        else:
+            self._end(Ending(reason="exited", exit_code=exit_code))
+
+    def _condemn(self) -> None:
+        """A watchdog has found it spoiled for half its time, and the job wants to go back before that."""
+        self.world.counts["watchdog restart"] += 1
+        self._end(
+            Ending(
+                reason="watchdog",
+                exit_signal=15,
+                error="watchdog: the loss was NaN",
+                restart=True,
+                resume_below=int(self._run_s / 2),
+            )
+        )
 
     def _watch_lease(self) -> None:
         if self.offer.on_partition != "continue":

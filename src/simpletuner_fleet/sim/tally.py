@@ -56,6 +56,7 @@ MUST_HAPPEN = (
     "trainer fenced",
     "trainer paused",
     "trainer resumed",
+    "watchdog restart",
     "worker deleted",
 )
 
