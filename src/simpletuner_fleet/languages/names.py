@@ -60,6 +60,7 @@ EVENTS = {
     "job.completed": N_("Job completed"),
     "job.dispatched": N_("Job dispatched"),
     "job.failed": N_("Job failed"),
+    "job.emptied": N_("Old job emptied"),
     "job.lost": N_("Job's worker lost"),
     "job.offer_expired": N_("Offer expired"),
     "job.priority_set": N_("Priority changed"),
