@@ -304,6 +304,10 @@ async def test_a_member_cancels_and_retries_their_own_jobs_alone() -> None:
 async def test_names_are_taken_once_whatever_their_case() -> None:
     async with house() as running:
         await a_user(running, "Bob", "member")
+        await a_user(running, "A\u0308da", "member")
+        async with browser(running) as client:
+            for composed in ("\u00c4DA", "a\u0308da"):
+                assert (await log_in(client, composed)).status_code == 200
         answer = await running.http.post("/api/admin/users", json={"name": "BOB"})
         assert problem(answer) == (409, "name_taken")
         answer = await running.http.post("/api/admin/users", json={"name": "x", "role": "god"})

@@ -83,8 +83,12 @@ class LastAdmin(Conflict):
     next_step = "Make another user an admin first."
 
 
+def plain_name(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
 def checked_name(name: str) -> str:
-    plain = unicodedata.normalize("NFC", name)
+    plain = plain_name(name)
     if not 1 <= len(plain) <= MAX_NAME_CHARS or not plain.isprintable() or plain != plain.strip():
         raise Invalid(NAME_RULE, path="$.name")
     return plain

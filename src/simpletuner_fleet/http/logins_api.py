@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_language
+from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
 from simpletuner_fleet.core.errors import Conflict, Invalid
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.http.deps import deps
@@ -74,7 +74,7 @@ class NotAUser(Conflict):
 
 
 async def login(call: Call[LoginBody]) -> Reply:
-    house, name = deps(call), call.body.name[: MAX_NAME_CHARS + 1]
+    house, name = deps(call), plain_name(call.body.name)[: MAX_NAME_CHARS + 1]
     house.login_door.knock(call.ip, name)
     try:
         done = await logins.log_in(house.fleet, house.passwords, name, call.body.password, call.ip)
