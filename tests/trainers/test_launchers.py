@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Launch, Paths, TrainerError
 from simpletuner_fleet.trainers.launcher import free_port
 from simpletuner_fleet.trainers.registry import Registry
@@ -204,3 +205,31 @@ def test_a_launcher_is_available_only_where_the_trainers_python_has_it(
     assert set(MODULES) & set(both.available()) == set(MODULES)
     (packages / "torch").rename(tmp_path / "gone")
     assert set(MODULES) & set(both.available()) == set(MODULES), "asked once and remembered"
+
+
+@pytest.mark.parametrize("trainer", ["accelerate", "torchrun"])
+def test_who_asks_for_logs_of_each_rank_gets_them_where_the_worker_looks(trainer: str, paths: Paths) -> None:
+    asked = f"--log_dir={paths.rank_log_dir}"
+    plain = {"module": "m", "launcher_args": ["--max_restarts=0"]}
+    assert asked not in launch(trainer, plain, paths).argv
+    assert asked in launch(trainer, {"module": "m", "launcher_args": ["--tee=3"]}, paths).argv
+    assert asked in launch(trainer, {"module": "m", "launcher_args": ["--redirects", "3"]}, paths).argv
+    own = {"module": "m", "launcher_args": ["--tee=3", "--log-dir=/elsewhere"]}
+    assert asked not in launch(trainer, own, paths).argv
+
+
+def test_logs_of_ranks_are_found_as_torchrun_and_as_others_write_them(paths: Paths) -> None:
+    habits = CheckpointHabits()
+    assert habits.rank_logs(paths) == {}
+    run = paths.rank_log_dir / "none_x1" / "attempt_0"
+    for rank in ("0", "1"):
+        (run / rank).mkdir(parents=True)
+        for name in ("stdout.log", "stderr.log"):
+            (run / rank / name).touch()
+    (paths.rank_log_dir / "rank-7.log").touch()
+    (paths.rank_log_dir / "other.log").touch()
+    assert habits.rank_logs(paths) == {
+        0: [run / "0" / "stderr.log", run / "0" / "stdout.log"],
+        1: [run / "1" / "stderr.log", run / "1" / "stdout.log"],
+        7: [paths.rank_log_dir / "rank-7.log"],
+    }

@@ -53,6 +53,7 @@ def _identity(order: JobSubmit, paths: Paths) -> dict[str, str]:
         "SIMPLETUNER_OUTPUT_DIR": str(paths.output_dir),
         "SIMPLETUNER_CONFIG": str(paths.config_file),
         "SIMPLETUNER_NUM_PROCESSES": str(order.num_processes),
+        "SIMPLETUNER_RANK_LOG_DIR": str(paths.rank_log_dir),
         "SIMPLETUNER_UPLOAD_ENDPOINT": order.upload_endpoint,
     }
     if isinstance(order.upload_token, str):

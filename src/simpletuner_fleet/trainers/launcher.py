@@ -47,6 +47,7 @@ class LauncherTrainer(CheckpointHabits, ABC):
         program = _program(order, fill, paths, cwd)
         argv = [
             *(self._python, "-m", self.module),
+            *rank_log_flags(settings.get("launcher_args", []), paths),
             *self.flags(order, processes, free_port()),
             *map(fill, settings.get("launcher_args", [])),
             *program,
@@ -61,6 +62,13 @@ class LauncherTrainer(CheckpointHabits, ABC):
 
     def _probe(self) -> bool:
         return has_packages(self._python, self._worker, *self.packages)
+
+
+def rank_log_flags(words: list[str], paths: Paths) -> list[str]:
+    """Who asks a launcher to write each rank's output to files gets them where the worker looks for them."""
+    names = {word.partition("=")[0].replace("-", "_") for word in words}
+    asked = names & {"__tee", "__redirects", "_t", "_r"}
+    return [f"--log_dir={paths.rank_log_dir}"] if asked and "__log_dir" not in names else []
 
 
 def free_port() -> int:
