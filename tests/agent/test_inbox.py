@@ -263,3 +263,51 @@ def test_what_is_being_prepared_is_wanted_until_a_stop() -> None:
 def test_an_attempt_without_its_checkpoint_is_given_back() -> None:
     report = final_report(None, Ending(reason="resume_failed", error="gone"))
     assert (report.status, report.error) == (ReportStatus.RELEASED, "gone")
+
+
+def test_a_stop_that_waits_for_a_checkpoint_can_be_hurried_and_never_slowed() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    patient = StopAttempt(job_id="j_1", epoch=1, grace_s=30.0, save_s=300.0)
+    assert inbox.told_to_stop(patient) == [StopTrainer(TURN, 30.0, StopWhy.CANCELLED, 300.0)]
+    assert inbox.told_to_stop(patient) == []
+    at_once = StopAttempt(job_id="j_1", epoch=1, grace_s=5.0)
+    assert inbox.told_to_stop(at_once) == [StopTrainer(TURN, 5.0, StopWhy.CANCELLED)]
+    assert inbox.told_to_stop(at_once) == []
+    assert inbox.told_to_stop(patient) == []
+
+
+def test_a_machine_that_must_go_waits_for_no_checkpoint_of_a_drain() -> None:
+    inbox = Inbox(persistent=True, release_grace_s=3.0)
+    running(inbox)
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1, reason="drained", save_s=300.0))
+    assert inbox.terminated("spot notice") == [StopTrainer(TURN, 3.0, StopWhy.RELEASED)]
+    (final,) = inbox.ended(TURN, Ending(reason="stopped", exit_signal=15))
+    assert isinstance(final, SendReport)
+    assert (final.report.status, final.report.reason) == (ReportStatus.RELEASED, "drained")
+
+
+def test_a_job_out_of_time_that_is_to_go_on_later_saves_first_and_is_given_back() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    (stop,) = inbox.out_of_time(TURN)
+    assert isinstance(stop, StopTrainer)
+    assert (stop.why, stop.save_s) == (StopWhy.TIME_LIMIT, offer().checkpoint_wait_s)
+    (final,) = inbox.ended(TURN, Ending(reason="stopped", exit_signal=15))
+    assert isinstance(final, SendReport)
+    assert (final.report.status, final.report.reason) == (ReportStatus.RELEASED, "time_limit")
+    assert inbox.out_of_time(("j_9", 9)) == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [("resume_failed", "resume_failed"), ("fenced", "cut_off"), ("agent_lost", "cut_off")],
+)
+def test_whatever_is_given_back_says_why_in_a_word(ending: str, reason: str) -> None:
+    report = final_report(None, Ending(reason=ending))
+    assert (report.status, report.reason) == (ReportStatus.RELEASED, reason)
+
+
+def test_a_guardian_that_ended_a_job_at_its_limit_gives_back_what_is_to_go_on_later() -> None:
+    report = final_report(None, Ending(reason="time_limit", exit_signal=9), "requeue")
+    assert (report.status, report.reason) == (ReportStatus.RELEASED, "time_limit")

@@ -312,6 +312,36 @@ async def test_a_time_limit_ends_the_trainer(folder: Path) -> None:
     assert (ended.reason, ended.signal) == ("time_limit", signal.SIGTERM)
 
 
+async def test_at_a_time_limit_that_allows_a_checkpoint_the_agent_is_told_and_has_its_time(
+    folder: Path,
+) -> None:
+    told = asyncio.Event()
+    order = order_for(folder, TICKER, time_limit_s=0.2, time_limit_save_s=600.0)
+    async with Runner() as runner:
+        running = await runner.start(order)
+        running.on_out_of_time = told.set
+        async with asyncio.timeout(20):
+            await told.wait()
+        ticks = len(read(folder / "ticks"))
+        await until(lambda: len(read(folder / "ticks")) > ticks, "it goes on until it is stopped")
+        assert running.out_of_time
+        running.stop(0, outcome="released")
+        ended = await running.wait()
+        await running.release()
+    assert ended.reason == "stopped"
+
+
+async def test_a_checkpoint_that_takes_too_long_does_not_outlive_the_time_limit_for_ever(
+    folder: Path,
+) -> None:
+    order = order_for(folder, TICKER, time_limit_s=0.1, time_limit_save_s=0.2, kill_grace_s=0.1)
+    async with Runner() as runner:
+        running = await runner.start(order)
+        ended = await running.wait()
+        await running.release()
+    assert ended.reason == "time_limit"
+
+
 async def test_a_flood_of_output_blocks_neither_the_trainer_nor_the_loop(folder: Path) -> None:
     """100 MB, and a task that ticks meanwhile as heartbeats do."""
     program = "import os\nline = b'x' * 99 + b'\\n'\nfor _ in range(100): os.write(1, line * 10_000)"
