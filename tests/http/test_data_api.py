@@ -13,7 +13,7 @@ from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
 from tests.http.data_kit import PETS, ask, dataset_id, manifest_of, name, push, put
 from tests.http.upload_kit import sha
 
-CACHE = {"data": {"datasets": [], "bytes": 0, "limit_bytes": 10**9}}
+CACHE: dict[str, Any] = {"data": {"datasets": [], "bytes": 0, "limit_bytes": 10**9}}
 CAT, DOG = PETS["cats/1.png"], PETS["dogs/größe.png"]
 
 

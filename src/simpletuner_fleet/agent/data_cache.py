@@ -148,7 +148,11 @@ class DataCache:
         part = self.part_path(dataset_id)
         data = part.read_bytes()
         part.unlink()
-        return read_manifest(data, POLICY) if id_of(data) == dataset_id else None
+        if id_of(data) != dataset_id:
+            return None
+        files = read_manifest(data, POLICY)
+        write_whole(self._manifest_path(dataset_id), data)
+        return files
 
     def begin(self, attempt_id: str, manifests: Manifests, now: float) -> None:
         """Makes room for these datasets and keeps them as long as the attempt uses them. Raises NoRoom."""
@@ -156,6 +160,7 @@ class DataCache:
         for dataset_id, files in manifests.items():
             if dataset_id not in self._held:
                 self._enter(dataset_id, _contents(files), now)
+                # Here already, unless it was let go since it was looked at.
                 write_whole(self._manifest_path(dataset_id), canonical(files))
             self._touch(dataset_id, now)
         try:

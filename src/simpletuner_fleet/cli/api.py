@@ -22,6 +22,8 @@ from simpletuner_fleet.cli.problems import problem_of
 from simpletuner_fleet.languages import _
 
 TIMEOUT_S = 30.0
+SEALING_TIMEOUT_S = 600.0
+"""The last part of a large file is answered when all of it was verified."""
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 Json = Any
 
@@ -89,6 +91,12 @@ class Api:
 
     def put(self, path: str, body: Json) -> Json:
         return self.call("PUT", path, body=body)
+
+    def put_bytes(self, path: str, query: dict[str, Any], content: bytes) -> Json:
+        """Transport errors are the caller's to judge."""
+        headers = {"Content-Type": "application/octet-stream"}
+        target, timeout = _with_query(path, query), httpx2.Timeout(TIMEOUT_S, read=SEALING_TIMEOUT_S)
+        return self._read(self.client.put(target, content=content, headers=headers, timeout=timeout))
 
     def delete(self, path: str) -> Json:
         return self.call("DELETE", path)

@@ -37,6 +37,7 @@ def facts(job: Job) -> list[str]:
     told = told if isinstance(told, dict) else {}
     rate, left_s = told.get("rate"), told.get("eta_s")
     found = [
+        fetching(told),
         _("loss %(loss)s", loss=number(told["loss"])) if told.get("loss") is not None else None,
         f"lr {number(told['lr'])}" if told.get("lr") is not None else None,
         pace(rate) if isinstance(rate, int | float) and rate > 0 else None,
@@ -46,6 +47,14 @@ def facts(job: Job) -> list[str]:
         at_risk(job),
     ]
     return [clean(fact) for fact in found if fact]
+
+
+def fetching(told: Job) -> str | None:
+    """What is brought to the worker before the trainer starts."""
+    if told.get("phase") != "fetching_data":
+        return None
+    done, total = told.get("done_bytes") or 0, told.get("total_bytes") or 0
+    return _("fetching data %(done)s of %(total)s GB", done=f"{done / 1e9:.1f}", total=f"{total / 1e9:.1f}")
 
 
 def at_risk(job: Job) -> str | None:

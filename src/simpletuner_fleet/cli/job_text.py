@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simpletuner_fleet.cli.job_progress import number
+from simpletuner_fleet.cli.job_progress import fetching, number
 from simpletuner_fleet.cli.output import Column, dig, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import age, between
@@ -20,6 +20,9 @@ def progress(job: dict[str, Any]) -> str | None:
     told = job.get("progress")
     if not isinstance(told, dict):
         return None
+    being_fetched = fetching(told)
+    if being_fetched:
+        return being_fetched
     step, total = told.get("step"), told.get("total")
     parts = []
     if isinstance(step, int | float):

@@ -7,7 +7,7 @@ import secrets
 import sys
 from typing import Any
 
-from simpletuner_fleet.cli import bundles, job_text, lookup, values
+from simpletuner_fleet.cli import bundles, data, job_text, lookup, values
 from simpletuner_fleet.cli.api import Api, connected
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
 from simpletuner_fleet.cli.job_text import TERMINAL
@@ -32,8 +32,11 @@ DRY = (Column("STARTS NOW", lambda answer: answer.get("would_start_now")), *RESU
 def submit(args: argparse.Namespace) -> int:
     out = Output(args)
     request = request_of(args)
+    mounts = _pairs(args.data, "--data")
     key = args.idempotency_key or f"cli-{secrets.token_urlsafe(18)}"
     with connected(args) as api:
+        if mounts:
+            request["datasets"] = {mount: data.find(api, called) for mount, called in mounts.items()}
         answer = _send(api, args, request, key)
         if args.dry_run:
             return _told_only(answer, out)

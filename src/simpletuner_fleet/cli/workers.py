@@ -7,6 +7,7 @@ from typing import Any
 
 from simpletuner_fleet.cli import lookup, values
 from simpletuner_fleet.cli.api import Api, connected
+from simpletuner_fleet.cli.artifacts import size_text
 from simpletuner_fleet.cli.errors import Exit, usage
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.nudges import nudges
@@ -45,6 +46,7 @@ DETAIL = (
     field("labels"),
     field("reported_labels", "REPORTED LABELS"),
     field("trainers"),
+    Column("DATA", lambda worker: data_text(worker)),
     field("version"),
     Column("HEARTBEAT", lambda worker: ago(worker.get("last_heartbeat"))),
     Column("TOKEN MADE", lambda worker: ago(worker.get("token_created_at"))),
@@ -53,6 +55,15 @@ DETAIL = (
     field("drain_deadline", "STOPS ITS JOBS AT"),
 )
 MADE = (field("worker_id", "ID"), field("name"), field("token"), field("connection_command", "START IT WITH"))
+
+
+def data_text(worker: dict[str, Any]) -> str | None:
+    """What its cache holds, of how much it may."""
+    limit = worker.get("data_limit_bytes")
+    if not limit:
+        return None
+    held, count = size_text(worker.get("data_bytes") or 0), len(worker.get("datasets") or ())
+    return f"{count} datasets, {held} of {size_text(limit)}"
 
 
 def list_(args: argparse.Namespace) -> int:
