@@ -82,6 +82,13 @@ class JobNote(Struct, frozen=True, kw_only=True):
     data: dict[str, Any] = {}
 
 
+class Ending(Struct, frozen=True, order=True):
+    """When a job ended; those of one moment are ordered by their id."""
+
+    at: float
+    job_id: str
+
+
 class View(Protocol):
     """Reading. Every method costs one indexed look-up or one page, never the whole table, unless it says so."""
 
@@ -211,6 +218,10 @@ class View(Protocol):
 
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         """(job id, SHA-256) of uploads that no manifest of the job has named since `before`, longest first."""
+        ...
+
+    def endings(self, after: Ending, before: float, limit: int) -> list[Ending]:
+        """Of jobs that ended after this one and before that time, in their order. Looks at every job."""
         ...
 
     def object_has_owner(self, sha256: str) -> bool:

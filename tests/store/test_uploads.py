@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.checkpoint import FileEntry, StoredManifest
-from simpletuner_fleet.ports import ConcurrentChange, JobNote, Store, Tx
+from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.ports import ConcurrentChange, Ending, JobNote, Store, Tx
 from tests.store.samples import BUNDLE, job
 
 SHAS = [f"{number:064x}" for number in range(10)]
@@ -162,3 +163,20 @@ async def test_notes_are_kept_once_in_the_order_they_came(store: Store) -> None:
     assert await store.write(lambda tx: tx.add_notes(again)) == 2
     assert await store.read(lambda view: view.notes_of_job("j_1")) == [note(2), note(1), note(3)]
     assert await store.read(lambda view: view.notes_of_job("j_2")) == [replace(note(1), job_id="j_2")]
+
+
+async def test_endings_are_told_in_order_page_by_page(store: Store) -> None:
+    def step(tx: Tx) -> None:
+        for number, at in ((3, 30.5), (4, 10.0), (5, 10.0), (6, 99.0)):
+            tx.add_job(job(number, state=JobState.COMPLETED, finished_at=at), BUNDLE)
+
+    async def endings(after: Ending, before: float, limit: int = 10) -> list[str]:
+        found = await store.read(lambda view: view.endings(after, before, limit))
+        return [ending.job_id for ending in found]
+
+    await store.write(step)
+    start = Ending(at=0.0, job_id="")
+    assert await endings(start, 99.0) == ["j_4", "j_5", "j_3"], "those that run have no end"
+    assert await endings(start, 100.0, 2) == ["j_4", "j_5"]
+    assert await endings(Ending(at=10.0, job_id="j_4"), 100.0) == ["j_5", "j_3", "j_6"]
+    assert await endings(Ending(at=30.5, job_id="j_3"), 99.0) == []

@@ -93,6 +93,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
         checkpoints_keep=args.checkpoints_keep,
         job_storage_bytes=args.job_storage_gb * GIB,
         object_grace_s=args.object_grace_s,
+        jobs_keep_days=args.jobs_keep_days,
     )
 
 

@@ -329,6 +329,12 @@ SERVER = (
         default=2048,
     ),
     Setting(
+        "jobs_keep_days",
+        values.days,
+        "Days after its end that a job keeps logs, metrics, checkpoints and artifacts; without it, for ever",
+        env="SIMPLETUNER_JOBS_KEEP_DAYS",
+    ),
+    Setting(
         "object_grace_s",
         values.seconds,
         "How long uploaded files wait for the manifest that names them",

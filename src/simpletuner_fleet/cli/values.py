@@ -92,6 +92,16 @@ def log_megabytes(given: str) -> int:
     return number
 
 
+def days(given: str) -> float:
+    try:
+        number = float(given.strip())
+    except ValueError:
+        raise ValueError("expected a number of days, such as 90") from None
+    if not 0.001 <= number <= 100_000:
+        raise ValueError("expected between 0.001 and 100000 days")
+    return number
+
+
 def seconds(given: str) -> float:
     """`90`, `1.5m`, `2h`, `1h30m`."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", given.strip().lower())

@@ -37,6 +37,7 @@ class EventType(StrEnum):
     JOB_COMPLETED = "job.completed"
     JOB_FAILED = "job.failed"
     JOB_CANCELLED = "job.cancelled"
+    JOB_EMPTIED = "job.emptied"
     CONFIG_SAVED = "config.saved"
     CONFIG_DELETED = "config.deleted"
     SECRET_SAVED = "secret.saved"

@@ -36,6 +36,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     data_storage_bytes: int = 2 * 2**40
     """What all datasets together may take; the same content counts once."""
     max_dataset_files: int = 100_000
+    jobs_keep_days: float | None = None
+    """Jobs that ended longer ago lose logs, metrics, checkpoints and artifacts; None: never."""
     object_grace_s: float = 3600.0
     """How long an uploaded file that no manifest names is kept for the manifest to come."""
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from simpletuner_fleet.orchestrator.artifacts import Shelf, sweep_objects
 from simpletuner_fleet.orchestrator.datasets import let_go
+from simpletuner_fleet.orchestrator.retention import empty_old_jobs
 
 log = logging.getLogger(__name__)
 
@@ -14,6 +15,7 @@ LONGEST_PAUSE_S = 3600.0
 
 async def sweep_storage(shelf: Shelf) -> int:
     """How many objects went."""
+    await empty_old_jobs(shelf)
     await let_go(shelf, shelf.fleet.clock.now() - shelf.fleet.policy.object_grace_s)
     return await sweep_objects(shelf)
 

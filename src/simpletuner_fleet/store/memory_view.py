@@ -13,6 +13,7 @@ from simpletuner_fleet.ports import (
     ApiToken,
     AuditFilter,
     ConfigVersion,
+    Ending,
     IdempotentAnswer,
     JobFilter,
     JobNote,
@@ -240,6 +241,14 @@ class MemoryView(DatasetsView):
             if since is not None and since < before
         ]
         return [(job_id, sha256) for _, job_id, sha256 in sorted(unused)[:limit]]
+
+    def endings(self, after: Ending, before: float, limit: int) -> list[Ending]:
+        ended = [
+            Ending(at=job.finished_at, job_id=job.id)
+            for job in self._tables.jobs.values()
+            if job.finished_at is not None and job.finished_at < before
+        ]
+        return sorted(ending for ending in ended if ending > after)[:limit]
 
     def object_has_owner(self, sha256: str) -> bool:
         return bool(self._tables.owners.get(sha256)) or sha256 in self._tables.dataset_objects

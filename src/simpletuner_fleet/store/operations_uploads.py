@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from simpletuner_fleet.core.checkpoint import StoredManifest
-from simpletuner_fleet.ports import ConcurrentChange, JobNote
+from simpletuner_fleet.ports import ConcurrentChange, Ending, JobNote
 from simpletuner_fleet.store import statements as sql
 from simpletuner_fleet.store.database import Database
 from simpletuner_fleet.store.rows_uploads import manifest_of, manifest_params, note_of, note_params
@@ -29,6 +29,10 @@ class UploadsView:
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         rows = self._db.rows(sql.UNUSED_OBJECTS, {"before": float(before), "limit": limit})
         return [(row[0], row[1]) for row in rows]
+
+    def endings(self, after: Ending, before: float, limit: int) -> list[Ending]:
+        params = {"at": after.at, "job_id": after.job_id, "before": float(before), "limit": limit}
+        return [Ending(at=row[0], job_id=row[1]) for row in self._db.rows(sql.ENDINGS, params)]
 
     def object_has_owner(self, sha256: str) -> bool:
         return self._db.row(sql.OBJECT_HAS_OWNER, {"sha256": sha256}) is not None

@@ -175,6 +175,10 @@ UNUSED_OBJECTS = (
     "SELECT job_id, sha256 FROM job_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
     " ORDER BY unused_since, job_id, sha256 LIMIT :limit"
 )
+ENDINGS = (
+    "SELECT finished_at, id FROM jobs WHERE finished_at < :before"
+    " AND (finished_at > :at OR (finished_at = :at AND id > :job_id)) ORDER BY finished_at, id LIMIT :limit"
+)
 OBJECT_HAS_OWNER = (
     "SELECT 1 FROM job_objects WHERE sha256 = :sha256"
     " UNION ALL SELECT 1 FROM dataset_objects WHERE sha256 = :sha256 LIMIT 1"

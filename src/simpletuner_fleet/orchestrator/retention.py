@@ -1,0 +1,79 @@
+"""Jobs that ended long ago lose what is large about them. What they were, how they ended and their audit entries stay.
+
+How far this has come is one place in the order of endings, kept in the store: an orchestrator that was stopped half-way goes
+on from there, and a job that was emptied is not looked at again.
+"""
+
+import logging
+
+import msgspec
+
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.orchestrator.artifacts import UPLOADS, Shelf
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.logs import gap_key, log_key, times_key
+from simpletuner_fleet.ports import Blobs, Ending, View
+
+log = logging.getLogger(__name__)
+
+EMPTIED_UNTIL = "retention.emptied_until"
+JOBS_PER_ROUND = 1000
+DAY_S = 86_400.0
+
+
+async def empty_old_jobs(shelf: Shelf) -> int:
+    """How many jobs were emptied. Their objects go with the sweep, once their grace is over."""
+    days = shelf.fleet.policy.jobs_keep_days
+    if days is None:
+        return 0
+    before = shelf.fleet.clock.now() - days * DAY_S
+    emptied = 0
+    while endings := await shelf.fleet.read(lambda view: _next_endings(view, before)):
+        for ending in endings:
+            await _empty(shelf, ending)
+        emptied += len(endings)
+    if emptied:
+        log.info("emptied %d jobs that ended more than %g days ago", emptied, days)
+    return emptied
+
+
+def _next_endings(view: View, before: float) -> list[Ending]:
+    told = view.setting(EMPTIED_UNTIL)
+    after = msgspec.json.decode(told, type=Ending) if told else Ending(at=0.0, job_id="")
+    return view.endings(after, before, JOBS_PER_ROUND)
+
+
+async def _empty(shelf: Shelf, ending: Ending) -> None:
+    """The bytes go first: if this ends half-way, it is done again."""
+    attempts = await shelf.fleet.read(lambda view: view.attempts_of_job(ending.job_id))
+    for attempt in attempts:
+        await shelf.blobs.delete(f"metrics/{attempt.id}")
+        await _delete_logs(shelf.blobs, attempt)
+    await shelf.blobs.delete(f"{UPLOADS}/{ending.job_id}")
+    await shelf.fleet.act(lambda desk: _let_all_go(desk, ending))
+
+
+async def _delete_logs(blobs: Blobs, attempt: Attempt) -> None:
+    rank = 0
+    while rank < max(1, len(attempt.gpus)) or await blobs.size(log_key(attempt.id, rank)):
+        for key in (log_key, times_key, gap_key):
+            await blobs.delete(key(attempt.id, rank))
+        rank += 1
+
+
+def _let_all_go(desk: Desk, ending: Ending) -> None:
+    manifests = desk.tx.manifests_of_job(ending.job_id)
+    for manifest in manifests:
+        desk.tx.delete_manifest(manifest.id)
+    desk.tx.mark_objects(ending.job_id, desk.tx.objects_of_job(ending.job_id), desk.now)
+    desk.tx.put_setting(EMPTIED_UNTIL, msgspec.json.encode(ending).decode())
+    desk.record(
+        Event(
+            type=EventType.JOB_EMPTIED,
+            actor=ORCHESTRATOR,
+            target_type="job",
+            target_id=ending.job_id,
+            details={"manifests": len(manifests), "keep_days": desk.policy.jobs_keep_days},
+        )
+    )
