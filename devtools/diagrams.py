@@ -13,6 +13,7 @@ from simpletuner_fleet.core.job import (
     JOB_TRANSITIONS,
     TERMINAL,
     AttemptState,
+    EndReason,
     Hold,
     JobInput,
     JobState,
@@ -40,12 +41,12 @@ INPUT_MEANINGS = {
     JobInput.UNBLOCK: "It was approved, and every job it depends on has completed.",
     JobInput.OFFER: "A fitting worker is free: a new attempt with a new epoch.",
     JobInput.ACCEPT: "The worker takes the offer.",
-    JobInput.REQUEUE: "The offer expired, the worker was lost or gave the job back, or a failure is retried.",
+    JobInput.REQUEUE: "The offer expired, its worker was lost or gave it back, its time ran out, or it is tried again.",
     JobInput.READOPT: "The worker thought lost is back, its trainer alive: the same attempt goes on.",
     JobInput.COMPLETE: "The trainer finished well, even while a stop was under way.",
     JobInput.GIVE_UP: "The trainer failed, no retries are left, the job is poison, or a dependency failed.",
     JobInput.CANCEL: "A person ends it and no trainer can run, or the trainer that was to stop has ended.",
-    JobInput.REQUEST_STOP: "A person ends it and a trainer may run: its worker is told to stop it.",
+    JobInput.REQUEST_STOP: "A person ends it and a trainer may run: its worker is told to stop it, or to save and stop it.",
 }
 HOLD_MEANINGS = {
     Hold.APPROVAL: (JobState.BLOCKED, "Somebody with the right to must approve it."),
@@ -60,11 +61,21 @@ ATTEMPT_MEANINGS = {
 }
 OUTCOME_MEANINGS = {
     Outcome.COMPLETED: ("nothing", "The trainer finished well."),
-    Outcome.FAILED: ("a failure", "The trainer ended badly. Tried again only with `retry_on_failure`."),
+    Outcome.FAILED: (
+        "a failure",
+        "The trainer ended badly: tried again only with `retry_on_failure`. Or its time passed in vain.",
+    ),
     Outcome.LOST: ("a loss", "The worker was silent too long, or its trainer is gone."),
-    Outcome.RELEASED: ("nothing", "The worker gave it back: a drain, a shutdown, a spot notice."),
+    Outcome.RELEASED: ("nothing", "The worker gave it back; `reason` says why."),
     Outcome.CANCELLED: ("nothing", "Stopped because a person asked for it."),
     Outcome.EXPIRED_OFFER: ("nothing", "The worker never took the offer."),
+}
+REASON_MEANINGS = {
+    EndReason.DRAINED: "Its worker's drain has waited long enough.",
+    EndReason.TIME_LIMIT: "Its time is used up; it left a newer checkpoint, and goes on later.",
+    EndReason.PREEMPTED: "Its worker was told to leave: a shutdown, a spot notice.",
+    EndReason.CUT_OFF: "Its worker could not reach the orchestrator for longer than its lease.",
+    EndReason.RESUME_FAILED: "The checkpoint to go on from could not be fetched; after some tries an older one is taken.",
 }
 
 
@@ -147,6 +158,11 @@ def _attempts() -> Iterable[str]:
         ("outcome", "charges the job", "meaning"),
         ((_code(outcome), *OUTCOME_MEANINGS[outcome]) for outcome in Outcome),
     )
+    yield (
+        "A live attempt may be asked to stop, by a cancellation or at the end of a drain: with a checkpoint first or "
+        "without. The wish can be hurried, never slowed. What was given back says why:"
+    )
+    yield _table(("reason", "meaning"), ((_code(reason), REASON_MEANINGS[reason]) for reason in EndReason))
 
 
 def _mermaid(lines: Iterable[str]) -> str:
