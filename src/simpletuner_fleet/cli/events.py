@@ -9,6 +9,7 @@ from simpletuner_fleet.cli.errors import Exit
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.output import Output, field
 from simpletuner_fleet.cli.text import clean
+from simpletuner_fleet.languages import _
 
 LIST = (field("at"), field("what"), field("by"), field("told"))
 MOST_NOTES_BESIDE = 5
@@ -45,6 +46,6 @@ def _note(note: dict[str, Any]) -> dict[str, Any]:
     return {
         "at": note["at"],
         "what": note["kind"],
-        "by": f"attempt {note['attempt']}",
+        "by": _("attempt %(attempt)s", attempt=note["attempt"]),
         "told": note["text"],
     }
