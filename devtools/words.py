@@ -12,8 +12,9 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract
 from babel.messages.pofile import read_po, write_po
 
-from devtools.sentences import of_errors
+from devtools.sentences import of_details, of_errors
 from simpletuner_fleet.languages.choosing import FOLDERS
+from simpletuner_fleet.languages.details import SENTENCES as DETAILS
 from simpletuner_fleet.languages.scripts import SENTENCES
 from simpletuner_fleet.languages.words import DOMAIN, LOCALES
 
@@ -54,6 +55,7 @@ class Sentence(NamedTuple):
 def main() -> int:
     found = list(gathered())
     SENTENCES.write_text(scripts_text(), "utf-8")
+    DETAILS.write_text(details_text(), "utf-8")
     missing = 0
     for folder in FOLDERS_TRANSLATED:
         path = catalogue_path(folder)
@@ -76,7 +78,7 @@ def gathered() -> Iterator[Sentence]:
     for path in sorted(TEMPLATES.rglob("*.html")):
         yield from _in_file(path, "jinja2.ext:babel_extract", TEMPLATE_MARKS, TEMPLATE_OPTIONS)
     yield from in_scripts()
-    for sentence in of_errors(SOURCE):
+    for sentence in (*of_errors(SOURCE), *of_details(SOURCE)):
         yield Sentence("errors", sentence)
 
 
@@ -98,6 +100,10 @@ def _in_file(
 def scripts_text() -> str:
     entries = {(s.msgid,) if isinstance(s.msgid, str) else s.msgid for s in in_scripts()}
     return json.dumps(sorted(entries), ensure_ascii=False, indent=1) + "\n"
+
+
+def details_text() -> str:
+    return json.dumps(of_details(SOURCE), ensure_ascii=False, indent=1) + "\n"
 
 
 def catalogue_path(folder: str) -> Path:

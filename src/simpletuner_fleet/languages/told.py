@@ -5,6 +5,7 @@ from typing import Any
 
 from simpletuner_fleet.core import matching, reasons
 from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.words import Words
 
 KINDS = {
@@ -12,11 +13,6 @@ KINDS = {
     "change": N_("the request must change"),
     "admin": N_("an administrator must act"),
 }
-DETAILS = {
-    "forbidden": N_("This credential lacks the permission '%(permission)s'."),
-    "too_many_requests": N_("Too many requests: try again in %(retry_after_s).0f s."),
-}
-"""Details of problems whose parameters travel beside them."""
 
 
 def reason_text(words: Words, explanation: Any) -> str:
@@ -75,19 +71,11 @@ def problem_title(words: Words, problem: Mapping[str, Any]) -> str:
 
 
 def problem_detail(words: Words, problem: Mapping[str, Any]) -> str:
-    """In the reader's language where the sentence is fixed or its parameters are known."""
-    template = DETAILS.get(str(problem.get("code")))
-    detail = str(problem.get("detail") or "")
-    if template is None:
-        return words.gettext(detail)
-    try:
-        return words.text(template, **problem)
-    except (KeyError, TypeError):
-        return detail
+    return detail_text(words, str(problem.get("detail") or ""))
 
 
 def problem_next(words: Words, problem: Mapping[str, Any]) -> str:
-    return words.gettext(str(problem.get("next") or ""))
+    return detail_text(words, str(problem.get("next") or ""))
 
 
 def _part(thing: Any, name: str) -> Any:

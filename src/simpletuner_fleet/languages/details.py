@@ -1,0 +1,52 @@
+"""What errors say beside their title. The API tells it in English; here the sentence is known again by its words.
+
+`./dev words` gathers the sentences into `details.json`.
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+from simpletuner_fleet.languages.choosing import ENGLISH
+from simpletuner_fleet.languages.words import Words
+
+SENTENCES = Path(__file__).parent / "details.json"
+BLANK = re.compile(r"%\((\w+)\)s")
+MAX_CHARS = 500
+
+
+def detail_text(words: Words, english: str) -> str:
+    """In the reader's language where the sentence is one of ours; else as it is."""
+    if words.lang == ENGLISH or not english:
+        return english
+    known = words.gettext(english.replace("%", "%%"))
+    if known != english.replace("%", "%%"):
+        return known.replace("%%", "%")
+    if len(english) <= MAX_CHARS:
+        for pattern, sentence in _patterns():
+            if match := pattern.fullmatch(english):
+                return words.text(sentence, **match.groupdict())
+    return english
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Those with blanks, the one with the most words of its own first."""
+    sentences = [text for text in json.loads(SENTENCES.read_text("utf-8")) if BLANK.search(text)]
+    sentences.sort(key=lambda text: -len(BLANK.sub("", text)))
+    return tuple((_pattern(text), text) for text in sentences)
+
+
+def _pattern(sentence: str) -> re.Pattern[str]:
+    seen: set[str] = set()
+    made = ""
+    for index, part in enumerate(BLANK.split(sentence)):
+        if index % 2 == 0:
+            made += re.escape(part.replace("%%", "%"))
+        elif part in seen:
+            made += f"(?P={part})"
+        else:
+            seen.add(part)
+            made += f"(?P<{part}>.*?)"
+    return re.compile(made, re.DOTALL)
