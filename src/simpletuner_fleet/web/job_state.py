@@ -57,10 +57,8 @@ def _cancelling(attempt: Attempt | None) -> str:
 
 def _failed(job: Job, attempt: Attempt | None) -> str:
     if attempt and attempt.failure_class:
-        return _("Failed: %(what)s.", what=failure_name(current(), attempt.failure_class))
-    return (
-        _("Failed: %(what)s.", what=(job.error or "").strip().splitlines()[0]) if job.error else _("Failed.")
-    )
+        return failure_name(current(), attempt.failure_class)
+    return (job.error or "").strip().splitlines()[0] if job.error else ""
 
 
 def outcome_text(attempt: Attempt) -> str:
