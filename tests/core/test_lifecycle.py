@@ -591,3 +591,25 @@ def test_whatever_happens_the_books_balance(
         assert job.losses <= outcomes.count(Outcome.LOST)
         assert job.failures <= outcomes.count(Outcome.FAILED)
         assert sorted(attempt.epoch for attempt in attempts.values()) == list(range(1, len(attempts) + 1))
+
+
+def test_what_is_brought_before_a_trainer_starts_is_shown_until_it_starts() -> None:
+    job, attempt = holding(), an_attempt()
+    phase = {"phase": "fetching data", "done_bytes": 3, "total_bytes": 8}
+    told = lifecycle.preparing(job, attempt, phase)
+    assert told.job is not None
+    assert (told.job.progress, told.attempt, told.events) == (phase, None, ())
+    assert lifecycle.preparing(told.job, attempt, phase) == lifecycle.NOTHING
+    started = lifecycle.progressed(told.job, attempt, None, now=NOW)
+    assert started.job is not None
+    assert started.job.progress is None
+    given_back = lifecycle.released(told.job, attempt, "the worker leaves", POLICY, now=NOW)
+    assert given_back.job is not None
+    assert given_back.job.progress is None
+
+
+def test_progress_outlives_a_requeue() -> None:
+    job = holding(progress={"step": 7})
+    given_back = lifecycle.released(job, an_attempt(), "the worker leaves", POLICY, now=NOW)
+    assert given_back.job is not None
+    assert given_back.job.progress == {"step": 7}

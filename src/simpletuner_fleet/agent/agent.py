@@ -11,6 +11,7 @@ from msgspec import Struct
 from simpletuner_fleet.agent.attempts import Attempts
 from simpletuner_fleet.agent.backoff import Backoff
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.datasets import Fetching
 from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.inbox import (
     Action,
@@ -30,6 +31,7 @@ from simpletuner_fleet.agent.shim_client import boottime
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.core.worker import Gpu
+from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
     Accept,
     AuditHead,
@@ -49,6 +51,7 @@ log = logging.getLogger(__name__)
 LEASE_MARGIN_SHARE = 0.15
 LEASE_MARGIN_MAX_S = 10.0
 LONGEST_INTERVAL_S = 86_400.0
+TELL_FETCHING_EVERY_S = 2.0
 SHIM_OUTCOME = {
     StopWhy.CANCELLED: "cancelled",
     StopWhy.RELEASED: "released",
@@ -106,13 +109,16 @@ class Agent:
         self._audit_head: AuditHead | None = None
         self.heard_at = boottime()
         self._accepted_at: dict[Turn, float] = {}
+        self._fetching_told_at: dict[Turn, float] = {}
+        self._data_told: DataHeld | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Speaking.
 
     async def register(self) -> Registered:
-        sent_at = boottime()
-        answer = await self.client.register(self._registration())
+        sent_at, data = boottime(), self._data_held()
+        answer = await self.client.register(self._registration(data))
+        self._data_told = data
         self.worker_id = answer.worker_id
         self._keep_time(answer.heartbeat_interval_s, answer.heartbeat_timeout_s)
         if 0 < answer.ping_interval_s <= LONGEST_INTERVAL_S:
@@ -131,17 +137,19 @@ class Agent:
 
     async def heartbeat(self) -> None:
         """Raises Unreachable or Refused. Every answer carries orders, as the stream does."""
-        sent_at = boottime()
+        sent_at, data = boottime(), self._data_held()
         answer = await self.client.heartbeat(
             Heartbeat(
                 worker_id=self.worker_id,
                 status="busy" if self.inbox.held else "idle",
                 attempts=self.inbox.held_attempts(),
                 gpus=self.samples,
+                data=None if data == self._data_told else data,
                 incarnation=self.incarnation,
                 audit_head=self._audit_head,
             )
         )
+        self._data_told = data
         self._keep_time(answer.heartbeat_interval_s, answer.heartbeat_timeout_s)
         self._audit_head = answer.audit_head or self._audit_head
         self.perform(
@@ -243,7 +251,10 @@ class Agent:
     async def _run(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
         log.info("job %s: starting attempt %d on %s", offer.job_id, offer.attempt, _gpus(offer))
-        ending = await self.attempts.put_in_place(offer, lambda: self.inbox.wants(turn))
+        ending = await self.attempts.put_in_place(
+            offer, lambda: self.inbox.wants(turn), lambda fetching: self._tell_fetching(offer, fetching)
+        )
+        self._fetching_told_at.pop(turn, None)
         leased_at = max(self.heard_at, self._accepted_at.pop(turn, self.heard_at))
         ending = ending or await self.attempts.start(offer, self.lease_s, leased_at)
         if ending is None:
@@ -278,6 +289,26 @@ class Agent:
             incarnation=self.incarnation,
         )
 
+    def _tell_fetching(self, offer: JobSubmit, fetching: Fetching) -> None:
+        """Now and then: people want to see that it moves, not every byte."""
+        turn, now = turn_of(offer), boottime()
+        due_at = self._fetching_told_at.get(turn, 0.0) + TELL_FETCHING_EVERY_S
+        if not fetching.total_bytes or now < due_at or not self.connected.is_set():
+            return
+        self._fetching_told_at[turn] = now
+        report = StatusReport(
+            status=ReportStatus.STARTING,
+            attempt=offer.attempt,
+            epoch=offer.epoch,
+            progress={
+                "phase": "fetching data",
+                "done_bytes": fetching.done_bytes,
+                "total_bytes": fetching.total_bytes,
+            },
+            incarnation=self.incarnation,
+        )
+        self._spawn(self._tell(turn, report))
+
     async def _tell(self, turn: Turn, report: StatusReport) -> None:
         try:
             answer = await self.client.report(turn[0], report)
@@ -306,7 +337,10 @@ class Agent:
         if not task.cancelled() and task.exception():
             log.error("a task of the agent failed", exc_info=task.exception())
 
-    def _registration(self) -> Register:
+    def _data_held(self) -> DataHeld | None:
+        return self.attempts.data.held() if self.attempts.data else None
+
+    def _registration(self, data: DataHeld | None) -> Register:
         machine, gpus = self.machine, self.machine.gpus
         return Register(
             name=machine.name,
@@ -335,6 +369,7 @@ class Agent:
             incarnation=self.incarnation,
             seq=self.inbox.next_seq(),
             audit_head=self._audit_head,
+            data=data,
         )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.agent.bandwidth import Bandwidth
 from simpletuner_fleet.agent.client import OrchestratorClient
+from simpletuner_fleet.agent.datasets import DataFailed, Datasets, DataUnreachable, Fetching
 from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
 from simpletuner_fleet.agent.log_shipping import Logs, LogSources
 from simpletuner_fleet.agent.log_stream import LogLimits
@@ -42,6 +43,8 @@ WANTED_LOOK_S = 0.2
 SAVE_FIRST_GRACE_S = 3.0
 """With less time than this a trainer is stopped at once: a checkpoint would hardly be done."""
 SAVE_FIRST_SHARE = 0.6
+AFTER_ITS_DATA = Launch(argv=[], env={}, cwd="")
+"""Stands for what is prepared once the data is in place."""
 
 
 class ShimTrust(NamedTuple):
@@ -70,12 +73,14 @@ class Attempts:
         trust: ShimTrust,
         bandwidth: Bandwidth | None = None,
         log_limits: LogLimits | None = None,
+        data: Datasets | None = None,
     ) -> None:
         self._state = state
         self._runner = runner
         self._trainers = trainers
         self._client = client
         self._trust = trust
+        self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
         self._running: dict[Turn, Running] = {}
@@ -95,20 +100,29 @@ class Attempts:
         self._masks[turn_of(offer)] = _mask(offer)
         self._prepared[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
 
-    async def put_in_place(self, offer: JobSubmit, wanted: Callable[[], bool]) -> Ending | None:
-        """The checkpoint to go on from, if there is one. None once it is there, else why the attempt cannot start.
+    async def put_in_place(
+        self,
+        offer: JobSubmit,
+        wanted: Callable[[], bool],
+        tell: Callable[[Fetching], None] = lambda fetching: None,
+    ) -> Ending | None:
+        """The data and the checkpoint to go on from, if any. None once they are there, else why it cannot start.
 
-        May take as long as it has gigabytes; it ends when the attempt is not `wanted` any more.
+        May take as long as they have gigabytes; it ends when the attempt is not `wanted` any more.
         """
-        if offer.resume is None:
+        if offer.resume is None and not offer.datasets:
             return None
-        fetching = asyncio.create_task(self._resume(offer))
+        data = Fetching()
+        fetching = asyncio.create_task(self._fetch(offer, data))
         try:
             while not fetching.done():
                 await asyncio.wait({fetching}, timeout=WANTED_LOOK_S)
                 if not wanted():
                     return Ending(reason="stopped")
+                tell(data)
             fetching.result()
+        except DataUnreachable as error:
+            return Ending(reason="data_unreachable", error=error.detail)
         except ResumeFailed as error:
             return Ending(reason="resume_failed", error=error.detail)
         except (FleetError, OSError) as error:
@@ -205,7 +219,10 @@ class Attempts:
         self.guards.forget(turn)
         self.logs.forget(turn)
         self._masks.pop(turn, None)
-        self._mark_delivered(self._folders.pop(turn, None))
+        attempt_id = self._folders.pop(turn, None)
+        if attempt_id and self.data:
+            await self.data.release(attempt_id)
+        self._mark_delivered(attempt_id)
         running = self._running.pop(turn, None)
         if running:
             await running.release()
@@ -226,6 +243,8 @@ class Attempts:
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
             found += await self._find(attempt, offer)
+        if self.data:
+            await self.data.take_up([one.offer for one in found if one.running])
         return found
 
     async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[Found]:
@@ -265,7 +284,25 @@ class Attempts:
             raise TrainerError(_missing(offer.missing_secrets))
         attempt = self._state.create_attempt(offer.attempt_id)
         attempt.save_order(offer)
-        return self._trainers.get(offer.trainer).launch(offer, self._paths(attempt))
+        return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
+
+    def _launch(self, offer: JobSubmit) -> Launch:
+        paths = self._paths(self._state.attempt(offer.attempt_id))
+        return self._trainers.get(offer.trainer).launch(self._located(offer), paths)
+
+    def _located(self, offer: JobSubmit) -> JobSubmit:
+        return self.data.located(offer) if self.data else offer
+
+    async def _fetch(self, offer: JobSubmit, data: Fetching) -> None:
+        turn = turn_of(offer)
+        if offer.datasets:
+            await asyncio.shield(self._prepared[turn])
+            if self.data is None:
+                raise DataFailed("the data has no place here: this worker keeps no data cache")
+            await self.data.put_in_place(offer, data)
+            self._prepared[turn] = asyncio.create_task(asyncio.to_thread(self._launch, offer))
+        if offer.resume is not None:
+            await self._resume(offer)
 
     async def _resume(self, offer: JobSubmit) -> None:
         """Changes what was prepared: the trainer will go on from the checkpoint."""
@@ -279,7 +316,7 @@ class Attempts:
         checkpoint = await fetcher.place(resume, habits.output_folder(paths))
 
         def point() -> Launch:
-            return habits.place_resume(offer, paths, checkpoint, launch)
+            return habits.place_resume(self._located(offer), paths, checkpoint, launch)
 
         self._prepared[turn] = asyncio.create_task(asyncio.to_thread(point))
 

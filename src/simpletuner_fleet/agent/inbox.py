@@ -343,7 +343,7 @@ def final_report(
     elif stopping in GIVEN_BACK:
         report.status = ReportStatus.RELEASED
         report.reason, report.error = GIVEN_BACK[stopping]
-    elif ending.reason in ("fenced", "agent_lost", "resume_failed"):
+    elif ending.reason in ("fenced", "agent_lost", "resume_failed", "data_unreachable"):
         report.status = ReportStatus.RELEASED
         report.reason = "resume_failed" if ending.reason == "resume_failed" else "cut_off"
         report.error = ending.error or "the worker was cut off from the orchestrator"

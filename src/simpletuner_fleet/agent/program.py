@@ -8,7 +8,8 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,6 +20,8 @@ from simpletuner_fleet.agent.agent import Agent, Departure, Machine
 from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
 from simpletuner_fleet.agent.bandwidth import Bandwidth
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.data_cache import DataCache
+from simpletuner_fleet.agent.datasets import Datasets
 from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.gpu_probe import GpuProbe, reported_labels, select_gpus
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
@@ -57,6 +60,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     max_jobs: int | None = 1
     """None: as many as there are GPUs."""
     upload_limit_mbps: float | None = None
+    data_cache_dir: Path | None = None
+    data_cache_gb: float | None = None
+    """None: most of what the disk has free, and 100 GB at most."""
     shutdown_grace_s: float = SHUTDOWN_GRACE_S
     """From SIGTERM until it must be gone."""
     max_log_mb: int = 1024
@@ -73,7 +79,7 @@ async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> De
         client = OrchestratorClient(settings.url, lambda: token.token, context)
         probe = GpuProbe(environment)
         try:
-            async with Runner() as runner:
+            async with Runner() as runner, _data_cache(settings, state) as cache:
                 machine = await _look_around(settings, state, probe, environment)
                 trainers = Registry.load(trainer_python=settings.trainer_python, environment=environment)
                 inbox = Inbox(
@@ -89,6 +95,7 @@ async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> De
                     _shim_trust(settings.tls, context, state),
                     Bandwidth(settings.upload_limit_mbps),
                     LogLimits.of(settings.max_log_mb * 1024 * 1024),
+                    Datasets(cache, client),
                 )
                 agent = Agent(
                     machine, inbox, client, token, attempts, Delivery(Spool(state.spool_dir), client)
@@ -97,6 +104,17 @@ async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> De
         finally:
             await probe.close()
             await client.close()
+
+
+@asynccontextmanager
+async def _data_cache(settings: WorkerSettings, state: StateDir) -> AsyncIterator[DataCache]:
+    limit = None if settings.data_cache_gb is None else int(settings.data_cache_gb * 1e9)
+    folder = settings.data_cache_dir or state.path / "data-cache"
+    cache = await asyncio.to_thread(DataCache.open, folder, limit)
+    try:
+        yield cache
+    finally:
+        cache.close()
 
 
 async def check_worker(

@@ -159,6 +159,7 @@ def build_parser() -> Parser:
     _workers(tree)
     _configs(tree)
     _secrets(tree)
+    _data(tree)
     _audit(tree)
     _tokens(tree)
     _users(tree)
@@ -213,6 +214,13 @@ def _jobs(tree: Tree) -> None:
         metavar="KEY=VALUE",
         dest="overrides",
         help="Replace a setting of the config; may be repeated",
+    )
+    submit.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME=ID",
+        help="The dataset that dataset://NAME stands for in the config; may be repeated",
     )
     submit.add_argument("--max-retries", type=typed(values.count), metavar="N", help="Retries (default: 3)")
     submit.add_argument("--retry-on-failure", action="store_true", help="Retry a trainer that failed, too")
@@ -423,6 +431,28 @@ def _secrets(tree: Tree) -> None:
     store.add_argument("--from-file", metavar="FILE", help="Read the value from this file instead")
     delete = secrets.verb("delete", "Delete a secret; attempts that run keep what they were given")
     delete.add_argument("name", metavar="NAME")
+
+
+def _data(tree: Tree) -> None:
+    data = tree.noun("data", "Datasets: pushed once, kept by content, cached on workers")
+    push = data.verb(
+        "push", "Upload a folder; only what is missing is sent, and the same folder has the same id"
+    )
+    push.add_argument(
+        "folder", metavar="DIR", help="Links to files are followed; links to folders are refused"
+    )
+    push.add_argument("--name", metavar="NAME", help="A name for people (default: the folder's)")
+    data.verb("list", "List datasets, newest first")
+    show = _by_dataset(data.verb("show", "Show one dataset, and which workers have it"))
+    show.add_argument("--files", action="store_true", help="List its files instead")
+    pull = _by_dataset(data.verb("pull", "Fetch a dataset into a folder, verified"))
+    pull.add_argument("folder", metavar="DIR")
+    _by_dataset(data.verb("delete", "Delete a dataset that no job needs any more"))
+
+
+def _by_dataset(parser: Parser) -> Parser:
+    parser.add_argument("dataset", metavar="ID", help="A dataset's id, a beginning of it, or its name")
+    return parser
 
 
 def _audit(tree: Tree) -> None:

@@ -51,7 +51,7 @@ def facts(job: Job) -> list[str]:
 
 def fetching(told: Job) -> str | None:
     """What is brought to the worker before the trainer starts."""
-    if told.get("phase") != "fetching_data":
+    if told.get("phase") != "fetching data":
         return None
     done, total = told.get("done_bytes") or 0, told.get("total_bytes") or 0
     return _("fetching data %(done)s of %(total)s GB", done=f"{done / 1e9:.1f}", total=f"{total / 1e9:.1f}")

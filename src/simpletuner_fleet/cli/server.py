@@ -88,10 +88,12 @@ def policy_of(args: argparse.Namespace) -> Policy:
         ping_interval_s=pings,
         retry_backoff_s=args.retry_backoff_s,
         cancel_grace_s=args.cancel_grace_s,
+        checkpoint_wait_s=args.checkpoint_wait_s,
         token_warn_age_s=args.token_warn_age_s,
         require_approval=args.require_approval,
         checkpoints_keep=args.checkpoints_keep,
         job_storage_bytes=args.job_storage_gb * GIB,
+        data_storage_bytes=args.data_storage_gb * GIB,
         object_grace_s=args.object_grace_s,
         jobs_keep_days=args.jobs_keep_days,
     )

@@ -36,6 +36,8 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Decision()
+PHASE = "phase"
+"""In a job's progress: what is done before its trainer starts."""
 NOT_ACCEPTED = "the worker did not accept the offer in time"
 DRAINED = "its worker was drained"
 
@@ -134,7 +136,8 @@ def progressed(job: Job, attempt: Attempt, progress: dict[str, Any] | None, *, n
     """The trainer runs and may say how far it is."""
     _must_be_current(job, attempt)
     started = attempt if attempt.started_at else replace(attempt, started_at=now)
-    news = progress is not None and progress != job.progress
+    prepared = progress is None and PHASE in (job.progress or {})
+    news = prepared or (progress is not None and progress != job.progress)
     if started is attempt and not news:
         return NOTHING
     events = (
@@ -143,6 +146,12 @@ def progressed(job: Job, attempt: Attempt, progress: dict[str, Any] | None, *, n
         else (_job_event(EventType.JOB_STARTED, job, worker_id=attempt.worker_id, attempt=attempt.number),)
     )
     return Decision(job=replace(job, progress=progress) if news else None, attempt=started, events=events)
+
+
+def preparing(job: Job, attempt: Attempt, progress: dict[str, Any]) -> Decision:
+    """Something is brought to the worker before the trainer starts."""
+    _must_be_current(job, attempt)
+    return Decision(job=replace(job, progress=progress)) if progress != job.progress else NOTHING
 
 
 class End(Struct, frozen=True, kw_only=True):
@@ -510,6 +519,7 @@ def _requeued(
         hold=Hold.BACKOFF if not_before is not None else Hold.NONE,
         not_before=not_before,
         error=error,
+        progress=None if PHASE in (job.progress or {}) else job.progress,
     )
     event = _job_event(EventType.JOB_REQUEUED, job, losses=job.losses, failures=job.failures, why=error)
     return Decision(job=waiting, attempt=attempt, events=(*before, event))

@@ -161,5 +161,7 @@ def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> li
             )
         case ReportStatus.LOST:
             return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)
+        case ReportStatus.STARTING if message.progress and lifecycle.PHASE in message.progress:
+            return lifecycle.preparing(job, attempt, message.progress)
         case ReportStatus.STARTING | ReportStatus.RUNNING | ReportStatus.TRAINING:
             return lifecycle.progressed(job, attempt, message.progress, now=now)
