@@ -121,6 +121,23 @@ async def test_only_the_newest_is_sent_and_only_what_changed_of_the_next(paths: 
         await asyncio.wait_for(task, 10)
 
 
+async def test_a_checkpoint_found_spoiled_before_it_is_stored_is_left_and_the_good_one_goes(
+    paths: Paths,
+) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        upload = uploader(paths, client)
+
+        async def look() -> None:
+            upload.spoiled_from = 60
+
+        upload.before_stored = look
+        checkpoint(paths, 40, weights=b"good")
+        checkpoint(paths, 60, weights=b"spoiled")
+        upload.trainer_ended(with_artifacts=False)
+        await asyncio.wait_for(upload.run(), 20)
+        assert server.names == ["checkpoint-40"]
+
+
 async def test_the_end_brings_the_last_checkpoint_and_then_the_results(paths: Paths) -> None:
     async with ObjectServer() as server, connected(server) as client:
         checkpoint(paths, 10)
