@@ -21,6 +21,7 @@ SAMPLES: dict[Any, tuple[str, str, str]] = {
     values.positive_count: ("2", "3", "4"),
     values.jobs_at_once: ("auto", "3", "4"),
     values.megabits: ("100", "0.5", "3"),
+    values.gigabytes: ("100", "0.5", "3"),
     values.days: ("100", "0.5", "3"),
     values.seconds: ("1", "2", "3"),
     values.url: ("http://one:1", "http://two:2", "http://three:3"),
