@@ -25,11 +25,36 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # Watchdog
+    Mutant(
+        "go-on-from-a-spoiled-checkpoint",
+        "the checkpoint of the first bad step is kept and gone on from",
+        "core/checkpoint.py",
+        'if one.kind == "checkpoint" and (one.step or 0) >= below]',
+        'if one.kind == "checkpoint" and (one.step or 0) > below]',
+        ("tests/http/test_api_watchdog.py",),
+    ),
+    Mutant(
+        "a-pause-is-a-stall",
+        "a trainer that was paused while its worker was cut off is stopped for standing still",
+        "core/watchdog.py",
+        "        if paused:\n            return []",
+        "        if paused and self._stall_told:\n            return []",
+        ("tests/core/test_watchdog.py",),
+    ),
+    Mutant(
+        "restarts-for-nothing",
+        "a watchdog's restart is given up because ordinary failures are not retried",
+        "core/retry.py",
+        "    if not job.retry_on_failure and not restart:",
+        "    if not job.retry_on_failure:",
+        ("tests/core/test_lifecycle.py",),
+    ),
     # Fencing
     Mutant(
         "no-epoch-check",
         "a report is taken without asking whether its attempt is the current one",
-        "core/lifecycle.py",
+        "core/decision.py",
         "    if attempt.id != job.attempt_id or not attempt.live:\n        raise StaleAttempt",
         "    if attempt.id == job.attempt_id and not attempt.live:\n        raise StaleAttempt",
         CORE_OR_SIM,
@@ -110,8 +135,8 @@ MUTANTS = (
     Mutant(
         "worker-kept-on-requeue",
         "a requeued job still names the worker it was lost on",
-        "core/lifecycle.py",
-        "        _without_attempt(job),\n        state=next_state(job.state, JobInput.REQUEUE),",
+        "core/decision.py",
+        "        without_attempt(job),\n        state=next_state(job.state, JobInput.REQUEUE),",
         "        job,\n        state=next_state(job.state, JobInput.REQUEUE),",
         CORE_OR_SIM,
     ),
@@ -126,7 +151,7 @@ MUTANTS = (
     Mutant(
         "exhausted-runs-for-ever",
         "a job without retries left stays running",
-        "core/lifecycle.py",
+        "core/decision.py",
         "        state=next_state(job.state, JobInput.GIVE_UP),\n        finished_at=now,\n        reason=verdict.reason,",
         "        state=job.state,\n        finished_at=now,\n        reason=verdict.reason,",
         CORE_OR_SIM,
@@ -151,8 +176,8 @@ MUTANTS = (
         "cancelled-comes-back",
         "a job that was being cancelled is queued again when its worker is lost",
         "core/lifecycle.py",
-        "    ended = _ended(attempt, Outcome.LOST, now, error=why)\n    if job.state is JobState.CANCELLING:",
-        "    ended = _ended(attempt, Outcome.LOST, now, error=why)\n    if job.state is JobState.BLOCKED:",
+        "    ended = ended_as(attempt, Outcome.LOST, now, error=why)\n    if job.state is JobState.CANCELLING:",
+        "    ended = ended_as(attempt, Outcome.LOST, now, error=why)\n    if job.state is JobState.BLOCKED:",
         CORE_OR_SIM,
     ),
     Mutant(

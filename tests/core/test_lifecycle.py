@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle
+from simpletuner_fleet.core import lifecycle, stopping
+from simpletuner_fleet.core.decision import NOTHING, Decision
 from simpletuner_fleet.core.errors import IllegalTransition, OfferWithdrawn, StaleAttempt, WrongJobState
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.job import Attempt, AttemptState, Hold, Job, JobState, Outcome
-from simpletuner_fleet.core.lifecycle import NOTHING, Decision, End
+from simpletuner_fleet.core.lifecycle import End
 from tests.core.builders import NOW, POLICY, a_job, a_worker, an_attempt, holding
 
 OFFERED = an_attempt(state=AttemptState.OFFERED)
@@ -186,8 +187,8 @@ reports: dict[str, Callable[[Job, Attempt], Decision]] = {
     "completed": lambda job, attempt: lifecycle.completed(job, attempt, End(), now=NOW),
     "failed": lambda job, attempt: lifecycle.failed(job, attempt, End(), POLICY, now=NOW),
     "lost": lambda job, attempt: lifecycle.lost(job, attempt, "silent", POLICY, now=NOW),
-    "released": lambda job, attempt: lifecycle.released(job, attempt, "spot", POLICY, now=NOW),
-    "stopped": lambda job, attempt: lifecycle.stopped(job, attempt, End(), POLICY, now=NOW),
+    "released": lambda job, attempt: stopping.released(job, attempt, "spot", POLICY, now=NOW),
+    "stopped": lambda job, attempt: stopping.stopped(job, attempt, End(), POLICY, now=NOW),
 }
 
 
@@ -285,7 +286,7 @@ def test_a_worker_lost_before_it_took_the_offer_charges_nothing() -> None:
 
 @pytest.mark.parametrize(("job", "attempt"), [(holding(), RUNNING), (DISPATCHED, OFFERED)])
 def test_a_released_job_goes_back_at_once_uncharged(job: Job, attempt: Attempt) -> None:
-    decision = lifecycle.released(job, attempt, "spot notice", POLICY, now=NOW)
+    decision = stopping.released(job, attempt, "spot notice", POLICY, now=NOW)
     back = job_of(decision)
     assert (back.state, back.charged, back.hold, back.error) == (JobState.QUEUED, 0, Hold.NONE, None)
     assert (attempt_of(decision).outcome, attempt_of(decision).error) == (Outcome.RELEASED, "spot notice")
@@ -320,7 +321,7 @@ def test_a_watchdog_s_restart_is_charged_and_remembers_from_where_on_it_was_spoi
 
 
 def test_a_trainer_stopped_by_nobody_we_know_has_failed() -> None:
-    decision = lifecycle.stopped(holding(), RUNNING, End(), POLICY, now=NOW)
+    decision = stopping.stopped(holding(), RUNNING, End(), POLICY, now=NOW)
     job = job_of(decision)
     assert (job.state, job.error) == (JobState.FAILED, "the trainer was stopped on its worker")
 
@@ -405,7 +406,7 @@ def test_offers_and_releases_never_use_up_a_job() -> None:
         job, attempt = offered(job)
         job = job_of(lifecycle.offer_expired(job, attempt, now=NOW))
         job, attempt = taken(job)
-        job = job_of(lifecycle.released(job, attempt, "drain", POLICY, now=NOW))
+        job = job_of(stopping.released(job, attempt, "drain", POLICY, now=NOW))
     assert (job.state, job.charged, job.attempts, job.epoch) == (JobState.QUEUED, 0, 100, 100)
 
 
@@ -417,7 +418,7 @@ def test_offers_and_releases_never_use_up_a_job() -> None:
     [a_job(), a_job(state=JobState.BLOCKED, hold=Hold.APPROVAL), a_job(hold=Hold.BACKOFF, not_before=NOW)],
 )
 def test_a_job_without_an_attempt_is_cancelled_at_once(job: Job) -> None:
-    decision = lifecycle.cancel(job, None, explicit_accept=True, actor=ADMIN, now=NOW)
+    decision = stopping.cancel(job, None, explicit_accept=True, actor=ADMIN, now=NOW)
     done = job_of(decision)
     assert (done.state, done.hold, done.not_before) == (JobState.CANCELLED, Hold.NONE, None)
     assert (done.finished_at, done.reason) == (NOW, "cancelled")
@@ -427,7 +428,7 @@ def test_a_job_without_an_attempt_is_cancelled_at_once(job: Job) -> None:
 
 
 def test_an_offer_not_taken_yet_is_withdrawn_by_a_cancel() -> None:
-    decision = lifecycle.cancel(DISPATCHED, OFFERED, explicit_accept=True, actor=ADMIN, now=NOW)
+    decision = stopping.cancel(DISPATCHED, OFFERED, explicit_accept=True, actor=ADMIN, now=NOW)
     assert job_of(decision).state is JobState.CANCELLED
     assert attempt_of(decision).outcome is Outcome.CANCELLED
     with pytest.raises(OfferWithdrawn):
@@ -439,19 +440,19 @@ def test_an_offer_not_taken_yet_is_withdrawn_by_a_cancel() -> None:
     [(holding(), RUNNING, True), (holding(), RUNNING, False), (DISPATCHED, OFFERED, False)],
 )
 def test_a_trainer_that_may_run_is_asked_to_stop(job: Job, attempt: Attempt, explicit_accept: bool) -> None:
-    decision = lifecycle.cancel(job, attempt, explicit_accept=explicit_accept, actor=ADMIN, now=NOW)
+    decision = stopping.cancel(job, attempt, explicit_accept=explicit_accept, actor=ADMIN, now=NOW)
     asked = job_of(decision)
     assert (asked.state, asked.attempt_id) == (JobState.CANCELLING, "a_1")
     assert decision.attempt is None
     assert types(decision) == ["job.cancel_requested"]
-    again = lifecycle.cancel(asked, attempt, explicit_accept=explicit_accept, actor=ADMIN, now=NOW)
+    again = stopping.cancel(asked, attempt, explicit_accept=explicit_accept, actor=ADMIN, now=NOW)
     assert again is NOTHING
 
 
 @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])
 def test_what_is_over_can_be_neither_cancelled_nor_moved(state: JobState) -> None:
     with pytest.raises(WrongJobState, match=f"The job is {state} already"):
-        lifecycle.cancel(holding(state), ENDED, explicit_accept=True, actor=ADMIN, now=NOW)
+        stopping.cancel(holding(state), ENDED, explicit_accept=True, actor=ADMIN, now=NOW)
     with pytest.raises(WrongJobState):
         lifecycle.set_priority(holding(state), 1, POLICY, ADMIN)
 
@@ -567,7 +568,7 @@ def test_whatever_happens_the_books_balance(
                     decision = lifecycle.offer_expired(job, current, now=NOW)
                 case "cancel":
                     live = current if current.live else None
-                    decision = lifecycle.cancel(job, live, explicit_accept=True, actor=ADMIN, now=NOW)
+                    decision = stopping.cancel(job, live, explicit_accept=True, actor=ADMIN, now=NOW)
                 case "backoff":
                     decision = lifecycle.backoff_over(job)
                 case "readopt" if last and last.outcome is Outcome.LOST and job.state is JobState.QUEUED:
@@ -599,17 +600,17 @@ def test_what_is_brought_before_a_trainer_starts_is_shown_until_it_starts() -> N
     told = lifecycle.preparing(job, attempt, phase)
     assert told.job is not None
     assert (told.job.progress, told.attempt, told.events) == (phase, None, ())
-    assert lifecycle.preparing(told.job, attempt, phase) == lifecycle.NOTHING
+    assert lifecycle.preparing(told.job, attempt, phase) == NOTHING
     started = lifecycle.progressed(told.job, attempt, None, now=NOW)
     assert started.job is not None
     assert started.job.progress is None
-    given_back = lifecycle.released(told.job, attempt, "the worker leaves", POLICY, now=NOW)
+    given_back = stopping.released(told.job, attempt, "the worker leaves", POLICY, now=NOW)
     assert given_back.job is not None
     assert given_back.job.progress is None
 
 
 def test_progress_outlives_a_requeue() -> None:
     job = holding(progress={"step": 7})
-    given_back = lifecycle.released(job, an_attempt(), "the worker leaves", POLICY, now=NOW)
+    given_back = stopping.released(job, an_attempt(), "the worker leaves", POLICY, now=NOW)
     assert given_back.job is not None
     assert given_back.job.progress == {"step": 7}

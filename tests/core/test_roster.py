@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle, roster
+from simpletuner_fleet.core import lifecycle, roster, stopping
+from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.job import Attempt, AttemptState, Hold, Job, JobState, Requirements, Target
-from simpletuner_fleet.core.lifecycle import Decision, End
+from simpletuner_fleet.core.lifecycle import End
 from simpletuner_fleet.core.matching import Occupancy, allocate, is_open, preference, why_never
 from simpletuner_fleet.core.ordering import place_of, rank
 from simpletuner_fleet.core.roster import Roster, waits
@@ -147,7 +148,7 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
             case "completed":
                 self._apply(lifecycle.completed(job, attempt, End(), now=NOW))
             case "released":
-                self._apply(lifecycle.released(job, attempt, "", POLICY, now=NOW))
+                self._apply(stopping.released(job, attempt, "", POLICY, now=NOW))
             case _:
                 self._apply(lifecycle.failed(job, attempt, End(), POLICY, now=NOW))
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle
+from simpletuner_fleet.core import stopping
 from simpletuner_fleet.core.checkpoint import StoredManifest, beyond_reach, to_drop
+from simpletuner_fleet.core.decision import NOTHING, Decision
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.job import EndReason, JobState, Outcome, Stopping
-from simpletuner_fleet.core.lifecycle import NOTHING, Decision, End
+from simpletuner_fleet.core.lifecycle import End
 from simpletuner_fleet.core.ordering import rank
 from simpletuner_fleet.core.reconcile import incarnation_of, is_older
 from simpletuner_fleet.core.worker import AdminState, DrainPlan
@@ -23,7 +24,7 @@ DRAINED = Stopping(reason="drained", asked_at=NOW, grace_s=30.0, save_s=300.0)
 
 
 def cancel(job: Any, attempt: Any, wish: Stopping) -> Decision:
-    return lifecycle.cancel(job, attempt, explicit_accept=True, actor=ADMIN, now=NOW, wish=wish)
+    return stopping.cancel(job, attempt, explicit_accept=True, actor=ADMIN, now=NOW, wish=wish)
 
 
 def test_a_cancel_says_how_the_trainer_is_to_be_stopped_and_what_was_safe_then() -> None:
@@ -49,16 +50,16 @@ def test_a_cancel_that_is_no_hurry_changes_nothing(known: Stopping, wish: Stoppi
 
 
 def test_an_attempt_is_asked_once_to_leave_a_drained_worker() -> None:
-    decision = lifecycle.drain_over(holding(), RUNNING, DRAINED)
+    decision = stopping.drain_over(holding(), RUNNING, DRAINED)
     assert decision.job is None
     assert decision.attempt is not None
     assert decision.attempt.stopping == replace(DRAINED, had_step=40)
-    assert lifecycle.drain_over(holding(), decision.attempt, DRAINED) is NOTHING
+    assert stopping.drain_over(holding(), decision.attempt, DRAINED) is NOTHING
 
 
 def test_an_agent_that_calls_it_a_cancellation_gives_a_drained_job_back_all_the_same() -> None:
     leaving = replace(RUNNING, stopping=DRAINED)
-    decision = lifecycle.stopped(holding(), leaving, End(exit_signal=15), POLICY, now=NOW)
+    decision = stopping.stopped(holding(), leaving, End(exit_signal=15), POLICY, now=NOW)
     assert decision.job is not None
     assert decision.attempt is not None
     assert (decision.job.state, decision.job.charged) == (JobState.QUEUED, 0)
@@ -77,7 +78,7 @@ def test_a_drain_is_due_at_its_deadline_and_not_once_it_was_undone() -> None:
 def out_of_time(resumed: int | None, saved: int | None, **job: Any) -> Decision:
     attempt = replace(RUNNING, resumed_from_step=resumed, checkpoint_step=saved)
     asked = {"time_limit_s": 60.0, "on_time_limit": "requeue", **job}
-    return lifecycle.released(
+    return stopping.released(
         holding(**asked), attempt, "the time limit was reached", POLICY, now=NOW + 60, reason="time_limit"
     )
 
@@ -116,7 +117,7 @@ def test_a_job_that_did_not_ask_to_go_on_fails_at_its_time_limit_whatever_its_wo
 
 def test_a_cancelled_job_that_runs_out_of_time_is_cancelled() -> None:
     attempt = replace(RUNNING, stopping=PATIENT)
-    decision = lifecycle.released(
+    decision = stopping.released(
         holding(JobState.CANCELLING), attempt, "", POLICY, now=NOW, reason="time_limit"
     )
     assert decision.job is not None

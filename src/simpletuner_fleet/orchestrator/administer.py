@@ -7,14 +7,22 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle, tokens
+from simpletuner_fleet.core import lifecycle, stopping, tokens
 from simpletuner_fleet.core.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid, NameTaken, WorkerNotOffline
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.job import AttemptState, JobState, Stopping
 from simpletuner_fleet.core.policy import MAX_DRAIN_TIMEOUT_S
 from simpletuner_fleet.core.submission import check_labels
-from simpletuner_fleet.core.worker import AdminState, Connection, DrainPlan, Worker, WorkerStatus, WorkerType
+from simpletuner_fleet.core.worker import (
+    FORMER_TOKENS_KEPT,
+    AdminState,
+    Connection,
+    DrainPlan,
+    Worker,
+    WorkerStatus,
+    WorkerType,
+)
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 
@@ -141,7 +149,7 @@ def end_drain(desk: Desk, worker_id: str) -> None:
     for attempt in desk.live_attempts(worker_id):
         job = desk.job(attempt.job_id)
         if job.state is not JobState.CANCELLING:
-            desk.apply(lifecycle.drain_over(job, attempt, wish))
+            desk.apply(stopping.drain_over(job, attempt, wish))
     desk.wake(worker_id)
 
 
@@ -185,7 +193,12 @@ async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Work
 
     def step(desk: Desk) -> Worker:
         worker = desk.worker(worker_id)
-        desk.save_worker(replace(worker, token_hash=tokens.hashed(token), token_created_at=desk.now))
+        former = (*worker.former_tokens, worker.token_hash)[-FORMER_TOKENS_KEPT:]
+        desk.save_worker(
+            replace(
+                worker, token_hash=tokens.hashed(token), token_created_at=desk.now, former_tokens=former
+            )
+        )
         desk.record(_event(EventType.WORKER_TOKEN_ROTATED, worker, actor))
         desk.cut(worker_id, "token_rotated")
         return desk.worker(worker_id)

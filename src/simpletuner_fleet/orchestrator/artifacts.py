@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core import checkpoint
 from simpletuner_fleet.core.checkpoint import FileEntry, Manifest, StoredManifest
+from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import (
     DigestMismatch,
     Invalid,
@@ -23,7 +24,6 @@ from simpletuner_fleet.core.errors import (
     StaleAttempt,
 )
 from simpletuner_fleet.core.job import Attempt, Job, Outcome
-from simpletuner_fleet.core.lifecycle import Decision
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import unreachable_checkpoints
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -130,9 +130,7 @@ async def put_part(
     return PartAnswer(next_offset=size, complete=True)
 
 
-async def write_pieces(
-    blobs: Blobs, key: str, size: int, offset: int, pieces: AsyncIterator[bytes]
-) -> int:
+async def write_pieces(blobs: Blobs, key: str, size: int, offset: int, pieces: AsyncIterator[bytes]) -> int:
     """One piece is written while the next arrives; what was written stays, however the request ends."""
     at, reached, writing = offset, 0, None
     try:
@@ -248,7 +246,9 @@ def _let_go(desk: Desk, job: Job, manifests: list[StoredManifest]) -> None:
     current = desk.current_attempt(job)
     in_use = {current.resumed_manifest} if current and current.resumed_manifest else set()
     useless = unreachable_checkpoints(desk, job)
-    _drop(desk, job.id, manifests, checkpoint.to_drop(manifests, desk.policy.checkpoints_keep, in_use, useless))
+    _drop(
+        desk, job.id, manifests, checkpoint.to_drop(manifests, desk.policy.checkpoints_keep, in_use, useless)
+    )
 
 
 def forget_spoiled(desk: Desk, job_id: str, below: int) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle
+from simpletuner_fleet.core import lifecycle, stopping
 from simpletuner_fleet.core.audit import Witness
+from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import NotFound, StaleMessage, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.gpu_health import Health, with_health
@@ -54,16 +55,41 @@ async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, 
     return answer
 
 
-async def registration_failed(fleet: Fleet, ip: str, why: str) -> None:
-    """A refused attempt leaves its trace, too."""
+class Refusal(Struct, frozen=True, kw_only=True):
+    """Of somebody who wanted to join. `code` names the sentence that people are told."""
+
+    ip: str
+    why: str
+    code: str = "refused"
+    worker_id: str = ""
+    """As which worker they came, where that is known."""
+    token_hash: str = ""
+    """Of a token that nobody has now."""
+
+
+async def registration_failed(fleet: Fleet, refusal: Refusal) -> None:
+    """A refused attempt leaves its trace, too; one with a token that was rotated is laid at its worker's door."""
+    await fleet.act(lambda desk: _record_refusal(desk, refusal))
+
+
+def _record_refusal(desk: Desk, refusal: Refusal) -> None:
+    former = _former_owner(desk, refusal.token_hash)
+    code = "token_rotated" if former else refusal.code
+    worker_id = former or refusal.worker_id
     event = Event(
         type=EventType.WORKER_REGISTRATION_FAILED,
-        actor=Actor("unknown", "unknown", ip),
+        actor=Actor("unknown", "unknown", refusal.ip),
         target_type="worker",
-        target_id="",
-        details={"why": why},
+        target_id=worker_id,
+        details={"why": refusal.why, "code": code},
     )
-    await fleet.act(lambda desk: desk.record(event))
+    desk.record(event)
+    desk.publish("audit", id=worker_id, event_type=event.type)
+
+
+def _former_owner(desk: Desk, token_hash: str) -> str:
+    workers = desk.index.roster.workers.values() if token_hash else ()
+    return next((worker.id for worker in workers if token_hash in worker.former_tokens), "")
 
 
 async def stream_opened(fleet: Fleet, worker_id: str, ip: str, incarnation: str = "") -> None:
@@ -202,7 +228,7 @@ def _register(
     found = reconcile(desk.live_attempts(worker_id), held, same_home)
     desk.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= MAX_EPOCH), default=0))
     visit = _settle_accounts(desk, worker_id, message.incarnation, found)
-    desk.save_worker(_newcomer(desk.worker(worker_id), message, known_process, desk.now))
+    desk.save_worker(_newcomer(desk.worker(worker_id), message, known_process, ip, desk.now))
     desk.record(
         Event(
             type=EventType.WORKER_REGISTERED,
@@ -255,11 +281,11 @@ def _settle_accounts(desk: Desk, worker_id: str, incarnation: str, found: Reconc
         visit.keep.append(desk.attempt(attempt.id))
     for attempt in found.keep:
         if incarnation and attempt.incarnation != incarnation:
-            desk.apply(lifecycle.Decision(attempt=replace(attempt, incarnation=incarnation)))
+            desk.apply(Decision(attempt=replace(attempt, incarnation=incarnation)))
         visit.keep.append(desk.attempt(attempt.id))
     for attempt in found.doubtful:
         # The next registration comes from the same folder as this one, and knows as little of it.
-        desk.apply(lifecycle.Decision(attempt=replace(attempt, incarnation=ELSEWHERE)))
+        desk.apply(Decision(attempt=replace(attempt, incarnation=ELSEWHERE)))
     _take_back(desk, worker_id, incarnation, found.stop, visit)
     return visit
 
@@ -281,7 +307,7 @@ def _take_back(desk: Desk, worker_id: str, incarnation: str, strays: Sequence[He
         visit.stop.append(stale_order(attempt))
 
 
-def _newcomer(worker: Worker, message: Register, known_process: bool, now: float) -> Worker:
+def _newcomer(worker: Worker, message: Register, known_process: bool, ip: str, now: float) -> Worker:
     # An older agent has no name for its process: a late copy of its registration must not undo its open stream.
     reconnecting = (known_process or message.legacy) and worker.connection is Connection.CONNECTED
     retired = worker.retired
@@ -293,6 +319,7 @@ def _newcomer(worker: Worker, message: Register, known_process: bool, now: float
         incarnation=message.incarnation,
         retired=retired,
         home=message.home or worker.home,
+        address=ip,
         message_seq=message.seq,
         registered_at=now,
         last_heartbeat=now,
@@ -369,7 +396,7 @@ def _goodbye(desk: Desk, worker_id: str, message: Goodbye, ip: str) -> None:
         why = message.reason or "the worker said goodbye"
         job = desk.job(attempt.job_id)
         desk.apply(
-            lifecycle.released(job, attempt, why, desk.policy, now=desk.now, reason=EndReason.PREEMPTED)
+            stopping.released(job, attempt, why, desk.policy, now=desk.now, reason=EndReason.PREEMPTED)
         )
     worker = desk.worker(worker_id)
     if worker.connection is not Connection.OFFLINE:

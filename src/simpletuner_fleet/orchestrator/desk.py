@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.job import Attempt, Job, JobState
-from simpletuner_fleet.core.lifecycle import Decision
 from simpletuner_fleet.core.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.roster import waits

@@ -1,6 +1,7 @@
 """What workers tell of attempts: accepted, running, ended."""
 
-from simpletuner_fleet.core import lifecycle
+from simpletuner_fleet.core import lifecycle, stopping
+from simpletuner_fleet.core.decision import PHASE, Decision
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
 from simpletuner_fleet.core.lifecycle import End
@@ -64,12 +65,12 @@ def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepte
     if attempt.state is AttemptState.OFFERED and message.seq:
         desk.tx.note_message_seq(worker_id, message.seq)
     desk.apply(lifecycle.accept(desk.job(job_id), attempt, incarnation=message.incarnation, now=desk.now))
-    stopping = desk.job(job_id).state is JobState.CANCELLING
+    cancelling = desk.job(job_id).state is JobState.CANCELLING
     return Accepted(
         job_id=job_id,
         attempt=attempt.number,
         epoch=attempt.epoch,
-        status="cancelling" if stopping else "running",
+        status="cancelling" if cancelling else "running",
     )
 
 
@@ -138,7 +139,7 @@ def _take(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> Repo
     return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
 
 
-def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> lifecycle.Decision:
+def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> Decision:
     now, policy = desk.now, desk.policy
     end = End(
         exit_code=message.exit_code,
@@ -154,14 +155,14 @@ def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> li
         case ReportStatus.FAILED:
             return lifecycle.failed(job, attempt, end, policy, now=now)
         case ReportStatus.CANCELLED:
-            return lifecycle.stopped(job, attempt, end, policy, now=now)
+            return stopping.stopped(job, attempt, end, policy, now=now)
         case ReportStatus.RELEASED:
-            return lifecycle.released(
+            return stopping.released(
                 job, attempt, end.error or "", policy, now=now, reason=message.reason[:MAX_REASON_CHARS]
             )
         case ReportStatus.LOST:
             return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)
-        case ReportStatus.STARTING if message.progress and lifecycle.PHASE in message.progress:
+        case ReportStatus.STARTING if message.progress and PHASE in message.progress:
             return lifecycle.preparing(job, attempt, message.progress)
         case ReportStatus.STARTING | ReportStatus.RUNNING | ReportStatus.TRAINING:
             return lifecycle.progressed(job, attempt, message.progress, now=now)

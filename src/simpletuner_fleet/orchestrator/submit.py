@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle
+from simpletuner_fleet.core import lifecycle, stopping
 from simpletuner_fleet.core.bundle import Bundle, check_name, read_bundle, with_overrides
 from simpletuner_fleet.core.datasets import check_mounts
 from simpletuner_fleet.core.errors import (
@@ -256,7 +256,7 @@ def _cancel(desk: Desk, job_id: str, actor: Actor, checkpoint_first: bool, grace
         grace_s=desk.policy.cancel_grace_s if grace_s is None else grace_s,
         save_s=desk.policy.checkpoint_wait_s if checkpoint_first else None,
     )
-    desk.apply(lifecycle.cancel(job, attempt, explicit_accept=explicit, actor=actor, now=desk.now, wish=wish))
+    desk.apply(stopping.cancel(job, attempt, explicit_accept=explicit, actor=actor, now=desk.now, wish=wish))
     if attempt:
         desk.wake(attempt.worker_id)
     return desk.job(job_id)

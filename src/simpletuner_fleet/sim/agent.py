@@ -42,7 +42,7 @@ from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
 from simpletuner_fleet.sim.orchestrator import Stream
 
 GOODBYE_TRIES = 3
-RESUME_FAILS = 0.1
+RESUME_FAILS = 0.5
 
 
 class Agent:

@@ -101,6 +101,8 @@ class People:
     def _acknowledged(self, request: SubmitRequest, outcome: Submitted) -> None:
         job_id = outcome.job.id
         self.acked[job_id] = None
+        if self.world.faulty and self.world.chance.random() < 0.08:
+            self.world.after(self.world.chance.uniform(0.0, 0.3), lambda: self._cancel(job_id))
         key = request.idempotency_key
         if isinstance(key, str) and self.by_key.setdefault(key, job_id) != job_id:
             raise Violation("S5", f"key {key} gave {self.by_key[key]} and {job_id}")
@@ -127,8 +129,10 @@ class People:
         offered = [attempt for attempt in at_work if attempt.state is AttemptState.OFFERED]
         aimed = bool(at_work) and self.world.chance.random() < 0.6
         job_id = self.world.chance.choice(offered or at_work).job_id if aimed else self._some_job()
-        if job_id is None:
-            return
+        if job_id is not None:
+            self._cancel(job_id)
+
+    def _cancel(self, job_id: str) -> None:
         self.world.counts["act:cancel"] += 1
 
         def answered(outcome: Any) -> None:
