@@ -1,4 +1,8 @@
-"""A checkpoint on its way up: the agent's own uploading against one `curl -T` of the same size to the same server."""
+"""A checkpoint on its way up: the agent's own uploading against one `curl -T` of the same size to the same server.
+
+The checkpoint is as Adam leaves one: weights, and a state of the optimizer twice as large. curl sends one file, and is given
+its digest.
+"""
 
 import hashlib
 import http.client
@@ -80,11 +84,12 @@ class Attempt:
             raise AssertionError(f"{path}: {answer.status} {said[:300]!r}")
         return json.loads(said)
 
-    def uploaded_by_the_agent(self, folder: Path, file: Path, step: int) -> float:
+    def uploaded_by_the_agent(self, folder: Path, files: list[Path], step: int) -> float:
         """Seconds, as the agent's own uploading takes them."""
         checkpoint = folder / "attempt" / "output" / f"checkpoint-{step}"
         checkpoint.mkdir(parents=True)
-        os.link(file, checkpoint / "weights")
+        for file in files:
+            os.link(file, checkpoint / file.name)
         (checkpoint / ".guard").touch()
         argv = [sys.executable, "-m", "bench.uploading", self.url, self.job_id, str(self.epoch)]
         done = subprocess.run(
@@ -112,22 +117,24 @@ def measure(options: Options) -> Result:
     agent, curl, bare, grown = [], [], [], []
     with scratch() as folder, running_server(folder) as server, _receiver(folder) as receiver:
         attempt = Attempt(server)
-        file = _random_file(folder / "checkpoint", size_mib)
+        weights = _random_file(folder / "weights", size_mib // 3)
+        optimizer = _random_file(folder / "optimizer", size_mib - size_mib // 3)
+        whole = _random_file(folder / "whole", size_mib)
         for pair in range(options.repetitions):
 
             def by_agent(step: int = pair) -> None:
-                _fresh(file)
+                _fresh(weights), _fresh(optimizer)
                 before = rss_bytes(server.pid)
-                agent.append(size_mib / attempt.uploaded_by_the_agent(folder, file, step))
+                agent.append(size_mib / attempt.uploaded_by_the_agent(folder, [weights, optimizer], step))
                 grown.append((rss_bytes(server.pid) - before) / MIB)
 
             def by_curl() -> None:
-                curl.append(size_mib / attempt.uploaded_by_curl(folder, file, _fresh(file)))
+                curl.append(size_mib / attempt.uploaded_by_curl(folder, whole, _fresh(whole)))
 
             for act in (by_agent, by_curl) if pair % 2 else (by_curl, by_agent):
                 act()
                 attempt.heartbeat()
-            bare.append(size_mib / _timed(lambda: _curl(file, f"{receiver}/received")))
+            bare.append(size_mib / _timed(lambda: _curl(whole, f"{receiver}/received")))
     result.add("the agent's uploading, digest and manifest included", "MiB/s", agent)
     result.add("one curl -T to the same server", "MiB/s", curl)
     result.add("one curl -T to a bare receiver", "MiB/s", bare, "no digest")

@@ -211,7 +211,7 @@ class Uploader:
                 entries += ready
                 if not await self._send_missing(root, ready):
                     return None
-            return entries
+            return sorted(entries, key=lambda entry: entry.path)
         finally:
             # Threads are not called back: what this one finds is known to the next try.
             await asyncio.wait({hashing})
@@ -308,15 +308,15 @@ def _may_pass(problem: Refused) -> bool:
 
 
 def _in_batches(files: Sequence[Path]) -> list[list[Path]]:
-    """In their order; each has about as much as is worth a question."""
+    """Each has about as much as is worth a question. The smallest come first: the sooner the line has something to do."""
     batches: list[list[Path]] = []
-    room = 0
-    for file in files:
-        if room <= 0:
+    held = 0
+    for size, file in sorted((file.stat().st_size, file) for file in files):
+        if not batches or held + size > BATCH_BYTES:
             batches.append([])
-            room = BATCH_BYTES
+            held = 0
         batches[-1].append(file)
-        room -= file.stat().st_size
+        held += size
     return batches
 
 
