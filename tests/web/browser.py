@@ -1,7 +1,7 @@
 """Real Chromium, and pages that may do nothing wrong while they are looked at.
 
-Every page is watched: an error in the console, a breach of the content policy, a request to another origin or an answer
-of 5xx fails the test at its end, however well it went otherwise.
+Every page is watched: an error in the console, a breach of the content policy, an alert, a request to another origin or
+an answer of 5xx fails the test at its end, however well it went otherwise.
 """
 
 import os
@@ -16,6 +16,7 @@ from playwright.async_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    Dialog,
     Page,
     Playwright,
     Request,
@@ -103,6 +104,7 @@ class Watch:
     def on(self, context: BrowserContext) -> None:
         context.on("console", self._console)
         context.on("weberror", lambda thrown: self._note(f"thrown: {thrown.error}"))
+        context.on("dialog", self._dialog)
         context.on("request", self._request)
         context.on("response", self._response)
 
@@ -119,6 +121,11 @@ class Watch:
     def _console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self._note(f"console: {message.text} ({message.location.get('url', '')})")
+
+    async def _dialog(self, dialog: Dialog) -> None:
+        """We ask with elements of the page; this is what a script that slipped in would do."""
+        self._note(f"{dialog.type} opened: {dialog.message}")
+        await dialog.dismiss()
 
     def _request(self, request: Request) -> None:
         parts = urlsplit(request.url)
@@ -190,4 +197,5 @@ async def wear(page: Page, theme: Theme) -> None:
 
 async def speak(page: Page, language: Language) -> None:
     """From the next page on."""
-    await page.context.add_cookies([{"name": LANGUAGE_COOKIE, "value": language, "url": page.url}])
+    origin = "{0.scheme}://{0.netloc}".format(urlsplit(page.url))
+    await page.context.add_cookies([{"name": LANGUAGE_COOKIE, "value": language, "url": origin}])

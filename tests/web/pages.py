@@ -7,7 +7,7 @@ from simpletuner_fleet.web import routes
 from tests.web.browser import Role
 from tests.web.fleet import FleetState
 
-NO_PAGES = ("/assets/", "/favicon.ico")
+NO_PAGES = ("/assets/", "/favicon.ico", "/jobs/{id}/pictures/")
 """Rows of the console's table that answer with no page."""
 
 
@@ -19,11 +19,6 @@ class PageRow(Struct, frozen=True):
     workers: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """What `{id}` or `{name}` stands for, by turns: the jobs or workers of the fleet's state, or plain names."""
-    query: str = ""
-
-    @property
-    def title(self) -> str:
-        return self.path + self.query
 
     @property
     def variants(self) -> int:
@@ -37,12 +32,13 @@ class PageRow(Struct, frozen=True):
             *self.names,
         ]
         if not chosen:
-            return self.path + self.query
+            return self.path
         head, _, rest = self.path.partition("{")
-        return head + chosen[turn % len(chosen)] + rest.partition("}")[2] + self.query
+        return head + chosen[turn % len(chosen)] + rest.partition("}")[2]
 
 
 JOBS = ("running", "failed", "waits-labels", "resumed", "hostile")
+JOB_TABS = ("logs", "metrics", "checkpoints", "config", "events")
 WORKERS = ("atlas-1", "gone", "atlas-3", "desk-bruno", "hostile")
 
 PAGES = (
@@ -50,8 +46,8 @@ PAGES = (
     PageRow("/", role="member"),
     PageRow("/train"),
     PageRow("/jobs"),
-    PageRow("/jobs", query="?status=failed"),
     PageRow("/jobs/{id}", jobs=JOBS),
+    *(PageRow(f"/jobs/{{id}}/{tab}", jobs=("running", "hostile")) for tab in JOB_TABS),
     PageRow("/configs"),
     PageRow("/configs/{name}", names=("sdxl-cats",)),
     PageRow("/fleet"),

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.web.browser import axe, barriers
+from tests.web.browser import Role, axe, barriers
 from tests.web.console import Console, Pages
+from tests.web.fleet import PEOPLE
 
 ELSEWHERE = "http://elsewhere.invalid/picture.png"
 
@@ -18,6 +19,7 @@ async def test_the_page_of_the_api_does_nothing_wrong(fleet: Console, page_as: P
     ("script", "told"),
     [
         ("console.error('oh no')", "oh no"),
+        ("setTimeout(() => alert('ah'))", "alert opened"),
         ("setTimeout(() => { throw new Error('oh no') })", "thrown"),
         (f"new Image().src = '{ELSEWHERE}'", "content policy breached: img-src"),
         (
@@ -56,3 +58,16 @@ async def test_what_keeps_people_out_is_told(fleet: Console, page_as: Pages) -> 
     assert "button-name" in "".join(await barriers(page))
     with pytest.raises(AssertionError, match="keeps people out"):
         await axe(page, only=["button-name"])
+
+
+@pytest.mark.parametrize(("role", "name"), PEOPLE.items())
+def test_everybody_is_logged_in_already(fleet: Console, role: Role, name: str) -> None:
+    cookies = "; ".join(f"{key}={value}" for key, value in fleet.cookies(role).items())
+    told = fleet.world.client.get(f"{fleet.url}/api/me", headers={"cookie": cookies}).json()
+    assert told["name"] == name
+
+
+async def test_a_new_server_knows_nobody(own_empty: Console, page_as: Pages) -> None:
+    page = await page_as(own_empty, "nobody")
+    await page.goto("/")
+    assert page.url.startswith(f"{own_empty.url}/login")

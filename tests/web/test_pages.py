@@ -18,7 +18,7 @@ WIDER_THAN_THE_WINDOW = """
     .map((element) => element.outerHTML.slice(0, 120));
 }
 """
-each_page = pytest.mark.parametrize("row", LANDED, ids=lambda row: f"{row.title} {row.role}")
+each_page = pytest.mark.parametrize("row", LANDED, ids=lambda row: f"{row.path} {row.role}")
 
 
 def test_every_page_of_the_route_table_is_looked_at() -> None:
@@ -33,7 +33,7 @@ async def test_a_page_is_good_in_five_languages_and_two_themes(
     page = await page_as(fleet, row.role, language="en", theme="light")
     for turn, language in enumerate(LANGUAGES):
         answer = await visit(page, row.url(fleet.state, turn))
-        assert answer.status == 200, f"{row.title} in {language}"
+        assert answer.status == 200, f"{row.path} in {language}"
         assert (await page.locator("html").get_attribute("lang") or "").startswith(language)
         await axe(page, without=CONTRAST)
         if turn == 0 or row.variants > 1:
