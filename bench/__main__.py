@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from bench import agent, backlog, fleet, latency, lifecycles, store, upload_memory, uploads
+from bench import agent, backlog, fleet, latency, lifecycles, logs, store, upload_memory, uploads
 from bench.machine import Machine, describe
 from bench.options import QUICK, Options
 from bench.results import Result, told
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "fleet": fleet.measure,
     "agent": agent.measure,
     "store": store.measure,
+    "logs": logs.measure,
     "uploads": lambda options: (upload_memory if options.memory else uploads).measure(options),
 }
 

@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.e2e.kit import SIMPLETUNER, World
-from tests.e2e.processes import wait_until
+from tests.e2e.kit import World
+from tests.e2e.processes import SIMPLETUNER, wait_until
 
 PRINTS_BYTES = """
 import hashlib, os, random, sys

@@ -79,7 +79,7 @@ def test_a_trainer_finds_no_worker_token_anywhere_it_can_look(world: World) -> N
         for secret in (by_flag.token, by_environment.token, world.admin_token):
             assert secret not in told
         assert "wt_" not in told
-        assert shown["env"]["SIMPLETUNER_UPLOAD_TOKEN"].startswith("ut_")
+        assert set(shown["env"]["SIMPLETUNER_UPLOAD_TOKEN"]) == {"*"}, "masked in the log"
         assert shown["env"]["SIMPLETUNER_JOB_ID"] == job_id
         world.post(f"/api/admin/workers/{world.job(job_id)['worker_id']}/drain")
 
@@ -87,10 +87,11 @@ def test_a_trainer_finds_no_worker_token_anywhere_it_can_look(world: World) -> N
 def test_the_upload_token_serves_its_own_attempt_alone(world: World) -> None:
     world.start_worker("uploader")
     gate = world.gate()
-    show = "import os; print(os.environ['SIMPLETUNER_UPLOAD_TOKEN'])"
-    shown = world.submit(world.command(sys.executable, "-c", show))
-    world.becomes(shown, "completed")
-    upload_token = log_of(world, shown).strip()
+    told = world.folder / "upload-token"
+    tell = "import os, sys; open(sys.argv[1], 'w').write(os.environ['SIMPLETUNER_UPLOAD_TOKEN'])"
+    world.becomes(world.submit(world.command(sys.executable, "-c", tell, str(told))), "completed")
+    upload_token = told.read_text()
+    assert upload_token.startswith("ut_")
     other = world.submit(world.ticking(gate))
     world.runs(other)
     headers = {"x-upload-token": upload_token}

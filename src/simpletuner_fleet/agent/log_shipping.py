@@ -5,10 +5,13 @@ Reading and sending are apart, so that times stay true while the orchestrator is
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import httpx2
 from msgspec import Struct
@@ -28,6 +31,16 @@ LOOK_FOR_RANKS_S = 2.0
 MAX_RANKS = 256
 PATIENCE_S = 60.0
 """How long an attempt that ended waits for an orchestrator that answers and keeps nothing."""
+THREADS = 2
+T = TypeVar("T")
+
+
+class InThread(Protocol):
+    """Runs something that blocks, elsewhere."""
+
+    def __call__(self, act: Callable[..., T], /, *args: Any, **choices: Any) -> Awaitable[T]: ...
+
+
 RankLogs = Callable[[], Mapping[int, Sequence[Path]]]
 
 
@@ -55,6 +68,7 @@ class Shipper:
         stream: LogStream,
         client: OrchestratorClient,
         *,
+        in_thread: InThread = asyncio.to_thread,
         look_every_s: float = LOOK_EVERY_S,
         patience_s: float = PATIENCE_S,
         backoff: Backoff | None = None,
@@ -62,6 +76,7 @@ class Shipper:
     ) -> None:
         self._job_id, self._epoch, self._rank = offer.job_id, offer.epoch, rank
         self._stream, self._client, self._clock = stream, client, clock
+        self._in_thread = in_thread
         self._look_every_s, self._patience_s = look_every_s, patience_s
         self._backoff = backoff or Backoff(0.25, 10.0)
         self._news = asyncio.Event()
@@ -82,7 +97,7 @@ class Shipper:
         """Says how much cannot be sent, where it is not known what to hide."""
         try:
             held = await self._client.send_log(self._job_id, self._epoch, Chunk(0, b""), self._rank)
-            gap = max(0, await asyncio.to_thread(self._stream.printed) - held)
+            gap = max(0, await self._in_thread(self._stream.printed) - held)
             why = " because the worker restarted and does not know any more which secrets to hide"
             if gap:
                 chunk = Chunk(held, left_out(gap, why), gap)
@@ -97,7 +112,7 @@ class Shipper:
         while True:
             last = ended.is_set()
             now = max(now, self._clock())
-            more = await asyncio.to_thread(self._stream.scan, now, ended=last)
+            more = await self._in_thread(self._stream.scan, now, ended=last)
             self._all_read = last and not more
             self._news.set()
             if self._all_read:
@@ -111,7 +126,7 @@ class Shipper:
         while True:
             self._news.clear()
             all_read = self._all_read
-            chunk = await asyncio.to_thread(self._stream.read_chunk, offset, ended=all_read)
+            chunk = await self._in_thread(self._stream.read_chunk, offset, ended=all_read)
             if chunk is None and all_read:
                 return
             if chunk is None:
@@ -161,6 +176,8 @@ class Logs:
         self._client = client
         self._limits = limits or LogLimits()
         self._tasks: dict[Turn, asyncio.Task[None]] = {}
+        # Few threads of its own: every thread that ever held a large block keeps memory for the next.
+        self._threads = ThreadPoolExecutor(THREADS, "logs")
         self.on_over: Callable[[], None] = lambda: None
 
     def begin(self, offer: JobSubmit, sources: LogSources, ending: Awaitable[object]) -> None:
@@ -190,8 +207,8 @@ class Logs:
     async def _run(self, offer: JobSubmit, sources: LogSources, ending: Awaitable[object]) -> None:
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            main = await asyncio.to_thread(sources.stream, 0, [sources.output_log], self._limits)
-            shipper = Shipper(offer, 0, main, self._client)
+            main = await self._in_thread(sources.stream, 0, [sources.output_log], self._limits)
+            shipper = Shipper(offer, 0, main, self._client, in_thread=self._in_thread)
             if sources.unmaskable:
                 await ending
                 await shipper.withhold()
@@ -208,14 +225,19 @@ class Logs:
         known = {0}
         while True:
             last = ended.is_set()
-            for rank, files in (await asyncio.to_thread(_found, sources.rank_logs)).items():
+            for rank, files in (await self._in_thread(_found, sources.rank_logs)).items():
                 if rank not in known and 0 < rank < MAX_RANKS:
                     known.add(rank)
-                    stream = await asyncio.to_thread(sources.stream, rank, files, self._limits)
-                    tasks.create_task(Shipper(offer, rank, stream, self._client).run(ended))
+                    stream = await self._in_thread(sources.stream, rank, files, self._limits)
+                    shipper = Shipper(offer, rank, stream, self._client, in_thread=self._in_thread)
+                    tasks.create_task(shipper.run(ended))
             if last:
                 return
             await pause(LOOK_FOR_RANKS_S, ended)
+
+    async def _in_thread(self, act: Callable[..., T], *args: Any, **choices: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, functools.partial(act, *args, **choices))
 
     def _is_over(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception():

@@ -21,8 +21,11 @@ class Mask(Struct, frozen=True):
 
     def hide(self, data: bytes) -> bytes:
         """Of the same length; occurrences that overlap are hidden wholly."""
+        found = [value for value in self.values if value in data]
+        if not found:
+            return data
         hidden = bytearray(data)
-        for value in self.values:
+        for value in found:
             at = data.find(value)
             while at >= 0:
                 hidden[at : at + len(value)] = b"*" * len(value)
@@ -38,10 +41,8 @@ class Mask(Struct, frozen=True):
         first = max(0, start - around)
         file.seek(first)
         seen = file.read(start - first + length + around)
-        hidden = self.hide(seen)
-        if not ended:
-            hidden = hidden[: len(seen) - self._begun(seen)]
-        return hidden[start - first : start - first + length]
+        end = len(seen) if ended else len(seen) - self._begun(seen)
+        return self.hide(seen)[start - first : min(end, start - first + length)]
 
     def _begun(self, data: bytes) -> int:
         """How many bytes at the end could be the beginning of a secret."""
