@@ -169,6 +169,16 @@ async def test_a_progress_bar_is_a_step_too(sources: Sources) -> None:
     assert guard.verdict is None
 
 
+async def test_a_loss_that_only_a_progress_bar_tells_is_seen(sources: Sources) -> None:
+    trainer = Trainer()
+    guard = guard_of(sources, trainer)
+    sources.output_log.write_text("Steps:  2%|#  | 2/100 [00:01<00:09, 10.0it/s, loss=nan]\n")
+    await guard.look()
+    assert guard.verdict is not None
+    assert guard.verdict.resume_below == 2
+    assert trainer.stopped.is_set()
+
+
 async def test_a_disk_is_warned_of_and_then_acted_upon(sources: Sources) -> None:
     trainer, clock, left = Trainer(), Clock(), [30e9, 3e9, 0.5e9]
     client = OrchestratorClient(NOBODY, lambda: "token", None)

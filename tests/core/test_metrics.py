@@ -3,6 +3,7 @@
 import json
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,3 +145,11 @@ def test_rate_and_eta_are_told_once_they_can_be() -> None:
     assert rate_of([(10, 0.0), (15, 2.0), (30, 10.0)]) == 2.0
     assert eta_s(30, 100, 2.0) == 35.0
     assert eta_s(30, None, 2.0) is eta_s(30, 100, None) is None
+
+
+@pytest.mark.parametrize(("told", "value"), [("NaN", math.nan), ("Infinity", math.inf), ("-inf", -math.inf)])
+def test_what_strict_json_must_put_into_words_is_a_value_too(told: str, value: float) -> None:
+    point = read_point(json.dumps({"step": 3, "loss": told, "note": "none"}))
+    assert point is not None
+    assert list(point.values) == ["loss"]
+    assert point.values["loss"] == pytest.approx(value, nan_ok=True)

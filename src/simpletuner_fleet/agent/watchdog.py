@@ -24,6 +24,7 @@ from simpletuner_fleet.agent.metric_files import latest_bar
 from simpletuner_fleet.agent.metrics import Sources
 from simpletuner_fleet.agent.readings import Readings
 from simpletuner_fleet.agent.resume import resumed_from
+from simpletuner_fleet.core.metrics import Point
 from simpletuner_fleet.core.watchdog import Finding, Verdict, Watch, read_watchdog, rules_of, verdict_of
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Note
@@ -182,6 +183,8 @@ class Guard:
         findings = self._watch.saw_points(points)
         latest = self._readings.latest()
         bar = latest_bar(self._sources.output_log)
+        if bar and not latest:
+            findings += self._watch.saw_points([Point(step=bar.step, values=bar.values)])
         step = latest[-1].step if latest else bar.step if bar else None
         total = (latest[-1].total if latest else None) or (bar.total if bar else None)
         if not last:

@@ -22,6 +22,7 @@ _NOT_OF_A_KEY = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 _STEP_NAMES = ("step", "global_step")
 _TOTAL_NAMES = ("total", "max_steps", "total_steps")
 _TIME_NAMES = ("time", "timestamp", "at")
+_NOT_FINITE = frozenset({"NaN", "nan", "Infinity", "inf", "-Infinity", "-inf"})
 _NO_VALUES = frozenset((*_STEP_NAMES, *_TOTAL_NAMES, *_TIME_NAMES, "schema_version", "metrics"))
 
 _BAR = re.compile(
@@ -107,7 +108,7 @@ def values_of(told: dict[str, Any]) -> dict[str, float]:
     values = {
         key: number
         for name, value in told.items()
-        if (key := key_of(name)) not in _NO_VALUES and (number := _number(value)) is not None
+        if (key := key_of(name)) not in _NO_VALUES and (number := _value(value)) is not None
     }
     return dict(list(values.items())[:MAX_KEYS])
 
@@ -194,6 +195,11 @@ def _whole(value: Any) -> int | None:
     if number is None or not 0 <= number <= MAX_STEP or number != int(number):
         return None
     return int(number)
+
+
+def _value(value: Any) -> float | None:
+    """Writers of strict JSON put into words what is no number to it."""
+    return float(value) if isinstance(value, str) and value in _NOT_FINITE else _number(value)
 
 
 def _number(value: Any) -> float | None:
