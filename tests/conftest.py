@@ -1,5 +1,6 @@
 """Fixtures every test may use. PostgreSQL is real in every run and never skipped."""
 
+import os
 import secrets
 from collections.abc import Iterator
 from urllib.parse import urlsplit, urlunsplit
@@ -8,6 +9,10 @@ import psycopg
 import pytest
 
 from devtools.postgres import running_postgres
+
+# Tests read what commands say in English, whatever the machine is set to; children inherit it.
+os.environ.pop("SIMPLETUNER_LANG", None)
+os.environ["LC_ALL"] = "C.UTF-8"
 
 
 @pytest.fixture(scope="session")

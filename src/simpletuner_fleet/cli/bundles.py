@@ -11,7 +11,8 @@ from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.languages import _
 
 SETTINGS, DATALOADER, REST = "config.json", "multidatabackend.json", "bundle.json"
-"""`bundle.json` holds what a trainer's own files have no place for: trainer, env, secrets by name, resources."""
+"""`bundle.json` holds what a trainer's own files have no place for: trainer, env, secrets by name, and so on."""
+KEPT_APART = ("trainer", "env", "secrets", "resources", "datasets")
 
 
 def looks_like_path(text: str) -> bool:
@@ -59,7 +60,7 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
     contents = {SETTINGS: _pretty(bundle.get("settings") or {})}
     if bundle.get("dataloader") is not None:
         contents[DATALOADER] = _pretty(bundle["dataloader"])
-    rest = {key: bundle[key] for key in ("trainer", "env", "secrets", "resources") if bundle.get(key)}
+    rest = {key: bundle[key] for key in KEPT_APART if bundle.get(key)}
     if rest and rest != {"trainer": DEFAULT_TRAINER}:
         contents[REST] = _pretty(rest)
     for name, text in (bundle.get("files") or {}).items():

@@ -15,6 +15,7 @@ from simpletuner_fleet.cli.nudges import nudges
 from simpletuner_fleet.cli.output import Output
 from simpletuner_fleet.cli.troubles import of_reason
 from simpletuner_fleet.cli.watch import watch as watch_items
+from simpletuner_fleet.languages import _
 
 Job = dict[str, Any]
 
@@ -31,11 +32,11 @@ def list_(args: argparse.Namespace) -> int:
             return Exit.OK
         found = lookup.pages(api, query, args.limit, lookup=False)
         if not found and not out.for_programs:
-            out.hint("No jobs yet. Submit one:  simpletuner jobs submit CONFIG")
+            out.hint(_("No jobs yet. Submit one:  simpletuner jobs submit CONFIG"))
         out.items("jobs", found, job_text.LIST)
         stuck = next((job for job in found if job["status"] in WAITING and job_text.reason(job)), None)
         if stuck and not out.for_programs:
-            out.hint(f"Why does it wait?  simpletuner jobs explain {stuck['id']}")
+            out.hint(_("Why does it wait?  simpletuner jobs explain %(id)s", id=stuck["id"]))
     return Exit.OK
 
 
@@ -48,7 +49,7 @@ def get(args: argparse.Namespace) -> int:
             for note in notes_beside(api, str(job["id"])):
                 out.say(note)
         for step in job_text.advice(job) if not out.for_programs else ():
-            out.hint(f"next: {step}")
+            out.hint(_("next: %(step)s", step=step))
     return Exit.OK
 
 
@@ -80,7 +81,7 @@ def explain(args: argparse.Namespace) -> int:
         for line in job_text.explained(told):
             print(line)
         for step in told.get("fixes") or of_reason(str(told.get("code"))):
-            out.say(f"next: {step}")
+            out.say(_("next: %(step)s", step=step))
     return Exit.OK
 
 
@@ -95,13 +96,13 @@ def wait(args: argparse.Namespace) -> int:
 def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
     deadline = time.monotonic() + timeout_s if timeout_s else None
     job: Job = {"status": "unknown"}
-    for _ in nudges(api, deadline):
+    for _nudge in nudges(api, deadline):
         job = lookup.job(api, job_id)
         if job["status"] in TERMINAL:
             return job
     raise fail(
-        f"job {job_id} has not ended in {timeout_s:g} s",
-        f"it is {job['status']}",
+        _("job %(job_id)s has not ended in %(timeout_s)s s", job_id=job_id, timeout_s=f"{timeout_s:g}"),
+        _("it is %(status)s", status=job["status"]),
         f"simpletuner jobs explain {job_id}",
         "E_TIMEOUT",
         Exit.TIMEOUT,
@@ -136,7 +137,9 @@ def cancel(args: argparse.Namespace) -> int:
             )
             cancelled.append(answer)
             told = (answer.get("stopping") or {}).get("sentence")
-            out.say(f"{job_id} is {told or answer.get('status', 'cancelling')}")
+            out.say(
+                _("%(job_id)s is %(told)s", job_id=job_id, told=told or answer.get("status", "cancelling"))
+            )
         if out.for_programs or out.format == "name":
             out.items("jobs", cancelled, job_text.LIST)
     return Exit.OK
@@ -153,7 +156,7 @@ def retry(args: argparse.Namespace) -> int:
         old = _id_for_call(api, args)
         job = api.post(f"/api/jobs/{segment(old)}/retry")
         job = {**job, "id": job.get("id") or job.get("job_id")}
-        out.say(f"{old} is tried again as {job['id']}")
+        out.say(_("%(old)s is tried again as %(id)s", old=old, id=job["id"]))
         out.item(job, job_text.DETAIL)
     return Exit.OK
 
@@ -163,7 +166,7 @@ def set_priority(args: argparse.Namespace) -> int:
     with connected(args) as api:
         job_id = _id_for_call(api, args)
         job = api.post(f"/api/queue/{segment(job_id)}/priority", {"priority": priority(args.priority)})
-        out.say(f"priority of {job_id} is now {args.priority}")
+        out.say(_("priority of %(job_id)s is now %(priority)s", job_id=job_id, priority=args.priority))
         if isinstance(job, dict) and out.for_programs:
             out.item(job, job_text.DETAIL)
     return Exit.OK

@@ -45,8 +45,9 @@ def problem_of(status: int, body: bytes, where: Connection) -> CliError:
     if status == 401:
         return _not_let_in(code, detail, where)
     next_step = problem_next(current(), problem) or _usual_next(status, problem)
+    what = WHAT_OF_STATUS.get(status, REFUSED)
     return fail(
-        _(WHAT_OF_STATUS.get(status, REFUSED)),
+        _(what),
         "; ".join([detail, *_field_errors(problem)]),
         next_step,
         code,

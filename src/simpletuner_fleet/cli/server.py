@@ -33,6 +33,7 @@ from simpletuner_fleet.http.deps import Deps
 from simpletuner_fleet.http.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.networks import BadNetwork
 from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
 from simpletuner_fleet.orchestrator.clock import SteadyClock
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -72,10 +73,14 @@ def run_server(args: argparse.Namespace) -> int:
 def policy_of(args: argparse.Namespace) -> Policy:
     if args.heartbeat_timeout_s <= args.heartbeat_interval_s:
         raise usage(
-            "the heartbeat timeout is not longer than the heartbeat interval",
-            f"{args.heartbeat_timeout_s:g} s of silence would be normal with a heartbeat every "
-            f"{args.heartbeat_interval_s:g} s",
-            "set SIMPLETUNER_HEARTBEAT_TIMEOUT to three or four times SIMPLETUNER_HEARTBEAT_INTERVAL",
+            _("the heartbeat timeout is not longer than the heartbeat interval"),
+            _(
+                "%(heartbeat_timeout_s)s s of silence would be normal with a heartbeat every "
+                "%(heartbeat_interval_s)s s",
+                heartbeat_timeout_s=f"{args.heartbeat_timeout_s:g}",
+                heartbeat_interval_s=f"{args.heartbeat_interval_s:g}",
+            ),
+            _("set SIMPLETUNER_HEARTBEAT_TIMEOUT to three or four times SIMPLETUNER_HEARTBEAT_INTERVAL"),
         )
     pings = args.ping_interval_s or min(Policy().ping_interval_s, args.heartbeat_timeout_s / 8)
     return Policy(
@@ -102,7 +107,11 @@ def policy_of(args: argparse.Namespace) -> Policy:
 def _told(error: FleetError) -> CliError:
     status = Exit.USAGE if isinstance(error, BadNetwork | StorageRefused) else Exit.FAILED
     return fail(
-        "the server cannot start", error.detail, error.next or "simpletuner doctor server", error.code, status
+        _("the server cannot start"),
+        error.detail,
+        error.next or "simpletuner doctor server",
+        error.code,
+        status,
     )
 
 
@@ -171,7 +180,13 @@ class _Server:
 
     async def _serve(self, house: Deps, admin_token_from: str) -> None:
         edge = build_api(
-            house, self._edge_settings(), tls.authority_routes(self._tls), web_routes.ROUTES, problem_page
+            house,
+            self._edge_settings(),
+            tls.authority_routes(
+                self._tls, lambda ip: house.certificate_looks.note(ip, house.fleet.clock.now())
+            ),
+            web_routes.ROUTES,
+            problem_page,
         )
         context = tls.server_context(self._tls) if self._tls else None
         await serve(
@@ -258,20 +273,21 @@ class _Server:
 
     def _announce(self, listening: Listening, admin_token_from: str) -> None:
         rows = {
-            "listening on": self._public_url or listening.url,
-            "data": str(self._data_dir),
-            "database": without_password(self._database_url),
-            "admin token": admin_token_from,
-            **({"fingerprint": self._tls.fingerprint} if self._tls else {}),
-            "local jobs": "on" if self._local else "off (--local turns them on)",
-            "next": "simpletuner workers create NAME",
+            N_("listening on"): self._public_url or listening.url,
+            N_("data"): str(self._data_dir),
+            N_("database"): without_password(self._database_url),
+            N_("admin token"): admin_token_from,
+            **({N_("fingerprint"): self._tls.fingerprint} if self._tls else {}),
+            N_("local jobs"): N_("on") if self._local else N_("off (--local turns them on)"),
+            N_("next"): "simpletuner workers create NAME",
         }
         if self._args.log_format == "json":  # which is kept and read by many: no link in there
             log.info("%s", ", ".join(f"{name}: {text}" for name, text in rows.items()))
             return
         if self._first_key:
-            rows["first log-in"] = f"{self._console(listening)} (works once, for 15 minutes)"
-        lines = [f"  {name:<13}{text}" for name, text in rows.items()]
+            link = self._console(listening)
+            rows[N_("first log-in")] = _("%(link)s (works once, for 15 minutes)", link=link)
+        lines = [f"  {_(name):<12} {current().gettext(text)}" for name, text in rows.items()]
         print("\n".join([f"SimpleTuner Fleet {__version__}", *lines]), file=sys.stderr, flush=True)
 
     def _warnings(self) -> list[str]:
@@ -323,7 +339,7 @@ def check_admin_token(token: str, where: str) -> None:
         refuse_misshapen_api_token(token)
     except InvalidToken as error:
         raise usage(
-            f"the admin token of {where} cannot be used",
+            _("the admin token of %(where)s cannot be used", where=where),
             error.detail,
-            "use a token of the form st_…, or any string of 32 or more characters without blanks",
+            _("use a token of the form st_…, or any string of 32 or more characters without blanks"),
         ) from None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from simpletuner_fleet.cli import values
 from simpletuner_fleet.cli.errors import CliError, usage
+from simpletuner_fleet.languages import _
 
 SYSTEM_FILE = Path("/etc/simpletuner/config.toml")
 HIDDEN_TOKEN = "_SIMPLETUNER_WORKER_TOKEN_FLAG"
@@ -361,7 +362,12 @@ SERVER = (
         env="SIMPLETUNER_METRICS_PUBLIC",
         default=False,
     ),
-    Setting("lang", values.language, "Language of the console", env="SIMPLETUNER_LANG"),
+    Setting(
+        "lang",
+        values.language,
+        "Language of messages: en, pt-BR, hi, zh or ja (default: that of the machine)",
+        env="SIMPLETUNER_LANG",
+    ),
     Setting(
         "open",
         values.boolean,
@@ -576,9 +582,9 @@ def settle(
 def apply(group: str, args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> list[str]:
     """Writes the values into the namespace, their sources into `args.sources`; gives the notes."""
     settled, notes = settle(group, args, environ)
-    for name, (value, _) in settled.items():
-        setattr(args, name, value)
-    args.sources = {name: source for name, (_, source) in settled.items()}
+    for name, found in settled.items():
+        setattr(args, name, found.value)
+    args.sources = {name: found.source for name, found in settled.items()}
     return notes
 
 
@@ -629,7 +635,9 @@ def _parsed(row: Setting, given: Any, source: Source, notes: list[str]) -> Any:
     except ValueError as error:
         shown = "" if row.secret else f", got '{given if isinstance(given, str) else ','.join(given)}'"
         raise usage(
-            f"{source.where} has a value that cannot be used", f"{error}{shown}", "simpletuner --help"
+            _("%(where)s has a value that cannot be used", where=source.where),
+            f"{error}{shown}",
+            "simpletuner --help",
         ) from None
 
 
@@ -650,7 +658,7 @@ def _read_table(file: Path, group: str, *, required: bool) -> dict[str, Any] | N
             document = tomllib.load(stream)
     except (FileNotFoundError, NotADirectoryError):
         if required:
-            raise _unreadable(file, "there is no such file") from None
+            raise _unreadable(file, _("there is no such file")) from None
         return None
     except OSError as error:
         raise _unreadable(file, error.strerror or str(error)) from None
@@ -658,15 +666,17 @@ def _read_table(file: Path, group: str, *, required: bool) -> dict[str, Any] | N
         raise _unreadable(file, str(error)) from None
     table = document.get(group, {})
     if not isinstance(table, dict):
-        raise _unreadable(file, f"[{group}] is not a table")
+        raise _unreadable(file, _("[%(group)s] is not a table", group=group))
     table = {key.replace("-", "_"): value for key, value in table.items()}
     unknown = sorted(set(table) - {row.name for row in GROUPS[group]})
     if unknown:
-        raise _unreadable(file, f"[{group}] has no setting '{unknown[0]}'")
+        raise _unreadable(file, _("[%(group)s] has no setting '%(name)s'", group=group, name=unknown[0]))
     return table
 
 
 def _unreadable(file: Path, why: str) -> CliError:
     return usage(
-        f"cannot use the settings file {file}", why, "mend the file, or name another with --config FILE"
+        _("cannot use the settings file %(file)s", file=file),
+        why,
+        _("mend the file, or name another with --config FILE"),
     )

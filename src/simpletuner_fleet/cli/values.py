@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from simpletuner_fleet.agent.trust import read_fingerprint
+from simpletuner_fleet.languages import _, known
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -20,12 +21,12 @@ def boolean(text: str) -> bool:
         return True
     if word in NO:
         return False
-    raise ValueError("expected 1, true, yes or on, or 0, false, no or off")
+    raise ValueError(_("expected 1, true, yes or on, or 0, false, no or off"))
 
 
 def text(given: str) -> str:
     if not given.strip():
-        raise ValueError("expected some text")
+        raise ValueError(_("expected some text"))
     return given.strip()
 
 
@@ -36,7 +37,7 @@ def path(given: str) -> str:
 def port(given: str) -> int:
     number = whole(given)
     if not 0 <= number <= 65535:
-        raise ValueError("a port is between 0 and 65535")
+        raise ValueError(_("a port is between 0 and 65535"))
     return number
 
 
@@ -44,20 +45,20 @@ def whole(given: str) -> int:
     try:
         return int(given.strip())
     except ValueError:
-        raise ValueError("expected a whole number") from None
+        raise ValueError(_("expected a whole number")) from None
 
 
 def count(given: str) -> int:
     number = whole(given)
     if number < 0:
-        raise ValueError("expected 0 or more")
+        raise ValueError(_("expected 0 or more"))
     return number
 
 
 def positive_count(given: str) -> int:
     number = whole(given)
     if number < 1:
-        raise ValueError("expected 1 or more")
+        raise ValueError(_("expected 1 or more"))
     return number
 
 
@@ -69,9 +70,9 @@ def megabits(given: str) -> float:
     try:
         number = float(given.strip())
     except ValueError:
-        raise ValueError("expected a number of megabits a second, such as 100") from None
+        raise ValueError(_("expected a number of megabits a second, such as 100")) from None
     if not 0.01 <= number <= 1_000_000:
-        raise ValueError("expected between 0.01 and 1000000 megabits a second")
+        raise ValueError(_("expected between 0.01 and 1000000 megabits a second"))
     return number
 
 
@@ -79,16 +80,16 @@ def gigabytes(given: str) -> float:
     try:
         number = float(given.strip())
     except ValueError:
-        raise ValueError("expected a number of gigabytes, such as 200") from None
+        raise ValueError(_("expected a number of gigabytes, such as 200")) from None
     if not 0 <= number <= 1_000_000:
-        raise ValueError("expected between 0 and 1000000 gigabytes")
+        raise ValueError(_("expected between 0 and 1000000 gigabytes"))
     return number
 
 
 def log_megabytes(given: str) -> int:
     number = positive_count(given)
     if number > MOST_LOG_MIB:
-        raise ValueError(f"expected {MOST_LOG_MIB} or less")
+        raise ValueError(_("expected %(most)s or less", most=MOST_LOG_MIB))
     return number
 
 
@@ -96,9 +97,9 @@ def days(given: str) -> float:
     try:
         number = float(given.strip())
     except ValueError:
-        raise ValueError("expected a number of days, such as 90") from None
+        raise ValueError(_("expected a number of days, such as 90")) from None
     if not 0.001 <= number <= 100_000:
-        raise ValueError("expected between 0.001 and 100000 days")
+        raise ValueError(_("expected between 0.001 and 100000 days"))
     return number
 
 
@@ -106,10 +107,10 @@ def seconds(given: str) -> float:
     """`90`, `1.5m`, `2h`, `1h30m`."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", given.strip().lower())
     if not parts or "".join(number + unit for number, unit in parts) != re.sub(r"\s", "", given.lower()):
-        raise ValueError("expected a time such as 90, 15m, 2h or 1h30m")
+        raise ValueError(_("expected a time such as 90, 15m, 2h or 1h30m"))
     total = sum(float(number) * UNITS_S[unit] for number, unit in parts)
     if total <= 0:
-        raise ValueError("expected more than 0 seconds")
+        raise ValueError(_("expected more than 0 seconds"))
     return total
 
 
@@ -122,7 +123,7 @@ def moment(given: str) -> str:
     try:
         datetime.fromisoformat(given.strip())
     except ValueError:
-        raise ValueError("expected a span such as 10m, or a time such as 2026-01-31T12:00:00Z") from None
+        raise ValueError(_("expected a span such as 10m, or a time such as 2026-01-31T12:00:00Z")) from None
     return given.strip()
 
 
@@ -133,9 +134,9 @@ def url(given: str) -> str:
     except ValueError:
         port_is_fine = False
     if address.scheme not in ("http", "https") or not address.hostname or not port_is_fine:
-        raise ValueError("expected http://HOST:PORT or https://HOST:PORT")
+        raise ValueError(_("expected http://HOST:PORT or https://HOST:PORT"))
     if address.username or address.password or address.query or address.fragment:
-        raise ValueError("expected an address alone: no user, password, '?' or '#' in it")
+        raise ValueError(_("expected an address alone: no user, password, '?' or '#' in it"))
     return given.strip().rstrip("/")
 
 
@@ -148,12 +149,12 @@ def log_format(given: str) -> str:
 
 
 def language(given: str) -> str:
-    return one_of(given, LANGUAGES)
+    return known(given) or one_of(given, LANGUAGES)
 
 
 def one_of(given: str, allowed: tuple[str, ...]) -> str:
     if given.strip() not in allowed:
-        raise ValueError(f"expected one of {', '.join(allowed)}")
+        raise ValueError(_("expected one of %(allowed)s", allowed=", ".join(allowed)))
     return given.strip()
 
 
@@ -167,6 +168,6 @@ def pairs(given: list[str]) -> dict[str, str]:
     for word in words(given):
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
-            raise ValueError(f"expected KEY=VALUE, got '{word}'")
+            raise ValueError(_("expected KEY=VALUE, got '%(item)s'", item=word))
         found[key.strip()] = value.strip()
     return found

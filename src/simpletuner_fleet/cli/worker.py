@@ -21,6 +21,7 @@ from simpletuner_fleet.agent.program import (
 from simpletuner_fleet.agent.trust import Choices, TrustError
 from simpletuner_fleet.cli.logs_setup import set_up_logging
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
+from simpletuner_fleet.languages import _
 
 
 def run_worker(args: argparse.Namespace) -> int:
@@ -59,7 +60,9 @@ def run_worker(args: argparse.Namespace) -> int:
     except FleetError as error:
         following = (error.next,) if error.next else ()
         return _tell(
-            troubles.Trouble("the worker cannot start", error.detail, following, error.code, troubles.FAILED)
+            troubles.Trouble(
+                _("the worker cannot start"), error.detail, following, error.code, troubles.FAILED
+            )
         )
     return _depart(departure, settings)
 
@@ -70,10 +73,14 @@ def _depart(departure: Departure, settings: WorkerSettings) -> int:
     if departure.code in troubles.TROUBLES:
         return _tell(troubles.trouble(departure.code, settings.url, detail=departure.reason))
     if departure.code == "E_SUPERSEDED":
-        following = ("give each machine a worker and a token of its own: simpletuner workers create NAME",)
+        following = (_("give each machine a worker and a token of its own: simpletuner workers create NAME"),)
         return _tell(
             troubles.Trouble(
-                "this worker was superseded", departure.reason, following, departure.code, troubles.CONFLICT
+                _("this worker was superseded"),
+                departure.reason,
+                following,
+                departure.code,
+                troubles.CONFLICT,
             )
         )
     if departure.code == "E_REFUSED":
@@ -84,7 +91,7 @@ def _depart(departure: Departure, settings: WorkerSettings) -> int:
 
 def _refusal(url: str, detail: str, code: str) -> troubles.Trouble:
     return troubles.Trouble(
-        f"the orchestrator at {url} refuses this worker",
+        _("the orchestrator at %(url)s refuses this worker", url=url),
         detail,
         ("simpletuner doctor worker",),
         code,

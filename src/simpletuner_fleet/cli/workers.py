@@ -15,6 +15,7 @@ from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import ago
 from simpletuner_fleet.cli.watch import watch
+from simpletuner_fleet.languages import _
 
 WORKERS = "/api/admin/workers"
 
@@ -75,7 +76,7 @@ def list_(args: argparse.Namespace) -> int:
             return Exit.OK
         found = api.items(WORKERS, "workers", {**query, "local": "true"})
         if not found and not out.for_programs:
-            out.hint("No workers yet. Create one:  simpletuner workers create NAME")
+            out.hint(_("No workers yet. Create one:  simpletuner workers create NAME"))
         out.items("workers", found, LIST)
     return Exit.OK
 
@@ -100,7 +101,7 @@ def drain(args: argparse.Namespace) -> int:
     wish = {"note": args.note, "timeout_s": args.timeout}
     wish["checkpoint_first"] = False if args.no_checkpoint else None
     body = {key: value for key, value in wish.items() if value is not None} or None
-    done = _act(args, "drain", body, "takes no new jobs")
+    done = _act(args, "drain", body, _("%(worker)s takes no new jobs", worker=args.worker))
     if args.wait and not getattr(args, "curl", False):
         _wait_until_empty(args)
     return done
@@ -108,15 +109,15 @@ def drain(args: argparse.Namespace) -> int:
 
 def _wait_until_empty(args: argparse.Namespace) -> None:
     with connected(args) as api:
-        for _ in nudges(api):
+        for _nudge in nudges(api):
             held = lookup.worker(api, args.worker).get("attempts")
             if not held:
-                Output(args).say(f"{args.worker} runs nothing any more")
+                Output(args).say(_("%(worker)s runs nothing any more", worker=args.worker))
                 return
 
 
 def resume(args: argparse.Namespace) -> int:
-    return _act(args, "resume", None, "takes jobs again")
+    return _act(args, "resume", None, _("%(worker)s takes jobs again", worker=args.worker))
 
 
 def rotate_token(args: argparse.Namespace) -> int:
@@ -125,7 +126,7 @@ def rotate_token(args: argparse.Namespace) -> int:
         worker_id = _id(api, args)
         made = dict(api.post(f"{WORKERS}/{segment(worker_id)}/token"))
         _show_token(out, {"worker_id": worker_id, **made})
-        out.say("The old token is invalid now; a running job goes on. Give the worker the new one.")
+        out.say(_("The old token is invalid now; a running job goes on. Give the worker the new one."))
     return Exit.OK
 
 
@@ -137,7 +138,11 @@ def set_labels(args: argparse.Namespace) -> int:
         labels = changed(dict(worker["labels"]), args.labels)
         answer = api.patch(f"{WORKERS}/{segment(worker['id'])}", {"labels": labels})
         out.say(
-            f"{worker['name']} has the labels {', '.join(f'{k}={v}' for k, v in labels.items()) or 'none'}"
+            _(
+                "%(name)s has the labels %(labels)s",
+                name=worker["name"],
+                labels=", ".join(f"{k}={v}" for k, v in labels.items()) or _("none"),
+            )
         )
         if out.for_programs:
             out.item(answer, DETAIL)
@@ -147,7 +152,7 @@ def set_labels(args: argparse.Namespace) -> int:
 def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
         api.delete(f"{WORKERS}/{segment(_id(api, args))}")
-        Output(args).say(f"{args.worker} is deleted; its token is invalid now")
+        Output(args).say(_("%(worker)s is deleted; its token is invalid now", worker=args.worker))
     return Exit.OK
 
 
@@ -161,8 +166,8 @@ def changed(labels: dict[str, str], words: list[str]) -> dict[str, str]:
             labels.pop(word[:-1], None)
         else:
             raise usage(
-                f"'{word}' says nothing about a label",
-                "expected KEY=VALUE to set one or KEY- to take one away",
+                _("'%(word)s' says nothing about a label", word=word),
+                _("expected KEY=VALUE to set one or KEY- to take one away"),
                 "simpletuner workers set-labels NAME team=nlp location-",
             )
     return labels
@@ -172,7 +177,7 @@ def _act(args: argparse.Namespace, verb: str, body: dict[str, Any] | None, outco
     out = Output(args)
     with connected(args) as api:
         answer = api.post(f"{WORKERS}/{segment(_id(api, args))}/{verb}", body)
-        out.say(f"{args.worker} {outcome}")
+        out.say(outcome)
         if out.for_programs and isinstance(answer, dict):
             out.item(answer, DETAIL)
     return Exit.OK
@@ -186,7 +191,11 @@ def _labels(given: list[str]) -> dict[str, str]:
     try:
         return values.pairs(given)
     except ValueError as error:
-        raise usage("--label cannot be used so", str(error), "for example --label location=us-west") from None
+        raise usage(
+            _("%(flag)s cannot be used so", flag="--label"),
+            str(error),
+            _("for example %(example)s", example="--label location=us-west"),
+        ) from None
 
 
 def _show_token(out: Output, made: dict[str, Any]) -> None:
@@ -195,9 +204,9 @@ def _show_token(out: Output, made: dict[str, Any]) -> None:
         out.item(made, MADE, id_field="worker_id")
         return
     print(f"{clean(made.get('name') or 'worker')} ({clean(made['worker_id'])})\n")
-    print(f"  Token, shown only once:\n\n  {clean(made['token'])}")
+    print(f"  {_('Token, shown only once:')}\n\n  {clean(made['token'])}")
     if made.get("connection_command"):
-        print(f"\n  Start it on the GPU machine:\n\n{_indented(str(made['connection_command']))}")
+        print(f"\n  {_('Start it on the GPU machine:')}\n\n{_indented(str(made['connection_command']))}")
     sys.stdout.flush()
 
 

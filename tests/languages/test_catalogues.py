@@ -1,0 +1,59 @@
+"""Every sentence is translated into every language, and nothing is translated that nobody says."""
+
+from pathlib import Path
+
+import pytest
+
+from devtools import words, words_checks
+from simpletuner_fleet.languages.scripts import SENTENCES
+
+RUN = "run ./dev words, translate what is missing in languages/locales, run it again"
+each_catalogue = pytest.mark.parametrize("folder", words.FOLDERS_TRANSLATED)
+
+
+@pytest.fixture(scope="module")
+def said() -> list[words.Sentence]:
+    return list(words.gathered())
+
+
+@each_catalogue
+def test_a_catalogue_holds_every_sentence_of_the_sources_and_no_other(
+    folder: str, said: list[words.Sentence]
+) -> None:
+    catalogue = words.read(folder)
+    assert words_checks.not_taken_up(catalogue, said) == [], RUN
+    assert words_checks.unused(catalogue, said) == [], RUN
+
+
+@each_catalogue
+def test_every_sentence_is_translated_for_certain(folder: str) -> None:
+    catalogue = words.read(folder)
+    assert words_checks.missing(catalogue) == [], RUN
+    assert words_checks.fuzzy(catalogue) == []
+
+
+@each_catalogue
+def test_translations_have_the_blanks_of_their_sentence(folder: str) -> None:
+    assert words_checks.broken_blanks(words.read(folder)) == []
+
+
+@each_catalogue
+def test_plurals_have_as_many_forms_as_the_language(folder: str) -> None:
+    catalogue = words.read(folder)
+    assert catalogue.plural_forms == words.PLURALS[folder]
+    assert words_checks.wrong_plurals(catalogue) == []
+
+
+@each_catalogue
+def test_catalogues_are_written_and_compiled_by_the_tool(folder: str) -> None:
+    path: Path = words.catalogue_path(folder)
+    catalogue = words.read(folder)
+    assert path.with_suffix(".mo").read_bytes() == words.mo_bytes(catalogue), RUN
+
+
+def test_the_sentences_of_the_scripts_are_gathered() -> None:
+    assert SENTENCES.read_text("utf-8") == words.scripts_text(), RUN
+
+
+def test_no_sentence_is_put_together_at_run_time() -> None:
+    assert list(words_checks.unreadable_marks(words.SOURCE)) == []
