@@ -11,6 +11,8 @@ import pytest
 from msgspec import Struct
 
 from simpletuner_fleet.core import errors
+from simpletuner_fleet.core.tokens import hashed
+from simpletuner_fleet.http.auth import FailedProof
 from simpletuner_fleet.http.edge import EdgeSettings, build_app
 from simpletuner_fleet.http.routes import (
     ANY_USER,
@@ -504,10 +506,10 @@ async def test_a_flood_of_wrong_tokens_meets_429_but_locks_no_honest_caller_out(
 
 
 async def test_failures_of_workers_are_noted_but_a_flood_of_them_is_not() -> None:
-    noted: list[tuple[str, str, str]] = []
+    noted: list[FailedProof] = []
 
-    async def note(ip: str, path: str, why: str) -> None:
-        noted.append((ip, path, why))
+    async def note(failure: FailedProof) -> None:
+        noted.append(failure)
 
     async with running(ROUTES, on_worker_auth_failure=note, monotonic=lambda: 0.0) as here:
         await here.client.post("/api/workers/heartbeat")
@@ -515,8 +517,19 @@ async def test_failures_of_workers_are_noted_but_a_flood_of_them_is_not() -> Non
             await here.client.post("/api/workers/heartbeat", headers={"X-Worker-Token": OTHER_WORKER_TOKEN})
         await here.client.get("/api/admin/workers", headers=bearer(STRANGER))
     assert noted[:2] == [
-        ("127.0.0.1", "/api/workers/heartbeat", "No worker token was given."),
-        ("127.0.0.1", "/api/workers/heartbeat", "Invalid token."),
+        FailedProof(
+            ip="127.0.0.1",
+            path="/api/workers/heartbeat",
+            why="No worker token was given.",
+            code="unauthenticated",
+        ),
+        FailedProof(
+            ip="127.0.0.1",
+            path="/api/workers/heartbeat",
+            why="Invalid token.",
+            code="invalid_token",
+            token_hash=hashed(OTHER_WORKER_TOKEN),
+        ),
     ]
     assert len(noted) == 10
 

@@ -72,6 +72,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...]
     trainers: tuple[str, ...]
     labels: dict[str, str]
+    tls: str = ""
+    """How it knows the orchestrator; see `protocol.messages.Register`."""
 
 
 class Departure(Struct, frozen=True):
@@ -370,6 +372,7 @@ class Agent:
             seq=self.inbox.next_seq(),
             audit_head=self._audit_head,
             data=data,
+            tls=machine.tls,
         )
 
 

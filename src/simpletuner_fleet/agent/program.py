@@ -163,6 +163,7 @@ async def _look_around(
         gpus=gpus,
         trainers=tuple(trainers),
         labels={**reported_labels(gpus), **settings.labels},
+        tls=settings.tls.kind(settings.url),
     )
 
 

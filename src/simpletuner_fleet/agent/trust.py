@@ -26,6 +26,14 @@ class Choices(NamedTuple):
     ca_cert: str | None = None
     no_verify: bool = False
 
+    def kind(self, url: str) -> str:
+        """How the server is known, as the orchestrator shows it."""
+        if urlsplit(url).scheme != "https":
+            return "none"
+        if self.fingerprint:
+            return "pinned"
+        return "unverified" if self.no_verify and not self.ca_cert else "verified"
+
 
 class TrustError(Exception):
     """The server is not the one that was asked for. Nothing secret was sent."""

@@ -58,6 +58,8 @@ class DrainPlan(Struct, frozen=True, kw_only=True):
 
 
 LEGACY_TRAINERS = ("simpletuner",)
+TLS_KINDS = ("pinned", "verified", "unverified", "none")
+FORMER_TOKENS_KEPT = 8
 
 
 class Worker(Struct, frozen=True, kw_only=True):
@@ -97,6 +99,12 @@ class Worker(Struct, frozen=True, kw_only=True):
     data_bytes: int = 0
     data_limit_bytes: int = 0
     """How much its cache may hold; 0 where it has none."""
+    address: str = ""
+    """Where it last registered from."""
+    tls: str = ""
+    """What it says of its own connection: one of TLS_KINDS, or nothing."""
+    former_tokens: tuple[str, ...] = ()
+    """Hashes of those that were rotated, the newest last: whoever still uses one is told apart from a stranger."""
     version: int = 0
 
     @property

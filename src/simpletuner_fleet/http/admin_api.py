@@ -1,17 +1,22 @@
 """Workers, for those who may administer them."""
 
-import shlex
 from typing import Any
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.worker import Worker, WorkerStatus, WorkerType
+from simpletuner_fleet.core.worker import Worker, WorkerStatus
+from simpletuner_fleet.http.connection_commands import (
+    ConnectionCommands,
+    connection_command,
+    connection_commands,
+)
 from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.routes import Call, Route
+from simpletuner_fleet.http.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views import Done, WorkersView, WorkerView, worker_view
 from simpletuner_fleet.orchestrator import administer, looking
 from simpletuner_fleet.orchestrator.administer import CreateWorker
+from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
 
 TAGS = ("administration",)
 PERMISSION = "admin.workers"
@@ -29,6 +34,20 @@ class WorkerToken(Struct, kw_only=True):
     worker_type: str
     labels: dict[str, str]
     connection_command: str
+    connection_commands: ConnectionCommands
+    """The same for other ways to install and run it."""
+
+
+class Pulse(Struct, kw_only=True):
+    """What changes with every heartbeat, and too often for an event."""
+
+    last_heartbeat: str | None
+    memory_used_gb: dict[str, float | None]
+    """By the GPU's uuid, as last told."""
+
+
+class PulsesView(Struct):
+    workers: dict[str, Pulse]
 
 
 class WorkersQuery(Struct, kw_only=True):
@@ -60,6 +79,19 @@ async def list_workers(call: Call[None]) -> WorkersView:
 
 async def get_worker(call: Call[Any]) -> WorkerView:
     return _shown(call, await looking.one_worker(deps(call).fleet, call.path["id"]))
+
+
+async def pulses(call: Call[None]) -> PulsesView:
+    fleet = deps(call).fleet
+    workers = await fleet.read(lambda view: view.workers())
+    return PulsesView({worker.id: _pulse(worker, fleet.gpu_history.latest(worker.id)) for worker in workers})
+
+
+def _pulse(worker: Worker, latest: dict[str, GpuPoint]) -> Pulse:
+    return Pulse(
+        last_heartbeat=rfc3339(worker.last_heartbeat),
+        memory_used_gb={uuid: point.memory_used_gb for uuid, point in latest.items()},
+    )
 
 
 async def create_worker(call: Call[CreateBody]) -> WorkerToken:
@@ -113,25 +145,17 @@ def _shown(call: Call[Any], seen: looking.SeenWorker) -> WorkerView:
 
 
 def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:
+    house = deps(call)
+    told = (worker, token, house.base_url(call), house.fingerprint)
     return WorkerToken(
         worker_id=worker.id,
         token=token,
         name=worker.name,
         worker_type=worker.worker_type,
         labels=worker.labels,
-        connection_command=_connection_command(call, worker, token),
+        connection_command=connection_command(*told),
+        connection_commands=connection_commands(*told),
     )
-
-
-def _connection_command(call: Call[Any], worker: Worker, token: str) -> str:
-    house = deps(call)
-    words = ["simpletuner", "worker", "--orchestrator-url", house.base_url(call), "--worker-token", token]
-    words += ["--name", worker.name]
-    if worker.chosen_type is WorkerType.PERSISTENT:
-        words.append("--persistent")
-    if house.fingerprint:
-        words += ["--ssl-fingerprint", house.fingerprint]
-    return shlex.join(words)
 
 
 ROUTES = [
@@ -143,6 +167,15 @@ ROUTES = [
         answer=WorkersView,
         summary="List all workers",
         query=WorkersQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/admin/pulses",
+        pulses,
+        PERMISSION,
+        answer=PulsesView,
+        summary="Every worker's last heartbeat and the memory in use on its GPUs",
         tags=TAGS,
     ),
     Route(

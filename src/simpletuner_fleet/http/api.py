@@ -25,6 +25,7 @@ from simpletuner_fleet.http import (
     worker_api,
     worker_stream,
 )
+from simpletuner_fleet.http.auth import FailedProof
 from simpletuner_fleet.http.deps import Deps
 from simpletuner_fleet.http.edge import Edge, EdgeSettings, ProblemPage, build_app
 from simpletuner_fleet.http.openapi import documentation_routes
@@ -65,8 +66,14 @@ def build_api(
 ) -> Edge:
     """`pages` are for people alone: the document for programs leaves them out."""
 
-    async def note_failure(ip: str, path: str, why: str) -> None:
-        await attendance.registration_failed(house.fleet, ip, f"{path}: {why}")
+    async def note_failure(failure: FailedProof) -> None:
+        refusal = attendance.Refusal(
+            ip=failure.ip,
+            why=f"{failure.path}: {failure.why}",
+            code=failure.code,
+            token_hash=failure.token_hash,
+        )
+        await attendance.registration_failed(house.fleet, refusal)
 
     table = [*ROUTES, *further]
     house.fleet.on_first_offer = house.telemetry.first_offer

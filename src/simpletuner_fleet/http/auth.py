@@ -9,7 +9,13 @@ from msgspec import Struct
 
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.accounts import Session, User
-from simpletuner_fleet.core.errors import Forbidden, InvalidToken, StoreUnavailable, Unauthenticated
+from simpletuner_fleet.core.errors import (
+    FleetError,
+    Forbidden,
+    InvalidToken,
+    StoreUnavailable,
+    Unauthenticated,
+)
 from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.orchestrator.people import only_own, role_permissions
@@ -65,8 +71,18 @@ class Credentials(Protocol):
     async def renew_session(self, token_hash: str, now: float) -> None: ...
 
 
-WorkerAuthFailure = Callable[[str, str, str], Awaitable[None]]
-"""Told (ip, path, why) when somebody fails to prove that they are a worker."""
+class FailedProof(Struct, frozen=True, kw_only=True):
+    """Somebody did not prove that they are a worker."""
+
+    ip: str
+    path: str
+    why: str
+    code: str
+    token_hash: str = ""
+    """Of a token that has the right form; nobody has it now."""
+
+
+WorkerAuthFailure = Callable[[FailedProof], Awaitable[None]]
 
 
 class CachedCredentials:
@@ -246,6 +262,20 @@ def refuse_misshapen(secret: str, prefix: str) -> None:
     why = tokens.complaint(secret, prefix)
     if why:
         raise InvalidToken(f"Invalid token: {why}.")
+
+
+def failed_proof(ip: str, path: str, error: FleetError, headers: Mapping[str, str]) -> FailedProof:
+    """Tells a token that was cut or mistyped from one that was good once, or never."""
+    secret = headers.get("x-worker-token", "")
+    misshapen = bool(secret) and tokens.complaint(secret[:MAX_TOKEN_CHARS], tokens.WORKER) is not None
+    known_form = isinstance(error, InvalidToken) and bool(secret) and not misshapen
+    return FailedProof(
+        ip=ip,
+        path=path,
+        why=error.detail,
+        code="token_misshapen" if isinstance(error, InvalidToken) and misshapen else error.code,
+        token_hash=tokens.hashed(secret) if known_form else "",
+    )
 
 
 def same(stored: str, given: str) -> bool:

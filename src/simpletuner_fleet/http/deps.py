@@ -46,6 +46,25 @@ class LoginDoor:
         self._by_name.give_back(name.casefold())
 
 
+class CertificateLooks:
+    """Who asked for our authority's certificate, and when last. A worker does so before it sends its token: one that
+    pins another fingerprint gives up after it, and this is all that is ever heard of it."""
+
+    KEPT = 64
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def note(self, ip: str, at: float) -> None:
+        self._last.pop(ip, None)
+        if len(self._last) >= self.KEPT:
+            del self._last[next(iter(self._last))]
+        self._last[ip] = at
+
+    def between(self, since: float, until: float) -> list[tuple[str, float]]:
+        return [(ip, at) for ip, at in self._last.items() if since <= at <= until]
+
+
 def end_no_streams(token_hashes: Collection[str]) -> None:
     """Where no edge serves any."""
 
@@ -70,6 +89,7 @@ class Deps(Struct, kw_only=True):
     """Where workers reach this orchestrator; None: wherever the caller did."""
     fingerprint: str | None = None
     """Of our own certificate authority."""
+    certificate_looks: CertificateLooks = field(default_factory=CertificateLooks)
     local_enabled: bool = False
     beyond_loopback: bool = False
     """Bound to more than this machine."""

@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from simpletuner_fleet.core.errors import (
+    FleetError,
     InvalidToken,
     NetworkNotAllowed,
     Unauthenticated,
@@ -25,6 +26,7 @@ from simpletuner_fleet.http.auth import (
     SessionEnded,
     WorkerAuthFailure,
     check_permission,
+    failed_proof,
 )
 from simpletuner_fleet.http.bodies import (
     JSON,
@@ -188,8 +190,9 @@ class Edge:
     ) -> Call[Any]:
         row = compiled.row
         if compiled.of_workers and self._worker_networks and not self._worker_networks.holds(ip):
-            await self._note_worker_failure(ip, row.path, "network not allowed")
-            raise NetworkNotAllowed(f"Workers may not connect from {ip}.")
+            refused = NetworkNotAllowed(f"Workers may not connect from {ip}.")
+            await self._note_worker_failure(ip, row.path, refused, headers)
+            raise refused
         if is_foreign(scope["method"], headers, self._hosts):
             raise ForeignOrigin
         secure = scope.get("scheme") == "https" or self._proxy_says_https(peer, headers)
@@ -237,7 +240,7 @@ class Edge:
             return await self._authenticator.user(headers)
         except (InvalidToken, Unauthenticated) as error:
             if row.permission in (Access.WORKER, Access.UPLOAD):
-                await self._note_worker_failure(ip, row.path, error.detail)
+                await self._note_worker_failure(ip, row.path, error, headers)
             # After the look-up on purpose: behind one address a bad machine must not lock out the good ones.
             self._failed_proofs.spend(address_key(ip))
             raise
@@ -250,12 +253,14 @@ class Edge:
             self._public_rate.spend(address_key(ip))
             raise
 
-    async def _note_worker_failure(self, ip: str, path: str, why: str) -> None:
+    async def _note_worker_failure(
+        self, ip: str, path: str, error: FleetError, headers: Mapping[str, str]
+    ) -> None:
         """Rarely enough that a flood cannot fill the audit log."""
         if self._on_worker_auth_failure is None or self._noted_failures.take(address_key(ip)):
             return
         if not self._noted_overall.take(""):
-            await self._on_worker_auth_failure(ip, path, why)
+            await self._on_worker_auth_failure(failed_proof(ip, path, error, headers))
 
     def _spend(self, principal: Principal, ip: str) -> None:
         if principal.kind == "anonymous":

@@ -14,7 +14,7 @@ from simpletuner_fleet.protocol.sse import encode_raw
 MAX_STREAMS_PER_CALLER = 64
 MAX_BUFFER_BYTES = 256 * 1024
 TRY_AGAIN_S = 10.0
-NEEDED_FOR = {"worker": "admin.workers"}
+NEEDED_FOR = {"worker": "admin.workers", "audit": "admin.workers"}
 """Events that not every reader of jobs may see."""
 
 

@@ -2,7 +2,7 @@
 
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from ipaddress import ip_address
@@ -90,13 +90,17 @@ def fingerprint(certificate: x509.Certificate) -> str:
     return "sha256:" + sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
 
 
-def authority_routes(files: TlsFiles | None) -> list[Route]:
-    """`GET /ca.pem`, outside /api and public: the certificate is no secret, its fingerprint is what one compares."""
+def authority_routes(files: TlsFiles | None, on_look: Callable[[str], None] = lambda ip: None) -> list[Route]:
+    """`GET /ca.pem`, outside /api and public: the certificate is no secret, its fingerprint is what one compares.
+
+    `on_look` is told the address of whoever looks at it.
+    """
     if files is None or files.ca is None:
         return []
     pem = files.ca.read_bytes()
 
     async def ca_certificate(call: Call[None]) -> Reply:
+        on_look(call.ip)
         return Reply(body=pem, content_type="application/x-pem-file")
 
     summary = "The certificate of this server's own authority"

@@ -44,7 +44,10 @@ async def register(call: Call[Register]) -> Registered:
         )
     except (Invalid, Superseded) as error:
         if house.noted_refusals.take(call.principal.id) == 0.0:
-            await attendance.registration_failed(house.fleet, call.ip, f"{call.principal.id}: {error.detail}")
+            refusal = attendance.Refusal(
+                ip=call.ip, why=error.detail, code=error.code, worker_id=call.principal.id
+            )
+            await attendance.registration_failed(house.fleet, refusal)
         raise
 
 

@@ -195,9 +195,7 @@ async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Work
         worker = desk.worker(worker_id)
         former = (*worker.former_tokens, worker.token_hash)[-FORMER_TOKENS_KEPT:]
         desk.save_worker(
-            replace(
-                worker, token_hash=tokens.hashed(token), token_created_at=desk.now, former_tokens=former
-            )
+            replace(worker, token_hash=tokens.hashed(token), token_created_at=desk.now, former_tokens=former)
         )
         desk.record(_event(EventType.WORKER_TOKEN_ROTATED, worker, actor))
         desk.cut(worker_id, "token_rotated")

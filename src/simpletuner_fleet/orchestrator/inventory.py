@@ -10,7 +10,7 @@ from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.gpu_health import KNOWN
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB
 from simpletuner_fleet.core.submission import check_labels
-from simpletuner_fleet.core.worker import LEGACY_TRAINERS, Gpu, Worker, WorkerType
+from simpletuner_fleet.core.worker import LEGACY_TRAINERS, TLS_KINDS, Gpu, Worker, WorkerType
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import GpuReport, Register
 
@@ -36,6 +36,7 @@ def with_facts(worker: Worker, message: Register) -> Worker:
         max_jobs=1 if message.legacy else message.max_jobs,
         legacy=message.legacy,
         agent_version=message.version[:100],
+        tls=message.tls if message.tls in TLS_KINDS else "",
         **held_data(message.data),
     )
 

@@ -107,6 +107,8 @@ class Register(Struct, kw_only=True):
     current_job_id: str | None = None
     data: DataHeld | None = None
     """None: this agent fetches no datasets."""
+    tls: str = ""
+    """How it knows this server: pinned, verified, unverified, or none without TLS."""
 
     @property
     def legacy(self) -> bool:

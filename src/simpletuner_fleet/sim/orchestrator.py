@@ -300,7 +300,8 @@ class Orchestrator:
         try:
             worker = self._worker(token)
         except InvalidToken as error:
-            drive(attendance.registration_failed(fleet, "10.0.0.1", str(error)))
+            refusal = attendance.Refusal(ip="10.0.0.1", why=str(error))
+            drive(attendance.registration_failed(fleet, refusal))
             raise
         answer = drive(attendance.register(fleet, worker.id, message, ip="10.0.0.1", base_url=BASE_URL))
         self._heard(worker.id, *((item.job_id, item.epoch) for item in message.attempts or []))

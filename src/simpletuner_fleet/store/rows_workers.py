@@ -13,7 +13,8 @@ WORKER_COLUMNS = (
     *("id", "name", "token_hash", "token_created_at", "created_at", "chosen_type", "reported_type", "admin"),
     *("connection", "labels", "reported_labels", "gpus", "trainers", "max_jobs", "legacy", "local"),
     *("agent_version", "home", "incarnation", "message_seq", "registered_at", "last_heartbeat"),
-    *("offline_since", "drain_note", "drain_plan", "datasets", "data_bytes", "data_limit_bytes", "version"),
+    *("offline_since", "drain_note", "drain_plan", "datasets", "data_bytes", "data_limit_bytes", "address"),
+    *("tls", "former_tokens", "version"),
 )
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -53,6 +54,9 @@ def worker_params(worker: Worker) -> dict[str, Any]:
         "datasets": json_list(worker.datasets),
         "data_bytes": worker.data_bytes,
         "data_limit_bytes": worker.data_limit_bytes,
+        "address": storable(worker.address),
+        "tls": worker.tls,
+        "former_tokens": json_list(worker.former_tokens),
         "version": worker.version,
     }
 
@@ -88,7 +92,10 @@ def worker_of(row: Row) -> Worker:
         datasets=strings(row[25]),
         data_bytes=row[26],
         data_limit_bytes=row[27],
-        version=row[28],
+        address=row[28],
+        tls=row[29],
+        former_tokens=strings(row[30]),
+        version=row[31],
     )
 
 

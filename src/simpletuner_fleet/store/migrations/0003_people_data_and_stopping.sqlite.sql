@@ -64,3 +64,8 @@ ALTER TABLE workers ADD COLUMN data_limit_bytes INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE attempts ADD COLUMN resume_below INTEGER;
 
 CREATE INDEX attempts_by_end ON attempts (ended_at) WHERE ended_at IS NOT NULL;
+
+-- Where a worker registered from and what it says of its connection; tokens it had before, by their hashes.
+ALTER TABLE workers ADD COLUMN address TEXT NOT NULL DEFAULT '';
+ALTER TABLE workers ADD COLUMN tls TEXT NOT NULL DEFAULT '';
+ALTER TABLE workers ADD COLUMN former_tokens TEXT NOT NULL DEFAULT '[]';

@@ -1,0 +1,83 @@
+"""How a machine is joined, ready to paste: each command carries every choice that was made for the worker."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.core.worker import Worker, WorkerType
+
+PACKAGE = f"simpletuner-fleet=={__version__}"
+IMAGE = "python:3.12-slim"
+"""Any image with Python will do; a trainer's own image is the better one."""
+PROGRAM = ("simpletuner", "worker")
+TOKEN_VARIABLE = "SIMPLETUNER_WORKER_TOKEN"
+
+
+class ConnectionCommands(Struct, frozen=True, kw_only=True):
+    uv: str
+    pip: str
+    systemd: str
+    container: str
+    environment: str
+    """Lines of NAME=value, for clouds that take them as a block."""
+
+
+def connection_command(worker: Worker, token: str, url: str, fingerprint: str | None) -> str:
+    words = [*PROGRAM, "--orchestrator-url", url, "--worker-token", token]
+    return shlex.join([*words, *(word for option in _choices(worker, fingerprint) for word in option)])
+
+
+def connection_commands(worker: Worker, token: str, url: str, fingerprint: str | None) -> ConnectionCommands:
+    target = ("--orchestrator-url", url)
+    choices = _choices(worker, fingerprint)
+    options = (target, ("--worker-token", token), *choices)
+    variables = _variables(worker, url, fingerprint)
+    return ConnectionCommands(
+        uv=_lines([("uvx", "--from", PACKAGE, *PROGRAM), *options]),
+        pip=f"{shlex.join(['python3', '-m', 'pip', 'install', PACKAGE])} && \\\n{_lines([PROGRAM, *options])}",
+        systemd=_service(token, [target, *choices]),
+        container=_container(token, variables),
+        environment="\n".join(
+            f"{name}={value}" for name, value in (variables | {TOKEN_VARIABLE: token}).items()
+        ),
+    )
+
+
+def _service(token: str, options: list[tuple[str, ...]]) -> str:
+    """The token goes in by the standard input: a command line is visible to every user of the machine."""
+    install = ["service", "install", "worker", "--worker-token-file", "-"]
+    command = _lines([install, *options])
+    return f'printf "%s\\n" {shlex.quote(token)} | sudo "$(command -v simpletuner)" {command}'
+
+
+def _container(token: str, variables: dict[str, str]) -> str:
+    passed = [("-e", f"{name}={value}") for name, value in variables.items()]
+    start = f"pip install --quiet {PACKAGE} && exec simpletuner worker"
+    run = ["docker", "run", "--rm", "--init", "--gpus", "all", "--ipc", "host", "-e", TOKEN_VARIABLE]
+    return f"{TOKEN_VARIABLE}={shlex.quote(token)} {_lines([run, *passed, [IMAGE, 'sh', '-c', start]])}"
+
+
+def _choices(worker: Worker, fingerprint: str | None) -> list[tuple[str, ...]]:
+    chosen: list[tuple[str, ...]] = [("--name", worker.name)]
+    if worker.chosen_type is WorkerType.PERSISTENT:
+        chosen.append(("--persistent",))
+    if fingerprint:
+        chosen.append(("--ssl-fingerprint", fingerprint))
+    return chosen
+
+
+def _variables(worker: Worker, url: str, fingerprint: str | None) -> dict[str, str]:
+    variables = {"SIMPLETUNER_ORCHESTRATOR_URL": url, "SIMPLETUNER_WORKER_NAME": worker.name}
+    if worker.chosen_type is not None:
+        persistent = worker.chosen_type is WorkerType.PERSISTENT
+        variables["SIMPLETUNER_WORKER_PERSISTENT"] = "true" if persistent else "false"
+    if fingerprint:
+        variables["SIMPLETUNER_SSL_FINGERPRINT"] = fingerprint
+    return variables
+
+
+def _lines(options: Iterable[Sequence[str]]) -> str:
+    """One option to a line, as a shell reads them."""
+    return " \\\n  ".join(shlex.join(option) for option in options)
