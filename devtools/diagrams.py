@@ -63,7 +63,7 @@ OUTCOME_MEANINGS = {
     Outcome.COMPLETED: ("nothing", "The trainer finished well."),
     Outcome.FAILED: (
         "a failure",
-        "The trainer ended badly: tried again only with `retry_on_failure`. Or its time passed in vain.",
+        "The trainer ended badly: tried again with `retry_on_failure` or by its watchdog. Or its time passed in vain.",
     ),
     Outcome.LOST: ("a loss", "The worker was silent too long, or its trainer is gone."),
     Outcome.RELEASED: ("nothing", "The worker gave it back; `reason` says why."),
