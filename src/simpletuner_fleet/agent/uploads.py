@@ -106,8 +106,9 @@ class Uploads:
 
 
 async def _new_checkpoint(habits: CheckpointHabits, paths: Paths, ended: asyncio.Future[Ended]) -> None:
-    known = await asyncio.to_thread(habits.checkpoints, paths)
+    """A new one: that old ones are removed, as many trainers do before they save, is not it."""
+    known = set(await asyncio.to_thread(habits.checkpoints, paths))
     if not await asyncio.to_thread(habits.request_checkpoint, paths):
         return
-    while not ended.done() and await asyncio.to_thread(habits.checkpoints, paths) == known:
+    while not ended.done() and known.issuperset(await asyncio.to_thread(habits.checkpoints, paths)):
         await asyncio.wait({ended}, timeout=SAVE_LOOK_S)
