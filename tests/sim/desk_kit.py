@@ -92,6 +92,7 @@ class Station:
         self.max_jobs = max_jobs
         self.incarnation = "" if older else f"i_{name}"
         self.home = "" if older else f"h_{name}"
+        self.alive = True
         self.heard: list[StreamMessage] = []
         self._seq = 0
 

@@ -88,6 +88,8 @@ class SeededIds:
 class Listener(Protocol):
     """The agent's end of a stream."""
 
+    alive: bool
+
     def stream_said(self, stream: "Stream", message: StreamMessage) -> None: ...
     def stream_dropped(self, stream: "Stream") -> None: ...
 
@@ -142,7 +144,8 @@ class Stream:
             self.push(message)
 
     def ping(self) -> None:
-        if self.flows and self.listener is not None:
+        """A process that died while its request was on its way acknowledges nothing."""
+        if self.flows and self.listener is not None and self.listener.alive:
             self.heard_at = self.link.world.now
             if self.link.up:
                 self.acked_at = self.link.world.now
