@@ -203,6 +203,9 @@ def escaped_from(folder: Path) -> list[Path]:
 
 
 async def test_offers_that_make_no_sense_fail_alone(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "kept").touch()
     senseless: tuple[dict[str, Any], ...] = (
         {"trainer": "no-such-trainer"},
         {"trainer": "../../bin/sh"},
@@ -214,7 +217,7 @@ async def test_offers_that_make_no_sense_fail_alone(tmp_path: Path) -> None:
         {"config": {"command": ["a\0b"]}},
         {"config": {"command": ["true"], "cwd": "/no/such/folder"}},
         {"attempt_id": "../../../escaped"},
-        {"attempt_id": "/etc"},
+        {"attempt_id": str(precious)},
         {"attempt_id": ""},
         {"files": {"../../escaped": "x"}},
         {"files": {"/escaped": "x"}},
@@ -235,5 +238,6 @@ async def test_offers_that_make_no_sense_fail_alone(tmp_path: Path) -> None:
                 f"an end of {senseless[number]}",
             )
         assert not escaped_from(tmp_path)
+        assert (precious / "kept").exists()
         await on_stage.goes_on()
         await on_stage.ends_well()

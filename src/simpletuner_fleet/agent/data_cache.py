@@ -23,7 +23,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet.agent.hashing import sha256_of
-from simpletuner_fleet.agent.state_dir import write_whole
+from simpletuner_fleet.agent.state_dir import StateDirError, checked_id, write_whole
 from simpletuner_fleet.core.checkpoint import SHA256, FileEntry
 from simpletuner_fleet.core.datasets import MAX_HELD, MOUNT, canonical, id_of, read_manifest
 from simpletuner_fleet.core.errors import FleetError
@@ -125,7 +125,10 @@ class DataCache:
     def view(self, attempt_id: str, mount: str) -> Path:
         if not MOUNT.fullmatch(mount) or not MOUNT.fullmatch(attempt_id):
             raise CacheUnusable(f"{mount[:100]!r} cannot name a folder.")
-        return self.folder / "views" / attempt_id / mount
+        return self.views(attempt_id) / checked_id(mount)
+
+    def views(self, attempt_id: str) -> Path:
+        return self.folder / "views" / checked_id(attempt_id)
 
     def manifest(self, dataset_id: str) -> tuple[FileEntry, ...] | None:
         """None where it is not here, or is not what it should be."""
@@ -235,7 +238,8 @@ class DataCache:
     def release(self, attempt_id: str) -> None:
         """The attempt is over: its view goes, its datasets may."""
         self._uses.pop(attempt_id, None)
-        shutil.rmtree(self.folder / "views" / attempt_id, ignore_errors=True)
+        with contextlib.suppress(StateDirError):
+            shutil.rmtree(self.views(attempt_id), ignore_errors=True)
 
     def prune_views(self, but: Collection[str]) -> None:
         """At the start: what attempts left that are over since. Their links would keep let-go files on the disk."""

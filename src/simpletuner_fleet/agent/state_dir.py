@@ -34,7 +34,7 @@ class StateDirInUse(StateDirError):
 
 
 def default_state_dir(worker_name: str) -> Path:
-    return Path.home() / ".simpletuner" / "worker" / _checked_id(worker_name)
+    return Path.home() / ".simpletuner" / "worker" / checked_id(worker_name)
 
 
 class AttemptDir(Struct, frozen=True):
@@ -122,7 +122,7 @@ class StateDir:
         return self.path / "spool"
 
     def attempt(self, attempt_id: str) -> AttemptDir:
-        return AttemptDir(self.path / "attempts" / _checked_id(attempt_id))
+        return AttemptDir(self.path / "attempts" / checked_id(attempt_id))
 
     def create_attempt(self, attempt_id: str) -> AttemptDir:
         attempt = self.attempt(attempt_id)
@@ -154,7 +154,8 @@ def write_whole(path: Path, content: bytes) -> None:
     temporary.rename(path)
 
 
-def _checked_id(name: str) -> str:
+def checked_id(name: str) -> str:
+    """What an orchestrator calls an attempt becomes the name of a folder that is deleted later: it must be only a name."""
     if not ID.fullmatch(name):
         raise StateDirError(
             f"{name!r} cannot name a folder.",
