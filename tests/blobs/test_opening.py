@@ -40,3 +40,13 @@ async def test_a_storage_that_does_not_answer_is_told_as_trouble_that_may_pass(
         blobs = open_blobs(f"s3://bucket/p?endpoint=http://127.0.0.1:{nobody.getsockname()[1]}", tmp_path)
         with pytest.raises(StoreUnavailable, match="S3"):
             await blobs.object_size("0" * 64)
+
+
+def test_a_machine_without_ca_certificates_is_told_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    with pytest.raises(StorageRefused, match="could not be made") as told:
+        open_blobs("s3://bucket/prefix?endpoint=http://127.0.0.1:9", tmp_path)
+    assert "ca-certificates" in (told.value.next or "")

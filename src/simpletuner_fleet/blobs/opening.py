@@ -12,6 +12,10 @@ FORMS = (
     "Use 'file:///PATH' or 's3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME' with the keys in AWS_ACCESS_KEY_ID and"
     " AWS_SECRET_ACCESS_KEY."
 )
+NO_CLIENT = (
+    "Check the URL, and that this machine has CA certificates (the package ca-certificates, or SSL_CERT_FILE): the client"
+    " needs them, even where the endpoint has no TLS."
+)
 RETRIES, RETRY_S = 3, 20.0
 S3_OPTIONS = frozenset({"endpoint", "region"})
 
@@ -42,16 +46,23 @@ def _open_s3(parts: SplitResult, folder: Path) -> Blobs:
             "The S3 URL names a bucket, a prefix, and of options only endpoint and region; keys have no place in it."
         )
     # Only who uses S3 pays for its library.
+    from obstore.exceptions import BaseError
     from obstore.store import S3Store
 
     from simpletuner_fleet.blobs.s3 import S3Blobs
 
     endpoint = options.get("endpoint")
-    bucket = S3Store(
-        parts.netloc,
-        prefix=parts.path.strip("/") or None,
-        config={"region": options.get("region", "us-east-1"), **({"endpoint": endpoint} if endpoint else {})},
-        client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
-        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
-    )
+    region = options.get("region", "us-east-1")
+    try:
+        bucket = S3Store(
+            parts.netloc,
+            prefix=parts.path.strip("/") or None,
+            config={"region": region, **({"endpoint": endpoint} if endpoint else {})},
+            client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+        )
+    except BaseError as error:
+        raise StorageRefused(
+            f"The client for the S3 storage could not be made ({type(error).__name__}).", next_step=NO_CLIENT
+        ) from error
     return S3Blobs(bucket, FolderBlobs(folder), folder)
