@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,9 +77,21 @@ def an_offer(**watchdog: Any) -> JobSubmit:
     )
 
 
-def guard_of(sources: Sources, trainer: Trainer, clock: Clock | None = None, **watchdog: Any) -> Guard:
-    """One whose orchestrator is away."""
+@pytest.fixture
+async def nobody() -> AsyncIterator[OrchestratorClient]:
+    """An orchestrator that is away."""
     client = OrchestratorClient(NOBODY, lambda: "token", None)
+    yield client
+    await client.close()
+
+
+def guard_of(
+    sources: Sources,
+    trainer: Trainer,
+    client: OrchestratorClient,
+    clock: Clock | None = None,
+    **watchdog: Any,
+) -> Guard:
     return Guard(an_offer(**watchdog), sources, client, trainer, looks(monotonic=clock or Clock()))
 
 
@@ -120,9 +132,11 @@ async def test_what_is_ignored_is_told_once_and_the_trainer_goes_on(sources: Sou
     assert not trainer.stopped.is_set()
 
 
-async def test_what_was_found_while_nobody_listened_is_told_by_the_next_agent(sources: Sources) -> None:
+async def test_what_was_found_while_nobody_listened_is_told_by_the_next_agent(
+    sources: Sources, nobody: OrchestratorClient
+) -> None:
     trainer = Trainer()
-    alone = guard_of(sources, trainer, nan="restart-from-last-good")
+    alone = guard_of(sources, trainer, nobody, nan="restart-from-last-good")
     running = asyncio.create_task(alone.run())
     write(sources.files[0], [3], loss=math.nan)
     await asyncio.wait_for(trainer.stopped.wait(), 5)
@@ -141,9 +155,11 @@ async def test_what_was_found_while_nobody_listened_is_told_by_the_next_agent(so
         assert guard.verdict.restart
 
 
-async def test_a_stall_is_found_by_the_clock_of_what_runs(sources: Sources) -> None:
+async def test_a_stall_is_found_by_the_clock_of_what_runs(
+    sources: Sources, nobody: OrchestratorClient
+) -> None:
     trainer, clock = Trainer(), Clock()
-    guard = guard_of(sources, trainer, clock, stall="fail", stall_s=100, stall_first_s=1000)
+    guard = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100, stall_first_s=1000)
     write(sources.files[0], [1])
     await guard.look()
     trainer.paused = True
@@ -159,9 +175,9 @@ async def test_a_stall_is_found_by_the_clock_of_what_runs(sources: Sources) -> N
     assert trainer.stopped.is_set()
 
 
-async def test_a_progress_bar_is_a_step_too(sources: Sources) -> None:
+async def test_a_progress_bar_is_a_step_too(sources: Sources, nobody: OrchestratorClient) -> None:
     trainer, clock = Trainer(), Clock()
-    guard = guard_of(sources, trainer, clock, stall="fail", stall_s=100)
+    guard = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100)
     for step in range(1, 9):
         sources.output_log.write_text(f"Steps: {step}%|#  | {step}/100 [00:01<00:09, 10.0it/s]\n")
         await guard.look()
@@ -169,9 +185,11 @@ async def test_a_progress_bar_is_a_step_too(sources: Sources) -> None:
     assert guard.verdict is None
 
 
-async def test_a_loss_that_only_a_progress_bar_tells_is_seen(sources: Sources) -> None:
+async def test_a_loss_that_only_a_progress_bar_tells_is_seen(
+    sources: Sources, nobody: OrchestratorClient
+) -> None:
     trainer = Trainer()
-    guard = guard_of(sources, trainer)
+    guard = guard_of(sources, trainer, nobody)
     sources.output_log.write_text("Steps:  2%|#  | 2/100 [00:01<00:09, 10.0it/s, loss=nan]\n")
     await guard.look()
     assert guard.verdict is not None
@@ -179,13 +197,12 @@ async def test_a_loss_that_only_a_progress_bar_tells_is_seen(sources: Sources) -
     assert trainer.stopped.is_set()
 
 
-async def test_a_disk_is_warned_of_and_then_acted_upon(sources: Sources) -> None:
+async def test_a_disk_is_warned_of_and_then_acted_upon(sources: Sources, nobody: OrchestratorClient) -> None:
     trainer, clock, left = Trainer(), Clock(), [30e9, 3e9, 0.5e9]
-    client = OrchestratorClient(NOBODY, lambda: "token", None)
     guard = Guard(
         an_offer(disk="fail"),
         sources,
-        client,
+        nobody,
         trainer,
         looks(monotonic=clock, disk=lambda path: Usage(int(left[0]), 10**11)),
     )
@@ -201,8 +218,10 @@ async def test_a_disk_is_warned_of_and_then_acted_upon(sources: Sources) -> None
     assert "nearly full" in written
 
 
-async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(sources: Sources) -> None:
-    guards = Guards(OrchestratorClient(NOBODY, lambda: "token", None), looks(every_s=600.0))
+async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(
+    sources: Sources, nobody: OrchestratorClient
+) -> None:
+    guards = Guards(nobody, looks(every_s=600.0))
     told = []
     guards.on_verdict = lambda turn, verdict: told.append((turn, verdict.resume_below))
     offer = an_offer()
