@@ -11,6 +11,7 @@ FOUND_OR_SIM = (*FOUND, *SIM)
 CORE_OR_SIM = ("tests/core/test_lifecycle.py", "tests/core/test_retry.py", *SIM)
 STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/store/test_transactions.py")
 INBOX = ("tests/agent/test_inbox.py", *SIM)
+STOPPING = ("tests/core/test_stopping.py", "tests/orchestrator/test_stopping.py")
 API = ("tests/http/test_api_byzantine.py", "tests/http/test_api_workers.py")
 
 
@@ -604,5 +605,62 @@ MUTANTS = (
         "            entries = self.tx.append_audit(self.now, self._events)",
         "            entries = self.tx.append_audit(self.now, self._events[:1])",
         DEFENDED,
+    ),
+    # Stopping
+    Mutant(
+        "time-limit-for-ever",
+        "a job that makes no headway in its time goes on for ever",
+        "core/stopping.py",
+        'if out_of_time and not (job.on_time_limit == "requeue" and attempt.saved_something):',
+        'if out_of_time and job.on_time_limit != "requeue":',
+        STOPPING,
+    ),
+    Mutant(
+        "no-hurry",
+        "a cancellation that waits for a checkpoint cannot be hurried",
+        "core/stopping.py",
+        "        return _hurried(attempt, wish, asked)",
+        "        return NOTHING",
+        STOPPING,
+    ),
+    Mutant(
+        "drain-charges",
+        "a drain with a deadline costs the job a failure on agents that call it a cancellation",
+        "core/stopping.py",
+        "    if job.state is not JobState.CANCELLING and attempt.stopping is not None:",
+        "    if job.state is JobState.CANCELLING and attempt.stopping is not None:",
+        STOPPING,
+    ),
+    Mutant(
+        "drain-later-each-time",
+        "whoever repeats a drain puts its deadline off",
+        "orchestrator/administer.py",
+        "    if same:\n        return known",
+        "    if same and timeout_s == 0:\n        return known",
+        STOPPING,
+    ),
+    Mutant(
+        "damaged-for-ever",
+        "a checkpoint that cannot be fetched is tried again and again",
+        "core/checkpoint.py",
+        "if times >= tries)",
+        "if times >= 100 * tries)",
+        STOPPING,
+    ),
+    Mutant(
+        "gpu-freed-under-its-holder",
+        "a late word of a lost attempt frees the GPU of the one who has it now",
+        "core/roster.py",
+        "if times > 0)",
+        "if times > 0 and uuid not in (() if attempt.live else attempt.gpus))",
+        STOPPING,
+    ),
+    Mutant(
+        "successor-undone",
+        "a late registration of a process that is gone takes the job from its successor",
+        "orchestrator/attendance.py",
+        "is_older(message.incarnation, worker.incarnation)",
+        "is_older(worker.incarnation, message.incarnation)",
+        STOPPING,
     ),
 )
