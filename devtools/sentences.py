@@ -1,4 +1,4 @@
-"""Sentences that stand in the code without a mark: what an error is called, what it says, and what to do about it."""
+"""Sentences that stand in the code without a mark: errors, what to do about them, and the headings of tables."""
 
 import ast
 import re
@@ -34,6 +34,23 @@ def of_details(source: Path) -> list[str]:
             if path.name not in LEFT_ENGLISH:
                 told.update(_of_calls(ast.parse(path.read_text("utf-8")), errors))
     return sorted(told)
+
+
+def of_headings(source: Path) -> list[str]:
+    """`Column("TITLE", …)`, `field("name", "TITLE")`, and `field("name")`, whose title is the name in capitals."""
+    told: set[str] = set()
+    for path in sorted(source.glob("cli/*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call):
+                told.update(_heading(_last_name(node.func), [_sentence(arg) for arg in node.args[:2]]))
+    return sorted(told)
+
+
+def _heading(function: str, given: list[str]) -> Iterator[str]:
+    if function == "Column" and given and given[0]:
+        yield given[0]
+    elif function == "field" and given and given[0]:
+        yield next(filter(None, given[1:]), given[0].upper())
 
 
 def _error_classes(source: Path) -> Classes:

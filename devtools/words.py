@@ -12,7 +12,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract
 from babel.messages.pofile import read_po, write_po
 
-from devtools.sentences import of_details, of_errors
+from devtools.sentences import of_details, of_errors, of_headings
 from simpletuner_fleet.languages.choosing import FOLDERS
 from simpletuner_fleet.languages.details import SENTENCES as DETAILS
 from simpletuner_fleet.languages.scripts import SENTENCES
@@ -80,6 +80,8 @@ def gathered() -> Iterator[Sentence]:
     yield from in_scripts()
     for sentence in (*of_errors(SOURCE), *of_details(SOURCE)):
         yield Sentence("errors", sentence)
+    for heading in of_headings(SOURCE):
+        yield Sentence("headings", heading)
 
 
 def in_scripts() -> Iterator[Sentence]:

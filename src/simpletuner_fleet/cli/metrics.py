@@ -13,8 +13,15 @@ from simpletuner_fleet.cli.output import Output, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.languages import _
 
-FIELDS = ("key", "step", "at", "min", "max", "last")
-LIST = tuple(field(name, right=name not in ("key", "at")) for name in FIELDS)
+LIST = (
+    field("key"),
+    field("step", right=True),
+    field("at"),
+    field("min", right=True),
+    field("max", right=True),
+    field("last", right=True),
+)
+FIELDS = tuple(column.title.lower() for column in LIST)
 SEEN_AT_ONCE = 20
 FOR_PROGRAMS = 5_000
 

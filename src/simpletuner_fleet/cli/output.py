@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from simpletuner_fleet.cli.text import clean, harmless_json
-from simpletuner_fleet.languages import N_, _
+from simpletuner_fleet.languages import _
 
 STYLES = {
     "running": "cyan",
@@ -23,14 +23,6 @@ STYLES = {
     "cancelled": "dim",
     "failed": "red",
 }
-HEADINGS = (
-    *(N_("ID"), N_("NAME"), N_("STATUS"), N_("LABELS"), N_("TRAINERS"), N_("VERSION"), N_("TOKEN")),
-    *(N_("TARGET"), N_("PRIORITY"), N_("RESUMED"), N_("ERROR"), N_("KIND"), N_("STEP"), N_("ATTEMPT")),
-    *(N_("ACTOR"), N_("DETAILS"), N_("PATH"), N_("KEY"), N_("AT"), N_("MIN"), N_("MAX"), N_("LAST")),
-    *(N_("PERMISSIONS"), N_("VALID"), N_("TRAINER"), N_("GPUS")),
-)
-"""Those that `field` makes of a name. They are translated on a terminal; programs read them as they are."""
-
 NOTHING = "-"
 NARROWEST = 16
 GAP = 2

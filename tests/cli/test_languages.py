@@ -1,0 +1,122 @@
+"""Commands talk to people in their language; what programs read never changes."""
+
+import argparse
+import importlib
+import pkgutil
+
+import pytest
+
+import simpletuner_fleet.cli
+from devtools.words import gathered
+from simpletuner_fleet.cli.errors import Exit
+from simpletuner_fleet.cli.output import Column, Output
+from simpletuner_fleet.languages import LANGUAGES, speak, translator
+from tests.cli.conftest import Answer, FakeServer, Run
+
+STUCK = {
+    "id": "j_1",
+    "name": "cats",
+    "status": "queued",
+    "explain": {
+        "code": "GPU_COUNT_TOO_LARGE",
+        "class": "change",
+        "params": {"gpus": 16, "largest": 8, "workers": 1},
+        "sentence": "the job needs 16 GPUs, the largest worker has 8",
+        "fixes": [],
+    },
+}
+IN_JAPANESE = "ジョブには GPU が 16 基必要ですが、最大のワーカーは 8 基です"
+
+
+@pytest.fixture
+def in_japanese(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMPLETUNER_LANG", "ja")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("SIMPLETUNER_LANG", "pt-BR", "erro: "),
+        ("LC_ALL", "hi_IN.UTF-8", "त्रुटि: "),
+        ("SIMPLETUNER_LANG", "zh", "错误"),
+        ("LC_ALL", "ja_JP.UTF-8", "エラー: "),
+        ("LC_ALL", "de_DE.UTF-8", "error: "),
+    ],
+)
+def test_errors_follow_the_environment(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    result = run("worker")
+    assert result.code == Exit.USAGE
+    assert result.err.startswith(said)
+    assert "E_USAGE" in result.err
+
+
+@pytest.mark.usefixtures("in_japanese")
+def test_reasons_are_told_in_the_readers_language(ask: Run, server: FakeServer) -> None:
+    server.on("GET", "/api/jobs", {"jobs": [STUCK], "next": None})
+    assert IN_JAPANESE in ask("jobs", "list").out
+
+
+@pytest.mark.usefixtures("in_japanese")
+def test_problems_of_the_server_are_told_in_the_readers_language(ask: Run, server: FakeServer) -> None:
+    problem = {"code": "not_found", "title": "There is no such thing here.", "detail": "There is no job j_9."}
+    server.on("POST", "/api/queue/j_9/priority", Answer(404, problem))
+    server.on("GET", "/api/jobs/j_9", {"id": "j_9", "status": "queued"})
+    result = ask("jobs", "set-priority", "j_9", "5")
+    assert result.code == Exit.NOT_FOUND
+    assert "ジョブ j_9 はありません。" in result.err
+
+
+@pytest.mark.parametrize("flags", [["--json"], ["-o", "jsonl"], ["-o", "name"]])
+def test_what_programs_read_never_changes(
+    ask: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    server.on("GET", "/api/jobs", {"jobs": [STUCK], "next": None})
+    english = ask("jobs", "list", *flags).out
+    monkeypatch.setenv("SIMPLETUNER_LANG", "hi")
+    assert ask("jobs", "list", *flags).out == english
+
+
+@pytest.mark.usefixtures("in_japanese")
+def test_headings_in_a_pipe_and_states_stay_english(ask: Run, server: FakeServer) -> None:
+    server.on("GET", "/api/jobs", {"jobs": [STUCK], "next": None})
+    heading, row = ask("jobs", "list").out.splitlines()
+    assert heading.startswith("ID\tNAME\tSTATUS\t")
+    assert row.split("\t")[2] == "queued"
+
+
+@pytest.mark.usefixtures("in_japanese")
+def test_help_stays_english(run: Run) -> None:
+    assert "Submit one" not in run("jobs").err
+    assert "OPTIONS" in run("jobs").err
+
+
+def columns() -> set[str]:
+    titles: set[str] = set()
+    for module in pkgutil.iter_modules(simpletuner_fleet.cli.__path__, "simpletuner_fleet.cli."):
+        for value in vars(importlib.import_module(module.name)).values():
+            found = value if isinstance(value, tuple) else ()
+            titles |= {column.title for column in found if isinstance(column, Column)}
+    return titles
+
+
+def test_every_heading_is_known_to_every_language() -> None:
+    said = {sentence.msgid for sentence in gathered()}
+    assert columns() - said == set()
+
+
+def test_headings_on_a_terminal_are_translated() -> None:
+    out = Output(argparse.Namespace())
+    speak({"SIMPLETUNER_LANG": "ja"})
+    try:
+        table = out.rich_table([["j_1"]], [Column("STATUS", lambda item: item)])
+    finally:
+        speak({})
+    assert [column.header for column in table.columns] == ["ステータス"]
+
+
+def test_every_language_says_error_in_its_own_way() -> None:
+    said = {translator(language.code).text("error: %(what)s", what="x") for language in LANGUAGES}
+    assert len(said) == len(LANGUAGES)
