@@ -53,7 +53,7 @@ def test_events_and_notes_stand_in_the_order_of_their_time(ask: Run, fleet: Fake
 
 def test_whoever_looks_at_a_job_sees_its_notes(ask: Run, fleet: FakeServer) -> None:
     shown = ask("jobs", "get", "j_1")
-    assert "note, attempt 1: the loss was NaN at step 60; the job fails" in shown.err
+    assert "attempt 1: the loss was NaN at step 60; the job fails" in shown.err
     assert ask("jobs", "get", "j_1", "--json").json["id"] == "j_1"
 
 

@@ -43,9 +43,8 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _note(note: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "at": note["at"],
-        "what": note["kind"],
-        "by": _("attempt %(attempt)s", attempt=note["attempt"]),
-        "told": note["text"],
-    }
+    return {"at": note["at"], "what": note["kind"], "by": _by(note), "told": note["text"]}
+
+
+def _by(note: dict[str, Any]) -> str:
+    return _("attempt %(attempt)s", attempt=note["attempt"])
