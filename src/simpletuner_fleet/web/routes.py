@@ -1,7 +1,7 @@
 """Every page of the console, in the same table as the API: one place says who may see what."""
 
 from simpletuner_fleet.http.routes import Route
-from simpletuner_fleet.web import assets, job, jobs, overview, samples, start
+from simpletuner_fleet.web import assets, job, jobs, joining, overview, samples, start, worker, workers
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -10,4 +10,7 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *job.ROUTES,
     *samples.ROUTES,
+    *workers.ROUTES,
+    *joining.ROUTES,
+    *worker.ROUTES,
 )
