@@ -2,7 +2,10 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import ANY_USER, PUBLIC, Call, Reply, Route
+from simpletuner_fleet.orchestrator import logins
+from simpletuner_fleet.orchestrator.logins import LinkUsed, StartKey
 from simpletuner_fleet.web.page import page
 
 
@@ -16,7 +19,21 @@ class LoginQuery(Struct, kw_only=True):
 
 async def start(call: Call[None]) -> Reply:
     """Looking does not use the link up; choosing a name and password does."""
-    return page(call, "start.html", key=call.query.k)
+    found = await _good_for(call) if call.query.k else None
+    return page(
+        call,
+        "start.html",
+        key=call.query.k if found else "",
+        used=bool(call.query.k and not found),
+        whose=found.user.name if found and found.user else "",
+    )
+
+
+async def _good_for(call: Call[None]) -> StartKey | None:
+    try:
+        return await logins.start_key(deps(call).fleet, call.query.k)
+    except LinkUsed:
+        return None
 
 
 async def login(call: Call[None]) -> Reply:

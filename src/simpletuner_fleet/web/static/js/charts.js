@@ -57,6 +57,7 @@ function marksPlugin(marks, axis) {
           ctx.stroke();
           if (mark.label) {
             ctx.fillStyle = token("--warn");
+            ctx.textAlign = "start";
             ctx.font = `${11 * devicePixelRatio}px system-ui`;
             ctx.fillText(mark.label, x + 4 * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
           }
