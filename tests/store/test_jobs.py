@@ -25,6 +25,7 @@ EVERY_FIELD = job(
     not_before=1234.5678,
     retry_on_failure=True,
     time_limit_s=3600.0,
+    on_time_limit="requeue",
     on_partition="continue",
     depends_on=("j_1", "j_2"),
     retry_of="j_0",

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NameTaken
-from simpletuner_fleet.core.worker import AdminState, Connection, Gpu, Worker, WorkerType
+from simpletuner_fleet.core.worker import AdminState, Connection, DrainPlan, Gpu, Worker, WorkerType
 from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
 from tests.store.samples import worker
 
@@ -30,6 +30,7 @@ EVERY_FIELD = worker(
     last_heartbeat=2.5,
     offline_since=3.5,
     drain_note="new driver",
+    drain_plan=DrainPlan(timeout_s=60.0, deadline=4.5, checkpoint_first=False),
     version=3,
 )
 
