@@ -237,6 +237,10 @@ class View(Protocol):
         """All of them, newest first."""
         ...
 
+    def unready_datasets(self, before: float) -> list[str]:
+        """Ids of those begun before this time and not finished, or hidden and not gone."""
+        ...
+
     def dataset_file_size(self, dataset_ids: Sequence[str], sha256: str) -> int | None:
         """None where none of these datasets has such a file; its manifest is one of its files."""
         ...
@@ -338,12 +342,24 @@ class Tx(View, Protocol):
         """How many were new: one whose (job, id) is known is left as it is."""
         ...
 
-    def add_dataset(self, dataset: Dataset, files: Mapping[str, int]) -> None:
-        """With the size of each content it has, its manifest among them. One that is known only gets the new name."""
+    def begin_dataset(self, dataset: Dataset) -> None:
+        """Nobody sees it yet; one that is known stays as it is. Its files come and go a few at a time: it may have many."""
         ...
 
-    def delete_dataset(self, dataset_id: str, at: float) -> None:
-        """Content that no other dataset names counts as unused since `at`."""
+    def add_dataset_files(self, dataset_id: str, files: Mapping[str, int]) -> None:
+        """Size by SHA-256. Raises ConcurrentChange if the dataset is gone."""
+        ...
+
+    def finish_dataset(self, dataset_id: str, name: str, files: int) -> bool:
+        """Lets it be seen under this name if it has so many files, its manifest among them; False if not."""
+        ...
+
+    def hide_dataset(self, dataset_id: str) -> None: ...
+    def drop_dataset_files(self, dataset_id: str, at: float, limit: int) -> int:
+        """How many went; fewer than `limit`, and it went itself if it was hidden.
+
+        Content that no other dataset names counts as unused since `at`.
+        """
         ...
 
     def own_dataset_object(self, sha256: str, size: int, at: float) -> None:

@@ -285,3 +285,16 @@ async def test_pushing_and_deleting_is_on_record(running: Running) -> None:
     entries = (await running.get("/api/audit", target_type="dataset"))["entries"]
     assert [entry["event_type"] for entry in entries] == ["dataset.deleted", "dataset.added"]
     assert {entry["target_id"] for entry in entries} == {pets}
+
+
+async def test_a_job_shows_how_far_its_data_is_until_the_trainer_starts(running: Running) -> None:
+    pets = await push(running.http, PETS)
+    agent = await running.worker("gpu-1", **CACHE)
+    job = await running.post("/api/queue/submit", {"config": training(pets=pets), "target": "worker"})
+    offer = await agent.take()
+    phase = {"phase": "fetching data", "done_bytes": 3, "total_bytes": 8}
+    await agent.report(offer, "starting", progress=phase)
+    seen = await running.get(f"/api/jobs/{job['job_id']}")
+    assert (seen["progress"], seen["status"]) == (phase, "running")
+    await agent.report(offer, "running")
+    assert (await running.get(f"/api/jobs/{job['job_id']}"))["progress"] is None

@@ -23,7 +23,7 @@ from simpletuner_fleet.languages import _
 
 TIMEOUT_S = 30.0
 SEALING_TIMEOUT_S = 600.0
-"""The last part of a large file is answered when all of it was verified."""
+"""The last part of a large file is answered when all of it was verified, a dataset when each file was looked for."""
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 Json = Any
 
@@ -83,8 +83,8 @@ class Api:
             raise self._foreign(_("JSON without a list of %(key)s", key=key))
         return answer
 
-    def post(self, path: str, body: Json = None) -> Json:
-        return self.call("POST", path, body=body)
+    def post(self, path: str, body: Json = None, *, timeout_s: float = TIMEOUT_S) -> Json:
+        return self.call("POST", path, body=body, timeout_s=timeout_s)
 
     def patch(self, path: str, body: Json) -> Json:
         return self.call("PATCH", path, body=body)
@@ -110,12 +110,13 @@ class Api:
         body: Json = None,
         headers: dict[str, str] | None = None,
         lookup: bool = False,
+        timeout_s: float = TIMEOUT_S,
     ) -> Json:
         target = _with_query(path, query)
         if self._curl and not lookup:
             self._print_curl(method, target, body, headers or {})
         try:
-            answer = self.client.request(method, target, json=body, headers=headers)
+            answer = self.client.request(method, target, json=body, headers=headers, timeout=timeout_s)
         except httpx2.TransportError as error:
             raise CliError(of_connection_error(error, self.where.url)) from None
         return self._read(answer)

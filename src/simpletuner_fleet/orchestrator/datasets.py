@@ -6,6 +6,7 @@ Content is proven by uploading it: knowing a SHA-256 makes nobody its owner. Byt
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from simpletuner_fleet.core.bundle import Bundle
 from simpletuner_fleet.core.checkpoint import FileEntry
 from simpletuner_fleet.core.datasets import Dataset, told
 from simpletuner_fleet.core.errors import (
+    Conflict,
     DatasetInUse,
     DigestMismatch,
     Invalid,
@@ -123,26 +125,51 @@ async def _check_room(shelf: Shelf, more: int) -> None:
 
 async def accept(shelf: Shelf, dataset_id: str, name: str, actor: Actor) -> Dataset:
     """The last word of a push: every byte that the manifest names is stored. The same content again gets the new name."""
-    held = await shelf.fleet.read(lambda view: view.dataset_objects([dataset_id]))
+    fleet = shelf.fleet
+    if await fleet.read(lambda view: view.dataset(dataset_id)) is None:
+        await _add(shelf, dataset_id, name, actor)
+    return await fleet.act(lambda desk: _name(desk, dataset_id, name, actor))
+
+
+async def _add(shelf: Shelf, dataset_id: str, name: str, actor: Actor) -> None:
+    """A few files at a time: everybody else waits while they are written."""
+    fleet = shelf.fleet
+    held = await fleet.read(lambda view: view.dataset_objects([dataset_id]))
     if dataset_id not in held:
         raise ObjectsMissing("The manifest itself is not stored yet.", missing=[dataset_id], count=1)
     manifest_bytes = held[dataset_id]
     files = await read_files(shelf, dataset_id, manifest_bytes)
     contents = {file.sha256: file.size for file in files} | {dataset_id: manifest_bytes}
+    await _check_stored(fleet, contents)
+    now = fleet.clock.now()
+    dataset = datasets.dataset_of(dataset_id, name, files, manifest_bytes, by=actor.name, now=now)
+    await fleet.act(lambda desk: desk.tx.begin_dataset(dataset))
+    rows = iter(contents.items())
+    while some := dict(islice(rows, ROWS_PER_ROUND)):
+        await fleet.act(lambda desk, some=some: _add_some(desk, dataset_id, some))  # type: ignore[misc]
 
-    def step(desk: Desk) -> Dataset:
-        known = desk.tx.dataset(dataset_id)
-        if known is not None and known.name == name:
-            return known
-        if known is None:
-            _check_stored(desk, contents)
-            known = datasets.dataset_of(dataset_id, name, files, manifest_bytes, by=actor.name, now=desk.now)
-        known = replace(known, name=name)
-        desk.tx.add_dataset(known, contents)
-        desk.record(_event(EventType.DATASET_ADDED, known, actor))
+    def finish(desk: Desk) -> None:
+        if not desk.tx.finish_dataset(dataset_id, name, len(contents)):
+            raise Conflict("The dataset was deleted while it was pushed.", next_step="Push it again.")
+        desk.record(_event(EventType.DATASET_ADDED, dataset, actor))
+
+    await fleet.act(finish)
+
+
+def _add_some(desk: Desk, dataset_id: str, some: dict[str, int]) -> None:
+    """Looked at again: what was unused too long may have been let go since."""
+    _refuse_absent(desk.tx.dataset_objects(some), some)
+    desk.tx.add_dataset_files(dataset_id, some)
+
+
+def _name(desk: Desk, dataset_id: str, name: str, actor: Actor) -> Dataset:
+    known = _one(desk.tx, dataset_id)
+    if known.name == name:
         return known
-
-    return await shelf.fleet.act(step)
+    renamed = replace(known, name=name)
+    desk.tx.finish_dataset(dataset_id, name, known.files)
+    desk.record(_event(EventType.DATASET_ADDED, renamed, actor))
+    return renamed
 
 
 async def read_files(shelf: Shelf, dataset_id: str, manifest_bytes: int) -> tuple[FileEntry, ...]:
@@ -157,8 +184,11 @@ async def read_files(shelf: Shelf, dataset_id: str, manifest_bytes: int) -> tupl
     return await asyncio.to_thread(datasets.read_manifest, bytes(data), shelf.fleet.policy)
 
 
-def _check_stored(desk: Desk, contents: dict[str, int]) -> None:
-    held = desk.tx.dataset_objects(contents)
+async def _check_stored(fleet: Fleet, contents: dict[str, int]) -> None:
+    _refuse_absent(await fleet.read(lambda view: view.dataset_objects(contents)), contents)
+
+
+def _refuse_absent(held: dict[str, int], contents: dict[str, int]) -> None:
     absent = sorted(sha256 for sha256, size in contents.items() if held.get(sha256) != size)
     if absent:
         raise ObjectsMissing(
@@ -200,10 +230,21 @@ async def delete(fleet: Fleet, dataset_id: str, actor: Actor) -> None:
         job_id = desk.tx.job_naming(dataset_id)
         if job_id:
             raise DatasetInUse(f"Job {job_id} has not ended and needs {dataset.name}.", job_id=job_id)
-        desk.tx.delete_dataset(dataset_id, desk.now)
+        desk.tx.hide_dataset(dataset_id)
         desk.record(_event(EventType.DATASET_DELETED, dataset, actor))
 
     await fleet.act(step)
+    await _drop(fleet, dataset_id)
+
+
+async def _drop(fleet: Fleet, dataset_id: str) -> None:
+    def step(desk: Desk) -> int:
+        if desk.tx.dataset(dataset_id) is not None:
+            return 0
+        return desk.tx.drop_dataset_files(dataset_id, desk.now, ROWS_PER_ROUND)
+
+    while await fleet.act(step) == ROWS_PER_ROUND:
+        pass
 
 
 def check_datasets(view: View, bundle: Bundle) -> tuple[tuple[str, int], ...]:
@@ -252,6 +293,8 @@ def _is_held(view: View, job: Job, worker_id: str) -> bool:
 
 async def let_go(shelf: Shelf, before: float) -> None:
     """Uploads that no dataset has named since then, finished or not. The bytes go with the sweep of all objects."""
+    for dataset_id in await shelf.fleet.read(lambda view: view.unready_datasets(before)):
+        await _drop(shelf.fleet, dataset_id)
 
     def step(desk: Desk) -> int:
         shas = desk.tx.unused_dataset_objects(before, ROWS_PER_ROUND)

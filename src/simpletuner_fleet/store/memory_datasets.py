@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.datasets import Dataset
+from simpletuner_fleet.ports import ConcurrentChange
 from simpletuner_fleet.store.memory_tables import Tables
 
 
@@ -12,10 +13,20 @@ class DatasetsView:
     _tables: Tables
 
     def dataset(self, dataset_id: str) -> Dataset | None:
-        return self._tables.datasets.get(dataset_id)
+        dataset, ready = self._tables.datasets.get(dataset_id, (None, False))
+        return dataset if ready else None
 
     def datasets(self) -> list[Dataset]:
-        return sorted(self._tables.datasets.values(), key=lambda dataset: (-dataset.created_at, dataset.id))
+        ready = [dataset for dataset, ready in self._tables.datasets.values() if ready]
+        return sorted(ready, key=lambda dataset: (-dataset.created_at, dataset.id))
+
+    def unready_datasets(self, before: float) -> list[str]:
+        unready = [
+            (dataset.created_at, dataset.id)
+            for dataset, ready in self._tables.datasets.values()
+            if not ready and dataset.created_at < before
+        ]
+        return [dataset_id for _, dataset_id in sorted(unready)]
 
     def dataset_file_size(self, dataset_ids: Sequence[str], sha256: str) -> int | None:
         for dataset_id in dataset_ids:
@@ -46,25 +57,47 @@ class DatasetsView:
 
 
 class DatasetsTx(DatasetsView):
-    def add_dataset(self, dataset: Dataset, files: Mapping[str, int]) -> None:
+    def begin_dataset(self, dataset: Dataset) -> None:
+        if dataset.id not in self._tables.datasets:
+            self._tables.set_dataset(dataset.id, (dataset, False))
+
+    def add_dataset_files(self, dataset_id: str, files: Mapping[str, int]) -> None:
         tables = self._tables
-        known = tables.datasets.get(dataset.id)
-        tables.set_dataset(dataset.id, replace(known, name=dataset.name) if known else dataset)
-        tables.set_dataset_files(dataset.id, {**tables.dataset_files.get(dataset.id, {}), **files})
+        if dataset_id not in tables.datasets:
+            raise ConcurrentChange(f"there is no dataset {dataset_id}")
+        tables.set_dataset_files(dataset_id, {**tables.dataset_files.get(dataset_id, {}), **files})
         for sha256 in files:
             if sha256 in tables.dataset_objects:
                 tables.set_dataset_object(sha256, (tables.dataset_objects[sha256][0], None))
 
-    def delete_dataset(self, dataset_id: str, at: float) -> None:
+    def finish_dataset(self, dataset_id: str, name: str, files: int) -> bool:
+        dataset, ready = self._tables.datasets.get(dataset_id, (None, False))
+        if dataset is None or not (ready or len(self._tables.dataset_files.get(dataset_id, {})) == files):
+            return False
+        self._tables.set_dataset(dataset_id, (replace(dataset, name=name), True))
+        return True
+
+    def hide_dataset(self, dataset_id: str) -> None:
+        known = self._tables.datasets.get(dataset_id)
+        if known:
+            self._tables.set_dataset(dataset_id, (known[0], False))
+
+    def drop_dataset_files(self, dataset_id: str, at: float, limit: int) -> int:
         tables = self._tables
         files = tables.dataset_files.get(dataset_id, {})
-        others = [held for other, held in tables.dataset_files.items() if other != dataset_id]
-        for sha256 in files:
+        dropped = sorted(files)[:limit]
+        tables.set_dataset_files(dataset_id, {sha: files[sha] for sha in files if sha not in dropped} or None)
+        for sha256 in dropped:
             known = tables.dataset_objects.get(sha256)
-            if known and known[1] is None and not any(sha256 in held for held in others):
+            if (
+                known
+                and known[1] is None
+                and not any(sha256 in held for held in tables.dataset_files.values())
+            ):
                 tables.set_dataset_object(sha256, (known[0], at))
-        tables.set_dataset_files(dataset_id, None)
-        tables.set_dataset(dataset_id, None)
+        if len(dropped) < limit and not tables.datasets.get(dataset_id, (None, True))[1]:
+            tables.set_dataset(dataset_id, None)
+        return len(dropped)
 
     def own_dataset_object(self, sha256: str, size: int, at: float) -> None:
         known = self._tables.dataset_objects.get(sha256)

@@ -62,7 +62,8 @@ class Tables:
         """Per job, by SHA-256: size, and since when no manifest names it."""
         self.owners: defaultdict[str, set[str]] = defaultdict(set)
         self.notes: defaultdict[str, dict[str, JobNote]] = defaultdict(dict)
-        self.datasets: dict[str, Dataset] = {}
+        self.datasets: dict[str, tuple[Dataset, bool]] = {}
+        """And whether all of its files are there."""
         self.dataset_files: dict[str, dict[str, int]] = {}
         self.dataset_objects: dict[str, tuple[int, float | None]] = {}
         """By SHA-256: size, and since when no dataset names it."""
@@ -244,7 +245,7 @@ class Tables:
         self.journal.append((self.set_note, place, self.notes[job_id].get(note_id)))
         _put(self.notes[job_id], note_id, note)
 
-    def set_dataset(self, dataset_id: str, dataset: Dataset | None) -> None:
+    def set_dataset(self, dataset_id: str, dataset: tuple[Dataset, bool] | None) -> None:
         self.journal.append((self.set_dataset, dataset_id, self.datasets.get(dataset_id)))
         _put(self.datasets, dataset_id, dataset)
 

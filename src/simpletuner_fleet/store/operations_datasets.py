@@ -10,12 +10,18 @@ from simpletuner_fleet.store.text import storable
 _COLUMNS = ("id", "name", "files", "total_bytes", "manifest_bytes", "created_at", "created_by")
 _DATASET = f"SELECT {', '.join(_COLUMNS)} FROM datasets"
 
-DATASET = f"{_DATASET} WHERE id = :id"
-DATASETS = f"{_DATASET} ORDER BY created_at DESC, id"
-ADD_DATASET = (
-    f"INSERT INTO datasets ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{column}' for column in _COLUMNS)})"
-    " ON CONFLICT (id) DO UPDATE SET name = excluded.name"
+DATASET = f"{_DATASET} WHERE id = :id AND ready = 1"
+DATASETS = f"{_DATASET} WHERE ready = 1 ORDER BY created_at DESC, id"
+UNREADY = "SELECT id FROM datasets WHERE ready = 0 AND created_at < :before ORDER BY created_at, id"
+BEGIN_DATASET = (
+    f"INSERT INTO datasets ({', '.join(_COLUMNS)}, ready)"
+    f" VALUES ({', '.join(f':{column}' for column in _COLUMNS)}, 0) ON CONFLICT (id) DO NOTHING"
 )
+FINISH_DATASET = (
+    "UPDATE datasets SET ready = 1, name = :name WHERE id = :id AND (ready = 1 OR :count ="
+    " (SELECT count(*) FROM dataset_files WHERE dataset_id = :id))"
+)
+HIDE_DATASET = "UPDATE datasets SET ready = 0 WHERE id = :id"
 ADD_FILE = (
     "INSERT INTO dataset_files (dataset_id, sha256, size) VALUES (:dataset_id, :sha256, :size)"
     " ON CONFLICT DO NOTHING"
@@ -33,14 +39,13 @@ OWN = (
     " DO UPDATE SET unused_since = excluded.unused_since WHERE dataset_objects.unused_since IS NOT NULL"
 )
 MARK_USED = "UPDATE dataset_objects SET unused_since = NULL WHERE sha256 = :sha256"
+SOME_FILES = "SELECT sha256 FROM dataset_files WHERE dataset_id = :id ORDER BY sha256 LIMIT :limit"
+DELETE_FILE = "DELETE FROM dataset_files WHERE dataset_id = :id AND sha256 = :sha256"
 MARK_FREED = (
-    "UPDATE dataset_objects SET unused_since = :at WHERE unused_since IS NULL"
-    " AND sha256 IN (SELECT sha256 FROM dataset_files WHERE dataset_id = :id)"
-    " AND NOT EXISTS (SELECT 1 FROM dataset_files other WHERE other.sha256 = dataset_objects.sha256"
-    " AND other.dataset_id <> :id)"
+    "UPDATE dataset_objects SET unused_since = :at WHERE sha256 = :sha256 AND unused_since IS NULL"
+    " AND NOT EXISTS (SELECT 1 FROM dataset_files WHERE sha256 = :sha256)"
 )
-DELETE_FILES = "DELETE FROM dataset_files WHERE dataset_id = :id"
-DELETE_DATASET = "DELETE FROM datasets WHERE id = :id"
+DELETE_DATASET = "DELETE FROM datasets WHERE id = :id AND ready = 0"
 DISOWN = "DELETE FROM dataset_objects WHERE sha256 = :sha256"
 NAME_DATASET = (
     "INSERT INTO job_datasets (dataset_id, job_id) VALUES (:dataset_id, :job_id) ON CONFLICT DO NOTHING"
@@ -61,6 +66,9 @@ class DatasetsView:
 
     def datasets(self) -> list[Dataset]:
         return [_dataset_of(row) for row in self._db.rows(DATASETS, NOTHING)]
+
+    def unready_datasets(self, before: float) -> list[str]:
+        return [row[0] for row in self._db.rows(UNREADY, {"before": float(before)})]
 
     def dataset_file_size(self, dataset_ids: Sequence[str], sha256: str) -> int | None:
         for dataset_id in dataset_ids:
@@ -87,18 +95,28 @@ class DatasetsView:
 
 
 class DatasetsTx(DatasetsView):
-    def add_dataset(self, dataset: Dataset, files: Mapping[str, int]) -> None:
-        self._db.run(ADD_DATASET, _params(dataset))
-        self._db.many(
-            ADD_FILE,
-            [{"dataset_id": dataset.id, "sha256": sha256, "size": size} for sha256, size in files.items()],
-        )
+    def begin_dataset(self, dataset: Dataset) -> None:
+        self._db.run(BEGIN_DATASET, _params(dataset))
+
+    def add_dataset_files(self, dataset_id: str, files: Mapping[str, int]) -> None:
+        rows = [{"dataset_id": dataset_id, "sha256": sha256, "size": size} for sha256, size in files.items()]
+        self._db.many(ADD_FILE, rows)
         self._db.many(MARK_USED, [{"sha256": sha256} for sha256 in files])
 
-    def delete_dataset(self, dataset_id: str, at: float) -> None:
-        self._db.run(MARK_FREED, {"id": dataset_id, "at": float(at)})
-        self._db.run(DELETE_FILES, {"id": dataset_id})
-        self._db.run(DELETE_DATASET, {"id": dataset_id})
+    def finish_dataset(self, dataset_id: str, name: str, files: int) -> bool:
+        params = {"id": dataset_id, "name": storable(name), "count": files}
+        return bool(self._db.run(FINISH_DATASET, params))
+
+    def hide_dataset(self, dataset_id: str) -> None:
+        self._db.run(HIDE_DATASET, {"id": dataset_id})
+
+    def drop_dataset_files(self, dataset_id: str, at: float, limit: int) -> int:
+        rows = self._db.rows(SOME_FILES, {"id": dataset_id, "limit": limit})
+        self._db.many(DELETE_FILE, [{"id": dataset_id, "sha256": row[0]} for row in rows])
+        self._db.many(MARK_FREED, [{"sha256": row[0], "at": float(at)} for row in rows])
+        if len(rows) < limit:
+            self._db.run(DELETE_DATASET, {"id": dataset_id})
+        return len(rows)
 
     def own_dataset_object(self, sha256: str, size: int, at: float) -> None:
         self._db.run(OWN, {"sha256": sha256, "size": size, "at": float(at)})

@@ -27,7 +27,8 @@ ALTER TABLE attempts ADD COLUMN stopping TEXT;
 ALTER TABLE attempts ADD COLUMN reason TEXT;
 ALTER TABLE jobs ADD COLUMN on_time_limit TEXT NOT NULL DEFAULT 'fail';
 
--- A dataset's id is the SHA-256 of its manifest, which is stored as one of its files.
+-- A dataset's id is the SHA-256 of its manifest, which is stored as one of its files. Its files come and go a few at a
+-- time, so that nobody waits long for one with many; until all are there, and once one has gone, it is not ready.
 CREATE TABLE datasets (
     id TEXT PRIMARY KEY,
     name TEXT NOT NULL,
@@ -35,7 +36,8 @@ CREATE TABLE datasets (
     total_bytes BIGINT NOT NULL,
     manifest_bytes BIGINT NOT NULL,
     created_at DOUBLE PRECISION NOT NULL,
-    created_by TEXT NOT NULL
+    created_by TEXT NOT NULL,
+    ready BIGINT NOT NULL
 );
 CREATE TABLE dataset_files (
     dataset_id TEXT NOT NULL REFERENCES datasets (id) ON DELETE CASCADE,
