@@ -123,7 +123,7 @@ class Sender:
             self._send_missing(pushed)
             try:
                 answer: dict[str, Any] = self._api.post(
-                    "/api/data", {"id": f"sha256:{pushed.id}", "name": name}
+                    "/api/data", {"id": f"sha256:{pushed.id}", "name": name}, timeout_s=SEALING_TIMEOUT_S
                 )
             except CliError as error:
                 # What waited too long for its manifest may have been let go meanwhile.
