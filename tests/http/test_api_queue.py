@@ -100,6 +100,30 @@ async def test_a_dry_run_says_what_would_happen_and_does_nothing() -> None:
         assert (await running.get("/api/jobs"))["jobs"] == []
 
 
+async def test_a_dry_run_counts_who_could_take_the_job_and_who_could_now() -> None:
+    async with orchestrator() as running:
+        for name in ("one", "two"):
+            await running.worker(gpus=2, name=name)
+        await running.worker(gpus=0, name="none")
+        asked = {"config": GPU_CONFIG, "gpus": 2}
+        answer = await running.submit(dry_run=True, **asked)
+        assert (answer["matching_workers"], answer["idle_workers"]) == (2, 2)
+        told = await running.submit(**asked)
+        assert "matching_workers" not in told
+        answer = await running.submit(dry_run=True, **asked)
+        assert (answer["matching_workers"], answer["idle_workers"]) == (2, 1)
+        assert answer["would_start_now"] is True
+
+
+async def test_a_dry_run_knows_that_a_limit_is_reached() -> None:
+    async with orchestrator() as running:
+        await running.worker()
+        await running.post("/api/queue/concurrency", {"global_running": 0})
+        answer = await running.submit(dry_run=True)
+        assert answer["would_start_now"] is False
+        assert answer["explain"]["code"] == "QUOTA_GLOBAL"
+
+
 async def test_a_request_nobody_could_ever_satisfy_is_accepted_and_says_so() -> None:
     async with orchestrator() as running:
         await running.worker(gpus=2)

@@ -125,6 +125,8 @@ class Survey(Struct, frozen=True, kw_only=True):
     fixes: tuple[str, ...]
     possible: int
     """How many workers could ever take such a job."""
+    free: int = 0
+    """How many of them have room for it now."""
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -175,6 +177,7 @@ def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) 
         ),
         fixes=fixes(code, params),
         possible=sum(refusal is None or refusal not in NEVER for _, refusal in verdicts),
+        free=refused[None],
     )
 
 

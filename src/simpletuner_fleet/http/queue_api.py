@@ -37,6 +37,10 @@ class SubmitAnswer(Struct, kw_only=True):
     """The same request with the same idempotency key had been carried out before."""
     dry_run: bool = False
     would_start_now: bool | UnsetType = UNSET
+    matching_workers: int | UnsetType = UNSET
+    """Of a dry run: how many could ever take the job."""
+    idle_workers: int | UnsetType = UNSET
+    """Of a dry run: how many of them have room for it now."""
 
 
 class PageQuery(Struct, kw_only=True):
@@ -107,6 +111,8 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
         repeated=done.repeated,
         dry_run=request.dry_run,
         would_start_now=UNSET if done.would_start_now is None else done.would_start_now,
+        matching_workers=done.fleet.possible if done.fleet else UNSET,
+        idle_workers=done.fleet.free if done.fleet else UNSET,
     )
 
 

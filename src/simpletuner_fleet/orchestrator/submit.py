@@ -19,8 +19,9 @@ from simpletuner_fleet.core.errors import (
     WrongJobState,
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.explain import Explanation
+from simpletuner_fleet.core.explain import Explanation, Survey, survey
 from simpletuner_fleet.core.job import Hold, Job, JobState, Stopping, Target
+from simpletuner_fleet.core.ordering import limit_reached
 from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.core.submission import SubmitRequest, new_job, read_priority, with_watchdog
 from simpletuner_fleet.orchestrator.datasets import check_datasets
@@ -51,6 +52,8 @@ class Submitted(Struct, frozen=True, kw_only=True):
     explanation: Explanation | None
     would_start_now: bool | None = None
     repeated: bool = False
+    fleet: Survey | None = None
+    """Of a dry run alone: what every worker says to it."""
 
 
 async def submit(fleet: Fleet, by: Submitter, request: SubmitRequest, *, local_enabled: bool) -> Submitted:
@@ -142,7 +145,7 @@ def _submit(desk: Desk, by: Submitter, request: SubmitRequest) -> Submitted:
     if request.no_wait or request.dry_run:
         placeable = job.state is JobState.QUEUED and _would_start_now(desk, job)
         if request.dry_run:
-            return _told(desk, job, would_start_now=placeable)
+            return replace(_told(desk, job, would_start_now=placeable), fleet=_survey(desk, job))
         if not placeable:
             explanation = quick_explanation(desk, job)
             raise CannotBePlaced(
@@ -219,9 +222,16 @@ def _hold(desk: Desk, request: SubmitRequest, by: Submitter) -> Hold:
 
 
 def _would_start_now(desk: Desk, job: Job) -> bool:
-    """Nobody of its class waits before it, and a worker could take it."""
-    waiting = desk.index.roster.waiting(job.class_id, job.requires)
-    return waiting.count == 0 and desk.index.roster.pick_worker(job) is not None
+    """Nobody of its class waits before it, no limit is reached, and a worker could take it."""
+    roster = desk.index.roster
+    limit = limit_reached(desk.index.limits, roster.running, roster.running_by_owner.get(job.owner, 0))
+    waiting = roster.waiting(job.class_id, job.requires)
+    return limit is None and waiting.count == 0 and roster.pick_worker(job) is not None
+
+
+def _survey(desk: Desk, job: Job) -> Survey:
+    roster = desk.index.roster
+    return survey(job.requires, ((worker, roster.occupancy(id)) for id, worker in roster.workers.items()))
 
 
 def _told(desk: Desk, job: Job, would_start_now: bool | None = None) -> Submitted:
