@@ -1,11 +1,12 @@
-"""A trainer that prints a lot: bare into a file, and under the worker with every byte sent on.
+"""A trainer that prints a lot under the worker, every byte of it sent on.
 
-Both runs do the same fixed work, measured by the trainer itself from its first line to its last. Worker, orchestrator and
-trainer share the machine, so that whatever they take from the trainer shows in its time.
+By turns it prints as much into a file that nobody reads; how much slower the turns are whose bytes are sent is the cost.
+Worker, orchestrator and trainer share the machine. The same without any worker is the control: it should cost nothing.
 """
 
 import hashlib
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from bench.log_trainer import TURN_MIB
 from bench.machine import cpu_s, rss_bytes
 from bench.options import Options
 from bench.programs import NotInTime, Server, running_agents, running_server, scratch
@@ -28,17 +30,23 @@ MOST_GROWTH_MIB = 32.0
 PAGE_MS = 1000.0
 WITHIN_S = 600.0
 SAMPLE_EVERY_S = 0.25
-WARM_MIB = 16
+WARM_MIB = 32
 """Printed once before: what any first job makes grow is not counted."""
 
 
 class Trained(Struct):
-    """As the trainer tells it."""
+    """As the trainer tells it: seconds of each turn."""
 
-    wall_s: float
-    cpu_s: float
+    output: list[float]
+    own_file: list[float]
     sha256: str
     ended_at: float
+
+    @property
+    def slowdown_percent(self) -> float:
+        """The median over turns that lie beside each other."""
+        pairs = zip(self.output, self.own_file, strict=True)
+        return (statistics.median([sent / own for sent, own in pairs]) - 1) * 100
 
 
 class Memory:
@@ -71,53 +79,37 @@ class Memory:
 def measure(options: Options) -> Result:
     size_mib = 256 if options.quick else 1024
     result = Result(benchmark="logs", title=f"a trainer that computes and prints {size_mib} MiB")
-    bare_s: list[float] = []
-    ours_s: list[float] = []
-    ratios: list[float] = []
-    cpu_ratios: list[float] = []
-    behind_s: list[float] = []
-    used: list[float] = []
-    growth: list[float] = []
-    server_growth: list[float] = []
     with scratch() as folder, running_server(folder) as server, running_agents(server, folder) as (agent,):
-        job_id, _, _ = _under_the_worker(server, folder / "warm", WARM_MIB)
-        for number in range(min(3, options.repetitions)):
-            bare = _bare(folder, size_mib)
-            before = cpu_s(agent) + cpu_s(server.pid)
-            with Memory(agent=agent, server=server.pid) as memory:
-                job_id, ours, late_s = _under_the_worker(server, folder / f"told-{number}", size_mib)
-            used.append((cpu_s(agent) + cpu_s(server.pid) - before) * 1000 / size_mib)
-            arrived = _digest(server, job_id)
-            if arrived != ours.sha256 or ours.sha256 != bare.sha256:
-                raise AssertionError("what arrived is not what was printed")
-            bare_s.append(bare.wall_s)
-            ours_s.append(ours.wall_s)
-            ratios.append((ours.wall_s / bare.wall_s - 1) * 100)
-            cpu_ratios.append((ours.cpu_s / bare.cpu_s - 1) * 100)
-            behind_s.append(late_s)
-            growth.append(memory.growth_mib("agent"))
-            server_growth.append(memory.growth_mib("server"))
+        _under_the_worker(server, folder / "warm", WARM_MIB)
+        control = _without_worker(folder, size_mib)
+        before = cpu_s(agent) + cpu_s(server.pid)
+        with Memory(agent=agent, server=server.pid) as memory:
+            job_id, trained, late_s = _under_the_worker(server, folder / "told", size_mib)
+        used = (cpu_s(agent) + cpu_s(server.pid) - before) * 1000 / size_mib
+        if _digest(server, job_id) != trained.sha256:
+            raise AssertionError("what arrived is not what was printed")
         opened = [_timed_ms(lambda: _page(server, job_id)) for _ in range(5)]
         searched = _timed_ms(lambda: _search(server, job_id)) / size_mib
-    result.add("bare, output to a file", "s", bare_s)
-    result.add("under the worker", "s", ours_s)
-    slowdown = result.add("slowdown, wall time", "%", ratios, "pair by pair")
-    result.add("slowdown, the trainer's own CPU time", "%", cpu_ratios, "pair by pair")
-    result.add("agent and server, CPU", "ms/MiB", used)
-    result.add("end of the trainer to end of the job", "s", behind_s)
-    grown = result.add("agent, memory growth", "MiB", growth)
-    result.add("server, memory growth", "MiB", server_growth)
+    turns = f"{TURN_MIB} MiB each, {len(trained.output)} of each kind"
+    result.add("turns that are sent", "s", trained.output, turns)
+    result.add("turns into a file of its own", "s", trained.own_file)
+    slowdown = result.add("slowdown", "%", [trained.slowdown_percent], "median of neighbouring turns")
+    result.add("control: the same without a worker", "%", [control.slowdown_percent])
+    result.add("agent and server, CPU", "ms/MiB", [used])
+    result.add("end of the trainer to end of the job", "s", [late_s])
+    grown = result.add("agent, memory growth", "MiB", [memory.growth_mib("agent")])
+    result.add("server, memory growth", "MiB", [memory.growth_mib("server")])
     page = result.add("last 1,000 lines as a page", "ms", opened)
     result.add("search of the whole log for a text", "ms/MiB", [searched])
-    result.below("slowdown, wall time", slowdown, MOST_SLOWDOWN_PERCENT, "%")
+    result.below("slowdown", slowdown, MOST_SLOWDOWN_PERCENT, "%")
     result.below("agent, memory growth", grown, MOST_GROWTH_MIB, "MiB")
     result.below("last 1,000 lines as a page", page, PAGE_MS, "ms")
     result.note("every byte arrived: SHA-256 of what was printed and of what is stored are equal")
     return result
 
 
-def _bare(folder: Path, size_mib: int) -> Trained:
-    told, output = folder / "bare", folder / "bare.log"
+def _without_worker(folder: Path, size_mib: int) -> Trained:
+    told, output = folder / "control", folder / "control.log"
     with output.open("wb") as file:
         subprocess.run(_words(size_mib, told), stdout=file, stderr=file, check=True)
     output.unlink()
@@ -138,10 +130,11 @@ def _under_the_worker(server: Server, told: Path, size_mib: int) -> tuple[str, T
 
 
 def _words(size_mib: int, told: Path) -> list[str]:
-    return [sys.executable, "-I", "-S", str(TRAINER), str(size_mib), str(told)]
+    return [sys.executable, "-I", "-S", str(TRAINER), str(size_mib), str(told), f"{told}.own"]
 
 
 def _told(path: Path) -> Trained:
+    path.with_name(f"{path.name}.own").unlink()
     return Trained(**json.loads(path.read_text()))
 
 

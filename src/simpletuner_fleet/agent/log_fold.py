@@ -47,6 +47,8 @@ class Fold:
 
     def feed(self, data: bytes, at: float) -> list[Kept]:
         self._let_go_if_quiet(at)
+        if not data:
+            return self._taken()
         self._seen_at = at
         self._decide(self._held + data if self._held else data)
         return self._taken()
