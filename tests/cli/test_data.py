@@ -1,7 +1,7 @@
 """`simpletuner data …` against the real server."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +80,8 @@ def test_a_push_goes_on_where_another_broke_off(machine: Machine, tmp_path: Path
         pushed = read_folder(folder, nobody)
         sha256 = next(file.sha256 for file in pushed.files if file.path == "big.bin")
         query = {"offset": 0, "size": len(big)}
-        assert (
-            api.put_bytes(f"/api/data/objects/{sha256}", query, big[:3_000_000])["next_offset"] == 3_000_000
-        )
+        answer = api.put_bytes(f"/api/data/objects/{sha256}", query, [big[:3_000_000]], 3_000_000)
+        assert answer["next_offset"] == 3_000_000
         sender = Sender(api, nobody)
         sender.send(pushed, "big")
         assert sender.sent_bytes == pushed.bytes - 3_000_000
@@ -93,18 +92,18 @@ class BrokenLine(Api):
 
     calls = 0
 
-    def put_bytes(self, path: str, query: dict[str, Any], content: bytes) -> Json:
+    def put_bytes(self, path: str, query: dict[str, Any], content: Iterable[bytes], length: int) -> Json:
         type(self).calls += 1
         if self.calls % 4 == 1:
             raise httpx2.ConnectError("broken")
-        answer = super().put_bytes(path, query, content)
+        answer = super().put_bytes(path, query, content, length)
         if self.calls % 4 == 3:
             raise httpx2.ReadError("broken")
         return answer
 
 
 class DeadLine(Api):
-    def put_bytes(self, path: str, query: dict[str, Any], content: bytes) -> Json:
+    def put_bytes(self, path: str, query: dict[str, Any], content: Iterable[bytes], length: int) -> Json:
         raise httpx2.ConnectError("dead")
 
 

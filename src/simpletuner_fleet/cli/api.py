@@ -5,7 +5,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 from urllib.parse import urlencode
@@ -92,9 +92,9 @@ class Api:
     def put(self, path: str, body: Json) -> Json:
         return self.call("PUT", path, body=body)
 
-    def put_bytes(self, path: str, query: dict[str, Any], content: bytes) -> Json:
-        """Transport errors are the caller's to judge."""
-        headers = {"Content-Type": "application/octet-stream"}
+    def put_bytes(self, path: str, query: dict[str, Any], content: Iterable[bytes], length: int) -> Json:
+        """In pieces, or every part sent would stay in memory with its answer. Transport errors are the caller's to judge."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
         target, timeout = _with_query(path, query), httpx2.Timeout(TIMEOUT_S, read=SEALING_TIMEOUT_S)
         return self._read(self.client.put(target, content=content, headers=headers, timeout=timeout))
 

@@ -26,6 +26,7 @@ ASKED_AT_ONCE = 5_000
 SENT_AT_ONCE = 4
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ROUNDS = 3
+PIECE_BYTES = 1024 * 1024
 OBJECTS = "/api/data/objects"
 
 
@@ -162,10 +163,11 @@ class Sender:
         """Part after part, each again while the line is broken; the server says where to go on."""
         pauses = iter(PAUSES_S)
         while True:
-            data = _part(content, offset)
+            length = min(PART_BYTES, content.size - offset)
             try:
                 query = {"offset": offset, "size": content.size}
-                answer = self._api.put_bytes(f"{OBJECTS}/{sha256}", query, data)
+                pieces = _pieces(content, offset, length)
+                answer = self._api.put_bytes(f"{OBJECTS}/{sha256}", query, pieces, length)
             except httpx2.TransportError as error:
                 self._pause(next(pauses, None), CliError(of_connection_error(error, self._api.where.url)))
                 continue
@@ -176,7 +178,7 @@ class Sender:
                 continue
             pauses = iter(PAUSES_S)
             reached = int(answer["next_offset"])
-            self._sent(max(0, min(reached, offset + len(data)) - offset), total)
+            self._sent(max(0, min(reached, offset + length) - offset), total)
             offset = reached
             if answer["complete"]:
                 return
@@ -192,18 +194,21 @@ class Sender:
             self._progress("send", count, total)
 
 
-def _part(content: Content, offset: int) -> bytes:
+def _pieces(content: Content, offset: int, length: int) -> Iterator[bytes]:
     if isinstance(content.source, bytes):
-        return content.source[offset : offset + PART_BYTES]
+        yield content.source[offset : offset + length]
+        return
     try:
         with content.source.open("rb") as file:
             file.seek(offset)
-            data = file.read(min(PART_BYTES, content.size - offset))
+            while length:
+                piece = file.read(min(PIECE_BYTES, length))
+                if not piece:
+                    raise _changed(content)
+                length -= len(piece)
+                yield piece
     except OSError as error:
         raise _unusable(content.source, error.strerror or str(error)) from None
-    if not data and offset < content.size:
-        raise _changed(content)
-    return data
 
 
 def _batches(items: Iterable[tuple[str, Content]], count: int) -> Iterator[list[tuple[str, Content]]]:
