@@ -92,7 +92,7 @@ def test_a_drain_stops_what_runs_at_its_deadline_though_the_server_died_and_it_g
 def test_a_job_that_outlives_its_time_limit_goes_on_in_slices(world: World) -> None:
     world.start_worker("steady")
     job_id = world.submit(
-        demo(checkpointing_steps=0, demo_step_delay_s=0.1), time_limit_s=6, on_time_limit="requeue"
+        demo(checkpointing_steps=0, demo_step_delay_s=0.06), time_limit_s=4, on_time_limit="requeue"
     )
     job = world.becomes(job_id, "completed", 2 * LONG)
     attempts = world.attempts(job_id)
