@@ -9,14 +9,15 @@ import pytest
 
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S, Role
-from simpletuner_fleet.core.errors import NotFound, StoreUnavailable
-from simpletuner_fleet.http.auth import Authenticator, CachedCredentials, SessionEnded
+from simpletuner_fleet.core.errors import Forbidden, NotFound, StoreUnavailable
+from simpletuner_fleet.http.auth import Authenticator, CachedCredentials, Principal, SessionEnded
 from simpletuner_fleet.http.edge import EdgeSettings
 from simpletuner_fleet.http.limits import Rate, RateLimits
 from simpletuner_fleet.http.problems import ProblemAnswer
 from simpletuner_fleet.http.routes import ANY_USER, PUBLIC, WORKER, Call, Reply, Route
 from simpletuner_fleet.http.sessions import no_session_cookie, session_cookie, session_secret
 from simpletuner_fleet.http.sse_response import EventStream
+from simpletuner_fleet.languages import translator
 from tests.http.edge_kit import (
     ADMIN,
     SESSION,
@@ -222,7 +223,9 @@ def test_a_secret_is_read_only_from_the_one_cookie_that_fits(
     assert session_secret(header, secure) == expected
 
 
-def problem_page(problem: ProblemAnswer, headers: Mapping[str, str], path: str) -> Reply | None:
+def problem_page(
+    problem: ProblemAnswer, headers: Mapping[str, str], path: str, principal: Principal
+) -> Reply | None:
     if problem.status == 401:
         return Reply(status=303, headers={"Location": f"/login?next={path}"}, content_type="")
     if path == "/missing" and headers.get("x-break"):
@@ -248,6 +251,46 @@ async def test_a_person_who_asked_for_a_page_gets_a_page_for_a_problem() -> None
         assert answer.json()["code"] == "not_found"
         answer = await here.client.get("/missing", headers={**html, "x-break": "1"})
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+async def test_problems_are_told_to_browsers_in_the_language_of_the_reader() -> None:
+    async with running(TABLE) as here:
+        answer = await here.client.post("/api/who", headers={**COOKIE, "accept-language": "pt"})
+        assert answer.headers["content-language"] == "ja"
+        english = "A change by session cookie must say that it comes from a page of this server."
+        assert answer.json()["title"] == translator("ja").gettext(english)
+        assert answer.json()["code"] == "origin_missing"
+        before_login = {"sec-fetch-site": "same-origin", "accept-language": "de, pt;q=0.8"}
+        answer = await here.client.get("/nowhere", headers=before_login)
+        assert answer.json()["title"] == translator("pt-BR").gettext("There is no such thing here.")
+        chosen = {**before_login, "cookie": "simpletuner_lang=hi"}
+        answer = await here.client.get("/nowhere", headers=chosen)
+        assert answer.headers["content-language"] == "hi"
+
+
+async def test_programs_are_told_problems_in_english_whatever_they_accept() -> None:
+    async with running(TABLE) as here:
+        for headers in ({}, {"cookie": "simpletuner_lang=hi"}, {"authorization": f"Bearer {ADMIN}"}):
+            answer = await here.client.get("/missing", headers={**headers, "accept-language": "ja"})
+            assert answer.json()["title"] == "There is no such thing here."
+            assert "content-language" not in answer.headers
+
+
+async def test_the_page_of_a_problem_knows_who_asked() -> None:
+    async def forbidden(call: Call[Any]) -> Reply:
+        raise Forbidden("admin.users")
+
+    told: list[tuple[str, str]] = []
+
+    def note(problem: ProblemAnswer, headers: Mapping[str, str], path: str, principal: Principal) -> None:
+        told.append((path, principal.id))
+
+    table = [Route("GET", "/closed", forbidden, ANY_USER)]
+    async with running(table, problem_page=note) as here:
+        html = {"accept": "text/html"}
+        await here.client.get("/closed", headers={**html, **COOKIE})
+        await here.client.get("/nowhere", headers={**html, **COOKIE})
+    assert told == [("/closed", "u_admin"), ("/nowhere", "anonymous")]
 
 
 async def test_a_page_has_its_own_policy_and_may_set_several_cookies() -> None:

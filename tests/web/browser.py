@@ -24,7 +24,8 @@ from playwright.async_api import (
     async_playwright,
 )
 
-from simpletuner_fleet.web.page import LANGUAGE_COOKIE, THEME_COOKIE
+from simpletuner_fleet.http.problem_words import LANGUAGE_COOKIE
+from simpletuner_fleet.web.page import THEME_COOKIE
 
 Language = Literal["en", "pt-BR", "hi", "zh", "ja"]
 Theme = Literal["light", "dark"]

@@ -46,6 +46,7 @@ from simpletuner_fleet.http.hosts import (
 )
 from simpletuner_fleet.http.limits import Buckets, RateLimits, address_key
 from simpletuner_fleet.http.networks import Networks, client_address, is_loopback
+from simpletuner_fleet.http.problem_words import asks_for_a_person, in_words_of
 from simpletuner_fleet.http.problems import ForeignOrigin, HostNotAllowed, OriginMissing
 from simpletuner_fleet.http.routes import Access, Answer, Call, Reply, Route
 from simpletuner_fleet.http.sessions import session_secret
@@ -63,8 +64,9 @@ CREDENTIAL_HEADERS = ("authorization", "x-api-key", "x-worker-token", "x-upload-
 
 Observe = Callable[[str, str, int, float], None]
 """Told (method, path of the row, status, seconds) after every answer; streams count when they begin."""
-ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str], Reply | None]
-"""Given (problem, headers of the request, path): what a person who asked for a page sees; None: the problem itself."""
+ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str, Principal], Reply | None]
+"""Given (problem, headers of the request, path, who asked as far as it is known): what a person who asked for a page
+sees; None: the problem itself."""
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ class EdgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     trust_loopback: bool = False
     """Has no effect beyond a loopback bind, whatever the command line let through."""
     beyond_loopback: bool = False
-    """Bound to more than loopback: any literal address is accepted as Host."""
+    """Bound to more than loopback: any name or address is accepted as Host."""
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: str = ""
     worker_networks: str = ""
@@ -169,13 +171,8 @@ class Edge:
                 self._observe(scope["method"], path, status, self._monotonic() - began)
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
-        """A server on the network is reached by names it cannot know. There, who shows a credential in a header is
-        let on to have it checked: a rebound page has no credential to show."""
         host = headers.get("host")
-        if self._hosts.holds(host):
-            return
-        shows_credential = any(name in headers for name in CREDENTIAL_HEADERS)
-        if not (self._settings.beyond_loopback and shows_credential and not comes_from_browser(headers)):
+        if not self._hosts.holds(host):
             raise HostNotAllowed(f"The server does not answer to the host '{(host or '')[:100]}'.")
 
     async def _admit(
@@ -196,7 +193,7 @@ class Edge:
         if is_foreign(scope["method"], headers, self._hosts):
             raise ForeignOrigin
         secure = scope.get("scheme") == "https" or self._proxy_says_https(peer, headers)
-        principal = await self._prove(row, headers, peer, ip, secure)
+        principal = scope["user"] = await self._prove(row, headers, peer, ip, secure)
         if principal.kind == "user" and not proves_own_page(scope["method"], headers, self._hosts):
             raise OriginMissing
         if not isinstance(row.permission, Access):
@@ -349,6 +346,8 @@ class Edge:
             with suppress(RuntimeError):
                 await self._send_reply(page, problem.status, scope, send, list(problem.headers))
             return
+        if asks_for_a_person(asked):
+            problem = in_words_of(problem, asked, reader(scope))
         headers = [*self._api_headers, *problem.headers, (b"content-type", problems.CONTENT_TYPE.encode())]
         # An answer that had already begun cannot become another one: the connection ends instead.
         with suppress(RuntimeError):
@@ -362,7 +361,7 @@ class Edge:
         if self._problem_page is None or not wants_page or path.startswith("/api/"):
             return None
         try:
-            return self._problem_page(problem, asked, path)
+            return self._problem_page(problem, asked, path, reader(scope))
         except Exception:  # still the outermost frame: the page is lost, the problem behind it must not be
             log.exception("the page for a problem with status %d could not be made", problem.status)
             return None
@@ -391,6 +390,12 @@ def build_app(
         observe=observe,
         problem_page=problem_page,
     )
+
+
+def reader(scope: Scope) -> Principal:
+    """Who asked; anonymous where the request failed before that was known."""
+    found: Principal = scope.get("user", ANONYMOUS)
+    return found
 
 
 def is_local_call(peer: str, headers: Mapping[str, str]) -> bool:

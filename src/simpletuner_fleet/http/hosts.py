@@ -12,13 +12,18 @@ MAX_REMEMBERED = 256
 
 
 class AllowedHosts:
-    """Against DNS rebinding: a page of evil.example whose name points at us still says evil.example."""
+    """Against DNS rebinding: a page of evil.example whose name points at us still says evil.example.
 
-    def __init__(self, configured: Iterable[str] = (), any_address: bool = False) -> None:
+    It matters on loopback, where a caller may be trusted for being on this machine. A server on the network is reached by
+    names that it cannot know, and `any_name` lets them all in: nothing is open there without a session or a token, and the
+    browser keeps the session's cookie for the one host it was given at, so a rebound page has none to show.
+    """
+
+    def __init__(self, configured: Iterable[str] = (), any_name: bool = False) -> None:
         self.configured = frozenset(plain_name(name) for name in configured)
         own = ("localhost", *machine_names(), *machine_addresses())
         self._names = self.configured | {plain_name(name) for name in own}
-        self._any_address = any_address
+        self._any_name = any_name
         self._accepted: set[str] = set()
 
     def holds(self, host_header: str | None) -> bool:
@@ -32,10 +37,12 @@ class AllowedHosts:
         return True
 
     def _known(self, name: str) -> bool:
+        if self._any_name:
+            return True
         address = parse_address(name)
         if address is None:
             return name in self._names
-        return self._any_address or address.is_loopback or str(address) in self._names
+        return address.is_loopback or str(address) in self._names
 
 
 def host_name(host_header: str | None) -> str | None:

@@ -6,15 +6,15 @@ from urllib.parse import urlencode
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.problem_words import language_for
 from simpletuner_fleet.http.routes import Call, Reply, rfc3339
-from simpletuner_fleet.languages import LANGUAGES, Words, choose, spoken_in, translator
+from simpletuner_fleet.languages import LANGUAGES, Words, spoken_in, translator
 from simpletuner_fleet.web.cookies import cookies_of
 from simpletuner_fleet.web.environment import environment
 from simpletuner_fleet.web.navigation import navigation
 from simpletuner_fleet.web.policy import POLICY
 
 THEMES = ("auto", "light", "dark")
-LANGUAGE_COOKIE = "simpletuner_lang"
 THEME_COOKIE = "simpletuner_theme"
 PAGE_HEADERS = {
     "content-security-policy": POLICY,
@@ -24,10 +24,7 @@ PAGE_HEADERS = {
 
 
 def language_of(call: Call[Any]) -> str:
-    kept = cookies_of(call.headers).get(LANGUAGE_COOKIE)
-    return choose(
-        user_setting=call.principal.language, cookie=kept, accept_language=call.headers.get("accept-language")
-    )
+    return language_for(call.headers, call.principal)
 
 
 def spoken(call: Call[Any]) -> AbstractContextManager[Words]:
