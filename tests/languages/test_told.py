@@ -1,11 +1,13 @@
 """Codes with parameters, told in five languages; English is word for word what the API says."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from simpletuner_fleet.core import failure, matching, reasons
 from simpletuner_fleet.core.explain import Code
+from simpletuner_fleet.core.job import Stopping
+from simpletuner_fleet.http.stopping_view import DOING, _doing_now
 from simpletuner_fleet.languages import LANGUAGES, names, translator
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.told import (
@@ -137,6 +139,7 @@ def test_a_problem_is_told_in_the_readers_language() -> None:
         ("There is no job j_1.", "ジョブ j_1 はありません。"),
         ("Give a or b, not both.", "a か b のどちらか一方を指定してください。"),
         ("There is no config '100 % ''real'''.", "設定 '100 % ''real''' はありません。"),
+        ("attempt 2, resumed from step 1,200 on gpu-1", "試行 2、gpu-1 でステップ 1,200 から再開"),
         ("Nobody wrote this sentence down.", "Nobody wrote this sentence down."),
         ("", ""),
     ],
@@ -144,3 +147,14 @@ def test_a_problem_is_told_in_the_readers_language() -> None:
 def test_details_are_known_again_by_their_words(english: str, japanese: str) -> None:
     assert detail_text(translator("ja"), english) == japanese
     assert detail_text(translator("en"), english) == english
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "drained"])
+@pytest.mark.parametrize(("save_s", "stored"), [(None, None), (30.0, None), (30.0, 1_200)])
+def test_what_a_stopping_job_does_is_told_in_every_language(
+    reason: Literal["cancelled", "drained"], save_s: float | None, stored: int | None
+) -> None:
+    wish = Stopping(reason=reason, asked_at=1.0, grace_s=5.0, save_s=save_s)
+    told = f"{DOING[reason]}: {_doing_now(wish, stored)}"
+    for language in LANGUAGES[1:]:
+        assert detail_text(translator(language.code), told) != told

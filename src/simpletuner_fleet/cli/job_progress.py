@@ -6,6 +6,7 @@ from simpletuner_fleet.cli.output import STYLES, Output
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import age, span
 from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.told import reason_text
 
 WIDEST_BAR = 50
@@ -18,7 +19,8 @@ def headline(job: Job) -> str:
     name = job.get("name") or job.get("config_name")
     where = job.get("worker_name") or job.get("worker_id")
     attempt = job.get("attempt") or 0
-    resumed = job.get("resumed") or (_("attempt %(attempt)s", attempt=attempt) if attempt > 1 else None)
+    resumed = detail_text(current(), str(job.get("resumed") or ""))
+    resumed = resumed or (_("attempt %(attempt)s", attempt=attempt) if attempt > 1 else "")
     parts = [str(job["id"]), name, _("on %(where)s", where=where) if where else None, resumed]
     return clean("  ".join(str(part) for part in parts if part))
 

@@ -8,6 +8,7 @@ from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import age, between
 from simpletuner_fleet.cli.troubles import of_reason
 from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import failure_name
 from simpletuner_fleet.languages.told import fix_texts, funnel_texts, kind_text, reason_text
 
@@ -46,7 +47,8 @@ def reason(job: dict[str, Any]) -> str | None:
     told = explanation(job)
     if told.get("sentence") or told.get("code"):
         return reason_text(current(), told)
-    return dig(job, "stopping.sentence") or job.get("error") or job.get("reason")
+    stopping = detail_text(current(), str(dig(job, "stopping.sentence") or ""))
+    return stopping or job.get("error") or job.get("reason")
 
 
 def gpus(job: dict[str, Any]) -> Any:
@@ -102,7 +104,7 @@ DETAIL = (
     Column("POSITION", lambda job: job.get("queue_position")),
     Column("WORKER", worker),
     Column("ATTEMPT", attempts),
-    field("resumed"),
+    Column("RESUMED", lambda job: detail_text(current(), str(job.get("resumed") or ""))),
     Column("PROGRESS", progress),
     Column("SAFE STEP", lambda job: job.get("checkpoint_step")),
     Column("REASON", lambda job: reason(job) if job.get("status") in WAITING else None),

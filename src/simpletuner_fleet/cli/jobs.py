@@ -15,7 +15,8 @@ from simpletuner_fleet.cli.nudges import nudges
 from simpletuner_fleet.cli.output import Output
 from simpletuner_fleet.cli.troubles import of_reason
 from simpletuner_fleet.cli.watch import watch as watch_items
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.details import detail_text
 
 Job = dict[str, Any]
 
@@ -136,7 +137,7 @@ def cancel(args: argparse.Namespace) -> int:
                 api.post(f"/api/jobs/{segment(job_id)}/cancel", _cancel_wish(args)) or {"id": job_id}
             )
             cancelled.append(answer)
-            told = (answer.get("stopping") or {}).get("sentence")
+            told = detail_text(current(), str((answer.get("stopping") or {}).get("sentence") or ""))
             out.say(
                 _("%(job_id)s is %(told)s", job_id=job_id, told=told or answer.get("status", "cancelling"))
             )

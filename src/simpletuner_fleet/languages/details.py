@@ -1,6 +1,6 @@
-"""What errors say beside their title. The API tells it in English; here the sentence is known again by its words.
+"""What the API tells in whole English sentences: what errors say beside their title, and what a job is doing.
 
-`./dev words` gathers the sentences into `details.json`.
+Here such a sentence is known again by its words. `./dev words` gathers those of errors into `details.json`.
 """
 
 import json
@@ -8,9 +8,19 @@ import re
 from functools import cache
 from pathlib import Path
 
+from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.languages.choosing import ENGLISH
 from simpletuner_fleet.languages.words import Words
 
+OF_JOBS = (
+    N_("attempt %(number)s, resumed from step %(step)s on %(worker)s"),
+    N_("cancelling: saving a checkpoint first"),
+    N_("cancelling: the checkpoint of step %(step)s is stored, the trainer is asked to end"),
+    N_("cancelling: the trainer is asked to end"),
+    N_("leaving its worker: saving a checkpoint first"),
+    N_("leaving its worker: the checkpoint of step %(step)s is stored, the trainer is asked to end"),
+    N_("leaving its worker: the trainer is asked to end"),
+)
 SENTENCES = Path(__file__).parent / "details.json"
 BLANK = re.compile(r"%\((\w+)\)s")
 MAX_CHARS = 500
@@ -33,7 +43,8 @@ def detail_text(words: Words, english: str) -> str:
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     """Those with blanks, the one with the most words of its own first."""
-    sentences = [text for text in json.loads(SENTENCES.read_text("utf-8")) if BLANK.search(text)]
+    told = (*OF_JOBS, *json.loads(SENTENCES.read_text("utf-8")))
+    sentences = [text for text in told if BLANK.search(text)]
     sentences.sort(key=lambda text: -len(BLANK.sub("", text)))
     return tuple((_pattern(text), text) for text in sentences)
 
