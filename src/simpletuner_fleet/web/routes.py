@@ -1,7 +1,19 @@
 """Every page of the console, in the same table as the API: one place says who may see what."""
 
 from simpletuner_fleet.http.routes import Route
-from simpletuner_fleet.web import assets, job, jobs, joining, overview, samples, start, worker, workers
+from simpletuner_fleet.web import (
+    assets,
+    configs,
+    job,
+    jobs,
+    joining,
+    overview,
+    samples,
+    start,
+    train,
+    worker,
+    workers,
+)
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -10,6 +22,8 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *job.ROUTES,
     *samples.ROUTES,
+    *train.ROUTES,
+    *configs.ROUTES,
     *workers.ROUTES,
     *joining.ROUTES,
     *worker.ROUTES,

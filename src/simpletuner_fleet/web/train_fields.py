@@ -1,0 +1,132 @@
+"""The settings that most people change, by trainer, and configs to begin with. Whatever else a config says, stays."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.bundle import MIXED_PRECISION
+from simpletuner_fleet.languages import N_
+
+Kind = Literal["text", "number", "choice", "lines"]
+
+
+class Field(Struct, frozen=True, kw_only=True):
+    keys: tuple[str, ...]
+    """The name it has in the settings; more where trainers had other names for it before."""
+    label: str
+    kind: Kind = "text"
+    choices: tuple[str, ...] = ()
+    """For a text they are proposals."""
+    hint: str = ""
+    wide: bool = False
+
+
+MODEL_FAMILIES = (
+    *("flux", "sdxl", "sd3", "sd1x", "sd2x", "pixart_sigma", "sana", "auraflow", "kolors", "lumina2"),
+    *("hidream", "qwen_image", "chroma", "ltxvideo", "wan"),
+)
+STEPS = Field(keys=("max_train_steps",), label=N_("Training steps"), kind="number")
+BATCH = Field(keys=("train_batch_size",), label=N_("Batch size"), kind="number")
+RATE = Field(keys=("learning_rate",), label=N_("Learning rate"), kind="number")
+SEED = Field(keys=("seed",), label=N_("Seed"), kind="number")
+CHECKPOINTS = Field(
+    keys=("checkpoint_step_interval", "checkpointing_steps"),
+    label=N_("Steps between checkpoints"),
+    kind="number",
+    hint=N_("What is lost with a worker is at most this much."),
+)
+VALIDATION = Field(
+    keys=("validation_step_interval", "validation_steps"),
+    label=N_("Steps between sample images"),
+    kind="number",
+)
+PRECISION = Field(
+    keys=("mixed_precision",), label=N_("Mixed precision"), kind="choice", choices=MIXED_PRECISION
+)
+FOLDER = Field(keys=("cwd",), label=N_("Working folder on the worker"))
+ARGUMENTS = Field(keys=("args",), label=N_("Arguments, one on each line"), kind="lines", wide=True)
+LAUNCHER = (
+    Field(keys=("script",), label=N_("Script on the worker"), hint=N_("Either a script or a module.")),
+    Field(keys=("module",), label=N_("Python module")),
+    ARGUMENTS,
+    Field(keys=("num_processes",), label=N_("Processes"), kind="number"),
+)
+
+FIELDS: dict[str, tuple[Field, ...]] = {
+    "simpletuner": (
+        Field(keys=("model_family",), label=N_("Model family"), choices=MODEL_FAMILIES),
+        Field(keys=("model_type",), label=N_("What is trained"), kind="choice", choices=("lora", "full")),
+        Field(
+            keys=("pretrained_model_name_or_path",),
+            label=N_("Model to begin with"),
+            hint=N_("A name on the Hugging Face Hub, or a path on the worker."),
+            wide=True,
+        ),
+        Field(keys=("resolution",), label=N_("Resolution"), kind="number"),
+        BATCH,
+        RATE,
+        STEPS,
+        CHECKPOINTS,
+        Field(keys=("lora_rank",), label=N_("LoRA rank"), kind="number"),
+        SEED,
+        PRECISION,
+        Field(keys=("optimizer",), label=N_("Optimizer")),
+        VALIDATION,
+        Field(keys=("validation_prompt",), label=N_("Prompt of the sample images"), wide=True),
+    ),
+    "demo": (
+        STEPS,
+        BATCH,
+        RATE,
+        CHECKPOINTS,
+        VALIDATION,
+        SEED,
+        Field(keys=("demo_device",), label=N_("Device"), kind="choice", choices=("auto", "cpu", "cuda")),
+    ),
+    "command": (
+        Field(
+            keys=("command",),
+            label=N_("Command, one word on each line"),
+            kind="lines",
+            hint=N_("{config} and {output_dir} stand for the config's file and the folder to write to."),
+            wide=True,
+        ),
+        FOLDER,
+    ),
+    "accelerate": (*LAUNCHER, PRECISION, FOLDER),
+    "torchrun": (*LAUNCHER, FOLDER),
+}
+
+STARTERS: dict[str, dict[str, Any]] = {
+    "simpletuner": {
+        "trainer": "simpletuner",
+        "settings": {
+            "model_family": "flux",
+            "model_type": "lora",
+            "pretrained_model_name_or_path": "black-forest-labs/FLUX.1-dev",
+            "resolution": 1024,
+            "train_batch_size": 1,
+            "learning_rate": 1e-4,
+            "max_train_steps": 2000,
+            "checkpoint_step_interval": 250,
+            "lora_rank": 16,
+            "seed": 42,
+            "mixed_precision": "bf16",
+        },
+    },
+    "demo": {
+        "trainer": "demo",
+        "settings": {"max_train_steps": 2000, "checkpoint_step_interval": 500, "seed": 42},
+        "resources": {"gpus": 0},
+    },
+    "command": {
+        "trainer": "command",
+        "settings": {"command": ["python", "train.py", "--config", "{config}", "--out", "{output_dir}"]},
+    },
+}
+"""By the trainer: a sound beginning that passes every check."""
+STARTER_NAMES = {
+    "simpletuner": N_("a LoRA with SimpleTuner"),
+    "demo": N_("the small demo training"),
+    "command": N_("any command"),
+}
