@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from simpletuner_fleet.agent.trust import Choices, is_loopback
 from simpletuner_fleet.cli import credentials, settings
 from simpletuner_fleet.cli.settings import Settled
+from simpletuner_fleet.languages import _
 
 DEFAULT_PORT = 8001
 
@@ -67,11 +68,11 @@ def _url(settled: dict[str, Settled], logins: credentials.Credentials, local: Lo
     if asked.value:
         return asked.value, asked.source.where
     if logins.current:
-        return logins.current, "login"
+        return logins.current, _("login")
     if local.url:
-        return local.url, "server on this machine"
+        return local.url, _("server on this machine")
     scheme = "https" if local.ca_cert else "http"
-    return f"{scheme}://127.0.0.1:{DEFAULT_PORT}", "default"
+    return f"{scheme}://127.0.0.1:{DEFAULT_PORT}", _("default")
 
 
 def _token(
@@ -81,13 +82,15 @@ def _token(
     if asked.value:
         return asked.value, asked.source.where
     if url in logins.servers:
-        return logins.servers[url].token, "login"
+        return logins.servers[url].token, _("login")
     if is_local(url, local):
         try:
-            return local.admin_token.read_text(encoding="utf-8").strip() or None, f"file {local.admin_token}"
+            return local.admin_token.read_text(encoding="utf-8").strip() or None, _(
+                "file %(path)s", path=local.admin_token
+            )
         except OSError:
             pass
-    return None, "nowhere"
+    return None, _("nowhere")
 
 
 def _trust(
@@ -101,16 +104,16 @@ def _trust(
         if settled[name].value:
             return Choices()._replace(**{choice: settled[name].value}), settled[name].source.where
     if not url.startswith("https:"):
-        return Choices(), "no TLS"
+        return Choices(), _("no TLS")
     login = logins.servers.get(url)
     if login and (login.fingerprint or login.ca_cert):
-        return Choices(login.fingerprint, login.ca_cert), "login"
+        return Choices(login.fingerprint, login.ca_cert), _("login")
     if is_local(url, local):
         if local.ca_cert:
-            return Choices(ca_cert=local.ca_cert), f"file {local.ca_cert}"
+            return Choices(ca_cert=local.ca_cert), _("file %(path)s", path=local.ca_cert)
         if local.fingerprint:
-            return Choices(fingerprint=local.fingerprint), "server on this machine"
-    return Choices(), "system trust store"
+            return Choices(fingerprint=local.fingerprint), _("server on this machine")
+    return Choices(), _("system trust store")
 
 
 def is_local(url: str, local: LocalServer) -> bool:

@@ -598,7 +598,7 @@ def _settle_one(
     for given, source in _candidates(row, args, environ, files):
         return Settled(_parsed(row, given, source, notes), source)
     default = values.path(row.default) if row.parse is values.path and row.default else row.default
-    return Settled(default, Source(Rank.DEFAULT, "default"))
+    return Settled(default, Source(Rank.DEFAULT, _("default")))
 
 
 def _candidates(
@@ -610,14 +610,14 @@ def _candidates(
     """What was given, strongest first."""
     flag = getattr(args, row.name, None)
     if flag is not None:
-        yield flag, Source(Rank.FLAG, f"flag {row.flags[-1] if row.flags else row.name}")
+        yield flag, Source(Rank.FLAG, _("flag %(name)s", name=row.flags[-1] if row.flags else row.name))
     if row.name == "worker_token" and HIDDEN_TOKEN in environ:
-        yield environ[HIDDEN_TOKEN], Source(Rank.FLAG, "flag --worker-token")
+        yield environ[HIDDEN_TOKEN], Source(Rank.FLAG, _("flag %(name)s", name="--worker-token"))
     if row.env and row.env in environ and (environ[row.env] != "" or row.parse is values.boolean):
-        yield environ[row.env], Source(Rank.ENVIRONMENT, f"environment {row.env}")
+        yield environ[row.env], Source(Rank.ENVIRONMENT, _("environment %(name)s", name=row.env))
     for where, table in files:
         if row.name in table:
-            yield table[row.name], Source(Rank.FILE, f"file {where}")
+            yield table[row.name], Source(Rank.FILE, _("file %(path)s", path=where))
 
 
 def _parsed(row: Setting, given: Any, source: Source, notes: list[str]) -> Any:
