@@ -23,6 +23,7 @@ SAMPLES: dict[Any, tuple[str, str, str]] = {
     values.megabits: ("100", "0.5", "3"),
     values.gigabytes: ("100", "0.5", "3"),
     values.days: ("100", "0.5", "3"),
+    values.log_megabytes: ("2", "3", "4"),
     values.seconds: ("1", "2", "3"),
     values.url: ("http://one:1", "http://two:2", "http://three:3"),
     values.fingerprint: (PIN, PIN.replace("ab", "cd"), PIN.replace("ab", "ef")),
