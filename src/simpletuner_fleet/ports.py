@@ -16,6 +16,9 @@ from simpletuner_fleet.core.worker import Worker
 T = TypeVar("T")
 
 
+TOKEN_USE_NOTED_EVERY_S = 3_600.0
+
+
 class ApiToken(Struct, frozen=True, kw_only=True):
     """A credential for people and programs. An empty permission set allows nothing."""
 
@@ -26,6 +29,11 @@ class ApiToken(Struct, frozen=True, kw_only=True):
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None
+    last_used_at: float | None = None
+    """To the hour: a request need not be a write."""
+
+    def wants_noting(self, now: float) -> bool:
+        return self.last_used_at is None or now >= self.last_used_at + TOKEN_USE_NOTED_EVERY_S
 
 
 class ConfigVersion(Struct, frozen=True, kw_only=True):
@@ -302,6 +310,10 @@ class Tx(View, Protocol):
     def delete_config(self, name: str, at: float) -> None: ...
     def add_api_token(self, token: ApiToken) -> None: ...
     def save_api_token(self, token: ApiToken) -> None: ...
+    def note_token_use(self, token_hash: str, at: float) -> None:
+        """Sets last_used_at alone; does nothing where the token is gone."""
+        ...
+
     def add_user(self, user: User) -> None:
         """Raises NameTaken if another user has the name."""
         ...

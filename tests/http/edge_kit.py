@@ -88,6 +88,7 @@ class MemoryCredentials:
         people = [signed_in(SESSION, Role.ADMIN), signed_in(VIEWER_SESSION, Role.VIEWER)]
         self.sessions = {known.session.token_hash: known for known in people}
         self.renewed: list[tuple[str, float]] = []
+        self.noted: list[tuple[str, float]] = []
         self.lookups = 0
 
     async def api_token(self, token_hash: str) -> ApiToken | None:
@@ -107,6 +108,10 @@ class MemoryCredentials:
         self.lookups += 1
         await asyncio.sleep(0)
         return self.sessions.get(token_hash)
+
+    async def note_token_use(self, token_hash: str, now: float) -> None:
+        self.noted.append((token_hash, now))
+        self.api_tokens[token_hash] = replace(self.api_tokens[token_hash], last_used_at=now)
 
     async def renew_session(self, token_hash: str, now: float) -> None:
         self.renewed.append((token_hash, now))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from simpletuner_fleet.core import tokens
-from simpletuner_fleet.core.errors import InvalidToken, Unauthenticated
+from simpletuner_fleet.core.errors import InvalidToken, StoreUnavailable, Unauthenticated
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.http.auth import Authenticator, CachedCredentials, Principal, allows
 from tests.http.edge_kit import ADMIN, CHOSEN, EXPIRED, UPLOAD_TOKEN, WORKER_TOKEN, MemoryCredentials
@@ -124,6 +124,30 @@ async def test_the_memory_of_credentials_is_bounded() -> None:
     assert source.lookups == before
     await cached.api_token(next(iter(source.api_tokens)))
     assert source.lookups == before + 1
+
+
+async def test_the_use_of_a_token_is_noted_once_an_hour_however_often_it_is_used() -> None:
+    source, clock = MemoryCredentials(), {"now": 1000.0}
+    remembered = CachedCredentials(source)
+    authenticator = Authenticator(remembered, lambda: clock["now"])
+    headers = {"authorization": f"Bearer {ADMIN}"}
+    for clock["now"] in (1000.0, 1001.0, 4599.0, 4600.0, 4601.0):
+        await authenticator.user(headers)
+    assert source.noted == [(tokens.hashed(ADMIN), 1000.0), (tokens.hashed(ADMIN), 4600.0)]
+    assert source.lookups == 1
+
+
+async def test_a_token_goes_on_while_the_store_cannot_note_its_use() -> None:
+    class FullDisk(MemoryCredentials):
+        async def note_token_use(self, token_hash: str, now: float) -> None:
+            self.noted.append((token_hash, now))
+            raise StoreUnavailable
+
+    source = FullDisk()
+    authenticator = Authenticator(CachedCredentials(source), lambda: 1000.0)
+    for _ in range(3):
+        assert (await authenticator.user({"authorization": f"Bearer {ADMIN}"})).id == "t_admin"
+    assert len(source.noted) == 1, "not with every request"
 
 
 async def test_attempts_are_never_remembered() -> None:

@@ -152,6 +152,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         numbers,
         numbers,
     ),
+    st.builds(lambda secret, at: lambda tx: tx.note_token_use(f"h{secret}", at), numbers, times),
     st.builds(
         lambda number, name: lambda tx: tx.add_user(user(number, name=name)),
         numbers,

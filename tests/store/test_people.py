@@ -44,7 +44,7 @@ async def test_a_deleted_config_is_gone_and_can_be_made_anew(store: Store) -> No
 
 
 async def test_api_tokens_are_found_by_id_and_hash(store: Store) -> None:
-    every_field = token(2, permissions=("a", "b"), expires_at=5.0, revoked_at=6.0)
+    every_field = token(2, permissions=("a", "b"), expires_at=5.0, revoked_at=6.0, last_used_at=7.0)
 
     def step(tx: Tx) -> None:
         tx.add_api_token(every_field)
@@ -64,6 +64,13 @@ async def test_an_api_token_is_revoked_by_saving_it(store: Store) -> None:
     assert await store.read(lambda view: view.api_token("t_1")) == token(1, revoked_at=7.0)
     with pytest.raises(ConcurrentChange):
         await store.write(lambda tx: tx.save_api_token(token(9)))
+
+
+async def test_the_use_of_an_api_token_is_noted_beside_what_it_is(store: Store) -> None:
+    await store.write(lambda tx: tx.add_api_token(token(1, expires_at=9.0)))
+    await store.write(lambda tx: tx.note_token_use("hash-1", 8.0))
+    await store.write(lambda tx: tx.note_token_use("hash-9", 8.0))
+    assert await store.read(lambda view: view.api_tokens()) == [token(1, expires_at=9.0, last_used_at=8.0)]
 
 
 async def test_two_api_tokens_share_neither_id_nor_secret(store: Store) -> None:

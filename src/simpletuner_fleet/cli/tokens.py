@@ -15,6 +15,7 @@ LIST = (
     field("name"),
     Column("MADE", lambda token: ago(token.get("created_at"))),
     Column("EXPIRES", lambda token: token.get("expires_at"), goes=1),
+    Column("USED", lambda token: ago(token.get("last_used_at"))),
     Column("REVOKED", lambda token: ago(token.get("revoked_at"))),
     field("permissions", shrinks=True, goes=2),
 )

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.accounts import Session, User
@@ -69,6 +70,7 @@ class Credentials(Protocol):
     async def attempt(self, token_hash: str) -> Attempt | None: ...
     async def session(self, token_hash: str) -> SignedIn | None: ...
     async def renew_session(self, token_hash: str, now: float) -> None: ...
+    async def note_token_use(self, token_hash: str, now: float) -> None: ...
 
 
 class FailedProof(Struct, frozen=True, kw_only=True):
@@ -152,6 +154,13 @@ class CachedCredentials:
         await self._source.renew_session(token_hash, now)
         self.forget(token_hash)
 
+    async def note_token_use(self, token_hash: str, now: float) -> None:
+        """Remembered first: of many requests at once one writes, and a store that cannot is not asked again and again."""
+        known = self._api_tokens.get(token_hash)
+        if known:
+            self._api_tokens[token_hash] = replace(known, last_used_at=now)
+        await self._source.note_token_use(token_hash, now)
+
     def _make_room(self, entries: dict[str, ApiToken] | dict[str, Worker] | dict[str, SignedIn]) -> None:
         if len(entries) >= self._max:
             del entries[next(iter(entries))]
@@ -177,6 +186,9 @@ class Authenticator:
             raise InvalidToken("Invalid token: it was revoked.", next_step="Ask for a new one.")
         if token.expires_at is not None and token.expires_at <= self._now():
             raise InvalidToken("Invalid token: it has expired.", next_step="Ask for a new one.")
+        if token.wants_noting(self._now()):
+            with suppress(StoreUnavailable):
+                await self._credentials.note_token_use(token_hash, self._now())
         return Principal(
             kind="token", id=token.id, name=token.name, permissions=token.permissions, token_hash=token_hash
         )

@@ -29,6 +29,9 @@ class StoredCredentials:
 
         return await self._fleet.read(look)
 
+    async def note_token_use(self, token_hash: str, now: float) -> None:
+        await self._fleet.store.write(lambda tx: tx.note_token_use(token_hash, now))
+
     async def renew_session(self, token_hash: str, now: float) -> None:
         await self._fleet.store.write(lambda tx: tx.renew_session(token_hash, now))
 

@@ -214,6 +214,8 @@ class TokenView(Struct, kw_only=True):
     created_at: str | None
     expires_at: str | None
     revoked_at: str | None
+    last_used_at: str | None
+    """To the hour; null: never."""
     token: str | UnsetType = UNSET
     """Only in the answer that made it."""
 
@@ -473,6 +475,7 @@ def token_view(token: ApiToken, secret: str | UnsetType = UNSET) -> TokenView:
         created_at=rfc3339(token.created_at),
         expires_at=rfc3339(token.expires_at),
         revoked_at=rfc3339(token.revoked_at),
+        last_used_at=rfc3339(token.last_used_at),
         token=secret,
     )
 

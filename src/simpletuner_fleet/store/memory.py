@@ -141,6 +141,11 @@ class MemoryTx(MemoryView, DatasetsTx):
             raise ConcurrentChange("two API tokens cannot share a secret")
         self._tables.set_token(token.id, token)
 
+    def note_token_use(self, token_hash: str, at: float) -> None:
+        known = self.api_token_by_hash(token_hash)
+        if known is not None:
+            self._tables.set_token(known.id, replace(known, last_used_at=at))
+
     def add_user(self, user: User) -> None:
         if user.id in self._tables.users:
             raise ConcurrentChange(f"there is a user {user.id} already")

@@ -78,6 +78,9 @@ class PeopleTx(PeopleView):
         if not self._db.run(sql.SAVE_API_TOKEN, _token_params(token)):
             raise ConcurrentChange(f"there is no API token {token.id}")
 
+    def note_token_use(self, token_hash: str, at: float) -> None:
+        self._db.run(sql.NOTE_TOKEN_USE, {"token_hash": token_hash, "at": at})
+
     def remember_answer(self, answer: IdempotentAnswer) -> None:
         self._db.run(
             sql.REMEMBER_ANSWER,
@@ -112,6 +115,7 @@ def _token_params(token: ApiToken) -> dict[str, Any]:
         "created_at": token.created_at,
         "expires_at": token.expires_at,
         "revoked_at": token.revoked_at,
+        "last_used_at": token.last_used_at,
     }
 
 
@@ -124,4 +128,5 @@ def _token_of(row: Row) -> ApiToken:
         created_at=row[4],
         expires_at=row[5],
         revoked_at=row[6],
+        last_used_at=row[7],
     )

@@ -24,7 +24,16 @@ _JOB = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs"
 _ATTEMPT = f"SELECT {', '.join(ATTEMPT_COLUMNS)} FROM attempts"
 _WORKER = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers"
 _CONFIG = "SELECT name, version, bundle, created_at, created_by FROM configs"
-_TOKEN = "SELECT id, name, token_hash, permissions, created_at, expires_at, revoked_at FROM api_tokens"
+_TOKEN_COLUMNS = (
+    "name",
+    "token_hash",
+    "permissions",
+    "created_at",
+    "expires_at",
+    "revoked_at",
+    "last_used_at",
+)
+_TOKEN = f"SELECT id, {', '.join(_TOKEN_COLUMNS)} FROM api_tokens"
 _USER_COLUMNS = (
     "id",
     "name",
@@ -125,9 +134,9 @@ DELETE_CONFIG = "UPDATE configs SET deleted_at = :at WHERE name = :name AND dele
 API_TOKEN = f"{_TOKEN} WHERE id = :id"
 API_TOKEN_BY_HASH = f"{_TOKEN} WHERE token_hash = :token_hash"
 API_TOKENS = f"{_TOKEN} ORDER BY created_at, id"
-_TOKEN_COLUMNS = ("name", "token_hash", "permissions", "created_at", "expires_at", "revoked_at")
 ADD_API_TOKEN = f"{_insert('api_tokens', ('id', *_TOKEN_COLUMNS))} ON CONFLICT DO NOTHING"
 SAVE_API_TOKEN = f"UPDATE api_tokens SET {_set(_TOKEN_COLUMNS)} WHERE id = :id"
+NOTE_TOKEN_USE = "UPDATE api_tokens SET last_used_at = :at WHERE token_hash = :token_hash"
 
 USER = f"{_USER} WHERE id = :id"
 USER_BY_NAME = f"{_USER} WHERE name_key = :name_key"

@@ -71,3 +71,5 @@ CREATE INDEX attempts_by_end ON attempts (ended_at) WHERE ended_at IS NOT NULL;
 ALTER TABLE workers ADD COLUMN address TEXT NOT NULL DEFAULT '';
 ALTER TABLE workers ADD COLUMN tls TEXT NOT NULL DEFAULT '';
 ALTER TABLE workers ADD COLUMN former_tokens TEXT NOT NULL DEFAULT '[]';
+
+ALTER TABLE api_tokens ADD COLUMN last_used_at REAL;
