@@ -14,7 +14,9 @@ def filled(hours: float, every_s: float = 30.0) -> GpuHistory:
 
 def test_what_a_gpu_does_not_tell_stays_unknown() -> None:
     history = GpuHistory()
-    history.note("w_1", 100.0, [GpuSample(uuid="GPU-a", utilization=None, power_w=float("nan"), temperature_c=41)])
+    history.note(
+        "w_1", 100.0, [GpuSample(uuid="GPU-a", utilization=None, power_w=float("nan"), temperature_c=41)]
+    )
     point = history.latest("w_1")["GPU-a"]
     assert (point.utilization, point.power_w, point.temperature_c) == (None, None, 41.0)
 
