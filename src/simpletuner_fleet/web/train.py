@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.errors import FleetError, Invalid
+from simpletuner_fleet.core.explain import Code
 from simpletuner_fleet.core.job import Job, JobState, Target
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.http.deps import deps
@@ -212,11 +213,22 @@ def outlook(told: Submitted) -> Outlook:
         matches=ngettext(
             "Matches %(n)s worker, %(idle)s idle", "Matches %(n)s workers, %(idle)s idle", possible, idle=free
         ),
-        reason=reason_text(words, why) if why else "",
+        reason=_reason(told, free),
         then=_what_happens(told, possible),
         funnel=funnel_texts(words, fleet.funnel) if fleet and not told.would_start_now else [],
         fixes=fix_texts(words, why) if why else [],
     )
+
+
+def _reason(told: Submitted, free: int) -> str:
+    why = told.explanation
+    if why is None:
+        return ""
+    if free and why.code in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS):
+        return _(
+            "Fitting workers are free, but other jobs are first or the workers have not called back yet."
+        )
+    return reason_text(current(), why)
 
 
 def _headline(told: Submitted, possible: int) -> str:

@@ -55,7 +55,7 @@ function row(key, value, changed) {
   input.dataset.kind = "any";
   input.dataset.other = key;
   input.dataset.was = typeof value;
-  input.dataset.path = `settings.${key}`;
+  input.dataset.path = `settings.${bare(key)}`;
   const gone = document.createElement("button");
   gone.type = "button";
   gone.className = "button quiet icon-only";
@@ -97,7 +97,7 @@ export function setUp(known, changed) {
     for (const part of form.querySelectorAll("[data-trainer]")) part.hidden = part.dataset.trainer !== trainer;
     for (const field of form.querySelectorAll(`[data-trainer="${CSS.escape(trainer)}"] [data-keys]`)) {
       const own = keyIn(settings, field.dataset.keys.split(" "));
-      field.dataset.path = `settings.${own}`;
+      field.dataset.path = `settings.${bare(own)}`;
       put(field, settings[own]);
     }
     const rest = Object.keys(settings).filter((name) => !(known[trainer] || []).includes(bare(name)));
