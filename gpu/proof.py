@@ -34,7 +34,9 @@ class Fleet:
         self.programs: dict[str, subprocess.Popen[bytes]] = {}
         self.start("server", "server", "--port", "0", "--no-local")
         told = folder / "server" / "server.json"
-        wait_for(told.exists, "the server")
+        wait_for(lambda: told.exists() or self.programs["server"].poll() is not None, "the server")
+        if not told.exists():
+            raise SystemExit((folder / "server.log").read_text())
         token = (folder / "server" / "admin_token").read_text().strip()
         self.url = json.loads(told.read_text())["url"]
         self.http = httpx2.Client(
