@@ -18,7 +18,7 @@ from simpletuner_fleet.agent.metrics import Follower, Progress, Sources, progres
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.metrics import Point, read_bar
 from simpletuner_fleet.orchestrator.metrics import RECORD, metrics_key
-from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus, StatusReport
+from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.store.memory import MemoryStore
 from tests.agent.test_tensorboard import NAME, scalars
 from tests.http.api_kit import Agent, Running, TurnedClock, orchestrator, until
@@ -53,8 +53,10 @@ class Attempt:
         self.client = OrchestratorClient(running.listening.url, lambda: agent.token, None)
         self.told: list[Progress] = []
 
-    def follower(self, sources: Sources) -> Follower:
-        follower = Follower(self.offer, sources, self.client, look_every_s=0.02, backoff=Backoff(0.01, 0.05))
+    def follower(self, sources: Sources, **more: Any) -> Follower:
+        follower = Follower(
+            self.offer, sources, self.client, look_every_s=0.02, backoff=Backoff(0.01, 0.05), **more
+        )
         follower.on_progress = self._note
         return follower
 
@@ -114,6 +116,60 @@ async def test_points_of_tensorboard_files_arrive_beside_the_lines_and_only_once
             await asyncio.wait_for(follower.run(), 20)
         assert await one.records(blobs) == list(range(1, 21))
         assert (await one.running.job(one.offer.job_id))["progress"] == {"step": 20, "loss": 1.0}
+
+
+async def test_the_attempts_own_gpus_are_told_with_the_step_it_is_at_and_disturb_nothing(
+    sources: Sources,
+) -> None:
+    now = [1_700_000_000.0]
+    samples = [
+        GpuSample(uuid="GPU-a", utilization=93.0, memory_used_gb=41.5, temperature_c=None, power_w=310.0),
+        GpuSample(uuid="GPU-b", utilization=5.0),
+        GpuSample(uuid="GPU-c"),
+    ]
+    async with attempt() as one:
+        one.offer = replace(one.offer, gpus=["GPU-a", "GPU-c"], gpu_indices=[2, 3])
+        follower = one.follower(sources, clock=lambda: now[0])
+        await follower.note_gpus(samples)
+        running = asyncio.create_task(follower.run())
+        write(sources.files[0], range(1, 6))
+        await until(lambda: one.told and one.told[-1]["step"] == 5)
+        for _ in range(2):
+            now[0] += 5.0
+            await follower.note_gpus(samples)
+        follower.trainer_ended()
+        await follower.note_gpus(samples)
+        await asyncio.wait_for(running, 20)
+        told = await one.running.get(f"/api/jobs/{one.offer.job_id}/metrics", points=5000)
+        assert [key for key in told["keys"] if key.startswith("gpu.")] == [
+            "gpu.2.memory_gb",
+            "gpu.2.power_w",
+            "gpu.2.utilization",
+        ]
+        busy = told["series"]["gpu.2.utilization"]
+        assert [(bucket["step"], bucket["last"]) for bucket in busy] == [(0, 93.0), (5, 93.0)]
+        assert told["total"] == 5
+        assert one.told[-1]["step"] == 5
+
+
+async def test_an_agent_that_was_restarted_sends_the_gpus_points_once(sources: Sources) -> None:
+    now = [1_700_000_000.0]
+    blobs = MemoryBlobs()
+    async with attempt(blobs) as one:
+        one.offer = replace(one.offer, gpus=["GPU-a"], gpu_indices=[0])
+        for _ in range(3):
+            follower = one.follower(sources, clock=lambda: now[0])
+            await follower.note_gpus([GpuSample(uuid="GPU-a", power_w=100.0)])
+            now[0] += 20.0
+            follower.trainer_ended()
+            await asyncio.wait_for(follower.run(), 20)
+        sources.sent.with_name("gpu-metrics-sent.json").unlink()
+        follower = one.follower(sources)
+        follower.trainer_ended()
+        await asyncio.wait_for(follower.run(), 20)
+        key = f"metrics/{one.offer.attempt_id}.gpus/gpu.0.power_w"
+        records = RECORD.iter_unpack(await blobs.read(key, 0, 10**6))
+        assert [at for _, at, _ in records] == [1_700_000_000.0 + 20 * turn for turn in range(3)]
 
 
 async def test_a_line_half_written_waits_for_its_end(sources: Sources) -> None:

@@ -29,6 +29,15 @@ class Trainer:
         told: dict[str, Any] = answer.json()
         return told
 
+    async def send_gpus(self, first: int, points: list[dict[str, Any]], expect: int = 200) -> dict[str, Any]:
+        answer = await self.agent.http.post(
+            f"/api/workers/job/{self.offer['job_id']}/gpu-metrics",
+            json={"epoch": self.offer["epoch"], "first": first, "points": points},
+        )
+        assert answer.status_code == expect, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
     async def send_steps(self, first: int, steps: range) -> int:
         return int((await self.send(first, [point(step) for step in steps]))["next"])
 
@@ -174,3 +183,68 @@ async def test_an_attempt_has_at_most_so_many_keys() -> None:
         told = await curves(running, trainer)
         assert len(told["keys"]) == 64
         assert steps_of(told, "a1") == [1, 2]
+
+
+def gpu_point(step: int, at: float, index: int = 0, **values: float) -> dict[str, Any]:
+    told = values or {"utilization": at}
+    return {"step": step, "at": at, "values": {f"gpu.{index}.{name}": value for name, value in told.items()}}
+
+
+BUSY = "gpu.0.utilization"
+
+
+async def test_points_of_a_gpu_at_one_step_are_all_shown_over_time_and_are_no_steps() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        assert (await trainer.send_gpus(0, [gpu_point(0, 10.0), gpu_point(0, 20.0)]))["next"] == 2
+        assert await trainer.send_steps(0, range(1, 4)) == 3
+        assert (await trainer.send_gpus(1, [gpu_point(0, 20.0), gpu_point(3, 30.0)]))["next"] == 3
+        told = await curves(running, trainer)
+        assert (told["keys"], told["total"]) == ([BUSY, "loss"], 3)
+        assert [(one["step"], one["last"]) for one in told["series"][BUSY]] == [(0, 10), (0, 20), (3, 30)]
+        assert steps_of(told) == [1, 2, 3]
+        few = await curves(running, trainer, key=BUSY, points=1)
+        assert [(one["min"], one["max"]) for one in few["series"][BUSY]] == [(10, 30)]
+
+
+async def test_gpus_of_eight_take_no_key_from_a_trainer_that_uses_all_of_its_own() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        four = {"utilization": 1.0, "memory_gb": 2.0, "temperature_c": 3.0, "power_w": 4.0}
+        await trainer.send_gpus(0, [gpu_point(0, 1.0, index, **four) for index in range(8)])
+        await trainer.send(0, [point(1, **{f"key_{number}": number for number in range(64)})])
+        keys = (await curves(running, trainer))["keys"]
+        assert len([key for key in keys if key.startswith("gpu.")]) == 32
+        assert len([key for key in keys if key.startswith("key_")]) == 64
+
+
+async def test_a_later_attempt_that_has_told_of_its_gpus_alone_hides_no_step_of_the_earlier() -> None:
+    async with orchestrator() as running:
+        first = await training(running)
+        await first.send_steps(0, range(1, 31))
+        await first.send_gpus(0, [gpu_point(30, 100.0)])
+        await first.agent.report(first.offer, "released", error="going")
+        await first.agent.heartbeat()
+        second = Trainer(first.agent, await first.agent.take())
+        await second.send_gpus(0, [gpu_point(20, 200.0)])
+        told = await curves(running, second)
+        assert steps_of(told) == list(range(1, 31))
+        assert [one["last"] for one in told["series"][BUSY]] == [100, 200]
+        assert [one["last"] for one in (await curves(running, second, attempt=2))["series"][BUSY]] == [200]
+        await first.send_gpus(1, [gpu_point(31, 300.0)], expect=409)
+
+
+async def test_what_is_no_number_of_a_gpu_is_refused() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        for key in (
+            "loss",
+            "step",
+            "gpu.0.colour",
+            "gpu.x.power_w",
+            "gpu.0.power_w.more",
+            "gpu.99999.power_w",
+        ):
+            refused = await trainer.send_gpus(0, [{"step": 1, "at": 1.0, "values": {key: 1}}], expect=422)
+            assert refused["code"] == "invalid", refused
+        await trainer.send_gpus(0, [gpu_point(0, 1.0)] * 501, expect=413)

@@ -136,6 +136,13 @@ class OrchestratorClient:
         message = MetricsSent(epoch=epoch, first=first, points=list(points))
         return (await self._post(f"/api/workers/job/{job_id}/metrics", message, MetricsAnswer)).next
 
+    async def send_gpu_metrics(
+        self, job_id: str, epoch: int, first: int, points: Sequence[MetricPoint]
+    ) -> int:
+        """Counted apart from the trainer's own."""
+        message = MetricsSent(epoch=epoch, first=first, points=list(points))
+        return (await self._post(f"/api/workers/job/{job_id}/gpu-metrics", message, MetricsAnswer)).next
+
     async def send_notes(self, job_id: str, epoch: int, notes: Sequence[Note]) -> None:
         message = NotesSent(epoch=epoch, notes=list(notes))
         await self._post(f"/api/workers/job/{job_id}/notes", message, NotesAnswer)

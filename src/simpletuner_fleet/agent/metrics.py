@@ -6,25 +6,26 @@ Points are counted; the files they stand in are the memory, so an orchestrator t
 import asyncio
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.agent import gpu_points
 from simpletuner_fleet.agent.backoff import Backoff
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.gpu_points import GpuJournal
 from simpletuner_fleet.agent.inbox import Turn, turn_of
-from simpletuner_fleet.agent.metric_files import MetricFile, Piece, furthest, latest_bar, newest
+from simpletuner_fleet.agent.metric_files import furthest, latest_bar, newest
+from simpletuner_fleet.agent.point_sending import PointSender
 from simpletuner_fleet.agent.readings import Readings
 from simpletuner_fleet.agent.resume import resumed_from
-from simpletuner_fleet.agent.tensorboard import EventFile, EventFolder
+from simpletuner_fleet.agent.tensorboard import EventFolder
 from simpletuner_fleet.core.metrics import Bar, Point, eta_s, learning_rate_of, loss_of, rate_of
-from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
-from simpletuner_fleet.protocol.metrics import MAX_BATCH, MetricPoint, to_wire
+from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit, StatusReport
+from simpletuner_fleet.protocol.metrics import to_wire
 
 log = logging.getLogger(__name__)
 
@@ -35,18 +36,6 @@ FLUSH_WITHIN_S = 5.0
 Progress = dict[str, Any]
 
 
-class _Place(Struct):
-    offset: int
-    tail: str
-
-
-class _Sent(Struct):
-    """What a process after this one needs to go on."""
-
-    next: int
-    files: dict[str, _Place]
-
-
 class Sources(Struct, frozen=True, kw_only=True):
     """Where an attempt's numbers are found, and where is kept how many were sent."""
 
@@ -55,6 +44,11 @@ class Sources(Struct, frozen=True, kw_only=True):
     sent: Path
     events: Path | None = None
     """The folder beneath which TensorBoard's files appear."""
+
+    @property
+    def gpus(self) -> Path:
+        """Written by the agent itself; a folder of the attempt's own, where nobody else leaves numbers."""
+        return self.sent.with_name(gpu_points.NAME)
 
 
 class Follower:
@@ -71,18 +65,30 @@ class Follower:
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._job_id, self._epoch = offer.job_id, offer.epoch
+        self._job_id = offer.job_id
         self._sources, self._client, self._clock = sources, client, clock
         self._look_every_s, self._patience_s = look_every_s, patience_s
         self._backoff = backoff or Backoff(0.25, 10.0)
-        self._files: list[MetricFile | EventFile] = [MetricFile(path) for path in sources.files]
-        self._events = EventFolder(sources.events, since=resumed_from(offer) or 0)
-        self._readings = Readings((), sources.events, since=resumed_from(offer) or 0)
-        self._places: dict[str, _Place] = {}
-        self._next = 0
-        self._takes_points = True
+        self._step = resumed_from(offer) or 0
+        self._readings = Readings((), sources.events, since=self._step)
         self._ended = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
+        self._training = PointSender(
+            offer.job_id,
+            sources.files,
+            sources.sent,
+            lambda first, points: client.send_metrics(offer.job_id, offer.epoch, first, points),
+            events=EventFolder(sources.events, since=self._step),
+            ended=self._ended.is_set,
+            clock=clock,
+        )
+        self._gpus = PointSender(
+            offer.job_id,
+            [sources.gpus],
+            sources.sent.with_name(gpu_points.SENT),
+            lambda first, points: client.send_gpu_metrics(offer.job_id, offer.epoch, first, points),
+            clock=clock,
+        )
+        self._journal = GpuJournal(offer, sources.gpus, clock)
         self._troubled_since: float | None = None
         self._told: Progress | None = None
         self.over = asyncio.Event()
@@ -99,8 +105,8 @@ class Follower:
     async def run(self) -> None:
         """Until the trainer has ended and all is told, the attempt is stale, or it is told to stop."""
         try:
-            async with self._one_at_a_time:
-                await asyncio.to_thread(self._load)
+            await self._training.load()
+            await self._gpus.load()
             while not self.over.is_set():
                 last = self._ended.is_set()
                 try:
@@ -122,88 +128,27 @@ class Follower:
     async def _look(self) -> None:
         """The step is noted before anything is sent: heartbeats tell it even if nothing else gets through."""
         progress = await asyncio.to_thread(self._progress)
+        if progress:
+            self._step = progress["step"]
         report = self.on_progress(progress) if progress and progress != self._told else None
-        await self._send_all()
+        await self._training.send_all()
         if report:
             await self._client.report(self._job_id, report)
             self._told = progress
+        await self._gpus.send_all()
         self._troubled_since = None
         self._backoff.reset()
 
+    async def note_gpus(self, samples: Sequence[GpuSample]) -> None:
+        """Those of its own GPUs are kept with the job, at the step it is at; a GPU's point is no step."""
+        if not self._ended.is_set():
+            await asyncio.to_thread(self._journal.note, samples, self._step)
+
     async def flush(self) -> None:
-        """What stands in the files is sent now, if that can be done at once."""
+        """What stands in the trainer's files is sent now, if that can be done at once."""
         with contextlib.suppress(Unreachable, Refused, TimeoutError):
             async with asyncio.timeout(FLUSH_WITHIN_S):
-                await self._send_all()
-
-    async def _send_all(self) -> None:
-        async with self._one_at_a_time:
-            while self._takes_points and await self._send_points():
-                pass
-
-    async def _send_points(self) -> bool:
-        """Whether there may be more at once."""
-        pieces = await asyncio.to_thread(self._gather)
-        points = [point for _, piece in pieces for point in piece.points]
-        if points:
-            stored = await self._send(points)
-            if stored is None:
-                return False
-            if stored < self._next:
-                self._start_over(stored)
-                return True
-            if stored < self._next + len(points):
-                raise Unreachable(ValueError(f"only {stored} points were kept"), refused=False)
-        for file, piece in pieces:
-            file.take(piece)
-        self._next += len(points)
-        if points:
-            await asyncio.to_thread(self._save)
-        return any(piece.fresh for _, piece in pieces)
-
-    async def _send(self, points: Sequence[Point]) -> int | None:
-        """How many the orchestrator has then; None where it wants no more."""
-        try:
-            return await self._client.send_metrics(
-                self._job_id, self._epoch, self._next, [self._on_wire(point) for point in points]
-            )
-        except Refused as problem:
-            if isinstance(problem, TokenRejected) or problem.passing or problem.code == "stale_attempt":
-                raise
-            log.warning(
-                "job %s: the orchestrator takes no more of its numbers: %s", self._job_id, problem.detail
-            )
-            self._takes_points = False
-            return None
-
-    def _start_over(self, stored: int) -> None:
-        """What the orchestrator has is counted again and passed over by it."""
-        log.warning("job %s: the orchestrator has only %d points: sent again", self._job_id, stored)
-        self._next = 0
-        for file in self._files:
-            file.rewind()
-
-    def _on_wire(self, point: Point) -> MetricPoint:
-        values = {key: to_wire(value) for key, value in point.values.items()}
-        return MetricPoint(step=point.step, at=self._clock() if point.at is None else point.at, values=values)
-
-    def _gather(self) -> list[tuple[MetricFile | EventFile, Piece]]:
-        pieces: list[tuple[MetricFile | EventFile, Piece]] = []
-        self._find_events()
-        room = MAX_BATCH
-        for file in self._files:
-            piece = file.peek(room)
-            if piece:
-                room -= len(piece.points)
-                pieces.append((file, piece))
-        return pieces
-
-    def _find_events(self) -> None:
-        for file in self._events.look(at_once=self._ended.is_set()):
-            place = self._places.get(file.name)
-            if place:
-                file.restore(place.offset, bytes.fromhex(place.tail))
-            self._files.append(file)
+                await self._training.send_all()
 
     def _progress(self) -> Progress | None:
         self._readings.read()
@@ -221,26 +166,6 @@ class Follower:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await unless.wait()
-
-    def _load(self) -> None:
-        try:
-            sent = msgspec.json.decode(self._sources.sent.read_bytes(), type=_Sent)
-            for file in self._files:
-                place = sent.files.get(file.name)
-                if place:
-                    file.restore(place.offset, bytes.fromhex(place.tail))
-        except (OSError, ValueError, msgspec.MsgspecError):
-            return
-        self._next, self._places = sent.next, sent.files
-
-    def _save(self) -> None:
-        files = {file.name: _Place(file.offset, file.tail.hex()) for file in self._files}
-        temporary = self._sources.sent.with_suffix(".tmp")
-        try:
-            temporary.write_bytes(msgspec.json.encode(_Sent(self._next, files)))
-            os.replace(temporary, self._sources.sent)
-        except OSError as error:
-            log.debug("job %s: how many points were sent is not written down: %s", self._job_id, error)
 
 
 class Metrics:
@@ -264,6 +189,10 @@ class Metrics:
         """Whether its report may go: whatever was to arrive before it has, or will not."""
         found = self._followers.get(turn)
         return found is None or found[0].over.is_set()
+
+    async def note_gpus(self, samples: Sequence[GpuSample]) -> None:
+        for follower, _ in list(self._followers.values()):
+            await follower.note_gpus(samples)
 
     async def flush(self, turn: Turn) -> None:
         found = self._followers.get(turn)

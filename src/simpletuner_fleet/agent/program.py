@@ -269,6 +269,7 @@ async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
     await agent.connected.wait()
     while probe.inventory.source == "nvml":
         agent.samples = await probe.sample()
+        await agent.attempts.metrics.note_gpus(agent.samples)
         await asyncio.sleep(agent.heartbeat_interval_s)
 
 

@@ -15,6 +15,9 @@ LATEST_AT = 253_402_300_799.0
 """The end of the year 9999."""
 KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 MAX_KEYS = 64
+GPU_KEY = re.compile(r"gpu\.\d{1,4}\.(utilization|memory_gb|temperature_c|power_w)", re.ASCII)
+"""Told by the worker, beside the trainer's own: over time, as a step may take as long as it likes."""
+MAX_GPU_KEYS = 256
 MAX_LINE_CHARS = 64 * 1024
 MAX_BAR_CHARS = 512
 """Terminals are no wider, and the time to look at a line that is no bar grows with its square."""
@@ -111,6 +114,11 @@ def values_of(told: dict[str, Any]) -> dict[str, float]:
         if (key := key_of(name)) not in _NO_VALUES and (number := _value(value)) is not None
     }
     return dict(list(values.items())[:MAX_KEYS])
+
+
+def gpu_key(index: int, measure: str) -> str:
+    """`index` as the worker counts its GPUs."""
+    return f"gpu.{index}.{measure}"
 
 
 def key_of(name: str) -> str:

@@ -53,6 +53,15 @@ async def send_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     return MetricsAnswer(next=stored)
 
 
+async def send_gpu_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
+    body = call.body
+    worker_id = uploading_worker(call, body.epoch)
+    stored = await metrics.store_of_gpus(
+        deps(call).shelf, worker_id, call.path["id"], body.epoch, body.first, body.points
+    )
+    return MetricsAnswer(next=stored)
+
+
 async def show_metrics(call: Call[None]) -> MetricsView:
     house, query = deps(call), call.query
     found = await metrics.curves(
@@ -81,6 +90,17 @@ ROUTES = [
         MetricsSent,
         MetricsAnswer,
         "Points of an attempt, resumable by their count",
+        max_body_bytes=MAX_BATCH_BYTES,
+        tags=("workers",),
+    ),
+    Route(
+        "POST",
+        "/api/workers/job/{id}/gpu-metrics",
+        send_gpu_metrics,
+        UPLOAD,
+        MetricsSent,
+        MetricsAnswer,
+        "How the GPUs of an attempt are doing, counted apart from its points",
         max_body_bytes=MAX_BATCH_BYTES,
         tags=("workers",),
     ),

@@ -13,6 +13,7 @@ from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.orchestrator.artifacts import UPLOADS, Shelf
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.logs import gap_key, log_key, times_key
+from simpletuner_fleet.orchestrator.metrics import gpu_folder, metrics_folder
 from simpletuner_fleet.ports import Blobs, Ending, View
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ async def _empty(shelf: Shelf, ending: Ending) -> None:
     """The bytes go first: if this ends half-way, it is done again."""
     attempts = await shelf.fleet.read(lambda view: view.attempts_of_job(ending.job_id))
     for attempt in attempts:
-        await shelf.blobs.delete(f"metrics/{attempt.id}")
+        await shelf.blobs.delete(metrics_folder(attempt.id))
+        await shelf.blobs.delete(gpu_folder(attempt.id))
         await _delete_logs(shelf.blobs, attempt)
     await shelf.blobs.delete(f"{UPLOADS}/{ending.job_id}")
     await shelf.fleet.act(lambda desk: _let_all_go(desk, ending))
