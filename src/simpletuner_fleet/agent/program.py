@@ -27,6 +27,7 @@ from simpletuner_fleet.agent.gpu_probe import GpuProbe, reported_labels, select_
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase, turn_of
 from simpletuner_fleet.agent.log_stream import LogLimits
+from simpletuner_fleet.agent.memory import few_threads, stay_small
 from simpletuner_fleet.agent.runner import Runner
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
@@ -70,6 +71,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
 async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> Departure:
     """Runs until the worker leaves; raises TrustError or a FleetError for what is wrong from the start."""
+    stay_small()
+    few_threads()
     # A token may be rotated while we start: SIGHUP must not end us before we listen to it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     folder = settings.work_dir or default_state_dir(_folder_name(settings.name))

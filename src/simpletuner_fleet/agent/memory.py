@@ -1,0 +1,27 @@
+"""Keeps the agent small: what it has read and sent goes back to the machine at once."""
+
+import asyncio
+import contextlib
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
+LARGE_BYTES = 128 * 1024
+ARENAS = 2
+THREADS = 8
+
+
+def stay_small() -> None:
+    """glibc keeps freed buffers for every thread that ever had one, and learns to keep larger ones: it is told not to.
+
+    Other C libraries know no `mallopt` and need none.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+        mallopt(M_ARENA_MAX, ARENAS)
+
+
+def few_threads() -> None:
+    """Of the running loop, for what would block it. A machine with many cores does not need more of them."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "agent"))
