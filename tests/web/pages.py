@@ -7,7 +7,7 @@ from simpletuner_fleet.web import routes
 from tests.web.browser import Role
 from tests.web.fleet import FleetState
 
-NO_PAGES = ("/assets/", "/favicon.ico", "/jobs/{id}/pictures/")
+NO_PAGES = ("/assets/", "/favicon.ico", "/jobs/{id}/pictures/", "/configs/{name}/export")
 """Rows of the console's table that answer with no page."""
 
 
@@ -52,6 +52,7 @@ PAGES = (
     PageRow("/configs/{name}", names=("sdxl-cats",)),
     PageRow("/fleet"),
     PageRow("/admin/workers"),
+    PageRow("/admin/workers/create"),
     PageRow("/admin/workers/{id}", workers=WORKERS),
     PageRow("/admin/users"),
     PageRow("/admin/tokens"),

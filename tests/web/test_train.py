@@ -25,6 +25,10 @@ def stored(console: Console, name: str) -> dict[str, Any]:
     return dict(console.world.get(f"/api/configs/{name}"))
 
 
+def settings_in(file: Path) -> dict[str, Any]:
+    return read_bundle(json.loads(file.read_text())).settings
+
+
 def outlook(page: Page) -> Any:
     return page.locator("#outlook")
 
@@ -87,7 +91,10 @@ async def test_form_and_json_stay_in_step_and_lose_nothing(own_fleet: Console, p
     await expect(page.get_by_text("Mend it first")).to_be_visible()
     await page.get_by_role("tab", name="Settings").press("ArrowRight")
     await text.fill(said.replace('"sdxl"', '"flux"'))
-    await page.get_by_role("tab", name="JSON").press("ArrowLeft")
+    await expect(page.locator("#saved-state")).to_have_text("Changed, not saved yet")
+    await visit(page, "/configs")
+    await visit(page, "/train?config=mine")
+    await expect(page.get_by_text("Your changes from before are here again.")).to_be_visible()
     await expect(page.get_by_role("combobox", name="Model family")).to_have_value("flux")
     await page.get_by_label("Add a setting").fill("gradient_checkpointing")
     await page.get_by_label("Value", exact=True).fill("true")
@@ -102,6 +109,8 @@ async def test_form_and_json_stay_in_step_and_lose_nothing(own_fleet: Console, p
         "gradient_checkpointing": True,
     }
     assert stored(own_fleet, "mine")["env"] == {"A": "1"}
+    await visit(page, "/train?config=mine")
+    await expect(page.get_by_text("Your changes from before are here again.")).to_be_hidden()
     changes = own_fleet.world.get("/api/configs/mine/diff")["changes"]
     assert {change["path"] for change in changes} == {
         f"$.settings.{name}" for name in ("model_family", "seed", "learning_rate", "gradient_checkpointing")
@@ -170,8 +179,7 @@ async def test_a_config_is_imported_compared_exported_and_deleted(
         await page.get_by_role("link", name="Export").click()
     file = await fetched.value
     assert file.suggested_filename == "portraits-v2.json"
-    bundle = read_bundle(json.loads(Path(await file.path()).read_text()))
-    assert bundle.settings == {"model_family": "sd3", "scale": 2.0}
+    assert settings_in(await file.path()) == {"model_family": "sd3", "scale": 2.0}
 
     await page.get_by_role("button", name="Delete").click()
     await page.get_by_role("button", name="Delete portraits").click()

@@ -2,6 +2,7 @@
 // data all show it, and after every change the server is asked what would become of it.
 import { call, showProblem } from "./actions.js";
 import { read, whereBroken, write } from "./exact.js";
+import * as draft from "./train-draft.js";
 import { setUp } from "./train-form.js";
 import { toast } from "./toast.js";
 import { t } from "./words.js";
@@ -18,6 +19,7 @@ const broken = new Set();
 let checked = null;
 let timer = null;
 let asked = 0;
+let touched = false;
 let askedAt = 0;
 
 const showForm = setUp(known, (change) => {
@@ -241,6 +243,11 @@ function tabOf(field) {
 
 // Saving
 
+byId("drop-draft").addEventListener("click", () => {
+  draft.drop();
+  location.reload();
+});
+
 const named = () => byId("config-name").value.trim();
 const wantsSaving = () => Boolean(byId("save")?.checked && named() && checked?.changed);
 
@@ -248,6 +255,8 @@ function showSaving() {
   const fit = Boolean(checked?.ok);
   byId("send").setAttribute("aria-disabled", String(!fit));
   const changed = fit && checked.changed;
+  if (changed && touched) draft.keep({ name: named(), bundle });
+  if (fit && !changed) draft.drop();
   if (fit) byId("saved-state").textContent = !named() ? t("Not saved yet") : changed ? t("Changed, not saved yet") : t("Version %(version)s", { version: checked.saves_as - 1 });
   if (!byId("save-choice")) return;
   byId("save-choice").hidden = !(changed && named());
@@ -280,9 +289,10 @@ async function send() {
   await check();
   if (!checked?.ok) return outlook.scrollIntoView({ block: "nearest" });
   const { config, ...wishes } = request();
-  if (wantsSaving()) await save();
   const stored = named() && (wantsSaving() || !checked.changed);
+  if (wantsSaving()) await save();
   const told = await call("POST", "/api/queue/submit", withKey(stored ? wishes : { ...wishes, config }));
+  draft.drop();
   location.assign(`/jobs/${encodeURIComponent(told.job_id)}`);
 }
 
@@ -341,4 +351,13 @@ document.addEventListener("fleet", (event) => {
   soon(Math.max(SOON_MS, AGAIN_MS - (Date.now() - askedAt)));
 });
 
+for (const kind of ["input", "change", "click"]) document.querySelector(".train-config").addEventListener(kind, () => { touched = true; });
+
+const kept = draft.kept();
+if (kept) {
+  Object.assign(bundle, kept.bundle);
+  byId("config-name").value = kept.name;
+  byId("trainer").value = bundle.trainer;
+  byId("kept-draft").hidden = false;
+}
 show(...Object.keys(TAKES));
