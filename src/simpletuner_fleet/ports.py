@@ -70,6 +70,16 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
     since: float | None = None
     until: float | None = None
 
+    def fits(self, entry: AuditEntry) -> bool:
+        return (
+            (self.event_type is None or entry.event_type == self.event_type)
+            and (self.actor_id is None or entry.actor_id == self.actor_id)
+            and (self.target_type is None or entry.target_type == self.target_type)
+            and (self.target_id is None or entry.target_id == self.target_id)
+            and (self.since is None or entry.at >= self.since)
+            and (self.until is None or entry.at < self.until)
+        )
+
 
 class QueuedClass(Struct, frozen=True, kw_only=True):
     class_id: str

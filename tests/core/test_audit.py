@@ -90,7 +90,8 @@ def test_an_edit_of_any_column_of_any_entry_is_found(column: str, at: int) -> No
 @pytest.mark.parametrize("at", range(len(HONEST) - 1))
 def test_a_deletion_before_the_end_is_found(at: int) -> None:
     found = problems(HONEST[:at] + HONEST[at + 1 :])
-    assert found == [Problem(at + 2, f"entries {at + 1} to {at + 1} are missing")]
+    missing = {"first": at + 1, "last": at + 1}
+    assert found == [Problem(at + 2, f"entries {at + 1} to {at + 1} are missing", "missing", missing)]
 
 
 @pytest.mark.parametrize("left", range(len(HONEST)))
@@ -111,7 +112,7 @@ def test_a_deletion_that_also_hashes_the_rest_anew_is_found_with_a_witness() -> 
     assert problems(forged) == []
     assert problems(forged, HEAD)
     assert problems(forged, Witness("worker w_2", 5, HONEST[4].hash)) == [
-        Problem(5, "worker w_2 remembers another entry here")
+        Problem(5, "worker w_2 remembers another entry here", "contradicted", {"who": "worker w_2"})
     ]
 
 
@@ -126,7 +127,8 @@ def test_entries_that_changed_places_are_found(at: int) -> None:
 @pytest.mark.parametrize("at", range(1, len(HONEST) + 1))
 def test_an_insertion_is_found(at: int) -> None:
     doubled = [*HONEST[:at], HONEST[at - 1], *HONEST[at:]]
-    assert problems(doubled)[0] == Problem(at, f"the entry stands after entry {at}")
+    misplaced = Problem(at, f"the entry stands after entry {at}", "misplaced", {"after": at})
+    assert problems(doubled)[0] == misplaced
     forged = an_entry(at + 1)
     forged = replace(forged, hash=entry_hash(forged, HONEST[at - 1].hash))
     later = [replace(entry, seq=entry.seq + 1) for entry in HONEST[at:]]

@@ -1,5 +1,10 @@
 """Who may what, and what is written down about it."""
 
+import csv
+import io
+
+import msgspec
+
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.http.edge import EdgeSettings
 from simpletuner_fleet.store import MemoryStore
@@ -116,6 +121,45 @@ async def test_the_audit_log_is_filtered_and_paged() -> None:
         assert "job.dispatched" in (await running.get("/api/audit/types"))["types"]
         assert (await running.http.get("/api/audit?limit=0")).status_code == 422
         assert (await running.http.get("/api/audit?since=never")).status_code == 422
+
+
+async def test_the_audit_log_is_exported_whole_or_filtered_oldest_first() -> None:
+    async with orchestrator() as running:
+        for number in range(3):
+            await running.token("jobs.read", name=f"ci-{number}")
+        answer = await running.http.get("/api/audit/export")
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        assert answer.headers["content-disposition"] == 'attachment; filename="audit.jsonl"'
+        lines = [msgspec.json.decode(line) for line in answer.content.splitlines()]
+        listed = (await running.get("/api/audit"))["entries"]
+        assert lines == listed[::-1]
+        answer = await running.http.get("/api/audit/export?event_type=token.created&format=csv")
+        rows = list(csv.DictReader(io.StringIO(answer.text)))
+        assert [msgspec.json.decode(row["details"])["name"] for row in rows] == ["ci-0", "ci-1", "ci-2"]
+        assert (await running.http.get("/api/audit/export?format=xml")).status_code == 422
+
+
+async def test_a_name_is_no_formula_in_an_exported_table() -> None:
+    async with orchestrator() as running:
+        token = await running.token("*", name="=HYPERLINK(1)")
+        async with running.as_user(token) as user:
+            await user.post("/api/admin/tokens", json={"name": "x", "permissions": []})
+        answer = await running.http.get("/api/audit/export?format=csv")
+        actors = {row["actor"] for row in csv.DictReader(io.StringIO(answer.text))}
+        assert "'=HYPERLINK(1)" in actors
+        assert "=HYPERLINK(1)" not in actors
+
+
+async def test_the_last_use_of_a_token_is_listed() -> None:
+    async with orchestrator() as running:
+        async with running.as_user(await running.token("jobs.read", name="used")) as user:
+            assert (await user.get("/api/whoami")).status_code == 200
+        await running.token("jobs.read", name="unused")
+        used = {
+            token["name"]: token["last_used_at"] is not None
+            for token in (await running.get("/api/admin/tokens"))["tokens"]
+        }
+        assert used == {"admin": True, "used": True, "unused": False}
 
 
 async def test_verify_finds_nothing_wrong_with_an_honest_log() -> None:

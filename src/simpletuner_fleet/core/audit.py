@@ -44,8 +44,12 @@ def entry_hash(entry: AuditEntry, previous_hash: str) -> str:
 
 
 class Problem(Struct, frozen=True):
+    """`code` and `params` say what `what` says in English."""
+
     seq: int
     what: str
+    code: str = ""
+    params: dict[str, Any] = {}
 
 
 class Witness(Struct, frozen=True):
@@ -72,24 +76,38 @@ class ChainCheck:
         for entry in entries:
             self.checked += 1
             if entry.seq <= self._last_seq:
-                self.problems.append(Problem(entry.seq, f"the entry stands after entry {self._last_seq}"))
+                self._note(
+                    entry.seq, "misplaced", "the entry stands after entry {after}", after=self._last_seq
+                )
             elif entry.seq > self._last_seq + 1:
-                self.problems.append(
-                    Problem(entry.seq, f"entries {self._last_seq + 1} to {entry.seq - 1} are missing")
+                self._note(
+                    entry.seq,
+                    "missing",
+                    "entries {first} to {last} are missing",
+                    first=self._last_seq + 1,
+                    last=entry.seq - 1,
                 )
             elif entry_hash(entry, self._previous_hash) != entry.hash:
-                self.problems.append(Problem(entry.seq, "the entry does not match its hash: it was changed"))
+                self._note(entry.seq, "changed", "the entry does not match its hash: it was changed")
             for witness in self._awaited.pop(entry.seq, ()):
                 if witness.hash != entry.hash:
-                    self.problems.append(Problem(entry.seq, f"{witness.who} remembers another entry here"))
+                    self._note(
+                        entry.seq, "contradicted", "{who} remembers another entry here", who=witness.who
+                    )
             self._previous_hash, self._last_seq = entry.hash, entry.seq
 
     def finish(self) -> list[Problem]:
         for seq, witnesses in sorted(self._awaited.items()):
             who = ", ".join(witness.who for witness in witnesses)
-            self.problems.append(
-                Problem(
-                    seq, f"the log ends at {self._last_seq}, but {who} has seen entry {seq}: it was cut off"
-                )
+            self._note(
+                seq,
+                "cut_off",
+                "the log ends at {last}, but {who} has seen entry {seq}: it was cut off",
+                last=self._last_seq,
+                who=who,
+                seq=seq,
             )
         return self.problems
+
+    def _note(self, at: int, code: str, sentence: str, **params: Any) -> None:
+        self.problems.append(Problem(at, sentence.format(**params), code, params))

@@ -1,10 +1,12 @@
-"""Whether the audit log is whole."""
+"""Whether the audit log is whole, and all of it that somebody asks for."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from functools import partial
 
-from simpletuner_fleet.core.audit import ChainCheck, Problem, Witness
+from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, Problem, Witness
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.ports import View
+from simpletuner_fleet.ports import AuditFilter, View
 
 ENTRIES_PER_LOOK = 500
 PROBLEMS_TOLD = 100
@@ -27,3 +29,25 @@ async def verify(fleet: Fleet) -> tuple[int, list[Problem]]:
         after = last
         await asyncio.sleep(0)
     return check.checked, check.finish()[:PROBLEMS_TOLD]
+
+
+async def entries_in_order(fleet: Fleet, where: AuditFilter) -> AsyncGenerator[list[AuditEntry], None]:
+    """Oldest first, some hundred at a time, up to the newest there was at the beginning.
+
+    It reads by number and picks here: a page far into a long log costs no more than the first.
+    """
+    head = await fleet.read(lambda view: view.audit_head())
+    last, after = head.seq if head else 0, 0
+    while after < last:
+        found = await fleet.read(partial(_following, after=after))
+        if not found:
+            return
+        after = found[-1].seq
+        fitting = [entry for entry in found if entry.seq <= last and where.fits(entry)]
+        if fitting:
+            yield fitting
+        await asyncio.sleep(0)
+
+
+def _following(view: View, after: int) -> list[AuditEntry]:
+    return view.audit_range(after, ENTRIES_PER_LOOK)

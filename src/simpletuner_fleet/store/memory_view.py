@@ -202,10 +202,10 @@ class MemoryView(DatasetsView):
         self, where: AuditFilter, limit: int, offset: int, newest_first: bool = True
     ) -> list[AuditEntry]:
         entries = reversed(self._tables.audit) if newest_first else iter(self._tables.audit)
-        return list(islice((entry for entry in entries if _entry_fits(entry, where)), offset, offset + limit))
+        return list(islice((entry for entry in entries if where.fits(entry)), offset, offset + limit))
 
     def audit_count(self, where: AuditFilter) -> int:
-        return sum(_entry_fits(entry, where) for entry in self._tables.audit)
+        return sum(where.fits(entry) for entry in self._tables.audit)
 
     def audit_stats(self) -> dict[str, int]:
         return {kind: count for kind, count in self._tables.audit_counts.items() if count}
@@ -269,15 +269,4 @@ def _job_fits(job: Job, where: JobFilter) -> bool:
         and (where.config_name is None or job.config_name == where.config_name)
         and (where.created_since is None or job.created_at >= where.created_since)
         and (not where.text or where.text.lower() in f"{job.name or ''} {job.config_name} {job.id}".lower())
-    )
-
-
-def _entry_fits(entry: AuditEntry, where: AuditFilter) -> bool:
-    return (
-        (where.event_type is None or entry.event_type == where.event_type)
-        and (where.actor_id is None or entry.actor_id == where.actor_id)
-        and (where.target_type is None or entry.target_type == where.target_type)
-        and (where.target_id is None or entry.target_id == where.target_id)
-        and (where.since is None or entry.at >= where.since)
-        and (where.until is None or entry.at < where.until)
     )

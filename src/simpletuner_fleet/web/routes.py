@@ -3,14 +3,18 @@
 from simpletuner_fleet.http.routes import Route
 from simpletuner_fleet.web import (
     assets,
+    audit,
     configs,
     job,
     jobs,
     joining,
     overview,
     samples,
+    settings_page,
     start,
+    tokens,
     train,
+    users,
     worker,
     workers,
 )
@@ -27,4 +31,8 @@ ROUTES: tuple[Route, ...] = (
     *workers.ROUTES,
     *joining.ROUTES,
     *worker.ROUTES,
+    *users.ROUTES,
+    *tokens.ROUTES,
+    *audit.ROUTES,
+    *settings_page.ROUTES,
 )

@@ -1,7 +1,8 @@
 // Forms and buttons that speak to the JSON API: data-api="POST /api/…".
 //   data-then   refresh | go:/path/{field} | event:name | close  (what follows success; several with a blank between)
 //   data-body   JSON that is sent as it is; a form adds its fields by name: dots nest, data-type says int, float, bool,
-//               json, lines, pairs (key=value lines), skip-empty
+//               json, lines, pairs (key=value lines), item (a checkbox of a list), skip-empty; data-empty="null" sends null.
+//               A field with data-in-path fills the {name} of data-api instead.
 // A refusal is shown in the nearest [data-problem], or as a toast, and the field it names is marked.
 import { refresh } from "./live.js";
 import { toast } from "./toast.js";
@@ -32,6 +33,7 @@ function typed(field) {
   const { type } = field.dataset;
   if (field.type === "checkbox") return field.checked;
   const text = field.value;
+  if (text === "" && field.dataset.empty === "null") return null;
   if (text === "" && (type || field.dataset.skipEmpty !== undefined)) return type === "lines" ? [] : type === "pairs" ? {} : undefined;
   if (type === "int" || type === "float") return Number(text);
   if (type === "bool") return text === "true";
@@ -47,7 +49,11 @@ function typed(field) {
 export function formBody(form) {
   const body = JSON.parse(form.dataset.body || "{}");
   for (const field of form.elements) {
-    if (!field.name || field.disabled || (field.type === "radio" && !field.checked)) continue;
+    if (!field.name || field.disabled || field.dataset.inPath !== undefined || (field.type === "radio" && !field.checked)) continue;
+    if (field.dataset.type === "item") {
+      body[field.name] = [...(body[field.name] || []), ...(field.checked ? [field.value] : [])];
+      continue;
+    }
     let value;
     try {
       value = typed(field);
@@ -99,8 +105,13 @@ function follow(then, told, element) {
   }
 }
 
-async function act(element, body) {
+function address(element) {
   const [method, path] = element.dataset.api.split(" ");
+  return [method, path.replace(/\{(\w+)\}/g, (whole, name) => encodeURIComponent(element.elements?.namedItem(name)?.value ?? ""))];
+}
+
+async function act(element, body) {
+  const [method, path] = address(element);
   const button = element.matches("form") ? element.querySelector("button:not([type=button])") : element;
   const place = element.querySelector?.("[data-problem]") || element.closest("[data-problems]")?.querySelector("[data-problem]");
   button?.setAttribute("aria-busy", "true");

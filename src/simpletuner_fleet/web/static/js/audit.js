@@ -1,0 +1,54 @@
+// The audit log: times typed in the reader's own zone, and what the verification found.
+import { t, tn } from "./words.js";
+
+const form = document.querySelector("form[data-local-times]");
+
+function local(stamp) {
+  const at = new Date(stamp);
+  if (Number.isNaN(at.getTime())) return "";
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+}
+
+for (const field of form.querySelectorAll("[data-time-of]")) field.value = local(form.elements.namedItem(field.dataset.timeOf).value);
+
+form.addEventListener("submit", () => {
+  for (const field of form.querySelectorAll("[data-time-of]")) {
+    form.elements.namedItem(field.dataset.timeOf).value = field.value ? new Date(field.value).toISOString() : "";
+  }
+  for (const field of form.elements) if (field.name && !field.value) field.disabled = true;
+});
+addEventListener("pageshow", () => { for (const field of form.elements) field.disabled = false; });
+
+function told(problem) {
+  const { code, params, what } = problem;
+  if (code === "misplaced") return t("It stands after entry %(after)s.", params);
+  if (code === "missing") return t("Entries %(first)s to %(last)s are missing.", params);
+  if (code === "changed") return t("It does not match its hash: it was changed.");
+  if (code === "contradicted") return t("%(who)s remembers another entry here.", params);
+  if (code === "cut_off") return t("The log ends at %(last)s, but %(who)s has seen entry %(seq)s: it was cut off.", params);
+  return what;
+}
+
+function line(tag, text, style) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  made.className = style || "";
+  return made;
+}
+
+document.addEventListener("verified", (event) => {
+  const { valid, checked, problems } = event.detail;
+  const place = document.getElementById("verdict");
+  const box = document.createElement("div");
+  box.className = valid ? "note is-ok" : "note is-bad";
+  const body = document.createElement("div");
+  body.append(line("strong", valid ? t("The log is whole.") : t("The log is not whole.")), " ",
+    line("span", tn("%(n)s entry was checked.", "%(n)s entries were checked.", checked)));
+  const list = document.createElement("ul");
+  list.className = "more";
+  for (const problem of problems) list.append(line("li", t("Entry %(seq)s: %(what)s", { seq: problem.seq, what: told(problem) })));
+  if (problems.length) body.append(list);
+  box.append(body);
+  place.replaceChildren(box);
+  place.hidden = false;
+});
