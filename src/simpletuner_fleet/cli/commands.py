@@ -163,6 +163,7 @@ def build_parser() -> Parser:
     _audit(tree)
     _tokens(tree)
     _users(tree)
+    _service(tree)
     _rest(tree)
     return root
 
@@ -507,6 +508,54 @@ def _users(tree: Tree) -> None:
         if verb == "set-role":
             parser.add_argument("role", choices=ROLES)
     users.verb("link", "Print the link that makes the first admin, while there is no user")
+
+
+def _service(tree: Tree) -> None:
+    """Each verb takes the options of the program that it is about."""
+    service = tree.commands.add_parser(
+        "service",
+        help="Let systemd run a server or a worker",
+        description="Let systemd start a server or a worker with the machine, and bring it back after a crash.",
+    )
+    add_help(service)
+    service.set_defaults(run="", parser=service)
+    verbs = service.add_subparsers(
+        dest="verb", metavar="VERB", title="COMMANDS", parser_class=Parser, prog="simpletuner service"
+    )
+    for verb, run, help in (
+        ("install", "install", "Write the unit, enable it and start it"),
+        ("uninstall", "uninstall", "Stop it and remove the unit"),
+        ("status", "status", "What systemd says of it"),
+        ("print", "show", "Print the unit and change nothing"),
+    ):
+        parser = verbs.add_parser(verb, help=help, description=help)
+        add_help(parser)
+        parser.set_defaults(run="", parser=parser)
+        roles = parser.add_subparsers(
+            dest="role",
+            metavar="ROLE",
+            title="ROLES",
+            parser_class=Parser,
+            prog=f"simpletuner service {verb}",
+        )
+        for role, rows in (("server", SERVER), ("worker", WORKER)):
+            _service_role(roles.add_parser(role, help=f"The {role}", description=help), run, role, rows)
+
+
+def _service_role(parser: Parser, run: str, role: str, rows: tuple[Setting, ...]) -> None:
+    parser.set_defaults(run=f"simpletuner_fleet.cli.service:{run}", parser=parser, role=role)
+    if run in ("install", "uninstall"):
+        parser.add_argument(
+            "--root", metavar="DIR", help="For an image: write beneath this folder and start nothing"
+        )
+    if run in ("install", "show"):
+        parser.add_argument(
+            "--run-as", metavar="USER", help="Whom it runs as (default: who called sudo, or you)"
+        )
+        for row in rows:
+            add_setting(parser, row)
+        add_config_file(parser)
+    add_help(parser)
 
 
 def _rest(tree: Tree) -> None:

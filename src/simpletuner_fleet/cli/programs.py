@@ -22,14 +22,18 @@ def server(args: argparse.Namespace) -> int:
 
 def worker(args: argparse.Namespace) -> int:
     _settle("worker", args)
-    _choose_token(args)
-    _check_worker(args)
+    check_worker_settings(args)
     forget_tokens("SIMPLETUNER_WORKER_TOKEN", settings.HIDDEN_TOKEN, "SIMPLETUNER_API_TOKEN")
     if args.gpu_inventory:
         os.environ["SIMPLETUNER_GPU_INVENTORY"] = args.gpu_inventory  # the agent looks for it there
     from simpletuner_fleet.cli.worker import run_worker  # the whole agent; no other command needs it
 
     return run_worker(args)
+
+
+def check_worker_settings(args: argparse.Namespace) -> None:
+    _choose_token(args)
+    _check_worker(args)
 
 
 def _settle(group: str, args: argparse.Namespace) -> None:

@@ -41,6 +41,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     gpu_name: str
     held: tuple[Held, ...]
     labels: list[tuple[str, str]]
+    """Those that an administrator set."""
     labels_more: int
     heartbeat: float | None
     version: str
@@ -50,7 +51,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
 
 def worker_row(seen: SeenMachine, latest: Mapping[str, GpuPoint]) -> WorkerRow:
     worker = seen.worker
-    labels = sorted(worker.effective_labels.items(), key=lambda label: (label[0] not in worker.labels, label))
+    chosen = sorted(worker.labels.items())
     return WorkerRow(
         id=worker.id,
         name=worker.name,
@@ -60,8 +61,8 @@ def worker_row(seen: SeenMachine, latest: Mapping[str, GpuPoint]) -> WorkerRow:
         gpus=gpu_rows(worker, latest),
         gpu_name=worker.gpu_name or "",
         held=seen.held,
-        labels=labels[:LABELS_SHOWN],
-        labels_more=max(0, len(labels) - LABELS_SHOWN),
+        labels=chosen[:LABELS_SHOWN],
+        labels_more=max(0, len(chosen) - LABELS_SHOWN),
         heartbeat=worker.last_heartbeat,
         version=worker.agent_version,
         tls=tls_text(worker),

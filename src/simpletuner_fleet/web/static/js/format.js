@@ -66,10 +66,12 @@ function showNumber(element) {
   const value = Number(element.value);
   if (Number.isNaN(value)) return;
   const style = element.dataset.number;
-  element.textContent = style === "bytes" ? bytes(value) : style === "duration" ? duration(value)
+  const text = style === "bytes" ? bytes(value) : style === "duration" ? duration(value)
     : style === "percent" ? new Intl.NumberFormat(lang, { style: "percent", maximumFractionDigits: 0 }).format(value)
     : style === "figure" ? figure(value)
     : style === "" || style === undefined ? number(value) : number(value, Number(style));
+  // Written without need, it would be noticed as a change, and written again for ever.
+  if (element.textContent !== text) element.textContent = text;
 }
 
 export function formatAll(root = document) {
@@ -85,6 +87,6 @@ new MutationObserver((changes) => {
     else if (at && change.addedNodes.length) formatAll(at.matches("time, data") ? at.parentElement : at);
   }
 }).observe(document.body, { childList: true, subtree: true, attributes: true, attributeFilter: ["datetime", "value"] });
+// A morph may write the server's plain text back into a node that is already there, which adds no node.
+document.addEventListener("refreshed", () => formatAll());
 setInterval(() => document.hidden || document.querySelectorAll("time[data-time=relative], time[data-time=elapsed]").forEach(showTime), 1000);
-
-
