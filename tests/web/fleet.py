@@ -107,7 +107,7 @@ async def _orchestrator_of(home: Path, workers: int, jobs: int) -> AsyncIterator
     try:
         if workers or jobs:
             await store.write(lambda tx: crowd.add(tx, workers, jobs, clock.at))
-        policy = Policy(heartbeat_timeout_s=86_400.0)
+        policy = Policy(heartbeat_timeout_s=86_400.0, ephemeral_ttl_s=864_000.0)
         async with orchestrator(
             store, policy, EdgeSettings(limits=LIMITS), blobs, clock=clock, local_enabled=True
         ) as running:
