@@ -180,16 +180,18 @@ def out_of_memory(fleet: Fleet) -> dict[str, Any]:
 
 def kill_and_resume(fleet: Fleet, second: str) -> dict[str, Any]:
     """The same LoRA training; its machine dies once a checkpoint is stored, and another goes on from there."""
-    job_id = fleet.submit(lora("accelerate", "--steps", "600", "--save-every", "100"))
+    job_id = fleet.submit(lora("accelerate", "--steps", "400", "--save-every", "100"))
     wait_for(lambda: fleet.call("GET", f"/api/jobs/{job_id}/artifacts")["manifests"], "a checkpoint", 120)
     fleet.kill_machine("gpu-1")
     fleet.worker(second)
     job = fleet.ended(job_id)
     attempts = fleet.call("GET", f"/api/jobs/{job_id}/attempts")["attempts"]
     curve = fleet.call("GET", f"/api/jobs/{job_id}/metrics?points=2000")["series"]["loss"]
+    keys = fleet.call("GET", f"/api/jobs/{job_id}/metrics?points=1")["keys"]
     return {
         "status": job["status"],
         "attempts": [(one["worker_name"], one["outcome"], one["resumed_from_step"]) for one in attempts],
+        "gpu_curves": [key for key in keys if key.startswith("gpu.")],
         "loss_first_and_last": [curve[0]["last"], curve[-1]["last"]],
         "steps_in_curve": len({point["step"] for point in curve}),
         "artifacts": [one["name"] for one in fleet.call("GET", f"/api/jobs/{job_id}/artifacts")["manifests"]],
