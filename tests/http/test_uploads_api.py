@@ -457,3 +457,31 @@ async def test_a_slow_body_is_kept_as_far_as_it_came_when_the_patience_ends() ->
     with pytest.raises(RequestTimeout):
         await take_all()
     assert pieces == [b"a" * 10, b"b" * 5]
+
+
+async def test_pictures_grow_as_one_artifact_and_outlive_the_attempt_that_drew_them(running: Running) -> None:
+    async def show(up: Uploader, *steps: int) -> str:
+        files = {
+            f"validation_images/step_{step}.png": f"{up.offer['epoch']} {step}".encode() for step in steps
+        }
+        await up.send(*files.values())
+        answer = await up.manifest(None, files, kind="artifact", name="samples")
+        return str(answer["manifest_id"])
+
+    async def shown() -> list[str]:
+        (only,) = (await running.get(f"/api/jobs/{first.offer['job_id']}/artifacts"))["manifests"]
+        return [file["path"].rpartition("_")[2] for file in only["files"]]
+
+    first = await uploading(running)
+    await show(first, 1)
+    newest = await show(first, 1, 2)
+    assert await show(first, 1, 2) == newest, "said again, it is the same"
+    for step in range(3, 20):
+        await show(first, step - 1, step)
+    assert len(await shown()) == 19, "what the trainer has removed meanwhile stays"
+    await first.agent.report(first.offer, "released", error="going")
+    await first.agent.heartbeat()
+    second = Uploader(first.agent, await first.agent.take())
+    again = await show(second, 19)
+    assert await show(second, 19) == again
+    assert sorted(await shown()) == sorted(f"{step}.png" for step in range(1, 20))

@@ -125,3 +125,28 @@ def test_the_demo_leaves_a_model_and_samples_once_it_has_finished(paths: Paths) 
         (output / name).touch()
     found = {one.name: [file.name for file in one.files] for one in habits.artifacts(paths)}
     assert found == {"model": ["model.npz", "model.json"], "samples": ["samples.png", "step_1.png"]}
+
+
+def test_pictures_are_found_where_validation_leaves_them(paths: Paths) -> None:
+    output = paths.output_dir
+    for name in (
+        "validation_images/step_1.png",
+        "validation_images/deep/step_2.WEBP",
+        "validation_images/notes.txt",
+        "samples/a.jpeg",
+        "sample_3.jpg",
+        "samples.png",
+        "cover.png",
+        "dataset/b.png",
+        "checkpoint-1/c.png",
+    ):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_bytes(b"x")
+    found = CheckpointHabits().samples(paths)
+    assert [path.relative_to(output).as_posix() for path in found] == [
+        "sample_3.jpg",
+        "samples/a.jpeg",
+        "samples.png",
+        "validation_images/deep/step_2.WEBP",
+        "validation_images/step_1.png",
+    ]

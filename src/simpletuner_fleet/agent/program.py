@@ -69,7 +69,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     max_log_mb: int = 1024
 
 
-async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> Departure:
+async def run_agent(
+    settings: WorkerSettings, environment: dict[str, str], probe: GpuProbe | None = None
+) -> Departure:
     """Runs until the worker leaves; raises TrustError or a FleetError for what is wrong from the start."""
     stay_small()
     few_threads()
@@ -80,7 +82,7 @@ async def run_agent(settings: WorkerSettings, environment: dict[str, str]) -> De
         token = TokenSource(settings.token, settings.token_file or state.path / "worker_token")
         context = await context_for_async(settings.url, settings.tls, _warn)
         client = OrchestratorClient(settings.url, lambda: token.token, context)
-        probe = GpuProbe(environment)
+        probe = probe or GpuProbe(environment)
         try:
             async with Runner() as runner, _data_cache(settings, state) as cache:
                 machine = await _look_around(settings, state, probe, environment)

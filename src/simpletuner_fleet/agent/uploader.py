@@ -15,7 +15,9 @@ from simpletuner_fleet.agent.bandwidth import Bandwidth, PartSize
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.hashing import HashCache, Interrupted
 from simpletuner_fleet.agent.part_lines import Part, Shrunk
+from simpletuner_fleet.agent.sample_watch import Drawn, SampleWatch
 from simpletuner_fleet.core.checkpoint import FileEntry, Manifest, path_complaint
+from simpletuner_fleet.core.samples import SAMPLES
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import ObjectAsked
 from simpletuner_fleet.trainers.checkpoints import (
@@ -35,6 +37,8 @@ MOST_FILES = 10_000
 MOST_ARTIFACT_BYTES = 200 * 2**30
 TRIES_WHILE_CHANGING = 5
 BATCH_BYTES = 64 * 2**20
+LIVE_SAMPLES = "live samples"
+"""No artifact can have this name: what cannot be shown on the way may still be sent at the end."""
 
 
 class _Unsteady(Exception):
@@ -57,6 +61,7 @@ class Uploader:
         look_every_s: float = LOOK_EVERY_S,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
+        samples: SampleWatch | None = None,
     ) -> None:
         self._job_id, self._epoch = offer.job_id, offer.epoch
         self.paths, self.habits = paths, habits
@@ -77,6 +82,8 @@ class Uploader:
         self._settled: set[str] = set()
         """Names that need no more thought: sent, or impossible to send."""
         self._troubled_since: float | None = None
+        self._samples = samples or SampleWatch()
+        self._shown: dict[Drawn, list[FileEntry]] = {}
 
     def trainer_ended(self, *, with_artifacts: bool) -> None:
         """From now on only what is there is sent. An attempt that goes on elsewhere leaves no results."""
@@ -114,14 +121,27 @@ class Uploader:
         if newest is not None:
             await self._try(newest.name, self._send_checkpoint(newest))
         if not ended:
+            if self._samples.is_due():
+                await self._show_samples()
             return False
         if await asyncio.to_thread(self._newest):
             return False
-        if self._with_artifacts:
-            for artifact in await asyncio.to_thread(self.habits.artifacts, self.paths):
-                if artifact.name not in self._settled:
-                    await self._try(artifact.name, self._send_artifact(artifact))
+        await self._send_results()
         return True
+
+    async def _send_results(self) -> None:
+        found = []
+        if self._with_artifacts:
+            found = await asyncio.to_thread(self.habits.artifacts, self.paths)
+        for artifact in found:
+            if artifact.name not in self._settled:
+                await self._try(artifact.name, self._send_artifact(artifact))
+        if all(artifact.name != SAMPLES for artifact in found):
+            await self._show_samples(last=True)
+
+    async def _show_samples(self, *, last: bool = False) -> None:
+        if LIVE_SAMPLES not in self._settled:
+            await self._try(LIVE_SAMPLES, self._send_samples(last))
 
     async def _try(self, name: str, sending: Awaitable[None]) -> None:
         """What cannot be sent, now or later, is told once and left."""
@@ -173,6 +193,36 @@ class Uploader:
             )
             log.info("job %s: %s is stored (%s)", self._job_id, artifact.name, _amount(entries))
         self._settled.add(artifact.name)
+
+    async def _send_samples(self, last: bool) -> None:
+        """All that are whole, as one artifact that grows. They stand back as soon as a checkpoint waits."""
+        root = self.habits.output_folder(self.paths)
+        drawn = await asyncio.to_thread(
+            self._samples.look, lambda: self.habits.samples(self.paths), root, last=last
+        )
+        for one in drawn:
+            if one not in self._shown:
+                if not last and await asyncio.to_thread(self._newest) is not None:
+                    return
+                try:
+                    self._shown[one] = await self._send_files(root, [one.path])
+                except _Unsteady:
+                    return
+        self._shown = {one: self._shown[one] for one in drawn} if drawn else self._shown
+        entries = sorted((entry for one in drawn for entry in self._shown[one]), key=lambda entry: entry.path)
+        if entries:
+            await self._commit_samples(entries)
+            self._samples.were_sent()
+
+    async def _commit_samples(self, entries: Sequence[FileEntry]) -> None:
+        try:
+            await self._commit(
+                Manifest(kind="artifact", name=SAMPLES, step=self.checkpoint_step, files=tuple(entries))
+            )
+        except Refused as problem:
+            if problem.code == "objects_missing":
+                self._shown.clear()
+            raise
 
     def _within_limits(self, artifact: FoundArtifact) -> list[Path]:
         kept: list[Path] = []

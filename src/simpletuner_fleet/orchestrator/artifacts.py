@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import checkpoint
+from simpletuner_fleet.core import checkpoint, samples
 from simpletuner_fleet.core.checkpoint import FileEntry, Manifest, StoredManifest
 from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import (
@@ -196,10 +196,11 @@ async def accept_manifest(
 
 def _accept(desk: Desk, worker_id: str, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
     attempt = desk.attempt(fenced_attempt(desk.tx, worker_id, job_id, epoch).id)
-    if attempt.resume_below is not None and manifest.kind == "checkpoint":
-        if (manifest.step or 0) >= attempt.resume_below:
-            raise StaleAttempt(f"A watchdog found this attempt spoiled from step {attempt.resume_below} on.")
+    spoiled_from = attempt.resume_below
+    if spoiled_from is not None and manifest.kind == "checkpoint" and (manifest.step or 0) >= spoiled_from:
+        raise StaleAttempt(f"A watchdog found this attempt spoiled from step {spoiled_from} on.")
     known = desk.tx.manifests_of_job(job_id)
+    manifest = samples.with_earlier(manifest, known)
     same = next((one for one in known if checkpoint.same_content(one, manifest)), None)
     if same is None:
         checkpoint.check_step_of_epoch(manifest, epoch, known)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.samples import is_picture
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths
 
@@ -17,6 +18,7 @@ RESUME_VARIABLE = "SIMPLETUNER_RESUME_FROM"
 SIGNAL_VARIABLE = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
 SIGNAL_KEY = "manual_checkpoint"
 METRIC_FILES = ("metrics.jsonl", "training_metrics.jsonl")
+SAMPLE_FOLDERS = ("validation_images", "samples")
 _NAME = re.compile(r"checkpoint-(\d{1,15})(?:-rolling)?", re.ASCII)
 _RANK_LOG = re.compile(r"rank-(\d{1,5})\.log", re.ASCII)
 _FOLDER = re.compile(r"checkpoint-\d.*", re.ASCII)
@@ -51,6 +53,10 @@ class CheckpointHabits:
         """Where the trainer writes its numbers, a JSON object on each line; they need not be there yet."""
         folder = self.output_folder(paths)
         return [folder / name for name in METRIC_FILES]
+
+    def samples(self, paths: Paths) -> list[Path]:
+        """Pictures drawn so far, shown while the trainer works; any beneath the output folder."""
+        return list(pictures_beneath(self.output_folder(paths)))
 
     def rank_logs(self, paths: Paths) -> dict[int, list[Path]]:
         """The files that single ranks print to, where there are any yet. Rank 0 is heard in the main output."""
@@ -100,6 +106,13 @@ def other_files(folder: Path) -> Iterator[Path]:
         if path.is_dir() and not path.is_symlink() and _FOLDER.fullmatch(path.name):
             continue
         yield from files_beneath(path, folder)
+
+
+def pictures_beneath(folder: Path) -> Iterator[Path]:
+    """In the folders where validation leaves them, and those at the top that are named `sample…`."""
+    for path in _entries(folder):
+        if path.name in SAMPLE_FOLDERS or (path.name.startswith("sample") and path.is_file()):
+            yield from (file for file in files_beneath(path, folder) if is_picture(file.name))
 
 
 def files_beneath(path: Path, root: Path) -> Iterator[Path]:

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from simpletuner_fleet.core.metrics import Bucket
+from simpletuner_fleet.core.samples import SAMPLES
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, ngettext
@@ -165,7 +166,8 @@ async def _running(house: Deps, row: JobRow) -> Running:
 
 async def _finished(house: Deps, row: JobRow) -> Finished:
     manifests = await artifacts.manifests_of(house.fleet, row.id)
-    final = next((one for one in reversed(manifests) if one.kind == "artifact"), None)
+    results = [one for one in manifests if one.kind == "artifact" and one.name != SAMPLES]
+    final = results[-1] if results else None
     return Finished(
         row=row,
         samples=samples_of(manifests, THUMBNAILS),

@@ -6,13 +6,10 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.checkpoint import FileEntry, StoredManifest
 from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.samples import MAX_BYTES, MOST, drawn_order, is_picture, step_in
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.orchestrator import artifacts
-
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
-MAX_BYTES = 32 * 1024 * 1024
-MOST_SHOWN = 64
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -22,26 +19,24 @@ class Sample(Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-def samples_of(manifests: Sequence[StoredManifest], most: int = MOST_SHOWN) -> list[Sample]:
+def samples_of(manifests: Sequence[StoredManifest], most: int = MOST) -> list[Sample]:
     """Newest first, each picture once however many checkpoints carry it."""
     found: dict[str, Sample] = {}
     for manifest in reversed(manifests):
-        for file in sorted(manifest.files, key=_by_number, reverse=True):
-            if len(found) < most and file.path.lower().endswith(ENDINGS) and file.size <= MAX_BYTES:
+        pictures = [file for file in manifest.files if is_picture(file.path) and file.size <= MAX_BYTES]
+        pictures.sort(key=lambda file: drawn_order(file.path, manifest.step), reverse=True)
+        for file in pictures:
+            if len(found) < most:
                 found.setdefault(file.sha256, _sample(manifest, file))
     return list(found.values())
 
 
-def _by_number(file: FileEntry) -> tuple[int, str]:
-    digits = "".join(char if char.isdigit() else " " for char in file.path).split()
-    return (int(digits[0]) if digits and len(digits[0]) < 16 else 0, file.path)
-
-
 def _sample(manifest: StoredManifest, file: FileEntry) -> Sample:
+    told = step_in(file.path)
     return Sample(
         url=f"/jobs/{manifest.job_id}/pictures/{manifest.id}/{file.sha256}",
         name=file.path,
-        step=manifest.step,
+        step=manifest.step if told is None else told,
         sha256=file.sha256,
     )
 
