@@ -48,7 +48,11 @@ def reason(job: dict[str, Any]) -> str | None:
     if told.get("sentence") or told.get("code"):
         return reason_text(current(), told)
     stopping = detail_text(current(), str(dig(job, "stopping.sentence") or ""))
-    return stopping or job.get("error") or job.get("reason")
+    return stopping or error(job) or job.get("reason")
+
+
+def error(job: dict[str, Any]) -> str:
+    return detail_text(current(), str(job.get("error") or ""))
 
 
 def gpus(job: dict[str, Any]) -> Any:
@@ -108,7 +112,7 @@ DETAIL = (
     Column("PROGRESS", progress),
     Column("SAFE STEP", lambda job: job.get("checkpoint_step")),
     Column("REASON", lambda job: reason(job) if job.get("status") in WAITING else None),
-    field("error"),
+    Column("ERROR", error),
     Column("FAILURE", failure_told),
     Column("CREATED", lambda job: job.get("created_at")),
     Column("STARTED", lambda job: job.get("started_at")),

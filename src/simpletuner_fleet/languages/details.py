@@ -21,6 +21,33 @@ OF_JOBS = (
     N_("leaving its worker: the checkpoint of step %(step)s is stored, the trainer is asked to end"),
     N_("leaving its worker: the trainer is asked to end"),
 )
+OF_ENDS = (
+    N_("the trainer ended with exit code %(code)s"),
+    N_("the trainer was ended by signal %(signal)s"),
+    N_("the trainer exited with code %(code)s"),
+    N_("the trainer was killed by signal %(signal)s"),
+    N_("the trainer failed"),
+    N_("the trainer and its guardian were killed"),
+    N_("the trainer's guardian was killed"),
+    N_("the time limit of %(seconds)s s was reached"),
+    N_("the time limit was reached"),
+    N_("the worker agent died"),
+    N_("the worker agent died while it stopped the trainer"),
+    N_("the worker came back without its trainer"),
+    N_("the worker did not accept the offer in time"),
+    N_("the worker is draining"),
+    N_("the worker said goodbye"),
+    N_("the worker stopped before it started"),
+    N_("the worker was asked to stop"),
+    N_("the worker was cut off for longer than its lease"),
+    N_("the worker was cut off from the orchestrator"),
+    N_("the worker was drained"),
+    N_("no heartbeat for %(seconds)s s"),
+    N_("its worker has not named it for %(seconds)s s"),
+    N_("it depends on %(job)s, which ended %(state)s"),
+)
+"""How attempts end, as workers and the orchestrator write it down; what a trainer itself says stays as it is."""
+
 SENTENCES = Path(__file__).parent / "details.json"
 BLANK = re.compile(r"%\((\w+)\)s")
 MAX_CHARS = 500
@@ -43,7 +70,7 @@ def detail_text(words: Words, english: str) -> str:
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     """Those with blanks, the one with the most words of its own first."""
-    told = (*OF_JOBS, *json.loads(SENTENCES.read_text("utf-8")))
+    told = (*OF_JOBS, *OF_ENDS, *json.loads(SENTENCES.read_text("utf-8")))
     sentences = [text for text in told if BLANK.search(text)]
     sentences.sort(key=lambda text: -len(BLANK.sub("", text)))
     return tuple((_pattern(text), text) for text in sentences)

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import Job, JobState
 from simpletuner_fleet.languages import _, current, ngettext
+from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.told import reason_text
 from simpletuner_fleet.orchestrator.looking import SeenJob
 
@@ -94,7 +95,7 @@ def line_of(seen: SeenJob) -> str:
     if seen.explanation and job.state in WAITS:
         return reason_text(current(), seen.explanation)
     if job.error and job.state is not JobState.COMPLETED:
-        return job.error.strip().splitlines()[0][:LINE_CHARS]
+        return detail_text(current(), job.error.strip().splitlines()[0][:LINE_CHARS])
     if seen.attempt and seen.attempt.resumed_from_step is not None and not job.terminal:
         return _(
             "attempt %(number)s, resumed from step %(step)s on %(worker)s",

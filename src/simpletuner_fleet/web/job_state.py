@@ -2,6 +2,7 @@
 
 from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
 from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import failure_name
 from simpletuner_fleet.languages.told import reason_text
 from simpletuner_fleet.orchestrator.looking import SeenJob
@@ -58,7 +59,7 @@ def _cancelling(attempt: Attempt | None) -> str:
 def _failed(job: Job, attempt: Attempt | None) -> str:
     if attempt and attempt.failure_class:
         return failure_name(current(), attempt.failure_class)
-    return (job.error or "").strip().splitlines()[0] if job.error else ""
+    return detail_text(current(), job.error.strip().splitlines()[0]) if job.error else ""
 
 
 def outcome_text(attempt: Attempt) -> str:

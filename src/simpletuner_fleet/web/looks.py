@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from simpletuner_fleet.http.routes import rfc3339
 from simpletuner_fleet.languages import current
+from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import status_name
 from simpletuner_fleet.web.assets import ASSETS
 
@@ -110,9 +111,17 @@ def badge(status: str, kind: str = "job") -> Markup:
 
 
 GLOBALS: dict[str, Callable[..., Any]] = {"badge": badge, "icon": icon}
+
+
+def told(english: str) -> str:
+    """A sentence that the orchestrator or a worker wrote down, in the reader's language where it is one of ours."""
+    return detail_text(current(), english)
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "time": time_tag,
     "number": number_tag,
     "size": size_tag,
     "duration": duration_tag,
+    "told": told,
 }
