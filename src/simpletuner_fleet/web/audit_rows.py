@@ -10,7 +10,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.details import detail_text
-from simpletuner_fleet.languages.names import event_name, role_name, status_name, target_name
+from simpletuner_fleet.languages.names import event_name, failure_name, role_name, status_name, target_name
 from simpletuner_fleet.web.joining import REFUSALS
 
 MAX_VALUE_CHARS = 300
@@ -20,10 +20,11 @@ KEYS = {
     "checkpoint_first": N_("checkpoint first"),
     "code": N_("code"),
     "config_name": N_("config"),
-    "epoch": N_("epoch"),
     "everywhere": N_("everywhere"),
     "exit_code": N_("exit code"),
     "exit_signal": N_("signal"),
+    "failure_class": N_("kind of failure"),
+    "failure_evidence": N_("evidence"),
     "failures": N_("failures"),
     "files": N_("files"),
     "first": N_("for the first administrator"),
@@ -41,6 +42,7 @@ KEYS = {
     "permissions": N_("permissions"),
     "priority": N_("priority"),
     "reason": N_("reason"),
+    "resumed_from_step": N_("resumed from step"),
     "role": N_("role"),
     "target": N_("target"),
     "timeout_s": N_("seconds to wait"),
@@ -48,9 +50,11 @@ KEYS = {
     "version": N_("version"),
     "was": N_("before"),
     "why": N_("why"),
-    "worker_id": N_("worker id"),
+    "worker_id": N_("worker"),
     "worker_name": N_("worker"),
 }
+FOR_PROGRAMS = ("epoch",)
+"""Of use to nobody who reads; the export has all."""
 PLACES = {
     "worker": "/admin/workers/{}",
     "job": "/jobs/{}",
@@ -125,19 +129,22 @@ def audit_row(entry: AuditEntry, names: Mapping[str, str]) -> AuditRow:
         target=names.get(entry.target_id) or entry.target_id,
         target_id=entry.target_id,
         href=place.format(quote(entry.target_id, safe="")) if entry.target_id else "",
-        details=detail_pairs(entry),
+        details=detail_pairs(entry, names),
     )
 
 
-def detail_pairs(entry: AuditEntry) -> list[tuple[str, str]]:
+def detail_pairs(entry: AuditEntry, names: Mapping[str, str]) -> list[tuple[str, str]]:
+    told = {key: value for key, value in entry.details.items() if key not in FOR_PROGRAMS}
+    if "worker_name" in told:
+        told.pop("worker_id", None)
     return [
-        (_(KEYS[key]) if key in KEYS else key, value_text(entry.event_type, key, value))
-        for key, value in entry.details.items()
+        (_(KEYS[key]) if key in KEYS else key, value_text(entry.event_type, key, value, names))
+        for key, value in told.items()
         if value not in (None, "", [], {})
     ]
 
 
-def value_text(event_type: str, key: str, value: Any) -> str:
+def value_text(event_type: str, key: str, value: Any, names: Mapping[str, str]) -> str:
     words = current()
     if isinstance(value, bool):
         return _("yes") if value else _("no")
@@ -147,6 +154,12 @@ def value_text(event_type: str, key: str, value: Any) -> str:
         return status_name(words, "worker", str(value))
     if key == "target":
         return target_name(words, str(value))
+    if key == "failure_class":
+        return failure_name(words, str(value))
+    if key == "worker_id":
+        return names.get(str(value)) or str(value)
+    if key == "gpus" and isinstance(value, list):
+        return str(len(value))
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={_plain(one)}" for name, one in value.items())[:MAX_VALUE_CHARS]
     if isinstance(value, list):
