@@ -15,7 +15,7 @@ from simpletuner_fleet.orchestrator.looking import SeenJob, with_reasons
 from simpletuner_fleet.ports import AuditFilter, View
 
 LAST_ATTEMPTS = 20
-LAST_EVENTS = 50
+LAST_EVENTS = 20
 REFUSALS_READ = 50
 DATASETS_NAMED = 50
 

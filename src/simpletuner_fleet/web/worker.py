@@ -13,6 +13,7 @@ from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.names import event_name, status_meaning, status_name, worker_type_name
 from simpletuner_fleet.orchestrator.gpu_history import GpuHistory
 from simpletuner_fleet.orchestrator.machines import Machine, machine
+from simpletuner_fleet.web.audit_rows import detail_pairs
 from simpletuner_fleet.web.gpu_course import Course, course
 from simpletuner_fleet.web.job_rows import job_row, pace_text, risk_text
 from simpletuner_fleet.web.job_state import outcome_text
@@ -127,17 +128,10 @@ def _told(entry: AuditEntry) -> Told:
 
 def _details(entry: AuditEntry) -> str:
     if entry.event_type == "worker.status_changed":
-        words, told = current(), entry.details
-        before, after = (status_name(words, "worker", str(told.get(end, ""))) for end in ("from", "to"))
-        return f"{before} → {after}"
-    told = {name: value for name, value in entry.details.items() if value not in (None, "", [], {})}
-    if entry.ip:
-        told["ip"] = entry.ip
-    return " · ".join(f"{name}: {_plain(value)}" for name, value in told.items() if name != "name")
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        ends = (str(entry.details.get(end, "")) for end in ("from", "to"))
+        return " → ".join(status_name(current(), "worker", status) for status in ends)
+    told = [f"{name}: {value}" for name, value in detail_pairs(entry, {})]
+    return " · ".join([*told, entry.ip] if entry.ip else told)
 
 
 ROUTES = (
