@@ -76,10 +76,14 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """`path` names the field that is wrong; `outlook` and `changes` are pieces of the page."""
+    """`outlook` and `changes` are pieces of the page."""
 
     ok: bool
+    """The job could be sent off."""
+    sound: bool
+    """The config could be saved."""
     path: str
+    """Names the field that is wrong."""
     changed: bool
     saves_as: int
     outlook: str
@@ -121,9 +125,7 @@ async def check(call: Call[SubmitBody]) -> Reply:
     except FleetError as error:
         told = error
     with spoken(call):
-        return Reply(
-            body=msgspec.json.encode(_checked(call, request, told, former, saved)), headers=PAGE_HEADERS
-        )
+        return Reply(body=msgspec.json.encode(_checked(request, told, former, saved)), headers=PAGE_HEADERS)
 
 
 async def _draft(call: Call[None]) -> Draft:
@@ -163,33 +165,34 @@ def _known_keys() -> dict[str, list[str]]:
 
 
 def _checked(
-    call: Call[Any],
     request: SubmitBody,
     told: Submitted | FleetError,
     former: Run | None,
     saved: ConfigVersion | None,
 ) -> Checked:
-    version = saved.version if saved else 0
-    if isinstance(told, FleetError):
-        problem = problem_of(told)
-        return Checked(
-            ok=False,
-            path=problem.path,
-            changed=True,
-            saves_as=version + 1,
-            outlook=_piece("train_outlook.html", problem=problem, outlook=None),
-            changes="",
-        )
-    bundle = read_bundle(request.config)
-    changed = saved is None or bool(differences(bundle_of(saved), bundle))
+    problem = problem_of(told) if isinstance(told, FleetError) else None
+    bundle = _sound(request)
     return Checked(
-        ok=True,
-        path="",
-        changed=changed,
-        saves_as=version + 1,
-        outlook=_piece("train_outlook.html", problem=None, outlook=outlook(told)),
-        changes=_changes(bundle, former, saved),
+        ok=problem is None,
+        sound=bundle is not None,
+        path=problem.path if problem else "",
+        changed=bundle is not None and (saved is None or bool(differences(bundle_of(saved), bundle))),
+        saves_as=(saved.version if saved else 0) + 1,
+        outlook=_piece(
+            "train_outlook.html",
+            problem=problem,
+            outlook=None if isinstance(told, FleetError) else outlook(told),
+        ),
+        changes=_changes(bundle, former, saved) if bundle else "",
     )
+
+
+def _sound(request: SubmitBody) -> Bundle | None:
+    """A config may be worth keeping though nobody could run it now."""
+    try:
+        return read_bundle(request.config)
+    except Invalid:
+        return None
 
 
 def problem_of(error: FleetError) -> Problem:

@@ -220,10 +220,10 @@ function mark(told) {
     return showSaving();
   }
   swap(outlook, told.outlook);
-  if (told.ok) swap(byId("changes"), told.changes);
+  if (told.sound) swap(byId("changes"), told.changes);
   const field = told.path && fieldOf(told.path);
   if (field) {
-    field.setAttribute("aria-invalid", "true");
+    if (field.matches("input, select, textarea")) field.setAttribute("aria-invalid", "true");
     tabOf(field)?.classList.add("wrong");
   }
   showSaving();
@@ -252,8 +252,8 @@ const named = () => byId("config-name").value.trim();
 const wantsSaving = () => Boolean(byId("save")?.checked && named() && checked?.changed);
 
 function showSaving() {
-  const fit = Boolean(checked?.ok);
-  byId("send").setAttribute("aria-disabled", String(!fit));
+  const fit = Boolean(checked?.sound);
+  byId("send").setAttribute("aria-disabled", String(!checked?.ok));
   const changed = fit && checked.changed;
   if (changed && touched) draft.keep({ name: named(), bundle });
   if (fit && !changed) draft.drop();
