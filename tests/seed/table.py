@@ -1,5 +1,4 @@
-"""Which test holds which statement of the seed true. `web`: said of the console, shown here for the same act by API or
-command line. `later`: what of the statement is not true yet."""
+"""Which test holds which statement of the seed true. `later`: what of the statement is not true yet."""
 
 from typing import NamedTuple
 
@@ -9,7 +8,6 @@ class Row(NamedTuple):
     begins: str
     """The statement's first line, whole."""
     tests: tuple[str, ...]
-    web: bool = False
     later: str = ""
 
 
@@ -153,9 +151,7 @@ ROWS = (
     Row(
         TOKEN,
         "**Via Web UI:** Administration → Workers → Create Worker",
-        QUICK_START,
-        web=True,
-        later="there is no console yet",
+        _in("web", "workers", "a_worker_is_created_by_keyboard_and_comes_in_live"),
     ),
     Row(TOKEN, "**Via API:**", QUICK_START),
     Row(TOKEN, "curl -s -X POST http://localhost:8001/api/admin/workers \\", QUICK_START),
@@ -181,9 +177,7 @@ ROWS = (
     Row(
         SUBMIT,
         "**Via Web UI:** Configure your training, then click **Train in Cloud** → select **Worker** as target.",
-        QUICK_START,
-        web=True,
-        later="there is no console yet",
+        _in("web", "train", "a_training_is_configured_and_sent_to_a_worker_by_keyboard"),
     ),
     Row(SUBMIT, "**Via API:**", QUICK_START),
     Row(SUBMIT, "curl -s -X POST http://localhost:8001/api/queue/submit \\", QUICK_START),
@@ -357,7 +351,6 @@ ROWS = (
         AUDIT,
         "See [Audit Guide](AUDIT.md) for log access.",
         AUDITED + http("api_tokens_and_audit", "the_audit_log_is_filtered_and_paged"),
-        later="the guide itself is not written yet",
     ),
     Row(CONNECT, '**"Connection refused"**', REFUSED),
     Row(CONNECT, "Verify orchestrator URL and port", REFUSED),
@@ -385,9 +378,7 @@ ROWS = (
     Row(
         DISPATCH,
         "Check worker status in admin panel",
-        NOT_DISPATCHED,
-        web=True,
-        later="there is no console yet; the command line lists the workers",
+        NOT_DISPATCHED + _in("web", "workers", "the_list_is_filtered_by_its_address_and_folds_what_has_gone"),
     ),
     Row(DISPATCH, "Verify workers are connected and IDLE", NOT_DISPATCHED),
     Row(DISPATCH, "Check for label mismatch between job and workers", NOT_DISPATCHED + WAITING),
@@ -432,7 +423,6 @@ ROWS = (
             "limits_hold_jobs_back_and_raising_them_lets_them_go",
             "an_approval_lets_a_job_run_and_a_rejection_ends_it",
         ),
-        web=True,
         later="no single sign-on; limits and approvals are there; the guide is not written yet",
     ),
     Row(
@@ -443,21 +433,16 @@ ROWS = (
             "the_queue_is_in_scheduling_order_and_comes_in_pages",
             "a_priority_moves_a_job_and_places_it_when_it_can_run",
         ),
-        web=True,
-        later="the page is not written yet",
     ),
     Row(
         SEE_ALSO,
         "[Cloud Training](../cloud/README.md) - Cloud provider integration",
         LEAVES,
-        web=True,
         later="an ephemeral worker runs wherever it is started; no provider is asked for a machine yet",
     ),
     Row(
         SEE_ALSO,
         "[API Tutorial](../../api/TUTORIAL.md) - Local training via REST API",
         LOCAL,
-        web=True,
-        later="the tutorial is not written yet",
     ),
 )
