@@ -387,6 +387,8 @@ def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, 
         "files": {"train.py": "print(1)\n"},
         "env": {"A": "b"},
         "resources": {"gpus": 2},
+        "datasets": {"cats": "sha256:" + "a" * 64},
+        "watchdog": {"nan": "ignore"},
     }
     server.on("GET", "/api/configs/mine", {"name": "mine", "version": 3, **bundle})
     target = tmp_path / "out"

@@ -12,7 +12,7 @@ from simpletuner_fleet.languages import _
 
 SETTINGS, DATALOADER, REST = "config.json", "multidatabackend.json", "bundle.json"
 """`bundle.json` holds what a trainer's own files have no place for: trainer, env, secrets by name, and so on."""
-KEPT_APART = ("trainer", "env", "secrets", "resources", "datasets")
+KEPT_APART = ("trainer", "env", "secrets", "resources", "datasets", "watchdog")
 
 
 def looks_like_path(text: str) -> bool:

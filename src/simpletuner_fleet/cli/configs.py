@@ -26,7 +26,9 @@ CHANGES = (
     Column("WAS", lambda change: _side(change, "was"), shrinks=True),
     Column("IS", lambda change: _side(change, "is"), shrinks=True),
 )
-BUNDLE_KEYS = ("trainer", "settings", "dataloader", "files", "env", "secrets", "resources")
+BUNDLE_KEYS = (
+    *("trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets", "watchdog"),
+)
 
 
 def list_(args: argparse.Namespace) -> int:

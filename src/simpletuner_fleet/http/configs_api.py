@@ -36,6 +36,7 @@ class StoredConfig(Struct, kw_only=True):
     """Names of stored secrets by variable, never values."""
     resources: dict[str, Any]
     datasets: dict[str, str]
+    watchdog: dict[str, Any]
 
 
 class DiffQuery(Struct, kw_only=True):
@@ -73,6 +74,7 @@ async def get_config(call: Call[None]) -> StoredConfig:
         secrets=bundle.secrets,
         resources=msgspec.to_builtins(bundle.resources),
         datasets=bundle.datasets,
+        watchdog=msgspec.to_builtins(bundle.watchdog),
     )
 
 

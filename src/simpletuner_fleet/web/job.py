@@ -3,10 +3,9 @@
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from simpletuner_fleet.core.bundle import Bundle, read_bundle
-from simpletuner_fleet.core.bundle_diff import Change, diff_bundles
 from simpletuner_fleet.core.failure import advice_for
 from simpletuner_fleet.core.job import Attempt, JobState
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
@@ -18,13 +17,13 @@ from simpletuner_fleet.languages.told import fix_texts, funnel_texts
 from simpletuner_fleet.orchestrator import artifacts, looking
 from simpletuner_fleet.orchestrator.looking import SeenJob
 from simpletuner_fleet.ports import JobNote, View
+from simpletuner_fleet.web.differences import differences, json_text
 from simpletuner_fleet.web.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.job_state import began_text, outcome_text, state_sentence
 from simpletuner_fleet.web.page import page, spoken
 from simpletuner_fleet.web.samples import samples_of
 
 EVENTS_SHOWN = 500
-DIFF_CHARS = 2_000
 TABS = (
     ("", N_("Overview")),
     ("logs", N_("Logs")),
@@ -49,12 +48,6 @@ class Told(Struct, frozen=True, kw_only=True):
     who: str
     details: str
     remark: bool = False
-
-
-class Difference(Struct, frozen=True, kw_only=True):
-    path: str
-    was: str
-    now: str
 
 
 async def overview(call: Call[None]) -> Reply:
@@ -121,8 +114,8 @@ async def config(call: Call[None]) -> Reply:
             call,
             "job_config.html",
             "config",
-            text=_json_text(msgspec.to_builtins(own)),
-            differences=_differences(diff_bundles(former, own)) if former else [],
+            text=json_text(msgspec.to_builtins(own)),
+            differences=differences(former, own) if former else [],
             former_version=version,
         )
 
@@ -201,21 +194,6 @@ def _earlier_run(view: View, seen: SeenJob) -> tuple[Bundle | None, int | None]:
     job = seen.job
     former = view.config(job.config_name, job.config_version - 1) if job.config_version > 1 else None
     return (read_bundle(msgspec.json.decode(former.bundle)), former.version) if former else (None, None)
-
-
-def _differences(changes: list[Change]) -> list[Difference]:
-    return [
-        Difference(path=change.path.removeprefix("$."), was=_shown(change.was), now=_shown(change.is_))
-        for change in changes
-    ]
-
-
-def _shown(value: Any) -> str:
-    return "" if value is UNSET else _json_text(value)[:DIFF_CHARS]
-
-
-def _json_text(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _details(details: dict[str, Any]) -> str:
