@@ -157,7 +157,7 @@ async def test_the_audit_log_is_filtered_verified_and_taken_along(fleet: Console
     await expect(page.locator("#verdict")).to_contain_text("The log is whole.")
 
     await page.get_by_label("Event").select_option("worker.drained")
-    await page.get_by_label("About").fill("desk-bruno")
+    await page.get_by_label("About whom or what").fill("desk-bruno")
     await page.get_by_label("From").fill("2026-01-02T03:04")
     await page.get_by_role("button", name="Find").click()
     await page.wait_for_url(re.compile("event=worker.drained"))
