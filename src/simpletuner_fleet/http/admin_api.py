@@ -17,6 +17,7 @@ from simpletuner_fleet.http.views import Done, WorkersView, WorkerView, worker_v
 from simpletuner_fleet.orchestrator import administer, looking
 from simpletuner_fleet.orchestrator.administer import CreateWorker
 from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
+from simpletuner_fleet.orchestrator.machines import with_newest_heartbeat
 
 TAGS = ("administration",)
 PERMISSION = "admin.workers"
@@ -84,7 +85,12 @@ async def get_worker(call: Call[Any]) -> WorkerView:
 async def pulses(call: Call[None]) -> PulsesView:
     fleet = deps(call).fleet
     workers = await fleet.read(lambda view: view.workers())
-    return PulsesView({worker.id: _pulse(worker, fleet.gpu_history.latest(worker.id)) for worker in workers})
+    return PulsesView(
+        {
+            worker.id: _pulse(with_newest_heartbeat(fleet, worker), fleet.gpu_history.latest(worker.id))
+            for worker in workers
+        }
+    )
 
 
 def _pulse(worker: Worker, latest: dict[str, GpuPoint]) -> Pulse:
@@ -141,7 +147,8 @@ def _label(text: str) -> tuple[str, str]:
 
 def _shown(call: Call[Any], seen: looking.SeenWorker) -> WorkerView:
     fleet = deps(call).fleet
-    return worker_view(seen.worker, seen.held, fleet.policy, fleet.clock.now())
+    worker = with_newest_heartbeat(fleet, seen.worker)
+    return worker_view(worker, seen.held, fleet.policy, fleet.clock.now())
 
 
 def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:

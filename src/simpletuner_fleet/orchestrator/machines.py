@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.errors import NotFound
@@ -87,7 +88,7 @@ async def machines(
         def seen(worker: Worker) -> SeenMachine:
             attempts = held.get(worker.id, [])
             return SeenMachine(
-                worker=worker,
+                worker=with_newest_heartbeat(fleet, worker),
                 status=statuses[worker.id],
                 held=tuple(Held(job_id=one.job_id, title=_title(view.job(one.job_id))) for one in attempts),
             )
@@ -106,7 +107,7 @@ async def machine(fleet: Fleet, worker_id: str) -> Machine:
     now = fleet.clock.now()
 
     def look(view: View) -> Machine:
-        worker = _worker(view, worker_id)
+        worker = _worker(fleet, view, worker_id)
         live = view.live_attempts_of_worker(worker_id)
         jobs = [job for job in (view.job(attempt.job_id) for attempt in live) if job]
         ended = [one for one in view.attempts_of_worker(worker_id, LAST_ATTEMPTS + len(live)) if not one.live]
@@ -124,7 +125,7 @@ async def machine(fleet: Fleet, worker_id: str) -> Machine:
 
 async def joining(fleet: Fleet, worker_id: str) -> Joining:
     def look(view: View) -> Joining:
-        worker = _worker(view, worker_id)
+        worker = _worker(fleet, view, worker_id)
         where = AuditFilter(event_type=EventType.WORKER_REGISTRATION_FAILED, since=worker.token_created_at)
         refused = view.audit_page(where, REFUSALS_READ, 0)
         return Joining(
@@ -136,11 +137,17 @@ async def joining(fleet: Fleet, worker_id: str) -> Joining:
     return await fleet.read(look)
 
 
-def _worker(view: View, worker_id: str) -> Worker:
+def with_newest_heartbeat(fleet: Fleet, worker: Worker) -> Worker:
+    """The store is told of heartbeats now and then, all at once."""
+    heard = fleet.presence.heard_at(worker.id)
+    return replace(worker, last_heartbeat=heard) if heard is not None else worker
+
+
+def _worker(fleet: Fleet, view: View, worker_id: str) -> Worker:
     worker = view.worker(worker_id)
     if worker is None:
         raise NotFound(f"There is no worker {worker_id}.")
-    return worker
+    return with_newest_heartbeat(fleet, worker)
 
 
 def _title(job: Job | None) -> str:

@@ -97,6 +97,10 @@ class Presence:
         limit = self._policy.offer_timeout_s
         return [turn for turn, at in self._offered.items() if self.listening_now - at >= limit]
 
+    def heard_at(self, worker_id: str) -> float | None:
+        """When, if it is newer than what the store knows."""
+        return self._unsaved.get(worker_id)
+
     def take_unsaved(self) -> list[tuple[str, float]]:
         taken = list(self._unsaved.items())
         self._unsaved.clear()
