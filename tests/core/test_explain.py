@@ -14,11 +14,11 @@ from simpletuner_fleet.core.explain import (
     Survey,
     explain,
     has_joined,
-    sentence,
     survey,
 )
 from simpletuner_fleet.core.job import Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.matching import FREE, Occupancy, why_never, why_not_now
+from simpletuner_fleet.core.reasons import sentence
 from simpletuner_fleet.core.worker import AdminState, Connection, Worker
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
 

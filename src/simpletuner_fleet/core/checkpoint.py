@@ -170,7 +170,10 @@ def beyond_reach(failed_tries: Iterable[str], tries: int) -> frozenset[str]:
 
 
 def to_drop(
-    manifests: Sequence[StoredManifest], keep: int, in_use: Collection[str] = (), useless: Collection[str] = ()
+    manifests: Sequence[StoredManifest],
+    keep: int,
+    in_use: Collection[str] = (),
+    useless: Collection[str] = (),
 ) -> list[StoredManifest]:
     """What retention lets go of: all but the `keep` newest checkpoints, and whatever a newer one of its name replaced.
 
