@@ -91,6 +91,7 @@ def test_the_environment_says_who_the_attempt_is_and_a_bundle_cannot_say_otherwi
         "SIMPLETUNER_ATTEMPT": "2",
         "SIMPLETUNER_EPOCH": "5",
         "SIMPLETUNER_OUTPUT_DIR": str(paths.output_dir),
+        "SIMPLETUNER_RANK_LOG_DIR": str(paths.rank_log_dir),
         "SIMPLETUNER_CONFIG": str(paths.config_file),
         "SIMPLETUNER_NUM_PROCESSES": "2",
         "SIMPLETUNER_UPLOAD_ENDPOINT": "http://orchestrator/api/upload",
