@@ -3,18 +3,28 @@
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import Page, expect
 
 from simpletuner_fleet.core.bundle import read_bundle
 from simpletuner_fleet.web.train_fields import FIELDS, STARTERS
+from tests.e2e.kit import World
 from tests.web.browser import axe, visit
-from tests.web.console import Console, Pages
+from tests.web.console import Console, Pages, running_console
 
 LONG = 2**60 + 1
 SETTINGS = {"model_family": "sdxl", "--seed": 1, "scale": 1.0, "long": LONG, "deep": {"a": [1, {"b": None}]}}
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """One fleet for all of these tests: each has configs of its own, and none changes what another looks at."""
+    with running_console(World(tmp_path_factory.mktemp("train"))) as console:
+        yield console
 
 
 def put(console: Console, name: str, bundle: dict[str, Any]) -> None:
@@ -34,12 +44,12 @@ def outlook(page: Page) -> Any:
 
 
 async def test_a_training_is_configured_and_sent_to_a_worker_by_keyboard(
-    own_fleet: Console, page_as: Pages
+    ours: Console, page_as: Pages
 ) -> None:
-    world = own_fleet.world
-    put(own_fleet, "ticks", world.command(sys.executable, "-c", "print(1)"))
+    world = ours.world
+    put(ours, "ticks", world.command(sys.executable, "-c", "print(1)"))
     world.start_worker("bench", labels={"bench": "yes"})
-    page = await page_as(own_fleet, "admin")
+    page = await page_as(ours, "admin")
     await visit(page, "/")
     await page.keyboard.press("g")
     await page.keyboard.press("t")
@@ -65,16 +75,16 @@ async def test_a_training_is_configured_and_sent_to_a_worker_by_keyboard(
     await page.wait_for_url(re.compile(r"/jobs/j_"))
     job = world.becomes(page.url.rpartition("/")[2], "completed")
     assert (job["config_name"], job["config_version"]) == ("ticks", 2)
-    assert stored(own_fleet, "ticks")["settings"]["command"][-1] == "print(2)"
+    assert stored(ours, "ticks")["settings"]["command"][-1] == "print(2)"
 
     await visit(page, "/train?config=ticks")
     await expect(page.locator("#changes")).to_contain_text("Nothing changed.")
     await expect(page.locator("#changes").get_by_role("link")).to_have_attribute("href", f"/jobs/{job['id']}")
 
 
-async def test_form_and_json_stay_in_step_and_lose_nothing(own_fleet: Console, page_as: Pages) -> None:
-    put(own_fleet, "mine", {"settings": SETTINGS, "env": {"A": "1"}})
-    page = await page_as(own_fleet, "member")
+async def test_form_and_json_stay_in_step_and_lose_nothing(ours: Console, page_as: Pages) -> None:
+    put(ours, "mine", {"settings": SETTINGS, "env": {"A": "1"}})
+    page = await page_as(ours, "member")
     await visit(page, "/train?config=mine")
     await page.get_by_role("textbox", name="Seed").fill("7")
     await page.get_by_role("textbox", name="Learning rate").fill("1e-4")
@@ -102,19 +112,43 @@ async def test_form_and_json_stay_in_step_and_lose_nothing(own_fleet: Console, p
     await expect(page.get_by_label("gradient_checkpointing", exact=True)).to_have_value("true")
     await page.get_by_role("button", name="Save only").click()
     await expect(page.locator("#saved-state")).to_have_text("Version 2")
-    assert stored(own_fleet, "mine")["settings"] == SETTINGS | {
+    assert stored(ours, "mine")["settings"] == SETTINGS | {
         "model_family": "flux",
         "--seed": 7,
         "learning_rate": 1e-4,
         "gradient_checkpointing": True,
     }
-    assert stored(own_fleet, "mine")["env"] == {"A": "1"}
+    assert stored(ours, "mine")["env"] == {"A": "1"}
     await visit(page, "/train?config=mine")
     await expect(page.get_by_text("Your changes from before are here again.")).to_be_hidden()
-    changes = own_fleet.world.get("/api/configs/mine/diff")["changes"]
+    changes = ours.world.get("/api/configs/mine/diff")["changes"]
     assert {change["path"] for change in changes} == {
         f"$.settings.{name}" for name in ("model_family", "seed", "learning_rate", "gradient_checkpointing")
     }
+
+
+async def test_a_dataset_that_the_config_needs_is_asked_for_and_chosen(
+    ours: Console, page_as: Pages, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cats"
+    folder.mkdir()
+    (folder / "1.txt").write_text("a cat")
+    assert ours.world.cli("data", "push", str(folder), "--name", "all-cats").returncode == 0
+    put(ours, "cats", {"settings": {"a": 1}, "dataloader": [{"dir": "dataset://cats"}]})
+    page = await page_as(ours, "member")
+    await visit(page, "/train?config=cats")
+    await expect(outlook(page)).to_contain_text("The config refers to the dataset 'cats'")
+    tab = page.get_by_role("tab", name="Data")
+    await expect(tab).to_have_class("wrong")
+    await tab.click()
+    await page.get_by_label("Name in the config").fill("cats")
+    await page.get_by_label("Dataset", exact=True).select_option(label="all-cats")
+    await page.get_by_role("button", name="Add").first.click()
+    await expect(page.locator("#mounts")).to_contain_text("dataset://cats")
+    await expect(outlook(page)).to_contain_text("Matches")
+    await axe(page)
+    await page.get_by_role("button", name="Remove cats").click()
+    await expect(outlook(page)).to_contain_text("This cannot be sent yet")
 
 
 async def test_what_is_wrong_is_named_while_typing_and_nothing_is_sent(
@@ -146,7 +180,7 @@ async def test_a_job_can_be_sent_off_again_with_its_wishes(fleet: Console, page_
 
 
 async def test_a_config_is_imported_compared_exported_and_deleted(
-    own_fleet: Console, page_as: Pages, tmp_path: Path
+    ours: Console, page_as: Pages, tmp_path: Path
 ) -> None:
     folder = tmp_path / "import" / "portraits"
     folder.mkdir(parents=True)
@@ -156,7 +190,7 @@ async def test_a_config_is_imported_compared_exported_and_deleted(
     (folder / "data.json").write_text('[{"id": "faces"}]')
     (folder / "prompts.txt").write_text("a face")
     (folder / ".hidden").write_text("no")
-    page = await page_as(own_fleet, "admin")
+    page = await page_as(ours, "admin")
     await visit(page, "/configs")
     await page.get_by_role("button", name="Import").click()
     await page.get_by_label("Or a folder").set_input_files(folder)
@@ -164,11 +198,11 @@ async def test_a_config_is_imported_compared_exported_and_deleted(
     await expect(page.locator("#import-name")).to_have_value("portraits")
     await page.locator("#import").get_by_role("button", name="Import").click()
     await page.wait_for_url("**/configs/portraits")
-    kept = stored(own_fleet, "portraits")
+    kept = stored(ours, "portraits")
     assert kept["dataloader"] == [{"id": "faces"}]
     assert kept["files"] == {"prompts.txt": "a face"}
 
-    put(own_fleet, "portraits", {"settings": {"model_family": "sd3", "scale": 2.0}})
+    put(ours, "portraits", {"settings": {"model_family": "sd3", "scale": 2.0}})
     await visit(page, "/configs/portraits")
     await expect(page.get_by_role("heading", name="Version 1 to version 2")).to_be_visible()
     row = page.get_by_role("row").filter(has_text="settings.scale")

@@ -8,7 +8,7 @@ import { toast } from "./toast.js";
 import { t } from "./words.js";
 
 const SOON_MS = 350;
-const AGAIN_MS = 3000;
+const AGAIN_MS = 5000;
 const byId = (id) => document.getElementById(id);
 const { bundle, known } = read(byId("train-data").textContent);
 const cloud = byId("cloud");
