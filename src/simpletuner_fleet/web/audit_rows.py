@@ -10,7 +10,14 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.details import detail_text
-from simpletuner_fleet.languages.names import event_name, failure_name, role_name, status_name, target_name
+from simpletuner_fleet.languages.names import (
+    event_name,
+    failure_name,
+    role_name,
+    status_name,
+    target_name,
+    worker_type_name,
+)
 from simpletuner_fleet.web.joining import REFUSALS
 
 MAX_VALUE_CHARS = 300
@@ -52,6 +59,7 @@ KEYS = {
     "why": N_("why"),
     "worker_id": N_("worker"),
     "worker_name": N_("worker"),
+    "worker_type": N_("type"),
 }
 FOR_PROGRAMS = ("epoch",)
 """Of use to nobody who reads; the export has all."""
@@ -137,6 +145,8 @@ def detail_pairs(entry: AuditEntry, names: Mapping[str, str]) -> list[tuple[str,
     told = {key: value for key, value in entry.details.items() if key not in FOR_PROGRAMS}
     if "worker_name" in told:
         told.pop("worker_id", None)
+    if told.get("name") == names.get(entry.target_id):
+        told.pop("name", None)
     return [
         (_(KEYS[key]) if key in KEYS else key, value_text(entry.event_type, key, value, names))
         for key, value in told.items()
@@ -154,6 +164,8 @@ def value_text(event_type: str, key: str, value: Any, names: Mapping[str, str]) 
         return status_name(words, "worker", str(value))
     if key == "target":
         return target_name(words, str(value))
+    if key == "worker_type":
+        return worker_type_name(words, str(value))
     if key == "failure_class":
         return failure_name(words, str(value))
     if key == "worker_id":
