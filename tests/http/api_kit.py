@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from simpletuner_fleet.http.api import build_api
 from simpletuner_fleet.http.credentials import remembered_credentials
 from simpletuner_fleet.http.deps import Deps
 from simpletuner_fleet.http.edge import EdgeSettings
+from simpletuner_fleet.http.routes import Route
 from simpletuner_fleet.http.server import Listening, serve
 from simpletuner_fleet.orchestrator import people
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -123,6 +124,7 @@ async def orchestrator(
     port: int = 0,
     clock: TurnedClock | None = None,
     vault: Vault | None = None,
+    pages: Sequence[Route] = (),
     **choices: Any,
 ) -> AsyncIterator[Running]:
     store = store or MemoryStore()
@@ -136,7 +138,7 @@ async def orchestrator(
         credentials=remembered_credentials(fleet, hub),
         **choices,
     )
-    edge = build_api(house, settings or EdgeSettings())
+    edge = build_api(house, settings or EdgeSettings(), pages=pages)
     await people.set_admin_token(fleet, ADMIN)
     await fleet.start()
     stop = asyncio.Event()

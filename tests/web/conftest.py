@@ -1,6 +1,6 @@
 """One browser and one server with a fleet for all tests of a run; a context of its own for each test.
 
-A test that changes the fleet asks for `own_fleet` instead of `fleet`.
+A test that changes the fleet asks for `own_fleet` instead of `fleet`; one that moves workers itself, for a `stage`.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +14,7 @@ from playwright.async_api import Browser
 from tests.e2e.kit import World
 from tests.web.browser import chromium
 from tests.web.console import Console, Pages, running_console
+from tests.web.stage import Stage, set_stage
 
 HERE = Path(__file__).parent
 ONE_LOOP: Literal["session"] = "session"
@@ -51,6 +52,12 @@ def own_empty(tmp_path: Path) -> Iterator[Console]:
     """A server that nobody has used yet."""
     with running_console(World(tmp_path), empty=True) as console:
         yield console
+
+
+@pytest_asyncio.fixture(loop_scope=ONE_LOOP)
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with set_stage(tmp_path) as one:
+        yield one
 
 
 @pytest_asyncio.fixture(loop_scope=ONE_LOOP)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from playwright.async_api import Browser, Page
@@ -11,6 +11,15 @@ from simpletuner_fleet.http.sessions import COOKIE
 from tests.e2e.kit import World
 from tests.web.browser import Role, Watch, watched_context
 from tests.web.fleet import SETTINGS, FleetState, build
+
+
+class Served(Protocol):
+    """Where pages come from, and who is logged in there."""
+
+    @property
+    def url(self) -> str: ...
+
+    def cookies(self, role: Role) -> dict[str, str]: ...
 
 
 class Console(Struct):
@@ -54,7 +63,7 @@ class Pages:
         self._browser = browser
         self._opened: dict[Page, Watch] = {}
 
-    async def __call__(self, console: Console, role: Role = "admin", **looks: Any) -> Page:
+    async def __call__(self, console: Served, role: Role = "admin", **looks: Any) -> Page:
         cookies = console.cookies(role)
         context, watch = await watched_context(self._browser, console.url, cookies=cookies, **looks)
         page = await context.new_page()

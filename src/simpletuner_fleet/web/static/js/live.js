@@ -42,9 +42,33 @@ function concerns(region, data) {
   return topics.includes(data.type);
 }
 
-function typing() {
+function busyWithin(place) {
   const at = document.activeElement;
-  return at?.closest("[data-region]") && at.matches("input:not([type=checkbox]), textarea, select");
+  const edits = at?.closest(place) && at.matches("input:not([type=checkbox]), textarea, select");
+  return Boolean(edits || document.querySelector(`${place} dialog[open]`));
+}
+
+// Where other regions came to be or went, as with the first worker ever, all of the content is another.
+function isAnother(text) {
+  const names = (root) => [...root.querySelectorAll("main [data-region]")].map((region) => region.id).sort().join(" ");
+  return names(document) !== names(new DOMParser().parseFromString(text, "text/html"));
+}
+
+async function swapAll(text) {
+  if (isAnother(text)) {
+    if (busyWithin("main")) dirty = true;
+    else await swap(document.getElementById("content"), text);
+  }
+  for (const region of regions()) {
+    if (text.includes(`id="${region.id}"`)) await swap(region, text);
+  }
+}
+
+// The server does not know what somebody has unfolded.
+async function swap(region, text) {
+  const unfolded = [...region.querySelectorAll("details[open]")];
+  await window.htmx.swap({ text, target: region, select: `#${CSS.escape(region.id)}`, swap: "outerMorph", sourceElement: region });
+  for (const one of unfolded) one.open = true;
 }
 
 async function fetchRegions() {
@@ -54,11 +78,11 @@ async function fetchRegions() {
   try {
     const answer = await fetch(location.href, { headers: { "x-live": "1", accept: "text/html" }, signal: fetching.signal });
     if (answer.redirected || answer.status === 401) return location.reload();
-    if (!answer.ok) return;
-    const text = await answer.text();
-    for (const region of regions()) {
-      if (text.includes(`id="${region.id}"`)) await window.htmx.swap({ text, target: region, select: `#${CSS.escape(region.id)}`, swap: "outerMorph", sourceElement: region });
+    if (!answer.ok) {
+      dirty = answer.status >= 500;
+      return;
     }
+    await swapAll(await answer.text());
     fresh = now();
     document.dispatchEvent(new CustomEvent("refreshed"));
   } catch (error) {
@@ -74,7 +98,7 @@ function soon() {
   const wait = Math.max(SOON_MS, SETTLE_MS - (Date.now() - begun));
   timer = setTimeout(() => {
     timer = null;
-    if (paused || document.hidden || typing()) return;
+    if (paused || document.hidden || busyWithin("[data-region]")) return;
     fetchRegions();
   }, wait);
 }
@@ -88,6 +112,7 @@ function listen(message) {
   if (message.kind === "state") {
     const back = message.state === "live" && state === "lost";
     state = message.state;
+    if (state === "lost") fetching?.abort();
     if (back) refresh();
   } else {
     state = "live";
@@ -106,6 +131,7 @@ function listen(message) {
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden && dirty) soon(); });
 document.addEventListener("focusout", () => { if (dirty) soon(); });
+document.addEventListener("close", () => { if (dirty) soon(); }, { capture: true });
 button?.addEventListener("click", () => {
   paused = !paused;
   if (!paused) refresh();

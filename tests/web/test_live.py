@@ -1,0 +1,139 @@
+"""What changes on the server changes on the page; and a page that is cut off says so."""
+
+import asyncio
+import re
+import time
+
+from playwright.async_api import Page, expect
+
+from tests.e2e.proxy import Proxy
+from tests.http.api_kit import until
+from tests.web.browser import PATIENCE_MS, Role, visit
+from tests.web.console import Pages
+from tests.web.stage import Stage
+
+SAYS_SO_WITHIN_S = 40.0
+RIGHT_AGAIN_WITHIN_S = 5.0
+SLOW_MACHINE_S = 5.0
+"""What a machine that is busy with other things may add."""
+TABS = 10
+MARK = "window.notLoadedAgain = true"
+MARKED = "window.notLoadedAgain === true"
+
+
+class Behind:
+    """The stage, as it is seen through a network with faults."""
+
+    def __init__(self, stage: Stage, proxy: Proxy) -> None:
+        self._stage = stage
+        self.url = proxy.url
+
+    def cookies(self, role: Role) -> dict[str, str]:
+        return self._stage.cookies(role)
+
+
+async def watchers(stage: Stage, count: int) -> None:
+    """Waits until the server has so many streams of consoles."""
+    await until(lambda: stage.running.house.hub.watcher_count == count, PATIENCE_MS / 1000)
+
+
+async def test_a_worker_and_its_job_come_and_go_on_open_pages(stage: Stage, page_as: Pages) -> None:
+    overview, jobs, workers = [await page_as(stage, "admin") for _ in range(3)]
+    await visit(overview, "/")
+    await visit(jobs, "/jobs")
+    await visit(workers, "/admin/workers")
+    for page in (overview, jobs, workers):
+        await page.evaluate(MARK)
+    machine = await stage.machine("nova")
+    await expect(workers.get_by_role("link", name="nova")).to_be_visible()
+
+    work = await stage.begin(name="a quiet sea")
+    for page in (overview, jobs):
+        await expect(page.get_by_role("link", name="a quiet sea")).to_be_visible()
+    await work.train(range(700), 4000, 60.0)
+    await expect(jobs.get_by_text("700/4000")).to_be_visible()
+    await work.report("completed", exit_code=0)
+    await expect(jobs.locator(f"#row-{work.job_id}")).to_contain_text("Completed")
+    await machine.goodbye("the end")
+    await expect(workers.get_by_role("row", name=re.compile("nova"))).to_contain_text("Offline")
+    for page in (jobs, workers):
+        assert await page.evaluate(MARKED), page.url
+
+
+async def test_ten_tabs_share_one_stream_and_all_are_live(stage: Stage, page_as: Pages) -> None:
+    first = await page_as(stage, "admin")
+    tabs = [first, *[await first.context.new_page() for _ in range(TABS - 1)]]
+    for tab in tabs:
+        await visit(tab, "/admin/workers")
+    await watchers(stage, 1)
+    await stage.machine("nova")
+    for tab in tabs:
+        await tab.bring_to_front()
+        await expect(tab.get_by_role("link", name="nova")).to_be_visible()
+    await visit(first, "/jobs")
+    await watchers(stage, 1)
+    for tab in tabs[1:]:
+        await tab.close()
+    await watchers(stage, 1)
+    await first.goto("/login")
+    await watchers(stage, 0)
+
+
+async def test_a_page_that_is_cut_off_says_so_and_is_right_again_soon_after(
+    stage: Stage, page_as: Pages
+) -> None:
+    machine = await stage.machine("nova")
+    with Proxy(int(stage.url.rpartition(":")[2])) as proxy:
+        page = await page_as(Behind(stage, proxy), "admin")
+        page_as.watch(page).expect("net::ERR", "Failed to load resource")
+        await visit(page, "/admin/workers")
+        row = page.get_by_role("row", name=re.compile("nova"))
+        await expect(row).to_contain_text("Idle")
+        proxy.stall()
+        cut = time.monotonic()
+        await machine.goodbye("while nobody sees it")
+        await expect(page.locator("#stale")).to_be_visible(timeout=60_000)
+        told_after_s = time.monotonic() - cut
+        await expect(page.locator("#stale")).to_contain_text(re.compile(r"What you see is of \d+:\d\d:\d\d"))
+        assert await page.locator("#list").evaluate("(list) => Number(getComputedStyle(list).opacity) < 1")
+        await expect(row).to_contain_text("Idle")
+
+        proxy.heal()
+        back = time.monotonic()
+        await expect(row).to_contain_text("Offline")
+        await expect(page.locator("#stale")).to_be_hidden()
+        right_after_s = time.monotonic() - back
+        print(f"said after {told_after_s:.1f} s, right again after {right_after_s:.1f} s")
+        assert told_after_s < SAYS_SO_WITHIN_S + SLOW_MACHINE_S
+        assert right_after_s < RIGHT_AGAIN_WITHIN_S + SLOW_MACHINE_S
+
+
+async def test_a_server_that_restarts_is_found_again(stage: Stage, page_as: Pages) -> None:
+    with Proxy(int(stage.url.rpartition(":")[2])) as proxy:
+        page = await page_as(Behind(stage, proxy), "admin")
+        page_as.watch(page).expect("net::ERR", "Failed to load resource")
+        await visit(page, "/admin/workers")
+        proxy.reset()
+        await expect(page.locator("#live")).to_have_attribute("data-state", "live")
+        await stage.machine("nova")
+        await expect(page.get_by_role("link", name="nova")).to_be_visible()
+
+
+async def test_a_page_that_is_paused_stands_still_until_it_goes_on(stage: Stage, page_as: Pages) -> None:
+    page = await page_as(stage, "admin")
+    await visit(page, "/admin/workers")
+    await page.locator("#live").click()
+    await expect(page.locator("#live")).to_have_text("Paused")
+    seen = heard_of(page)
+    await stage.machine("nova")
+    await seen
+    await expect(page.get_by_role("link", name="nova")).to_have_count(0)
+    await page.locator("#live").click()
+    await expect(page.get_by_role("link", name="nova")).to_be_visible()
+
+
+def heard_of(page: Page) -> "asyncio.Task[object]":
+    """Done when the page has heard of a worker."""
+    waits = """() => new Promise((done) => document.addEventListener(
+        "fleet", ({ detail }) => { if (detail.type === "worker") setTimeout(done, 600); }))"""
+    return asyncio.create_task(page.evaluate(waits))
