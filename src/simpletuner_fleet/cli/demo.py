@@ -1,6 +1,7 @@
 """`simpletuner demo`: a server, workers and a small diffusion model that really trains, in one command."""
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -151,7 +152,18 @@ def _run(fleet: DemoFleet, *, steps: int, chaos: bool, look: bool) -> int:
             fleet.kill_machine("demo-worker-1")
             fleet.worker(api, "demo-worker-2")
         job = _follow(api, job_id)
-        return _tell_end(api, job, chaos)
+        outcome = _tell_end(api, job, chaos)
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            _stay(api.where.url)
+        return outcome
+
+
+def _stay(url: str) -> None:
+    """Somebody may be looking at the page: it stays until they are done."""
+    print("\n" + _("The console stays at %(url)s until you press Ctrl-C.", url=url), flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(60)
 
 
 def _config(steps: int, *, slowly: bool) -> dict[str, Any]:

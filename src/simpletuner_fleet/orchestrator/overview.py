@@ -89,6 +89,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     gpus: list[GpuKind]
     starts_now: int
     """The largest number of GPUs that one job would get at once; 0 for none."""
+    room: bool
+    """Some worker would take a job that needs no GPU."""
     needs: list[Need]
     line: Line
     mine: Mine
@@ -111,6 +113,7 @@ async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
             by_status=dict(Counter(_status(worker, snapshot) for worker in workers)),
             gpus=gpu_kinds(workers, snapshot.occupancy),
             starts_now=largest_start(workers, snapshot.occupancy),
+            room=any(is_open(worker, snapshot.occupancy.get(worker.id, FREE)) for worker in workers),
             needs=_needs(view, workers, hopeless, policy, now),
             line=Line(
                 waiting=sum(view.job_counts().get(state, 0) for state in WAITS),

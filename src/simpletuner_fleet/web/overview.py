@@ -102,6 +102,8 @@ async def fleet_page(call: Call[None]) -> Reply:
 def start_sentence(seen: Overview) -> str:
     if not seen.workers:
         return _("No machine has joined yet.")
+    if not seen.starts_now and seen.room:
+        return _("A job that needs no GPU would start now.")
     if not seen.starts_now:
         return _("Nothing is free: a new job waits in line.")
     return ngettext(
