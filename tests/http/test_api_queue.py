@@ -95,6 +95,7 @@ async def test_a_dry_run_says_what_would_happen_and_does_nothing() -> None:
         assert answer["dry_run"] is True
         assert answer["would_start_now"] is False
         assert answer["explain"]["code"] == "NO_WORKERS"
+        assert (answer["queue_position"], answer["explain"]["ahead"]) == (1, 0)
         await running.worker()
         assert (await running.submit(dry_run=True))["would_start_now"] is True
         assert (await running.get("/api/jobs"))["jobs"] == []
@@ -113,6 +114,15 @@ async def test_a_dry_run_counts_who_could_take_the_job_and_who_could_now() -> No
         answer = await running.submit(dry_run=True, **asked)
         assert (answer["matching_workers"], answer["idle_workers"]) == (2, 1)
         assert answer["would_start_now"] is True
+
+
+async def test_a_dry_run_names_the_place_that_the_job_would_get() -> None:
+    async with orchestrator() as running:
+        await running.submit()
+        foreseen = await running.submit(dry_run=True)
+        told = await running.submit()
+        assert foreseen["queue_position"] == told["queue_position"] == 2
+        assert foreseen["explain"]["ahead"] == told["explain"]["ahead"] == 1
 
 
 async def test_a_dry_run_knows_that_a_limit_is_reached() -> None:

@@ -11,8 +11,10 @@ import pytest
 from playwright.async_api import Page, expect
 
 from simpletuner_fleet.core.bundle import read_bundle
+from simpletuner_fleet.web import train
 from simpletuner_fleet.web.train_fields import FIELDS, STARTERS
 from tests.e2e.kit import World
+from tests.http.api_kit import orchestrator
 from tests.web.browser import axe, visit
 from tests.web.console import Console, Pages, running_console
 
@@ -236,6 +238,18 @@ def test_looking_ahead_speaks_the_readers_language_and_stores_nothing(fleet: Con
     assert "<script>" not in answer.json()["outlook"]
     assert answer.json()["path"] == "config_name"
     assert world.get("/api/queue/stats")["total"] == before
+
+
+async def test_where_no_worker_has_joined_the_way_to_one_is_shown() -> None:
+    asked = {"config_name": "x", "config": {"settings": {"a": 1}}}
+    async with orchestrator(pages=train.ROUTES) as running:
+        told = await running.post("/train/check", asked)
+        assert told["ok"] is True
+        assert "The job takes place 1 in the queue." in told["outlook"]
+        assert "/admin/workers/create" in told["outlook"]
+        async with running.as_user(await running.token("queue.submit")) as member:
+            answer = await member.post("/train/check", json=asked)
+        assert "/admin/workers/create" not in answer.json()["outlook"]
 
 
 def test_who_may_not_submit_is_told_so(fleet: Console) -> None:

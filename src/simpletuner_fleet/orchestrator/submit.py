@@ -145,7 +145,7 @@ def _submit(desk: Desk, by: Submitter, request: SubmitRequest) -> Submitted:
     if request.no_wait or request.dry_run:
         placeable = job.state is JobState.QUEUED and _would_start_now(desk, job)
         if request.dry_run:
-            return replace(_told(desk, job, would_start_now=placeable), fleet=_survey(desk, job))
+            return _foreseen(desk, job, placeable)
         if not placeable:
             explanation = quick_explanation(desk, job)
             raise CannotBePlaced(
@@ -227,6 +227,15 @@ def _would_start_now(desk: Desk, job: Job) -> bool:
     limit = limit_reached(desk.index.limits, roster.running, roster.running_by_owner.get(job.owner, 0))
     waiting = roster.waiting(job.class_id, job.requires)
     return limit is None and waiting.count == 0 and roster.pick_worker(job) is not None
+
+
+def _foreseen(desk: Desk, job: Job, would_start_now: bool) -> Submitted:
+    """The job does not stand in the line, so all that are counted up to its place are before it."""
+    told = _told(desk, job, would_start_now=would_start_now)
+    why, position = told.explanation, told.position
+    if why and position is not None:
+        why, position = replace(why, ahead=position), position + 1
+    return replace(told, explanation=why, position=position, fleet=_survey(desk, job))
 
 
 def _survey(desk: Desk, job: Job) -> Survey:

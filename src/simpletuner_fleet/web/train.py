@@ -73,6 +73,7 @@ class Outlook(Struct, frozen=True, kw_only=True):
     then: list[str]
     funnel: list[tuple[int, str]]
     fixes: list[str]
+    no_workers: bool
 
 
 class Checked(Struct, frozen=True, kw_only=True):
@@ -125,7 +126,7 @@ async def check(call: Call[SubmitBody]) -> Reply:
     except FleetError as error:
         told = error
     with spoken(call):
-        return Reply(body=msgspec.json.encode(_checked(request, told, former, saved)), headers=PAGE_HEADERS)
+        return Reply(body=msgspec.json.encode(_checked(call, told, former, saved)), headers=PAGE_HEADERS)
 
 
 async def _draft(call: Call[None]) -> Draft:
@@ -165,13 +166,13 @@ def _known_keys() -> dict[str, list[str]]:
 
 
 def _checked(
-    request: SubmitBody,
+    call: Call[SubmitBody],
     told: Submitted | FleetError,
     former: Run | None,
     saved: ConfigVersion | None,
 ) -> Checked:
     problem = problem_of(told) if isinstance(told, FleetError) else None
-    bundle = _sound(request)
+    bundle = _sound(call.body)
     return Checked(
         ok=problem is None,
         sound=bundle is not None,
@@ -182,6 +183,7 @@ def _checked(
             "train_outlook.html",
             problem=problem,
             outlook=None if isinstance(told, FleetError) else outlook(told),
+            may_create=call.principal.can("admin.workers"),
         ),
         changes=_changes(bundle, former, saved) if bundle else "",
     )
@@ -220,6 +222,7 @@ def outlook(told: Submitted) -> Outlook:
         then=_what_happens(told, possible),
         funnel=funnel_texts(words, fleet.funnel) if fleet and not told.would_start_now else [],
         fixes=fix_texts(words, why) if why else [],
+        no_workers=why is not None and why.code is Code.NO_WORKERS,
     )
 
 
