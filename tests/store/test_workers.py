@@ -31,6 +31,9 @@ EVERY_FIELD = worker(
     offline_since=3.5,
     drain_note="new driver",
     drain_plan=DrainPlan(timeout_s=60.0, deadline=4.5, checkpoint_first=False),
+    address="10.0.0.7",
+    tls="pinned",
+    former_tokens=("hash-0", "hash-00"),
     version=3,
 )
 
