@@ -12,6 +12,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.edge import EdgeSettings
 from simpletuner_fleet.http.sessions import COOKIE
 from simpletuner_fleet.web import routes
+from tests.e2e.proxy import Proxy
 from tests.http.api_kit import Running, TurnedClock, orchestrator
 from tests.web.browser import Role
 from tests.web.fleet import CONFIGS, LIMITS, PEOPLE
@@ -49,6 +50,17 @@ class Stage(Struct):
         work = await self.crew.begin("admin", **{"config_name": "sdxl-cats", "target": "worker", **wishes})
         await work.report("running")
         return work
+
+
+class Behind:
+    """The stage, as it is seen through a network with faults."""
+
+    def __init__(self, stage: Stage, proxy: Proxy) -> None:
+        self._stage = stage
+        self.url = proxy.url
+
+    def cookies(self, role: Role) -> dict[str, str]:
+        return self._stage.cookies(role)
 
 
 @asynccontextmanager

@@ -8,9 +8,9 @@ from playwright.async_api import Page, expect
 
 from tests.e2e.proxy import Proxy
 from tests.http.api_kit import until
-from tests.web.browser import PATIENCE_MS, Role, visit
+from tests.web.browser import PATIENCE_MS, visit
 from tests.web.console import Pages
-from tests.web.stage import Stage
+from tests.web.stage import Behind, Stage
 
 SAYS_SO_WITHIN_S = 40.0
 RIGHT_AGAIN_WITHIN_S = 5.0
@@ -19,17 +19,6 @@ SLOW_MACHINE_S = 5.0
 TABS = 10
 MARK = "window.notLoadedAgain = true"
 MARKED = "window.notLoadedAgain === true"
-
-
-class Behind:
-    """The stage, as it is seen through a network with faults."""
-
-    def __init__(self, stage: Stage, proxy: Proxy) -> None:
-        self._stage = stage
-        self.url = proxy.url
-
-    def cookies(self, role: Role) -> dict[str, str]:
-        return self._stage.cookies(role)
 
 
 async def watchers(stage: Stage, count: int) -> None:

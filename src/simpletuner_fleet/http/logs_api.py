@@ -77,8 +77,8 @@ async def logs(call: Call[None]) -> Chunks | LogPage:
     house, query, job_id = deps(call), call.query, call.path["id"]
     accepts = call.headers.get("accept", "")
     as_events, as_page = "text/event-stream" in accepts, "application/json" in accepts and not query.follow
-    if as_events and query.offset is None:
-        query.offset = _resumed_at(call.headers.get("last-event-id"))
+    if as_events:
+        query.offset = _resumed_at(call.headers.get("last-event-id"), query.offset)
     _, attempt = await look(house, job_id, query.attempt)
     if query.attempt is not None and attempt is None and not query.follow:
         raise NotFound(f"Job {job_id} has no attempt {query.attempt}.")
@@ -96,8 +96,9 @@ async def logs(call: Call[None]) -> Chunks | LogPage:
     return Chunks(chunks, headers=_text_headers(job_id, attempt, piece))
 
 
-def _resumed_at(last_event_id: str | None) -> int | None:
-    return int(last_event_id) if last_event_id and last_event_id.isdecimal() else None
+def _resumed_at(last_event_id: str | None, asked: int | None) -> int | None:
+    """A browser that comes again asks for what it asked at first, and says in the header how far it got."""
+    return int(last_event_id) if last_event_id and last_event_id.isdecimal() else asked
 
 
 def stored_log(house: Deps, attempt: Attempt | None, rank: int) -> StoredLog | None:

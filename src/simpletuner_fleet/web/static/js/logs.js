@@ -7,6 +7,7 @@ import { t, tn } from "./words.js";
 
 const PAGE_LINES = 1000;
 const NEAR_PX = 60;
+const DRAW_EVERY_MS = 250;
 const MOST_MATCHES = 1000;
 const ERROR_MARK = "Traceback (most recent call last)";
 
@@ -114,10 +115,10 @@ function LogViewer(place) {
       waiting.push(JSON.parse(event.data));
       if (drawn) return;
       drawn = true;
-      requestAnimationFrame(() => {
+      setTimeout(() => {
         drawn = false;
         draw(waiting.splice(0));
-      });
+      }, DRAW_EVERY_MS);
     });
     state.source.addEventListener("end", () => {
       stopFollowing();
@@ -132,8 +133,7 @@ function LogViewer(place) {
     for (const piece of pieces) added += lines.stream(piece.text, piece.offset, piece.at);
     state.end = offsets;
     say("");
-    if (state.following) ui.scroll.scrollTop = ui.scroll.scrollHeight;
-    else {
+    if (!state.following) {
       state.fresh += added;
       ui.jump.hidden = false;
       ui.jump.textContent = tn("Jump to live (%(n)s new)", "Jump to live (%(n)s new)", state.fresh);
@@ -159,6 +159,7 @@ function LogViewer(place) {
     search.matches = [];
     search.at = -1;
     search.done = !text;
+    counted(0);
     let from = 0;
     while (!search.done && search.text === text && search.matches.length < MOST_MATCHES) {
       const query = new URLSearchParams({ q: text, regex: String(ui.regex.checked), from: String(from), limit: "200", rank: String(state.rank) });
@@ -231,13 +232,19 @@ function LogViewer(place) {
     ui.jump.addEventListener("click", guarded(toEnd));
     ui.aloud.addEventListener("change", () => ui.box.setAttribute("aria-live", ui.aloud.checked ? "polite" : "off"));
     ui.copy.addEventListener("click", async () => { await navigator.clipboard.writeText(lines.text()); toast(t("Copied.")); });
+    let top = 0;
     ui.scroll.addEventListener("scroll", () => {
+      // Only somebody's way up ends the following: new lines move the end away as well.
+      const upwards = ui.scroll.scrollTop < top;
+      top = ui.scroll.scrollTop;
       const below = ui.scroll.scrollHeight - ui.scroll.scrollTop - ui.scroll.clientHeight;
       if (ui.scroll.scrollTop < NEAR_PX * 4) guarded(older)();
       if (below < NEAR_PX * 4) guarded(newer)();
-      if (below > NEAR_PX && state.following) pinned(false);
+      if (upwards && below > NEAR_PX && state.following) pinned(false);
       else if (below < NEAR_PX / 4 && !state.following && !lines.cutAtEnd) pinned(true);
     }, { passive: true });
+    // A line is as high as it turns out to be once it is drawn: the end is where it then is.
+    new ResizeObserver(() => { if (state.following) ui.scroll.scrollTop = ui.scroll.scrollHeight; }).observe(ui.box);
     document.addEventListener("visibilitychange", () => (document.hidden ? stopFollowing() : !state.ended && !lines.cutAtEnd && follow()));
   }
 
