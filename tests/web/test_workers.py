@@ -91,6 +91,28 @@ async def test_a_token_is_shown_once_and_a_rotated_one_is_recognised(
     await visit(page, f"/admin/workers/{old['worker_id']}")
     assert tokens.WORKER + "_" not in await page.locator("main").inner_text()
     await expect(page.locator("#events")).to_contain_text("came with a token that was rotated")
+    await page.get_by_role("button", name="Rotate token").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Rotate token").click()
+    await expect(page.get_by_role("heading", name="Start it on the GPU machine")).to_be_focused()
+    assert await commands_of(page) != command
+
+
+async def test_a_list_without_workers_says_what_to_do_and_shows_the_first_one_at_once(
+    own_empty: Console, page_as: Pages
+) -> None:
+    told = own_empty.world.cli("users", "link").stdout
+    link = re.search(r"http\S+", told)
+    assert link, told
+    page = await page_as(own_empty, "nobody")
+    await page.goto(link[0])
+    await page.get_by_label("Name").fill("Anna")
+    await page.get_by_label("Password", exact=True).fill("a long and quiet afternoon")
+    await page.get_by_role("button", name="Start", exact=True).click()
+    await page.wait_for_url(own_empty.url + "/")
+    await visit(page, "/admin/workers")
+    await expect(page.get_by_role("heading", name="No workers yet")).to_be_visible()
+    own_empty.world.post("/api/admin/workers", {"name": "first"})
+    await expect(page.get_by_role("link", name="first")).to_be_visible()
 
 
 async def test_a_worker_is_drained_with_a_note_and_resumed(own_fleet: Console, page_as: Pages) -> None:

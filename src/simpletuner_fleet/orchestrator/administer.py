@@ -68,6 +68,7 @@ async def create_worker(
                 worker_type=worker.worker_type,
             )
         )
+        _tell(desk, worker)
         return worker
 
     return await fleet.act(step), token
@@ -118,6 +119,7 @@ async def drain(
             limits = {"timeout_s": timeout_s, "checkpoint_first": checkpoint_first} if plan else {}
             desk.record(_event(EventType.WORKER_DRAINED, worker, actor, note=told, **limits))
             _take_offers_back(desk, worker)
+            _tell(desk, drained)
         end_drain(desk, worker_id)
         desk.wake(worker_id)
         return desk.worker(worker_id)
@@ -182,6 +184,7 @@ async def set_labels(fleet: Fleet, worker_id: str, labels: dict[str, str], actor
         worker = desk.worker(worker_id)
         desk.save_worker(replace(worker, labels=labels))
         desk.record(_event(EventType.WORKER_LABELS_SET, worker, actor, labels=labels, was=worker.labels))
+        _tell(desk, worker)
         return desk.worker(worker_id)
 
     return await fleet.act(step)
@@ -198,6 +201,7 @@ async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Work
             replace(worker, token_hash=tokens.hashed(token), token_created_at=desk.now, former_tokens=former)
         )
         desk.record(_event(EventType.WORKER_TOKEN_ROTATED, worker, actor))
+        _tell(desk, worker)
         desk.cut(worker_id, "token_rotated")
         return desk.worker(worker_id)
 
@@ -215,10 +219,16 @@ async def delete_worker(fleet: Fleet, worker_id: str, actor: Actor) -> None:
                 f"The worker is {status}; only an offline worker can be deleted.", status=status
             )
         desk.record(_event(EventType.WORKER_DELETED, worker, actor, name=worker.name))
+        _tell(desk, worker)
         desk.delete_worker(worker)
         desk.cut(worker_id, "deleted")
 
     await fleet.act(step)
+
+
+def _tell(desk: Desk, worker: Worker) -> None:
+    """Watchers hear of every change of status anyway, and of what changed otherwise from here."""
+    desk.publish("worker", id=worker.id, status=worker.status(bool(desk.live_attempts(worker.id))))
 
 
 def _event(type_: EventType, worker: Worker, actor: Actor, **details: Any) -> Event:

@@ -11,8 +11,7 @@ function live() {
 
 function show(place, pulse) {
   const time = place.querySelector("time");
-  if (!pulse?.last_heartbeat) return;
-  if (time) time.dateTime = pulse.last_heartbeat;
+  if (time && pulse?.last_heartbeat) time.dateTime = pulse.last_heartbeat;
 }
 
 async function pulse() {
@@ -34,3 +33,8 @@ async function pulse() {
 
 setInterval(pulse, PULSE_MS);
 if (document.querySelector("[data-refresh]")) setInterval(() => live() && refresh(), REFRESH_MS);
+
+// The first worker makes another page of the empty one.
+document.addEventListener("fleet", (event) => {
+  if (event.detail.type === "worker" && document.getElementById("nothing")) location.reload();
+});
