@@ -59,7 +59,8 @@ def funnel_texts(words: Words, funnel: Sequence[Any]) -> list[tuple[int, str]]:
     for step in funnel:
         left, name = int(_part(step, "left") or 0), str(_part(step, "step"))
         if told and name.upper() in matching.Refusal.__members__:
-            told.append((left, f"{told[-1][0] - left} {refusal_text(words, name)}"))
+            refused = words.text("%(n)s %(why)s", n=told[-1][0] - left, why=refusal_text(words, name))
+            told.append((left, refused))
         else:
             told.append((left, words.gettext(str(_part(step, "rule") or name))))
     return told
