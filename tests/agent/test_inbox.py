@@ -188,6 +188,15 @@ def test_an_offer_that_comes_while_leaving_is_given_back_at_once() -> None:
     assert inbox.offered(offer()) == []
 
 
+def test_heartbeats_say_whether_a_worker_idles_works_or_leaves() -> None:
+    inbox = Inbox(persistent=True)
+    assert inbox.status == "idle"
+    running(inbox)
+    assert inbox.status == "busy"
+    inbox.terminated("spot notice")
+    assert inbox.status == "leaving"
+
+
 def test_an_ephemeral_worker_leaves_when_its_job_is_delivered() -> None:
     inbox = Inbox(persistent=False)
     running(inbox)

@@ -121,6 +121,27 @@ def test_an_offer_given_back_is_not_offered_to_the_same_worker_again_at_once() -
     assert bench.job(job_id).state is JobState.QUEUED
 
 
+def test_a_job_given_back_is_not_offered_again_to_a_worker_that_still_beats_while_it_leaves() -> None:
+    bench = Bench()
+    worker = bench.worker().comes()
+    job_id = bench.submit()
+    worker.accept(job_id)
+    released = StatusReport(status=ReportStatus.RELEASED, reason="preempted", epoch=bench.job(job_id).epoch)
+    bench.do(lambda: bench.orchestrator.report(worker.token, job_id, released))
+    worker.beat(status="leaving")
+    assert bench.job(job_id).state is JobState.QUEUED
+
+
+def test_a_leaving_worker_with_room_left_is_offered_nothing_more() -> None:
+    bench = Bench()
+    worker = bench.worker(max_jobs=2).comes()
+    running = bench.submit()
+    worker.accept(running)
+    worker.beat(HeldAttempt(job_id=running, epoch=bench.job(running).epoch), status="leaving")
+    assert bench.job(bench.submit()).state is JobState.QUEUED
+    assert bench.job(running).state is JobState.RUNNING
+
+
 def test_an_absurd_epoch_does_not_use_up_the_numbers() -> None:
     bench = Bench()
     worker = bench.worker().comes()

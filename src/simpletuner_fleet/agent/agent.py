@@ -143,7 +143,7 @@ class Agent:
         answer = await self.client.heartbeat(
             Heartbeat(
                 worker_id=self.worker_id,
-                status="busy" if self.inbox.held else "idle",
+                status=self.inbox.status,
                 attempts=self.inbox.held_attempts(),
                 gpus=self.samples,
                 data=None if data == self._data_told else data,

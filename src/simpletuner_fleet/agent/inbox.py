@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import OnTimeLimit
 from simpletuner_fleet.protocol.messages import (
+    LEAVING,
     HeldAttempt,
     HeldState,
     JobSubmit,
@@ -131,6 +132,13 @@ class Inbox:
         """Numbers registrations and acceptances, so that an old one that arrives late is known as such."""
         self._seq += 1
         return self._seq
+
+    @property
+    def status(self) -> str:
+        """What heartbeats say of this worker."""
+        if self.leaving:
+            return LEAVING
+        return "busy" if self.held else "idle"
 
     def held_attempts(self) -> list[HeldAttempt]:
         return [

@@ -27,6 +27,7 @@ from simpletuner_fleet.orchestrator.inventory import held_data, with_facts
 from simpletuner_fleet.orchestrator.orders import orders_for, stale_order
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.messages import (
+    LEAVING,
     AuditHead,
     Goodbye,
     Heartbeat,
@@ -142,8 +143,11 @@ async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_ur
     now = fleet.clock.now()
     held = message.attempts or []
     unknown = [item for item in held if not fleet.presence.confirmed((item.job_id, item.epoch), worker.id)]
+    leaving = message.status == LEAVING
+    if leaving and fleet.hears(worker.id):
+        await fleet.act(lambda desk: desk.set_hearing(worker.id, False))
     # An offer it let pass made it deaf; the answer to this carries offers too, whatever became of its stream.
-    deaf = not worker.legacy and not fleet.hears(worker.id)
+    deaf = not worker.legacy and not leaving and not fleet.hears(worker.id)
     back = worker.connection is Connection.OFFLINE or not fleet.presence.expected(worker.id) or deaf
     fleet.presence.heard(worker.id, now)
     known = {gpu.uuid for gpu in worker.gpus}
@@ -151,7 +155,7 @@ async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_ur
     _witness(fleet, worker.id, message.audit_head)
     stale: list[StopAttempt] = []
     if unknown or back:
-        stale = await fleet.act(lambda desk: _came_back(desk, worker.id, unknown))
+        stale = await fleet.act(lambda desk: _came_back(desk, worker.id, unknown, hears=not leaving))
     seen = {one.uuid: Health(one.healthy, one.foreign_memory_gb) for one in message.gpus}
     if with_health(worker.gpus, seen) != worker.gpus:
         await fleet.act(lambda desk: _gpus_seen(desk, worker.id, seen))
@@ -366,7 +370,9 @@ def _stream_opened(desk: Desk, worker_id: str, ip: str, incarnation: str) -> Non
     desk.set_hearing(worker_id, True)
 
 
-def _came_back(desk: Desk, worker_id: str, unknown: Sequence[HeldAttempt]) -> list[StopAttempt]:
+def _came_back(
+    desk: Desk, worker_id: str, unknown: Sequence[HeldAttempt], *, hears: bool
+) -> list[StopAttempt]:
     """A heartbeat from a worker given up, or one that names attempts we do not expect from it."""
     worker = desk.worker(worker_id)
     visit = _Visit()
@@ -378,7 +384,7 @@ def _came_back(desk: Desk, worker_id: str, unknown: Sequence[HeldAttempt]) -> li
         worker = desk.worker(worker_id)
         desk.save_worker(replace(worker, connection=Connection.CONNECTED, offline_since=None))
         desk.record(_worker_event(EventType.WORKER_CONNECTED, worker, Actor(worker.id, worker.name)))
-    desk.set_hearing(worker_id, True)
+    desk.set_hearing(worker_id, hears)
     return visit.stop
 
 

@@ -202,9 +202,13 @@ class GpuSample(Struct, kw_only=True):
     healthy: bool | None = None
 
 
+LEAVING = "leaving"
+
+
 class Heartbeat(Struct, kw_only=True):
     worker_id: str | None = None
     status: str | None = None
+    """idle, busy, or leaving: who goes gives back what it is offered."""
     attempts: list[HeldAttempt] | None = None
     gpus: list[GpuSample] = []
     data: DataHeld | None = None

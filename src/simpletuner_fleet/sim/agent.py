@@ -229,7 +229,9 @@ class Agent:
         if not self.registered:
             return
         token, sent_at = self.machine.token, self.world.now
-        message = Heartbeat(attempts=self.inbox.held_attempts(), incarnation=self.incarnation)
+        message = Heartbeat(
+            status=self.inbox.status, attempts=self.inbox.held_attempts(), incarnation=self.incarnation
+        )
         named = set(self.inbox.held)
         self._call(
             lambda: self.machine.orchestrator.heartbeat(token, message),
