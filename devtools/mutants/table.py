@@ -372,9 +372,17 @@ MUTANTS = (
         "deaf-for-ever",
         "a worker that let one offer pass gets no other",
         "orchestrator/attendance.py",
-        "    deaf = not worker.legacy and not fleet.hears(worker.id)",
+        "    deaf = not worker.legacy and not leaving and not fleet.hears(worker.id)",
         "    deaf = False",
         FOUND_OR_SIM,
+    ),
+    Mutant(
+        "offers-to-who-leaves",
+        "a job that a leaving worker has given back is offered to it again",
+        "orchestrator/attendance.py",
+        "    leaving = message.status == LEAVING",
+        "    leaving = False",
+        FOUND,
     ),
     Mutant(
         "reservation-deadlock",
