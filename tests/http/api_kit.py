@@ -16,7 +16,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.api import build_api
 from simpletuner_fleet.http.credentials import remembered_credentials
 from simpletuner_fleet.http.deps import Deps
-from simpletuner_fleet.http.edge import EdgeSettings
+from simpletuner_fleet.http.edge import EdgeSettings, ProblemPage
 from simpletuner_fleet.http.routes import Route
 from simpletuner_fleet.http.server import Listening, serve
 from simpletuner_fleet.orchestrator import people
@@ -125,6 +125,7 @@ async def orchestrator(
     clock: TurnedClock | None = None,
     vault: Vault | None = None,
     pages: Sequence[Route] = (),
+    problem_page: ProblemPage | None = None,
     **choices: Any,
 ) -> AsyncIterator[Running]:
     store = store or MemoryStore()
@@ -138,7 +139,7 @@ async def orchestrator(
         credentials=remembered_credentials(fleet, hub),
         **choices,
     )
-    edge = build_api(house, settings or EdgeSettings(), pages=pages)
+    edge = build_api(house, settings or EdgeSettings(), pages=pages, problem_page=problem_page)
     await people.set_admin_token(fleet, ADMIN)
     await fleet.start()
     stop = asyncio.Event()

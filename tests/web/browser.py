@@ -49,7 +49,7 @@ WORDS = (
     *("aria-input-field-name", "aria-toggle-field-name", "aria-progressbar-name", "aria-dialog-name"),
 )
 """Rules about what a translation can break."""
-MANY_LIKE_THE_FIRST = ".line:nth-child(n+40), tbody tr:nth-child(n+40), option:nth-child(n+20)"
+MANY_LIKE_THE_FIRST = ".line:nth-child(n+20), tbody tr:nth-child(n+15), option:nth-child(n+9)"
 """What these would show, the rows before them have shown."""
 SETTLED = "#live[data-state=live], body:not(:has(#live))"
 PATIENCE_MS = 15_000
@@ -207,7 +207,13 @@ async def wear(page: Page, theme: Theme) -> None:
     await page.evaluate("(theme) => { document.documentElement.dataset.theme = theme }", theme)
 
 
-async def speak(page: Page, language: Language) -> None:
+async def prefer(page: Page, origin: str, language: Language, theme: Theme) -> None:
     """From the next page on."""
-    origin = "{0.scheme}://{0.netloc}".format(urlsplit(page.url))
-    await page.context.add_cookies([{"name": LANGUAGE_COOKIE, "value": language, "url": origin}])
+    kept = {LANGUAGE_COOKIE: language, THEME_COOKIE: theme}
+    await page.context.add_cookies(
+        [{"name": name, "value": value, "url": origin} for name, value in kept.items()]
+    )
+
+
+async def resize(page: Page, size: Size) -> None:
+    await page.set_viewport_size({"width": size[0], "height": size[1]})

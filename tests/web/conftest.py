@@ -14,6 +14,7 @@ from playwright.async_api import Browser
 from tests.e2e.kit import World
 from tests.web.browser import chromium
 from tests.web.console import Console, Pages, running_console
+from tests.web.fleet import build
 from tests.web.stage import Stage, set_stage
 
 HERE = Path(__file__).parent
@@ -40,10 +41,17 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
         yield console
 
 
+@pytest.fixture(scope="session")
+def sleeping(tmp_path_factory: pytest.TempPathFactory) -> Console:
+    """A fleet in a folder, to be copied: no server runs there."""
+    world = World(tmp_path_factory.mktemp("sleeping"))
+    return Console(world, build(world.home))
+
+
 @pytest.fixture
-def own_fleet(tmp_path: Path) -> Iterator[Console]:
+def own_fleet(tmp_path: Path, sleeping: Console) -> Iterator[Console]:
     """The same for one test alone."""
-    with running_console(World(tmp_path)) as console:
+    with running_console(World(tmp_path), like=sleeping) as console:
         yield console
 
 

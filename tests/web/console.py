@@ -1,5 +1,6 @@
 """A real server process over a fleet that was built for it."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -43,10 +44,15 @@ def running_console(
     log_lines: int = 0,
     hostile: bool = False,
     empty: bool = False,
+    like: Console | None = None,
 ) -> Iterator[Console]:
-    """Ready when it is given; afterwards every process has ended."""
+    """Ready when it is given; afterwards every process has ended. `like` one that has not started: with its fleet."""
     state = FleetState()
-    if not empty:
+    if like:
+        shutil.copytree(like.world.home, world.home)
+        state = like.state
+        world.settings = SETTINGS
+    elif not empty:
         state = build(world.home, workers=workers, jobs=jobs, log_lines=log_lines, hostile=hostile)
         world.settings = SETTINGS
     try:

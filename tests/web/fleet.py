@@ -32,7 +32,7 @@ SETTINGS = {
 }
 MINUTE_S, HOUR_S = 60.0, 3600.0
 UNLIMITED = Rate(1e6, 1e6)
-LIMITS = RateLimits(worker=UNLIMITED, user=UNLIMITED, public=UNLIMITED)
+LIMITS = RateLimits(worker=UNLIMITED, user=UNLIMITED, public=UNLIMITED, failed_proof=UNLIMITED)
 OUT_OF_MEMORY = (
     "Traceback (most recent call last):\n"
     '  File "train.py", line 812, in train\n'

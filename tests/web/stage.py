@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -12,6 +13,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.edge import EdgeSettings
 from simpletuner_fleet.http.sessions import COOKIE
 from simpletuner_fleet.web import routes
+from simpletuner_fleet.web.problems import problem_page
 from tests.e2e.proxy import Proxy
 from tests.http.api_kit import Running, TurnedClock, orchestrator
 from tests.web.browser import Role
@@ -67,10 +69,11 @@ class Behind:
 async def set_stage(folder: Path) -> AsyncIterator[Stage]:
     blobs = FolderBlobs(folder / "storage")
     policy = Policy(heartbeat_timeout_s=LOOK_AWAY_S, offer_timeout_s=LOOK_AWAY_S)
-    settings, clock = EdgeSettings(limits=LIMITS), PresentClock()
+    settings = EdgeSettings(limits=LIMITS)
+    console: dict[str, Any] = {"clock": PresentClock(), "pages": routes.ROUTES, "problem_page": problem_page}
     try:
         async with (
-            orchestrator(None, policy, settings, blobs, clock=clock, pages=routes.ROUTES) as running,
+            orchestrator(None, policy, settings, blobs, **console) as running,
             Crew(running) as crew,
         ):
             stage = Stage(running, crew)

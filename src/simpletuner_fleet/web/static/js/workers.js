@@ -33,8 +33,3 @@ async function pulse() {
 
 setInterval(pulse, PULSE_MS);
 if (document.querySelector("[data-refresh]")) setInterval(() => live() && refresh(), REFRESH_MS);
-
-// The first worker makes another page of the empty one.
-document.addEventListener("fleet", (event) => {
-  if (event.detail.type === "worker" && document.getElementById("nothing")) location.reload();
-});
