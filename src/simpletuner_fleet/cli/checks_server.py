@@ -10,8 +10,8 @@ from pathlib import Path
 from simpletuner_fleet.cli.checks_machine import disk
 from simpletuner_fleet.cli.connection import local_server
 from simpletuner_fleet.cli.findings import Finding, bad, doubt, good
-from simpletuner_fleet.languages import _
-from simpletuner_fleet.store.sqlite_file import sqlite_warning
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
 
 MOST_BYTES_CHECKED = 1024**3
 
@@ -23,7 +23,7 @@ def data_folder(folder: Path) -> Iterator[Finding]:
             _("%(folder)s is not there yet", folder=folder),
             _("it is made by the first: simpletuner server"),
         )
-        yield disk("disk", folder)
+        yield disk(_("disk"), folder)
         return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         yield bad(
@@ -48,7 +48,7 @@ def data_folder(folder: Path) -> Iterator[Finding]:
             _("%(token)s can be read by others", token=token),
             _("chmod 600 %(token)s, and change the token", token=token),
         )
-    yield disk("disk", folder)
+    yield disk(_("disk"), folder)
     running = local_server(folder)
     if running.url:
         yield good(_("server"), _("last started at %(url)s", url=running.url))
@@ -58,11 +58,10 @@ def database(url: str | None, folder: Path) -> Iterator[Finding]:
     if url and not url.startswith("sqlite:"):
         yield from _postgres(url)
         return
-    warning = sqlite_warning()
-    if warning:
+    if sqlite_warning():
         yield doubt(
             "SQLite",
-            warning,
+            current().text(WAL_RESET_WARNING, version=sqlite3.sqlite_version),
             _("use a Python with SQLite 3.51.3 or later (now: %(executable)s)", executable=sys.executable),
         )
     else:

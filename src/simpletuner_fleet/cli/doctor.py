@@ -72,7 +72,7 @@ def _settings(group: str, args: argparse.Namespace) -> Iterator[Finding]:
         shown = _("(secret)") if rows[name].secret else value
         yield good(name, _("%(shown)s   from %(where)s", shown=shown, where=source.where))
     for note in notes:
-        yield Finding(Mark.DOUBT, "token", note.removeprefix("note: "), "write it without whitespace")
+        yield Finding(Mark.DOUBT, _("token"), note.removeprefix("note: "), _("write it without whitespace"))
 
 
 def _only_shared(args: argparse.Namespace) -> argparse.Namespace:
@@ -86,7 +86,7 @@ def _machine(args: argparse.Namespace) -> Iterator[Finding]:
     if args.what != "server":
         yield from machine.gpus(os.environ)
         work_dir = _settled("worker", args)["work_dir"].value
-        yield machine.disk("work folder", Path(work_dir or Path.cwd()))
+        yield machine.disk(_("work folder"), Path(work_dir or Path.cwd()))
         yield from machine.shared_memory()
     yield machine.open_files()
 

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 
 PRIVATE = 0o600
@@ -22,6 +23,11 @@ NETWORK_FUSE_TYPES = frozenset(
     }
 )
 WAL_RESET_BUG = ((3, 7, 0), (3, 51, 2))
+WAL_RESET_WARNING = N_(
+    "This Python uses SQLite %(version)s. Versions 3.7.0 to 3.51.2 can corrupt a database when two programs write to it"
+    " or checkpoint it at once. The orchestrator writes through one connection only, so it is safe; do not write to its"
+    " database with other programs while it runs."
+)
 
 
 def sqlite_warning(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
@@ -29,11 +35,7 @@ def sqlite_warning(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> st
     first, last = WAL_RESET_BUG
     if not first <= version <= last:
         return None
-    return (
-        f"This Python uses SQLite {'.'.join(map(str, version))}. Versions 3.7.0 to 3.51.2 can corrupt a database when two"
-        " programs write to it or checkpoint it at once. The orchestrator writes through one connection only, so it is"
-        " safe; do not write to its database with other programs while it runs."
-    )
+    return WAL_RESET_WARNING % {"version": ".".join(map(str, version))}
 
 
 def claimed(path: Path) -> int:
