@@ -488,6 +488,12 @@ async def test_a_server_on_the_network_never_trusts_loopback() -> None:
         assert (await here.client.get("/api/admin/workers")).status_code == 401
 
 
+async def test_who_shows_no_credential_is_no_guesser_however_often_they_come() -> None:
+    async with running(ROUTES) as here:
+        statuses = {(await here.client.get("/api/admin/workers")).status_code for _ in range(60)}
+        assert statuses == {401}
+
+
 async def test_a_flood_of_wrong_tokens_meets_429_but_locks_no_honest_caller_out() -> None:
     clock = [0.0]
     async with running(ROUTES, monotonic=lambda: clock[0]) as here:

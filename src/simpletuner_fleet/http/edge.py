@@ -239,7 +239,9 @@ class Edge:
             if row.permission in (Access.WORKER, Access.UPLOAD):
                 await self._note_worker_failure(ip, row.path, error, headers)
             # After the look-up on purpose: behind one address a bad machine must not lock out the good ones.
-            self._failed_proofs.spend(address_key(ip))
+            # Who shows nothing guesses at nothing: a page that leads to the log-in may be asked for often.
+            guessed = isinstance(error, InvalidToken)
+            (self._failed_proofs if guessed else self._public_rate).spend(address_key(ip))
             raise
 
     async def _signed_in(self, secret: str, ip: str) -> Principal:
