@@ -83,6 +83,16 @@ class _Shim(Struct, frozen=True):
     link: ShimLink
     child: subprocess.Popen[bytes] | None
 
+    def leave_alone(self) -> None:
+        """It goes on by its lease, as it does when the agent dies."""
+        self.link.close()
+        if self.child is not None and self.child.poll() is None:
+            _LEFT_ALONE.append(self.child)
+
+
+_LEFT_ALONE: list[subprocess.Popen[bytes]] = []
+"""Kept, because Python complains of a process that nobody remembers."""
+
 
 class Running:
     """An attempt whose shim is alive. Its methods return at once; `wait` tells how it ended."""
@@ -188,6 +198,9 @@ class Runner:
             answer = await shim.link.receive()
         except ShimGone:
             answer = None
+        except asyncio.CancelledError:
+            shim.leave_alone()
+            raise
         self.warm_up()
         pid = answer.pid if isinstance(answer, Started) else None
         running = Running(order.attempt_id, Path(order.output), shim, pid=pid, paused=False)
@@ -198,11 +211,14 @@ class Runner:
     async def adopt(self, attempt_dir: Path) -> Running | Ended:
         """Takes up an attempt of an agent before this one, or tells how it ended and leaves no process of it."""
         output = attempt_dir / "output.log"
+        link: ShimLink | None = None
         try:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
                 link = await ShimLink.to(attempt_dir)
                 greeting = await link.expect(Hello)
         except (ShimGone, TimeoutError):
+            if link is not None:
+                link.close()
             return await asyncio.to_thread(_ended, attempt_dir, output)
         running = Running(
             attempt_dir.name, output, _Shim(link, None), pid=greeting.pid, paused=greeting.paused
