@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from simpletuner_fleet.agent.runner import Ended, Runner
-from simpletuner_fleet.agent.shim_client import boottime
+from simpletuner_fleet.agent.shim_client import Hello, ShimGone, ShimLink, boottime
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from tests.agent.shim_fixtures import (
     DOUBLE_FORK,
@@ -455,3 +455,20 @@ async def test_an_attempt_that_was_begun_cannot_be_given_up(folder: Path) -> Non
         running = await runner.start(order_for(folder, "pass"))
         assert not AttemptDir(folder).claim()
         await running.release()
+
+
+async def test_a_line_to_a_guardian_that_begins_wrongly_is_closed(tmp_path: Path) -> None:
+    closed = asyncio.Event()
+
+    async def talk_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'{"event":"paused"}\n')
+        await reader.read()
+        writer.close()
+        closed.set()
+
+    async with await asyncio.start_unix_server(talk_nonsense, tmp_path / "shim.sock"):
+        link = await ShimLink.to(tmp_path)
+        with pytest.raises(ShimGone):
+            await link.expect(Hello)
+        async with asyncio.timeout(5.0):
+            await closed.wait()

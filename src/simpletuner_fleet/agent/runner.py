@@ -253,7 +253,6 @@ class Runner:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
                 await link.expect(Ready)
         except (ShimGone, TimeoutError) as error:
-            link.close()
             await asyncio.to_thread(_reap, child)
             raise ShimUnavailable("The trainer's guardian ended before its work.") from error
         return _Shim(link, child)

@@ -162,9 +162,14 @@ class ShimLink:
         return _decoder.decode(line)
 
     async def expect(self, kind: type[T]) -> T:
-        message = await self.receive()
-        if not isinstance(message, kind):
-            raise ShimGone(f"it said {message!r} first")
+        """What a line begins with. One that begins otherwise, or not in time, is closed: nobody would hold it."""
+        try:
+            message = await self.receive()
+            if not isinstance(message, kind):
+                raise ShimGone(f"it said {message!r} first")
+        except BaseException:
+            self.close()
+            raise
         return message
 
     def close(self) -> None:
