@@ -1,5 +1,6 @@
 """One job: what it does and how it goes, its curves, log, checkpoints, config and history."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,9 +18,11 @@ from simpletuner_fleet.languages.told import fix_texts, funnel_texts
 from simpletuner_fleet.orchestrator import artifacts, looking
 from simpletuner_fleet.orchestrator.looking import SeenJob
 from simpletuner_fleet.ports import JobNote, View
+from simpletuner_fleet.web.audit_rows import detail_pairs
 from simpletuner_fleet.web.differences import differences, json_text
 from simpletuner_fleet.web.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.job_state import began_text, outcome_text, state_sentence
+from simpletuner_fleet.web.named import all_names
 from simpletuner_fleet.web.page import page, spoken
 from simpletuner_fleet.web.samples import samples_of
 
@@ -94,7 +97,11 @@ async def checkpoints(call: Call[None]) -> Reply:
         "job_checkpoints.html",
         "checkpoints",
         artifacts=[one for one in reversed(manifests) if one.kind == "artifact"],
-        checkpoints=[one for one in reversed(manifests) if one.kind == "checkpoint"],
+        checkpoints=sorted(
+            (one for one in manifests if one.kind == "checkpoint"),
+            key=lambda one: one.step or 0,
+            reverse=True,
+        ),
         samples=samples_of(manifests),
     )
 
@@ -122,8 +129,8 @@ async def config(call: Call[None]) -> Reply:
 
 async def events(call: Call[None]) -> Reply:
     fleet, job_id = deps(call).fleet, call.path["id"]
-    entries, notes = await fleet.read(
-        lambda view: (view.job_events(job_id, EVENTS_SHOWN), view.notes_of_job(job_id))
+    entries, notes, names = await fleet.read(
+        lambda view: (view.job_events(job_id, EVENTS_SHOWN), view.notes_of_job(job_id), all_names(view))
     )
     with spoken(call):
         words = current()
@@ -133,7 +140,7 @@ async def events(call: Call[None]) -> Reply:
                     at=entry.at,
                     what=event_name(words, entry.event_type),
                     who=entry.actor_name,
-                    details=_details(entry.details),
+                    details=_joined(detail_pairs(entry, names)),
                 )
                 for entry in entries
             ),
@@ -196,18 +203,13 @@ def _earlier_run(view: View, seen: SeenJob) -> tuple[Bundle | None, int | None]:
     return (read_bundle(msgspec.json.decode(former.bundle)), former.version) if former else (None, None)
 
 
-def _details(details: dict[str, Any]) -> str:
-    """What is worth reading beside the event's name; ids that the page shows already are left out."""
-    told = {name: value for name, value in details.items() if value not in (None, "", [], {})}
-    return " · ".join(f"{name}: {_plain(value)}" for name, value in told.items())
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _joined(pairs: Iterable[tuple[str, str]]) -> str:
+    return " · ".join(f"{name}: {value}" for name, value in pairs)
 
 
 def _remark(note: JobNote) -> Told:
-    return Told(at=note.at, what=note.text, who="", details=_details(note.data), remark=True)
+    data = ((name, str(value)) for name, value in note.data.items() if value not in (None, "", [], {}))
+    return Told(at=note.at, what=note.text, who="", details=_joined(data), remark=True)
 
 
 def _tab(path: str, handler: Any, summary: str) -> Route:
