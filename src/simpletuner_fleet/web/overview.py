@@ -1,12 +1,9 @@
 """The first page: what needs somebody, what is free, my jobs, the last day, the line."""
 
-import time
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.metrics import Bucket
 from simpletuner_fleet.core.samples import SAMPLES
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
@@ -16,6 +13,7 @@ from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Lane, Need, Overview
 from simpletuner_fleet.web import sparkline
 from simpletuner_fleet.web.job_rows import JobRow, job_row, pace_text, risk_text
+from simpletuner_fleet.web.kept import Kept
 from simpletuner_fleet.web.page import page, spoken
 from simpletuner_fleet.web.reasons import reason_name
 from simpletuner_fleet.web.samples import Sample, samples_of
@@ -24,6 +22,7 @@ SPARK_POINTS = 60
 THUMBNAILS = 4
 LANES_SHOWN = 40
 USAGE_KEPT_S = 60.0
+SPARK_KEPT_S = 10.0
 USERS_SHOWN = 8
 FLEET_VIEW = "admin.workers"
 
@@ -159,11 +158,14 @@ def _about(need: Need, text: str, href: str, each: str, grave: bool = False) -> 
 
 
 async def _running(house: Deps, row: JobRow) -> Running:
-    curves = await metrics.curves(house.fleet, house.blobs, row.id, ["loss"], SPARK_POINTS, None)
-    buckets: list[Bucket] = curves.series.get("loss", [])
-    return Running(
-        row=row, spark=sparkline.path(buckets), pace=pace_text(row.steps.rate), risk=risk_text(row.steps)
-    )
+    """A curve is read whole, however long the training: not again for every look at a page that looks each second."""
+
+    async def made() -> str:
+        curves = await metrics.curves(house.fleet, house.blobs, row.id, ["loss"], SPARK_POINTS, None)
+        return sparkline.path(curves.series.get("loss", []))
+
+    spark = await _sparks_kept.get(house.fleet, row.id, made)
+    return Running(row=row, spark=spark, pace=pace_text(row.steps.rate), risk=risk_text(row.steps))
 
 
 async def _finished(house: Deps, row: JobRow) -> Finished:
@@ -188,15 +190,15 @@ def _liveliest(lanes: list[Lane]) -> list[Lane]:
     return sorted(lanes, key=lambda lane: (-len(lane.bars), lane.name))[:LANES_SHOWN]
 
 
-_usage_kept: WeakKeyDictionary[Fleet, tuple[float, list[tuple[str, float]]]] = WeakKeyDictionary()
+_usage_kept: Kept[list[tuple[str, float]]] = Kept(USAGE_KEPT_S)
+_sparks_kept: Kept[str] = Kept(SPARK_KEPT_S)
 
 
 async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
-    kept = _usage_kept.get(fleet)
-    if kept is None or time.monotonic() - kept[0] > USAGE_KEPT_S:
-        names = await _owner_names(fleet, await overview.gpu_hours(fleet))
-        kept = _usage_kept[fleet] = (time.monotonic(), names)
-    return kept[1]
+    async def made() -> list[tuple[str, float]]:
+        return await _owner_names(fleet, await overview.gpu_hours(fleet))
+
+    return await _usage_kept.get(fleet, "", made)
 
 
 async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:
