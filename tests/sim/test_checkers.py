@@ -10,6 +10,7 @@ from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.sim.checkers import (
     attempt_problems,
     audit_problems,
+    follow_everything,
     index_problems,
     job_problems,
     offer_problems,
@@ -102,7 +103,8 @@ def test_an_old_index_and_a_fleet_at_work_are_seen() -> None:
     bench = Bench()
     bench.worker().comes()
     stale = FleetIndex()
-    stale.load(bench.orchestrator.store.view)
+    follow_everything(stale, bench.orchestrator.store.view)
+    stale.unplaced = False
     job_id = bench.submit()
     assert names(index_problems(stale, bench.orchestrator.store.view)) == {"index"}
     assert unrest(bench.orchestrator.store.view, [job_id]) is not None

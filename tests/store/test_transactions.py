@@ -245,7 +245,7 @@ def test_the_memory_store_can_be_told_to_fail_its_commits() -> None:
         assert await store.read(lambda view: view.job("j_1")) is None
         await store.write(prepare)
         assert await store.read(lambda view: view.job("j_1")) == job(1)
-        assert len(observer.reset_in) == 2
+        assert len(observer.reset_in) == 3
         assert list(observer.jobs) == ["j_1"]
 
     asyncio.run(story())

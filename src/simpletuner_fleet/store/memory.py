@@ -266,6 +266,7 @@ class MemoryStore:
     def _fail_commit(self) -> None:
         self._commits_to_fail -= 1
         self._tables.take_back()
+        self._tables.observer.rows_reset()
         self._observer_is_behind = True
         raise StoreUnavailable
 
