@@ -22,6 +22,7 @@ def steps() -> list[Step]:
         ("types", [_tool("mypy"), "--strict", "--no-error-summary", *folders]),
         ("imports", [_tool("lint-imports"), "--no-logo", "--cache-dir", ".dev/import-linter"]),
         ("purity", [sys.executable, "-m", "devtools.purity"]),
+        ("diagrams", [sys.executable, "-m", "devtools.diagrams", "--check"]),
     ]
 
 

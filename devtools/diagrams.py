@@ -1,6 +1,6 @@
 """Draws docs/states.md from the tables the program runs by, so that the picture cannot lie.
 
-`python -m devtools.diagrams` writes it; with `--check` it only says whether it is up to date.
+`./dev diagrams` writes it; with `--check` it only says whether it is up to date.
 """
 
 import sys
@@ -24,7 +24,7 @@ from simpletuner_fleet.core.worker import AdminState, Connection, published_stat
 TARGET = Path(__file__).parent.parent / "docs" / "states.md"
 
 PREFACE = (
-    "Drawn by `python -m devtools.diagrams` from the tables the program itself runs by. "
+    "Drawn by `./dev diagrams` from the tables the program itself runs by. "
     "Do not edit: change the rules and draw again."
 )
 STATE_MEANINGS = {
@@ -191,10 +191,10 @@ def main(arguments: Sequence[str], target: Path = TARGET) -> int:
     if list(arguments) == ["--check"]:
         if target.is_file() and target.read_text(encoding="utf-8") == wanted:
             return 0
-        print(f"{target} is out of date. Draw it again: python -m devtools.diagrams")
+        print(f"{target} is out of date. Draw it again: ./dev diagrams")
         return 1
     if arguments:
-        print("usage: python -m devtools.diagrams [--check]")
+        print("usage: ./dev diagrams [--check]")
         return 2
     target.write_text(wanted, encoding="utf-8")
     return 0

@@ -53,7 +53,9 @@ def test_nothing_that_it_ships_needs_the_simulator(wheel: Path) -> None:
             name
             for name in shipped(wheel)
             if name.endswith(".py")
-            and re.search(r"^\s*(from|import) simpletuner_fleet\.sim\b", archive.read(name).decode(), re.M)
+            and re.search(
+                r"^\s*(from|import) simpletuner_fleet\.sim\b", archive.read(name).decode(), re.MULTILINE
+            )
         ]
     assert users == []
 
