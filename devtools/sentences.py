@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT_ERROR = "FleetError"
-TOLD_TO_CLIENTS = ("core/*.py", "http/*.py", "orchestrator/*.py", "store/memory.py", "store/operations*.py")
+TOLD_TO_CLIENTS = (
+    *("core/**/*.py", "http/**/*.py", "orchestrator/**/*.py"),
+    *("engine/**/*.py", "storage/**/*.py", "queries/**/*.py"),
+    *("store/**/memory.py", "store/**/operations*.py"),
+)
 LEFT_ENGLISH = frozenset(
     {
         *("tls.py", "server.py", "networks.py"),
@@ -39,7 +43,7 @@ def of_details(source: Path) -> list[str]:
 def of_headings(source: Path) -> list[str]:
     """`Column("TITLE", …)`, `field("name", "TITLE")`, and `field("name")`, whose title is the name in capitals."""
     told: set[str] = set()
-    for path in sorted(source.glob("cli/*.py")):
+    for path in sorted(source.glob("cli/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call):
                 told.update(_heading(_last_name(node.func), [_sentence(arg) for arg in node.args[:2]]))
