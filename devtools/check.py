@@ -45,18 +45,18 @@ def passes(step: Step) -> bool:
     return ok
 
 
-def chosen(names: Sequence[str]) -> list[Step]:
+def select(names: Sequence[str]) -> list[Step]:
     """Returns the steps of these names, or every step if none is named."""
     return [step for step in steps() if not names or step[0] in names]
 
 
 def main(names: Sequence[str]) -> int:
     """Runs the named steps, or all of them; the exit status is 1 when one failed and 2 for a name there is not."""
-    known = [name for name, _ in steps()]
-    if not set(names) <= set(known):
-        print(f"usage: ./dev check [{'|'.join(known)}]...")
+    all_names = [name for name, _ in steps()]
+    if not set(names) <= set(all_names):
+        print(f"usage: ./dev check [{'|'.join(all_names)}]...")
         return 2
-    failed = [step[0] for step in chosen(names) if not passes(step)]
+    failed = [step[0] for step in select(names) if not passes(step)]
     if failed:
         print(f"Failed: {', '.join(failed)}. `./dev fmt` mends formatting and the simpler lint findings.")
     return 1 if failed else 0

@@ -87,10 +87,12 @@ def write_version(root: Path, version: str, today: str) -> None:
     source, changelog = root / VERSION_FILE, root / CHANGELOG
     text = VERSION_LINE.sub(f'__version__ = "{version}"', source.read_text(encoding="utf-8"))
     source.write_text(text, encoding="utf-8")
-    changelog.write_text(dated(changelog.read_text(encoding="utf-8"), version, today), encoding="utf-8")
+    changelog.write_text(
+        dated_changelog(changelog.read_text(encoding="utf-8"), version, today), encoding="utf-8"
+    )
 
 
-def dated(changelog: str, version: str, today: str) -> str:
+def dated_changelog(changelog: str, version: str, today: str) -> str:
     """Gives the unreleased notes their version and date, under a fresh and empty heading for what comes next."""
     return changelog.replace(f"\n{UNRELEASED}\n", f"\n{UNRELEASED}\n\n## {version} ({today})\n", 1)
 

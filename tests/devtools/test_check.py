@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from devtools.check import chosen, main, passes, steps
+from devtools.check import main, passes, select, steps
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 def test_every_check_runs_unless_some_are_named() -> None:
-    assert chosen([]) == steps()
-    assert [name for name, _ in chosen(["purity", "format"])] == ["format", "purity"]
+    assert select([]) == steps()
+    assert [name for name, _ in select(["purity", "format"])] == ["format", "purity"]
 
 
 def test_an_unknown_check_is_refused_rather_than_passed_over(capsys: pytest.CaptureFixture[str]) -> None:

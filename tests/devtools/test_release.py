@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.release import CHANGELOG, VERSION_FILE, current_version, dated, main, version_key
+from devtools.release import CHANGELOG, VERSION_FILE, current_version, dated_changelog, main, version_key
 
 ROOT = Path(__file__).parent.parent.parent
 PASSES, FAILS = ("true",), ("false",)
@@ -35,7 +35,7 @@ def clone(tmp_path: Path) -> Path:
 
 def test_our_own_changelog_can_be_released() -> None:
     changelog = (ROOT / CHANGELOG).read_text(encoding="utf-8")
-    assert dated(changelog, "9.9.9", "2030-01-02").count("\n## 9.9.9 (2030-01-02)\n") == 1
+    assert dated_changelog(changelog, "9.9.9", "2030-01-02").count("\n## 9.9.9 (2030-01-02)\n") == 1
     assert version_key(current_version(ROOT))
 
 

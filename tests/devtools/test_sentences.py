@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.sentences import of_details, of_headings
+from devtools.sentences import detail_sentences, heading_sentences
 
 ERRORS = 'class FleetError(Exception):\n    """Something went wrong."""\n'
 
@@ -19,7 +19,7 @@ def written(path: Path, text: str) -> Path:
 def test_what_errors_say_is_gathered_from_every_folder_however_deep(tmp_path: Path, folder: str) -> None:
     written(tmp_path / "core" / "errors.py", ERRORS)
     written(tmp_path / folder / "some.py", 'raise FleetError(f"Nothing is called {name}.")\n')
-    assert of_details(tmp_path) == ["Nothing is called %(name)s."]
+    assert detail_sentences(tmp_path) == ["Nothing is called %(name)s."]
 
 
 @pytest.mark.parametrize("folder", ["cli", "cli/nouns"])
@@ -27,4 +27,4 @@ def test_headings_of_tables_are_gathered_from_every_folder_of_the_command_line(
     tmp_path: Path, folder: str
 ) -> None:
     written(tmp_path / folder / "jobs.py", 'COLUMNS = (Column("WAITS FOR", 3), field("state"))\n')
-    assert of_headings(tmp_path) == ["STATE", "WAITS FOR"]
+    assert heading_sentences(tmp_path) == ["STATE", "WAITS FOR"]
