@@ -11,6 +11,7 @@ from msgspec import Struct
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / ".dev" / "coverage"
+PACKAGE = "simpletuner_fleet"
 LEAST_COVERED = 10
 PYTEST = ("-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", "not long")
 
@@ -53,12 +54,12 @@ def coverage_tool(folder: Path, *arguments: str) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
-def main(arguments: Sequence[str], folder: Path = FOLDER) -> int:
+def main(arguments: Sequence[str], folder: Path = FOLDER, package: str = PACKAGE) -> int:
     """Returns what pytest returned; the figures are printed also when a test has failed."""
     folder.mkdir(parents=True, exist_ok=True)
     report = folder / "report.json"
     coverage_tool(folder, "erase")
-    outcome = coverage_tool(folder, "run", *PYTEST, *arguments)
+    outcome = coverage_tool(folder, "run", f"--source={package}", *PYTEST, *arguments)
     if coverage_tool(folder, "combine", "--quiet") or coverage_tool(
         folder, "json", "--quiet", "-o", str(report)
     ):
