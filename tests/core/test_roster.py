@@ -445,7 +445,7 @@ def test_a_gpu_held_through_one_worker_is_not_given_away_through_another() -> No
     assert fleet.occupancy("w_2") == Occupancy(
         0, frozenset({"GPU-w_1-0"}), elsewhere=frozenset({"GPU-w_1-0"})
     )
-    assert fleet.holders_of_gpu("GPU-w_1-0") == {"a_1": "w_1"}
+    assert fleet.holders_of_gpu("w_2", "GPU-w_1-0") == {"a_1": "w_1"}
     assert fleet.neighbours("w_1") == ["w_2"]
 
 
@@ -474,3 +474,14 @@ def test_a_worker_that_no_longer_reports_a_gpu_no_longer_shares_it() -> None:
     fleet.see_attempt(None, an_attempt("a_1", gpus=("GPU-w_1-0",)), "u_1")
     assert fleet.neighbours("w_1") == []
     assert fleet.occupancy("w_2") == Occupancy()
+
+
+def test_gpus_without_a_name_of_their_own_are_told_apart_by_their_worker() -> None:
+    fleet = Roster()
+    for name in ("w_1", "w_2"):
+        worker = a_worker(name, gpus=1)
+        fleet.put_worker(replace(worker, gpus=(replace(worker.gpus[0], uuid="GPU-declared-0"),)))
+    fleet.see_attempt(None, an_attempt("a_1", gpus=("GPU-declared-0",)), "u_1")
+    assert fleet.occupancy("w_1").gpus == frozenset({"GPU-declared-0"})
+    assert fleet.occupancy("w_2") == Occupancy()
+    assert fleet.neighbours("w_1") == []

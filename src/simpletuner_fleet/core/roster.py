@@ -22,7 +22,7 @@ from simpletuner_fleet.core.matching import (
 )
 from simpletuner_fleet.core.ordering import Place, first, place_of
 from simpletuner_fleet.core.ranks import Ranks
-from simpletuner_fleet.core.worker import Gpu, Worker
+from simpletuner_fleet.core.worker import Gpu, Worker, gpu_identity
 
 MAX_IDLE_CLASSES = 1024
 CANDIDATES_COMPARED = 32
@@ -79,26 +79,24 @@ class Roster:
         worker = self.workers.get(worker_id)
         if worker is None or not self._gpu_holders:
             return Occupancy(live) if live else FREE
-        held = [gpu.uuid for gpu in worker.gpus if gpu.uuid in self._gpu_holders]
+        held = [uuid for uuid in (gpu.uuid for gpu in worker.gpus) if self._holders_of(worker_id, uuid)]
         if not held:
             return Occupancy(live) if live else FREE
-        elsewhere = (uuid for uuid in held if worker_id not in self._gpu_holders[uuid].values())
+        elsewhere = (uuid for uuid in held if worker_id not in self._holders_of(worker_id, uuid).values())
         return Occupancy(live, frozenset(held), frozenset(elsewhere))
 
-    def holders_of_gpu(self, uuid: str) -> dict[str, str]:
-        """Returns the live attempts that hold this GPU, each with the worker it runs on."""
-        return dict(self._gpu_holders.get(uuid, {}))
+    def _holders_of(self, worker_id: str, uuid: str) -> dict[str, str]:
+        return self._gpu_holders.get(gpu_identity(worker_id, uuid), {})
+
+    def holders_of_gpu(self, worker_id: str, uuid: str) -> dict[str, str]:
+        """Returns the live attempts that hold this GPU of this worker, each with the worker it runs on."""
+        return dict(self._holders_of(worker_id, uuid))
 
     def neighbours(self, worker_id: str) -> list[str]:
         """Returns the other workers that offer one of this worker's GPUs."""
         worker = self.workers.get(worker_id)
-        found = (
-            dict.fromkeys(other for gpu in worker.gpus for other in self._gpu_workers.get(gpu.uuid, ()))
-            if worker
-            else {}
-        )
-        found.pop(worker_id, None)
-        return list(found)
+        gpus = [gpu.uuid for gpu in worker.gpus] if worker else []
+        return [other for other in self._offering(worker_id, gpus) if other != worker_id]
 
     def put_worker(self, worker: Worker) -> None:
         known = self.workers.get(worker.id)
@@ -147,35 +145,38 @@ class Roster:
         self.running += step
         _add(self.running_by_owner, owner, step)
         for uuid in attempt.gpus:
-            if is_live:
-                self._gpu_holders.setdefault(uuid, {})[attempt.id] = attempt.worker_id
-            else:
-                self._release_gpu(uuid, attempt.id)
-        for worker_id in (attempt.worker_id, *self._offering(attempt.gpus)):
+            self._hold_gpu(gpu_identity(attempt.worker_id, uuid), attempt, is_live)
+        for worker_id in self._offering(attempt.worker_id, attempt.gpus):
             self._occupancy.pop(worker_id, None)
             if worker_id in self.workers:
                 self._place_worker(self.workers[worker_id])
 
-    def _release_gpu(self, uuid: str, attempt_id: str) -> None:
-        holders = self._gpu_holders.get(uuid, {})
-        holders.pop(attempt_id, None)
+    def _hold_gpu(self, identity: str, attempt: Attempt, holds: bool) -> None:
+        holders = self._gpu_holders.setdefault(identity, {})
+        if holds:
+            holders[attempt.id] = attempt.worker_id
+        else:
+            holders.pop(attempt.id, None)
         if not holders:
-            self._gpu_holders.pop(uuid, None)
+            del self._gpu_holders[identity]
 
-    def _offering(self, gpus: Iterable[str]) -> list[str]:
-        return [worker_id for uuid in gpus for worker_id in self._gpu_workers.get(uuid, ())]
+    def _offering(self, worker_id: str, gpus: Iterable[str]) -> list[str]:
+        """Returns this worker and every other one that offers any of these GPUs of it."""
+        keys = (gpu_identity(worker_id, uuid) for uuid in gpus)
+        others = (other for key in keys for other in self._gpu_workers.get(key, ()))
+        return list(dict.fromkeys(chain((worker_id,), others)))
 
     def _note_gpus(self, worker_id: str, before: tuple[Gpu, ...], now: tuple[Gpu, ...]) -> None:
         self._occupancy.pop(worker_id, None)
         if before is now:
             return
         for gpu in before:
-            offering = self._gpu_workers.get(gpu.uuid, {})
+            offering = self._gpu_workers.get(gpu_identity(worker_id, gpu.uuid), {})
             offering.pop(worker_id, None)
             if not offering:
-                self._gpu_workers.pop(gpu.uuid, None)
+                self._gpu_workers.pop(gpu_identity(worker_id, gpu.uuid), None)
         for gpu in now:
-            self._gpu_workers.setdefault(gpu.uuid, {})[worker_id] = None
+            self._gpu_workers.setdefault(gpu_identity(worker_id, gpu.uuid), {})[worker_id] = None
 
     def see_job(self, before: Job | None, after: Job | None) -> None:
         """Follows a job into and out of its line."""
