@@ -20,6 +20,8 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Decision()
+NOT_APPROVED = "not_approved"
+"""In the event of a cancellation: the job still waited for an approval."""
 PHASE = "phase"
 """In a job's progress: what is done before its trainer starts."""
 
@@ -108,4 +110,6 @@ def cancelled_now(
         finished_at=now,
         reason="cancelled",
     )
-    return Decision(job=ended, attempt=attempt, events=(*before, job_event(EventType.JOB_CANCELLED, job)))
+    details: dict[str, Any] = {"reason": NOT_APPROVED} if job.hold is Hold.APPROVAL else {}
+    event = job_event(EventType.JOB_CANCELLED, job, **details)
+    return Decision(job=ended, attempt=attempt, events=(*before, event))

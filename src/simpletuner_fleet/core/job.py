@@ -79,6 +79,10 @@ class Hold(StrEnum):
     NONE = ""
 
 
+REJECTED = "rejected"
+"""The reason of a cancelled job whose approval was refused."""
+
+
 class Target(StrEnum):
     WORKER = "worker"
     LOCAL = "local"

@@ -22,6 +22,7 @@ from simpletuner_fleet.core.errors import OfferWithdrawn, StaleAttempt, WrongJob
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.core.failure import classify
 from simpletuner_fleet.core.job import (
+    REJECTED,
     Attempt,
     AttemptState,
     Hold,
@@ -282,7 +283,7 @@ def rejected(job: Job, why: str, actor: Actor, *, now: float) -> Decision:
         state=next_state(job.state, JobInput.CANCEL),
         hold=Hold.NONE,
         finished_at=now,
-        reason="rejected",
+        reason=REJECTED,
         error=why or "rejected",
     )
     return Decision(job=ended, events=(job_event(EventType.JOB_REJECTED, job, actor, why=why),))

@@ -7,13 +7,18 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.job import Job, JobState
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.submission import SubmitRequest
+from simpletuner_fleet.core.submit_request import (
+    APPROVE,
+    SET_PRIORITY,
+    SUBMIT_LOCAL,
+    SubmitRequest,
+    Submitter,
+)
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, Call, Route
 from simpletuner_fleet.http.views import ExplainView, JobsPage, JobView, explain_view, job_view
 from simpletuner_fleet.http.whose import refuse_job_of_another
 from simpletuner_fleet.orchestrator import limits, looking, submit
-from simpletuner_fleet.orchestrator.submit import APPROVE, SUBMIT_LOCAL, Submitter
 from simpletuner_fleet.ports import JobFilter
 
 TAGS = ("queue",)
@@ -90,7 +95,12 @@ class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def submitter(call: Call[Any]) -> Submitter:
-    return Submitter(call.actor, call.principal.can(SUBMIT_LOCAL), call.principal.can(APPROVE))
+    return Submitter(
+        actor=call.actor,
+        may_run_locally=call.principal.can(SUBMIT_LOCAL),
+        may_approve=call.principal.can(APPROVE),
+        may_raise_priority=call.principal.can(SET_PRIORITY),
+    )
 
 
 async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:

@@ -1,9 +1,11 @@
 """Secrets for trainers: stored sealed, named by configs, opened only for the attempt that needs them."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.bundle import Bundle, check_name
+from simpletuner_fleet.core.bundle import check_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.orchestrator.desk import Desk
@@ -70,14 +72,9 @@ def secret_value(view: View, vault: Vault | None, name: str) -> str | None:
     return vault.unseal(name, _read(stored).sealed) if stored and vault else None
 
 
-def check_secrets(view: View, bundle: Bundle) -> None:
-    for variable, name in bundle.secrets.items():
-        if view.setting(PREFIX + name) is None:
-            raise Invalid(
-                f"The config wants the secret '{name}' as {variable}, and there is none of this name.",
-                path=f"$.secrets.{variable}",
-                next_step=f"Store it with 'simpletuner secrets set {name}', or name another in the config.",
-            )
+def stored_secrets(view: View, names: Iterable[str]) -> frozenset[str]:
+    """Those of the names under which a secret is stored."""
+    return frozenset(name for name in names if view.setting(PREFIX + name) is not None)
 
 
 def _check_value(value: str) -> None:

@@ -11,11 +11,11 @@ from simpletuner_fleet.core.errors import FleetError, IdempotencyMismatch
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.job import AttemptState, Job, JobState, Target
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.submission import SubmitRequest
+from simpletuner_fleet.core.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.worker import AdminState
 from simpletuner_fleet.orchestrator import administer, limits, submit
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.submit import Submitted, Submitter
+from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.sim.machine import Machine
 from simpletuner_fleet.sim.network import Answered, Link, Unreachable
 from simpletuner_fleet.sim.orchestrator import Orchestrator
@@ -37,7 +37,15 @@ class People:
         self.cancelled: dict[str, int] = {}
         """Jobs whose cancellation was answered, with their epoch then."""
         self._keys = 0
-        self.users = [Submitter(Actor(f"t_user{n}", f"user{n}"), n == 0, n == 0) for n in range(3)]
+        self.users = [
+            Submitter(
+                actor=Actor(f"t_user{n}", f"user{n}"),
+                may_run_locally=n == 0,
+                may_approve=n == 0,
+                may_raise_priority=n < 2,
+            )
+            for n in range(3)
+        ]
 
     def _ask(self, step: Callable[[Fleet], Coroutine[Any, Any, Any]], answered: Answered) -> None:
         work = self.orchestrator.act(step)
