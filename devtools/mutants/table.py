@@ -64,8 +64,8 @@ MUTANTS = (
         "zombie-report",
         "a completion is taken after the job was given to somebody else",
         "orchestrator/report.py",
-        "        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation):\n            raise StaleAttempt",
-        "        if job.terminal:\n            raise StaleAttempt",
+        "        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation, gpus_free=free):",
+        "        if job.terminal:",
         DEFENDED,
     ),
     Mutant(
@@ -75,6 +75,14 @@ MUTANTS = (
         "        and job.state is JobState.QUEUED\n        and job.epoch == attempt.epoch",
         "        and not job.terminal",
         ("tests/core/test_reconcile.py", *SIM),
+    ),
+    Mutant(
+        "readopt-with-anybodys-gpu",
+        "a worker thought lost goes on with a GPU that another job has by now",
+        "core/reconcile.py",
+        "        and gpus_free\n",
+        "",
+        ("tests/core/test_reconcile.py", "tests/sim/test_found_by_simulation.py"),
     ),
     Mutant(
         "anybodys-attempt",

@@ -10,6 +10,7 @@ from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.sim.checkers import (
     attempt_problems,
     audit_problems,
+    gpu_problems,
     index_problems,
     job_problems,
     offer_problems,
@@ -74,6 +75,8 @@ def test_an_offer_to_a_worker_that_must_get_none_is_seen(change: dict[str, objec
 
 def test_a_gpu_given_twice_is_seen() -> None:
     assert names(worker_problems(a_worker(), [RUNNING, replace(RUNNING, id="a_2")])) == {"S10"}
+    assert names(gpu_problems([RUNNING, replace(RUNNING, id="a_2", worker_id="w_2")])) == {"S10"}
+    assert not gpu_problems([RUNNING, replace(RUNNING, id="a_2", gpus=("GPU-w_2-0",))])
 
 
 def test_two_epochs_at_once_are_seen_when_they_happen_and_afterwards() -> None:

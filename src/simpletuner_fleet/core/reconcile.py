@@ -78,10 +78,11 @@ def reconcile(live: Sequence[Attempt], held: Sequence[Held], same_home: bool) ->
     )
 
 
-def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str) -> bool:
-    """A worker thought lost is back with its trainer alive, and nobody has been offered the job since.
+def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str, *, gpus_free: bool) -> bool:
+    """Whether an attempt thought lost goes on: its trainer never stopped, and nobody has its job or its GPUs by now.
 
-    Only the very process that ran it may go on: a new one would have to prove what it cannot know.
+    Only the very process that ran it may go on: a new one would have to prove what it cannot know. `gpus_free` says
+    that no other attempt has been given one of its GPUs since, or that the trainer has ended and needs none any more.
     """
     return (
         attempt.worker_id == worker_id
@@ -89,4 +90,5 @@ def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str) ->
         and attempt.incarnation == incarnation
         and job.state is JobState.QUEUED
         and job.epoch == attempt.epoch
+        and gpus_free
     )

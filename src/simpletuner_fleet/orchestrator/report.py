@@ -117,11 +117,19 @@ def _attempt_without_epoch(desk: Desk, worker_id: str, job_id: str) -> Attempt:
     return desk.attempt(own[-1].id)
 
 
+def gpus_free(desk: Desk, attempt: Attempt) -> bool:
+    """Whether no live attempt on any worker holds a GPU of this ended one."""
+    roster = desk.index.roster
+    return not any(roster.occupancy(worker_id).gpus & set(attempt.gpus) for worker_id in roster.workers)
+
+
 def _take(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> ReportAnswer:
     if not attempt.live:
         if attempt.outcome is _OUTCOMES.get(message.status):
             return ReportAnswer(accepted=True, job_status=job.state)
-        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation):
+        # Who reports an end needs no GPU any more: what it has done counts, whoever has been given its GPU since.
+        free = message.status in FINAL_REPORTS or gpus_free(desk, attempt)
+        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation, gpus_free=free):
             raise StaleAttempt
         desk.apply(lifecycle.readopted(job, attempt, now=desk.now))
         job, attempt = desk.job(job.id), desk.attempt(attempt.id)

@@ -136,6 +136,17 @@ def worker_problems(worker: Worker, live: list[Attempt]) -> list[Problem]:
     return found
 
 
+def gpu_problems(live: Iterable[Attempt]) -> list[Problem]:
+    """One GPU is one GPU: no two live attempts hold the same, on whichever workers they are."""
+    holders: dict[str, str] = {}
+    for attempt in live:
+        for uuid in attempt.gpus:
+            other = holders.setdefault(uuid, attempt.id)
+            if other != attempt.id:
+                return [("S10", f"{uuid} is held by {other} and by {attempt.id}")]
+    return []
+
+
 def offer_problems(attempt: Attempt, job: Job, worker: Worker | None, live: list[Attempt]) -> list[Problem]:
     """A fresh offer: the worker must be there, willing, fitting and free."""
     if worker is None:
@@ -323,6 +334,8 @@ class Watch:
             last = attempts[-1]
             if last is not None:
                 busy_workers.add(last.worker_id)
+        if changes.attempts:
+            self._raise(gpu_problems(self.view.live_attempts()))
         for job_id, jobs in changes.jobs.items():
             self._job(job_id, jobs, told.get(job_id, set()))
         for worker_id, workers in changes.workers.items():
