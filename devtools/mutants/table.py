@@ -648,6 +648,14 @@ MUTANTS = (
         STOPPING,
     ),
     Mutant(
+        "offer-out-of-time",
+        "an offer given back unaccepted is taken for a trainer that has run out of time",
+        "core/stopping.py",
+        "    if attempt.state is AttemptState.OFFERED:\n        return _given_back_unaccepted",
+        "    if attempt.state is AttemptState.OFFERED and not reason:\n        return _given_back_unaccepted",
+        STOPPING,
+    ),
+    Mutant(
         "no-hurry",
         "a cancellation that waits for a checkpoint cannot be hurried",
         "core/stopping.py",

@@ -9,7 +9,7 @@ from simpletuner_fleet.core import stopping
 from simpletuner_fleet.core.checkpoint import StoredManifest, beyond_reach, to_drop
 from simpletuner_fleet.core.decision import NOTHING, Decision
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.job import EndReason, JobState, Outcome, Stopping
+from simpletuner_fleet.core.job import AttemptState, EndReason, JobState, Outcome, Stopping
 from simpletuner_fleet.core.lifecycle import End
 from simpletuner_fleet.core.ordering import rank
 from simpletuner_fleet.core.reconcile import incarnation_of, is_older
@@ -161,3 +161,21 @@ def test_processes_in_one_folder_are_counted_and_uncounted_ones_are_never_called
     assert not is_older(unknown, second)
     assert not is_older(first, unknown)
     assert not is_older("", second)
+
+
+@pytest.mark.parametrize("reason", ["", *EndReason, "pwned"])
+@pytest.mark.parametrize("on_time_limit", ["fail", "requeue"])
+def test_an_offer_given_back_before_its_acceptance_is_withdrawn_whatever_the_reason(
+    reason: str, on_time_limit: Any
+) -> None:
+    offered = an_attempt(state=AttemptState.OFFERED, stopping=DRAINED)
+    job = holding(JobState.DISPATCHED, time_limit_s=60.0, on_time_limit=on_time_limit)
+    decision = stopping.released(job, offered, "no", POLICY, now=NOW, reason=reason)
+    assert decision.job is not None
+    assert decision.attempt is not None
+    assert (decision.job.state, decision.job.charged, decision.job.rank) == (JobState.QUEUED, 0, job.rank)
+    assert (decision.attempt.outcome, decision.attempt.reason) == (Outcome.RELEASED, None)
+    cancelling = holding(JobState.CANCELLING, on_time_limit=on_time_limit)
+    ended = stopping.released(cancelling, offered, "no", POLICY, now=NOW, reason=reason).job
+    assert ended is not None
+    assert ended.state is JobState.CANCELLED

@@ -40,22 +40,33 @@ def released(
 ) -> Decision:
     """The worker gives the job back on purpose: a shutdown, a spot notice, a drain. It charges nothing.
 
-    But for a time limit that was used up without a step forward: a job that asks to go on would do so for ever.
+    But for a time limit that was used up without a step forward: a job that asks to go on would do so for ever. An offer
+    given back before it was accepted is withdrawn, whatever reason the worker names: nothing of the job has run.
     """
     must_be_current(job, attempt)
+    if attempt.state is AttemptState.OFFERED:
+        return _given_back_unaccepted(job, attempt, why, now=now)
     reason = reason or (attempt.stopping.reason if attempt.stopping else "")
     out_of_time = reason == EndReason.TIME_LIMIT
     if out_of_time and not (job.on_time_limit == "requeue" and attempt.saved_something):
         return _out_of_time(job, attempt, why, policy, now=now)
     ended = ended_as(attempt, Outcome.RELEASED, now, error=why or None, reason=reason or None)
+    waiting = replace(job, rank=rank(now, job.priority, policy)) if out_of_time else job
+    return _waits_again(waiting, ended, why, now=now)
+
+
+def _given_back_unaccepted(job: Job, attempt: Attempt, why: str, *, now: float) -> Decision:
+    return _waits_again(job, ended_as(attempt, Outcome.RELEASED, now, error=why or None), why, now=now)
+
+
+def _waits_again(job: Job, ended: Attempt, why: str, *, now: float) -> Decision:
     if job.state is JobState.CANCELLING:
         return cancelled_now(job, ended, now=now)
-    told: dict[str, Any] = {"reason": reason} if reason else {}
+    details: dict[str, Any] = {"reason": ended.reason} if ended.reason else {}
     event = job_event(
-        EventType.JOB_RELEASED, job, worker_id=attempt.worker_id, attempt=attempt.number, why=why, **told
+        EventType.JOB_RELEASED, job, worker_id=ended.worker_id, attempt=ended.number, why=why, **details
     )
-    waiting = replace(job, rank=rank(now, job.priority, policy)) if out_of_time else job
-    return requeued(waiting, ended, None, None, (event,))
+    return requeued(job, ended, None, None, (event,))
 
 
 def _out_of_time(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) -> Decision:

@@ -168,7 +168,8 @@ class People:
             if isinstance(outcome, Job):
                 self.acked[outcome.id] = None
 
-        self._ask(lambda fleet: submit.retry(fleet, job_id, self.users[0]), answered)
+        user = self.world.chance.choice(self.users)
+        self._ask(lambda fleet: submit.retry(fleet, job_id, user), answered)
 
     def change_priority(self) -> None:
         job_id = self._some_job()

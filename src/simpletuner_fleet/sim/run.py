@@ -87,6 +87,7 @@ class Scenario:
         self.orchestrator.store.watch = self._committed
         self.orchestrator.after_step = self._stepped
         self._steps = 0
+        self._hostile: set[str] = set()
         self.orchestrator.start()
         self.machines = [self._machine(kind) for kind in _kinds(world)]
         self.people = People(world, self.orchestrator, Link(world, "people", self.weather), self.machines)
@@ -162,8 +163,8 @@ class Scenario:
         entries = view.audit_range(0, 1_000_000)
         witnesses = self.orchestrator.fleet.witnesses.values() if self.orchestrator.fleet else ()
         problems += audit_problems(entries, witnesses)
-        older = {machine.worker_id for machine in self.machines if machine.kind.older}
-        problems += outcome_problems(view, self._every_job(), self.truth, older)
+        unfenced = {machine.worker_id for machine in self.machines if machine.kind.older} | self._hostile
+        problems += outcome_problems(view, self._every_job(), self.truth, unfenced)
         problems += index_problems(self.orchestrator.index, view)
         for job_id, epoch in self.people.cancelled.items():
             job = view.job(job_id)
@@ -288,8 +289,12 @@ class Scenario:
     def _let_one_misbehave(self, for_s: float) -> None:
         orchestrator, chance = self.orchestrator, self.world.chance
         assert orchestrator.fleet is not None
-        _, token = drive(administer.create_worker(orchestrator.fleet, CreateWorker(name="stranger"), ADMIN))
+        request = CreateWorker(name="stranger")
+        worker, token = drive(administer.create_worker(orchestrator.fleet, request, ADMIN))
+        self._hostile.add(worker.id)
         stranger = Byzantine(self.world, orchestrator, Link(self.world, "stranger", self.weather), token)
+        self.world.after(chance.uniform(0.0, for_s / 2), stranger.come_in)
+        self.world.after(for_s, stranger.leave)
         for _ in range(chance.randint(5, 25)):
             self.world.after(chance.uniform(0.0, for_s), stranger.misbehave)
 

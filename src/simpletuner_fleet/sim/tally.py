@@ -46,6 +46,7 @@ MUST_HAPPEN = (
     "agent gives up a silent stream",
     "agent superseded",
     "attempt adopted by a new agent",
+    "hostile worker is offered a job",
     "idempotency mismatch refused",
     "older agent exits on 401",
     "older agent reports two finals",
