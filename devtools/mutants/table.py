@@ -193,8 +193,9 @@ MUTANTS = (
         "terminal-is-overwritten",
         "an edge leads out of `completed`",
         "core/job.py",
-        "    (X, JobInput.CANCEL): OFF,\n}",
-        "    (X, JobInput.CANCEL): OFF,\n    (DONE, JobInput.CANCEL): OFF,\n}",
+        "    (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,\n}",
+        "    (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,\n"
+        "    (JobState.COMPLETED, JobInput.CANCEL): JobState.CANCELLED,\n}",
         ("tests/core/test_job.py",),
     ),
     Mutant(

@@ -54,7 +54,6 @@ TOLD_BY: dict[tuple[JobState, JobState], frozenset[EventType]] = {
     (J.RUNNING, J.COMPLETED): frozenset({E.JOB_COMPLETED}),
     (J.RUNNING, J.QUEUED): frozenset({E.JOB_REQUEUED}),
     (J.RUNNING, J.FAILED): frozenset({E.JOB_FAILED}),
-    (J.RUNNING, J.CANCELLED): frozenset({E.JOB_CANCELLED}),
     (J.RUNNING, J.CANCELLING): frozenset({E.JOB_CANCEL_REQUESTED}),
     (J.CANCELLING, J.COMPLETED): frozenset({E.JOB_COMPLETED}),
     (J.CANCELLING, J.CANCELLED): frozenset({E.JOB_CANCELLED}),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from simpletuner_fleet.core.job import JobState, Outcome
+from simpletuner_fleet.core.job import Outcome
 from simpletuner_fleet.sim.checkers import EDGES
 from simpletuner_fleet.sim.run import Result
 
@@ -62,10 +62,6 @@ MUST_HAPPEN = (
 )
 
 
-NEVER_TAKEN = frozenset({(JobState.RUNNING, JobState.CANCELLED)})
-"""A running job always has a trainer to be asked first; the table merely allows it."""
-
-
 class Tally:
     def __init__(self) -> None:
         self.seeds = 0
@@ -96,7 +92,7 @@ class Tally:
         """Whatever the run was to show and did not; an empty list is what makes the rest worth something."""
         wanted = [(f"fault: {kind}", self.counts[f"fault:{kind}"]) for kind in FAULTS]
         wanted += [(name, self.counts[name]) for name in MUST_HAPPEN]
-        wanted += [(f"{a} -> {b}", self.edges[f"{a} -> {b}"]) for a, b in sorted(EDGES - NEVER_TAKEN)]
+        wanted += [(f"{a} -> {b}", self.edges[f"{a} -> {b}"]) for a, b in sorted(EDGES)]
         wanted += [(f"outcome {outcome}", self.outcomes[outcome]) for outcome in Outcome]
         return [name for name, count in wanted if not count]
 
