@@ -73,8 +73,7 @@ def truth_of(runs: dict[Turn, Seen]) -> Truth:
     truth = Truth()
     for turn, seen in runs.items():
         how = "completed" if any(end.code == 0 for end in seen.ends) else "failed" if seen.ends else None
-        stretch = (seen.began, seen.last_seen)
-        truth.runs[turn] = [Run(seen.job, seen.epoch, "", True, None, [stretch], how)]
+        truth.runs[turn] = [Run(seen.job, seen.epoch, "", fenced=True, since=None, ended=how)]
     return truth
 
 

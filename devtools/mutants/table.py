@@ -275,9 +275,9 @@ MUTANTS = (
     Mutant(
         "offers-never-expire",
         "an offer that nobody accepts holds its job for ever",
-        "orchestrator/presence.py",
-        "if self.listening_now - at >= limit]",
-        "if self.listening_now - at >= limit * 1_000]",
+        "core/liveness.py",
+        "if listening_now - at >= policy.offer_timeout_s]",
+        "if listening_now - at >= policy.offer_timeout_s * 1_000]",
         DEFENDED,
     ),
     Mutant(

@@ -99,12 +99,6 @@ class WorkerNotOffline(Conflict):
     next_step = "Stop the worker first; it goes offline when it says goodbye or after the heartbeat timeout."
 
 
-class WrongWorkerState(Conflict):
-    """The worker is not in a state that allows this."""
-
-    code = "wrong_worker_state"
-
-
 class WrongJobState(Conflict):
     """The job is not in a state that allows this."""
 

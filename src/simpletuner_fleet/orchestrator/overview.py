@@ -85,7 +85,6 @@ class Mine(Struct, frozen=True, kw_only=True):
 
 class Overview(Struct, frozen=True, kw_only=True):
     workers: int
-    by_status: dict[str, int]
     gpus: list[GpuKind]
     starts_now: int
     """The largest number of GPUs that one job would get at once; 0 for none."""
@@ -110,7 +109,6 @@ async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
         hopeless = [job for job, why in told if why.code in IMPOSSIBLE]
         return Overview(
             workers=len(workers),
-            by_status=dict(Counter(_status(worker, snapshot) for worker in workers)),
             gpus=gpu_kinds(workers, snapshot.occupancy),
             starts_now=largest_start(workers, snapshot.occupancy),
             room=any(is_open(worker, snapshot.occupancy.get(worker.id, FREE)) for worker in workers),

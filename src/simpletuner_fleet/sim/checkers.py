@@ -23,7 +23,7 @@ from simpletuner_fleet.core.job import (
     JobState,
     Outcome,
 )
-from simpletuner_fleet.core.matching import FREE, Occupancy, why_never, why_not_now
+from simpletuner_fleet.core.matching import FREE, why_never, why_not_now
 from simpletuner_fleet.core.ordering import limit_reached
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import AdminState, Connection, Worker, WorkerStatus, published_status
@@ -299,10 +299,6 @@ def outcome_problems(view: View, job_ids: Iterable[str], truth: Truth, unfenced:
             if attempt.outcome is Outcome.EXPIRED_OFFER and (job_id, attempt.epoch) in truth.runs:
                 found.append(("S4", f"{job_id} epoch {attempt.epoch} ran and was never accepted"))
     return found
-
-
-def occupancy_of(live: list[Attempt]) -> Occupancy:
-    return Occupancy(len(live), frozenset(gpu for attempt in live for gpu in attempt.gpus))
 
 
 # After every commit

@@ -67,10 +67,9 @@ def sweep_heard() -> Iterator[list[BaseException]]:
 
 
 class SeededIds:
-    """Names that differ between seeds and not between runs."""
+    """Counts its names, so that a run gives the same ones again."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self) -> None:
         self._made = 0
 
     def new(self, prefix: str) -> str:
@@ -168,7 +167,7 @@ class Orchestrator:
         self.policy = policy
         self.store = SimStore()
         self.store.when_commit_fails = self._forget_index
-        self.ids = SeededIds(world)
+        self.ids = SeededIds()
         self.wall_offset_s = 0.0
         self.fleet: Fleet | None = None
         self.index = FleetIndex()

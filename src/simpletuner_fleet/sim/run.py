@@ -34,7 +34,6 @@ from simpletuner_fleet.sim.world import Violation, World, drive
 
 INDEX_CHECKED_EVERY = 16
 REST_ASKED_EVERY = 24
-MOST_EVENTS = 200_000
 SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0)
 SLICES = 5
 """More often no job here is given back by its time limit: each time is a step forward."""
