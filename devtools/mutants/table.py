@@ -660,7 +660,7 @@ MUTANTS = (
         "no-hurry",
         "a cancellation that waits for a checkpoint cannot be hurried",
         "core/stopping.py",
-        "        return _hurried(attempt, wish, asked)",
+        "        return _hurry(attempt, stop_request, event)",
         "        return NOTHING",
         STOPPING,
     ),

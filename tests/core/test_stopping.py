@@ -23,8 +23,10 @@ AT_ONCE = Stopping(reason="cancelled", asked_at=NOW, grace_s=5.0)
 DRAINED = Stopping(reason="drained", asked_at=NOW, grace_s=30.0, save_s=300.0)
 
 
-def cancel(job: Any, attempt: Any, wish: Stopping) -> Decision:
-    return stopping.cancel(job, attempt, explicit_accept=True, actor=ADMIN, now=NOW, wish=wish)
+def cancel(job: Any, attempt: Any, stop_request: Stopping) -> Decision:
+    return stopping.cancel(
+        job, attempt, explicit_accept=True, actor=ADMIN, now=NOW, stop_request=stop_request
+    )
 
 
 def test_a_cancel_says_how_the_trainer_is_to_be_stopped_and_what_was_safe_then() -> None:
@@ -44,9 +46,11 @@ def test_a_second_cancel_without_a_word_of_a_checkpoint_hurries() -> None:
     assert [event.type for event in decision.events] == ["job.cancel_requested"]
 
 
-@pytest.mark.parametrize(("known", "wish"), [(PATIENT, PATIENT), (AT_ONCE, PATIENT), (AT_ONCE, AT_ONCE)])
-def test_a_cancel_that_is_no_hurry_changes_nothing(known: Stopping, wish: Stopping) -> None:
-    assert cancel(holding(JobState.CANCELLING), replace(RUNNING, stopping=known), wish) is NOTHING
+@pytest.mark.parametrize(
+    ("known", "stop_request"), [(PATIENT, PATIENT), (AT_ONCE, PATIENT), (AT_ONCE, AT_ONCE)]
+)
+def test_a_cancel_that_is_no_hurry_changes_nothing(known: Stopping, stop_request: Stopping) -> None:
+    assert cancel(holding(JobState.CANCELLING), replace(RUNNING, stopping=known), stop_request) is NOTHING
 
 
 def test_an_attempt_is_asked_once_to_leave_a_drained_worker() -> None:

@@ -40,7 +40,7 @@ class User(Struct, frozen=True, kw_only=True):
     password_hash: str = ""
     """Argon2id in its usual text form; empty until the user has chosen a password."""
     language: str = ""
-    """Empty: as the browser says."""
+    """It is empty where the browser decides."""
     disabled_at: float | None = None
     last_login_at: float | None = None
 
@@ -56,7 +56,7 @@ class Session(Struct, frozen=True, kw_only=True):
     user_id: str
     created_at: float
     seen_at: float
-    """To the hour: a look at a page need not be a write."""
+    """It is true to the hour: a look at a page need not be a write."""
     ip: str = ""
 
     def good_at(self, now: float) -> bool:

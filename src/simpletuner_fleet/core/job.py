@@ -94,7 +94,7 @@ def next_state(state: JobState, job_input: JobInput) -> JobState:
 
 
 class Hold(StrEnum):
-    """Why a job that is not placed may not be: on `blocked` the first two, on `queued` the last two."""
+    """The reason why a waiting job may not be placed: the first two belong to `blocked`, the last two to `queued`."""
 
     APPROVAL = "approval"
     DEPENDENCY = "dependency"
@@ -113,13 +113,13 @@ class Target(StrEnum):
 
 
 OnPartition = Literal["pause", "continue", "stop"]
-"""What a trainer does while its worker cannot reach the orchestrator for so long that the job may be given away."""
+"""It says what a trainer does while its worker cannot reach the orchestrator for so long that the job may be given away."""
 OnTimeLimit = Literal["fail", "requeue"]
-"""What becomes of a job whose attempt has used up its time: over, or back in line with a checkpoint saved first."""
+"""It says what becomes of a job whose attempt has used up its time: over, or back in line with a checkpoint saved first."""
 
 
 class Requirements(Struct, frozen=True, kw_only=True):
-    """What a worker must have. Jobs with equal requirements and owner form a class and wait in one line."""
+    """The things a worker must have. Jobs with equal requirements and owner form a class and wait in one line."""
 
     target: Target = Target.AUTO
     gpus: int = 1
@@ -194,20 +194,20 @@ class Outcome(StrEnum):
 
 
 class Stopping(Struct, frozen=True, kw_only=True):
-    """How the worker is asked to end an attempt. A wish made once can be hurried, never slowed."""
+    """The way in which the worker is asked to end an attempt. A request made once can be hurried, never slowed."""
 
     reason: Literal["cancelled", "drained"]
     asked_at: float
     grace_s: float
-    """From the request to end to the kill."""
+    """The time from the request to end to the kill."""
     save_s: float | None = None
-    """How long a new checkpoint is waited for before that; None: only as far as the grace allows."""
+    """The time for which a new checkpoint is waited for before that; with None only as far as the grace allows."""
     had_step: int | None = None
     """The newest step that was safe when it was asked."""
 
 
 class EndReason(StrEnum):
-    """Why a worker gave an attempt back, or ended it, in one word."""
+    """The reason, in one word, why a worker gave an attempt back or ended it."""
 
     DRAINED = "drained"
     TIME_LIMIT = "time_limit"

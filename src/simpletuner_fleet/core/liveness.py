@@ -1,4 +1,4 @@
-"""Who has been silent too long. All times are of the orchestrator's own clock, and only listening time counts."""
+"""Rules of who has been silent too long. All times are of the orchestrator's own clock, and only listening time counts."""
 
 from collections.abc import Mapping
 

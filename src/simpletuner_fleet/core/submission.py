@@ -1,4 +1,4 @@
-"""From a request and a config to a job, and from an ended job to the one that tries it again."""
+"""A request and a config become a job, and an ended job becomes the one that tries it again."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -61,7 +61,7 @@ def requirements(
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What is stored of everything that a job names."""
+    """Everything that is stored of what a job names."""
 
     secrets: frozenset[str] = frozenset()
     """The names, among those that the config asks for, of the secrets there are."""
@@ -148,7 +148,7 @@ def new_job(
     now: float,
     datasets: tuple[tuple[str, int], ...] = (),
 ) -> Job:
-    """`hold` says what the job waits for before it may queue, if anything; `datasets` are ids and sizes."""
+    """Builds the job. `hold` says what it waits for before it may queue, if anything; `datasets` are ids and sizes."""
     requires = requirements(request, bundle, owner, datasets)
     priority = read_priority(request.priority)
     retries = policy.max_retries if request.max_retries is None else request.max_retries

@@ -1,4 +1,4 @@
-"""What a person or program asks for when they submit a job, and what they may ask for.
+"""The request that a person or program makes to submit a job, and what they may ask for in it.
 
 A job never gets by its submission what its owner could not get for it later: a raised priority, a place on the
 orchestrator's own machine.
@@ -25,7 +25,7 @@ SET_PRIORITY = "queue.priority"
 
 
 class Submitter(Struct, frozen=True, kw_only=True):
-    """Who submits a job or tries one again, and what their permissions allow."""
+    """The person or program that submits a job or tries one again, and what their permissions allow."""
 
     actor: Actor
     may_run_locally: bool = False
@@ -35,7 +35,7 @@ class Submitter(Struct, frozen=True, kw_only=True):
 
 
 class SubmitRequest(Struct, frozen=True, kw_only=True):
-    """What a person or program asks for."""
+    """The job that a person or program asks for."""
 
     config_name: str | None = None
     config: dict[str, Any] | None = None
@@ -53,9 +53,9 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     depends_on: list[str] = []
     overrides: dict[str, Any] = {}
     datasets: dict[str, str] = {}
-    """In addition to the config's, or in place of those of the same name."""
+    """These are added to the config's, or take the place of those of the same name."""
     watchdog: Watchdog = Watchdog()
-    """In place of what the config says of the same."""
+    """It takes the place of what the config says of the same."""
     name: str | None = None
     no_wait: bool = False
     dry_run: bool = False
@@ -105,7 +105,7 @@ class ChosenConfig(Struct, frozen=True, kw_only=True):
 
     name: str
     version: int
-    """0 where the config came with the request and is stored nowhere else."""
+    """It is 0 where the config came with the request and is stored nowhere else."""
     bundle: Bundle
 
 

@@ -1,4 +1,4 @@
-"""What workers tell of attempts: accepted, running, ended."""
+"""Workers report on attempts: accepted, running, ended."""
 
 from simpletuner_fleet.core import lifecycle, stopping
 from simpletuner_fleet.core.decision import PHASE, Decision
@@ -41,7 +41,7 @@ async def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> 
 
 
 async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusReport) -> ReportAnswer:
-    """From the worker itself."""
+    """Takes a report from the worker itself."""
     answer, epoch = await fleet.act(lambda desk: _report(desk, worker, job_id, message))
     fleet.presence.heard(worker.id, fleet.clock.now())
     fleet.presence.confirmed((job_id, epoch), worker.id)
@@ -52,7 +52,7 @@ async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusRepor
 async def report_of_attempt(
     fleet: Fleet, attempt_id: str, job_id: str, message: StatusReport
 ) -> ReportAnswer:
-    """From whoever holds this one attempt's token: the shim, when its agent is gone."""
+    """Takes a report from whoever holds this one attempt's token: the shim, when its agent is gone."""
     answer, _ = await fleet.act(lambda desk: _report_of_attempt(desk, attempt_id, job_id, message))
     return answer
 

@@ -269,13 +269,17 @@ def _cancel(desk: Desk, job_id: str, actor: Actor, checkpoint_first: bool, grace
     job = desk.job(job_id)
     attempt = desk.current_attempt(job)
     explicit = attempt is None or not desk.worker(attempt.worker_id).legacy
-    wish = Stopping(
+    stop_request = Stopping(
         reason="cancelled",
         asked_at=desk.now,
         grace_s=desk.policy.cancel_grace_s if grace_s is None else grace_s,
         save_s=desk.policy.checkpoint_wait_s if checkpoint_first else None,
     )
-    desk.apply(stopping.cancel(job, attempt, explicit_accept=explicit, actor=actor, now=desk.now, wish=wish))
+    desk.apply(
+        stopping.cancel(
+            job, attempt, explicit_accept=explicit, actor=actor, now=desk.now, stop_request=stop_request
+        )
+    )
     if attempt:
         desk.wake(attempt.worker_id)
     return desk.job(job_id)

@@ -54,7 +54,7 @@ class Byzantine:
         self.link = link
         self.token = token
         self.alive = True
-        """Until the faults end: then it is never heard again."""
+        """It is false once the faults have ended: then nothing is heard of it again."""
         self._offers: list[JobSubmit] = []
 
     def come_in(self) -> None:

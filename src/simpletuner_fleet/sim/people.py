@@ -233,7 +233,7 @@ class People:
         self._ask(lambda fleet: administer.rotate_token(fleet, machine.worker_id, ADMIN), answered)
 
     def _hand_over(self, machine: Machine, token: str) -> None:
-        """Of two rotations the later one counts, whichever is carried over last."""
+        """Hands the new token over. Of two rotations the later one counts, whichever is carried over last."""
         worker = self.orchestrator.store.view.worker(machine.worker_id)
         if worker is not None and worker.token_hash == tokens.hashed(token):
             machine.token = token
@@ -264,9 +264,9 @@ class People:
 
     def change_limits(self) -> None:
         chance = self.world.chance
-        wanted = Limits(global_running=chance.choice((None, 1, 3)), user_running=chance.choice((None, 1)))
+        chosen = Limits(global_running=chance.choice((None, 1, 3)), user_running=chance.choice((None, 1)))
         self.world.counts["act:limits"] += 1
-        self._ask(lambda fleet: limits.set_limits(fleet, wanted, ADMIN), _ignore)
+        self._ask(lambda fleet: limits.set_limits(fleet, chosen, ADMIN), _ignore)
 
     def lift_limits(self) -> None:
         self._ask(lambda fleet: limits.set_limits(fleet, Limits(), ADMIN), _ignore)

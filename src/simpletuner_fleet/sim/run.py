@@ -14,7 +14,7 @@ from simpletuner_fleet.sim.agent import Agent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos
 from simpletuner_fleet.sim.checkers import (
-    Watch,
+    CommitWatch,
     audit_problems,
     early_losses,
     index_problems,
@@ -82,7 +82,7 @@ class Scenario:
         self.truth = Truth()
         self.orchestrator = Orchestrator(world, self.policy)
         self.orchestrator.restarts_in_s = lambda: chance.choice((0.5, 5.0, 60.0, 150.0))
-        self.watch = Watch(self.orchestrator.store.view, self.policy)
+        self.watch = CommitWatch(self.orchestrator.store.view, self.policy)
         self.orchestrator.store.watch = self._committed
         self.orchestrator.after_step = self._stepped
         self._steps = 0
@@ -176,7 +176,7 @@ class Scenario:
     def _untrue_reasons(self) -> list[tuple[str, str]]:
         view = self.orchestrator.store.view
         explainer = Explainer(take_snapshot(view))
-        found = []
+        problems = []
         for job_id in self._every_job():
             job = view.job(job_id)
             if job is None or job.terminal:
@@ -184,8 +184,8 @@ class Scenario:
             code = explainer.explain(job, 0, self.world.now).code
             self.world.counts[f"waits:{code}"] += 1
             if code in ("ALL_MATCHING_BUSY", "BEHIND_OTHERS", "RETRY_BACKOFF", "NOT_WAITING"):
-                found.append(("L1", f"{job_id} is {job.state} at rest because {code}"))
-        return found
+                problems.append(("L1", f"{job_id} is {job.state} at rest because {code}"))
+        return problems
 
     def _why_not_at_rest(self) -> str | None:
         view = self.orchestrator.store.view

@@ -1,4 +1,4 @@
-"""What a run of many seeds has seen: faults by kind, edges taken, jobs by outcome."""
+"""The tally of many seeds: faults by kind, edges taken, jobs by outcome."""
 
 from collections import Counter
 
@@ -90,13 +90,13 @@ class Tally:
 
     def never_happened(self) -> list[str]:
         """Whatever the run was to show and did not; an empty list is what makes the rest worth something."""
-        wanted = [(f"fault: {kind}", self.counts[f"fault:{kind}"]) for kind in FAULTS]
-        wanted += [(name, self.counts[name]) for name in MUST_HAPPEN]
-        wanted += [(f"{a} -> {b}", self.edges[f"{a} -> {b}"]) for a, b in sorted(EDGES)]
-        wanted += [(f"outcome {outcome}", self.outcomes[outcome]) for outcome in Outcome]
-        return [name for name, count in wanted if not count]
+        expected = [(f"fault: {kind}", self.counts[f"fault:{kind}"]) for kind in FAULTS]
+        expected += [(name, self.counts[name]) for name in MUST_HAPPEN]
+        expected += [(f"{a} -> {b}", self.edges[f"{a} -> {b}"]) for a, b in sorted(EDGES)]
+        expected += [(f"outcome {outcome}", self.outcomes[outcome]) for outcome in Outcome]
+        return [name for name, count in expected if not count]
 
-    def told(self) -> list[str]:
+    def report(self) -> list[str]:
         days = self.virtual_s / 86_400
         lines = [
             f"{self.seeds} seeds, {self.events} events, {days:.1f} days of virtual time, {self.faults} faults"

@@ -10,7 +10,7 @@ from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.orchestrator import artifacts, looking, metrics, overview
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Lane, Need, Overview
+from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
 from simpletuner_fleet.web import sparkline
 from simpletuner_fleet.web.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.kept import Kept
@@ -183,7 +183,7 @@ def _most(counts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: -item[1])
 
 
-def _liveliest(lanes: list[Lane]) -> list[Lane]:
+def _liveliest(lanes: list[WorkerLane]) -> list[WorkerLane]:
     """Where much happened comes first when there is no room for all; otherwise they stay in their order."""
     if len(lanes) <= LANES_SHOWN:
         return lanes

@@ -21,7 +21,7 @@ from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.told import fix_texts, funnel_texts, reason_text
 from simpletuner_fleet.orchestrator import drafts, submit
 from simpletuner_fleet.orchestrator.configs import bundle_of
-from simpletuner_fleet.orchestrator.drafts import Draft, Run
+from simpletuner_fleet.orchestrator.drafts import Draft, LastRun
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.ports import ConfigVersion
 from simpletuner_fleet.web.differences import Difference, differences
@@ -176,7 +176,7 @@ def _known_keys() -> dict[str, list[str]]:
 def _checked(
     call: Call[SubmitBody],
     told: Submitted | FleetError,
-    former: Run | None,
+    former: LastRun | None,
     saved: ConfigVersion | None,
 ) -> Checked:
     problem = problem_of(told) if isinstance(told, FleetError) else None
@@ -266,7 +266,7 @@ def _what_happens(told: Submitted, possible: int) -> list[str]:
     return steps
 
 
-def _changes(bundle: Bundle, former: Run | None, saved: ConfigVersion | None) -> str:
+def _changes(bundle: Bundle, former: LastRun | None, saved: ConfigVersion | None) -> str:
     base = former.bundle if former else bundle_of(saved) if saved else None
     found: list[Difference] = differences(base, bundle) if base else []
     return _piece(
