@@ -14,15 +14,14 @@ from simpletuner_fleet.sim.agent import Agent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos
 from simpletuner_fleet.sim.checkers import (
-    CommitWatch,
     audit_problems,
-    early_losses,
     index_problems,
     outcome_problems,
     store_problems,
     unplaced_problems,
     unrest,
 )
+from simpletuner_fleet.sim.commit_watch import CommitWatch, early_losses
 from simpletuner_fleet.sim.machine import Kind, Machine
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.older_agent import OlderAgent
