@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import Conflict, Invalid
+from simpletuner_fleet.core.errors import Invalid, LastAdmin
 from simpletuner_fleet.core.marks import N_
 
 LANGUAGES = ("en", "pt-BR", "hi", "zh-Hans", "ja")
@@ -74,13 +74,6 @@ class OneTimeKey(Struct, frozen=True, kw_only=True):
 
     def good_at(self, now: float) -> bool:
         return now < self.expires_at
-
-
-class LastAdmin(Conflict):
-    """Nobody would be left who can administer this server."""
-
-    code = "last_admin"
-    next_step = "Make another user an admin first."
 
 
 def plain_name(name: str) -> str:

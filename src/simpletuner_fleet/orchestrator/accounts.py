@@ -12,7 +12,7 @@ from simpletuner_fleet.core.accounts import (
     Role,
     User,
 )
-from simpletuner_fleet.core.errors import Conflict, NotFound
+from simpletuner_fleet.core.errors import NotFound, UserDisabled, UsersExist
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -21,20 +21,6 @@ from simpletuner_fleet.ports import View
 
 KEY_SETTING = "one_time_key:"
 SERVER = "server"
-
-
-class UsersExist(Conflict):
-    """There are users already: the first one has been made."""
-
-    code = "users_exist"
-    next_step = "simpletuner users create NAME --role admin, or simpletuner users reset-password NAME"
-
-
-class UserDisabled(Conflict):
-    """This user is disabled."""
-
-    code = "user_disabled"
-    next_step = "Enable the user first."
 
 
 class IssuedKey(Struct, frozen=True, kw_only=True):

@@ -5,10 +5,9 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core import accounts, tokens
 from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S, OneTimeKey, Role, Session, User
-from simpletuner_fleet.core.errors import Invalid, NotFound, Unauthenticated
+from simpletuner_fleet.core.errors import LinkUsed, UsersExist, WrongCurrentPassword, WrongPassword
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.orchestrator.accounts import (
-    UsersExist,
     add_user,
     drop_keys,
     end_sessions,
@@ -23,29 +22,6 @@ from simpletuner_fleet.ports import View
 
 NOBODY = Actor("anonymous", "anonymous")
 UNKNOWN = "unknown"
-
-
-class WrongPassword(Unauthenticated):
-    """The name or the password is wrong."""
-
-    code = "wrong_password"
-    next_step = "Try again, or ask an administrator for a link to choose a new password."
-
-
-class WrongCurrentPassword(Invalid):
-    """The current password is wrong."""
-
-    code = "wrong_current_password"
-
-    def __init__(self) -> None:
-        super().__init__("The current password is wrong.", path="$.current_password")
-
-
-class LinkUsed(NotFound):
-    """This link has been used, has expired, or was never one of ours."""
-
-    code = "link_used"
-    next_step = "Ask for a new one: 'simpletuner users link', or 'simpletuner users reset-password NAME'."
 
 
 class LoggedIn(Struct, frozen=True, kw_only=True):
