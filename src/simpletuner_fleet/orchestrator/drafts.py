@@ -9,7 +9,7 @@ from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.job import Job
 from simpletuner_fleet.orchestrator.configs import bundle_of
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.looking import owner_name
+from simpletuner_fleet.orchestrator.read_models import owner_name
 from simpletuner_fleet.ports import ConfigVersion, JobFilter, View
 
 JOBS_SHOWN = 10

@@ -12,7 +12,7 @@ from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.looking import SeenJob, with_reasons
+from simpletuner_fleet.orchestrator.read_models import SeenJob, with_reasons
 from simpletuner_fleet.ports import AuditFilter, View
 
 LAST_ATTEMPTS = 20

@@ -11,7 +11,7 @@ from simpletuner_fleet.core.matching import FREE, Occupancy, allocate, in_servic
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Connection, Gpu, Worker, WorkerType
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.looking import SeenJob, with_reasons
+from simpletuner_fleet.orchestrator.read_models import SeenJob, with_reasons
 from simpletuner_fleet.orchestrator.waiting import Explainer, Snapshot, take_snapshot
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
 

@@ -8,7 +8,7 @@ from simpletuner_fleet.core.samples import SAMPLES
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, ngettext
-from simpletuner_fleet.orchestrator import artifacts, looking, metrics, overview
+from simpletuner_fleet.orchestrator import artifacts, metrics, overview, read_models
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
 from simpletuner_fleet.web import sparkline
@@ -92,7 +92,7 @@ async def fleet_page(call: Call[None]) -> Reply:
             "fleet.html",
             seen=seen,
             sentence=start_sentence(seen),
-            workers=await looking.workers(fleet),
+            workers=await read_models.workers(fleet),
             latest=fleet.gpu_history.latest,
             total=total_of,
         )
@@ -203,7 +203,9 @@ async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
 
 async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:
     shown = hours[:USERS_SHOWN]
-    return await fleet.read(lambda view: [(looking.owner_name(view, owner), spent) for owner, spent in shown])
+    return await fleet.read(
+        lambda view: [(read_models.owner_name(view, owner), spent) for owner, spent in shown]
+    )
 
 
 ROUTES = (
