@@ -70,9 +70,8 @@ def truth_of(runs: dict[Turn, ObservedRun]) -> Truth:
     """Puts the journal into the words of the simulator's checkers."""
     truth = Truth()
     for turn, observed in runs.items():
-        stretch = (observed.began_at, observed.last_active_at)
         truth.runs[turn] = [
-            Run(observed.job, observed.epoch, "", True, None, [stretch], _outcome_of(observed))
+            Run(observed.job, observed.epoch, "", fenced=True, since=None, ended=_outcome_of(observed))
         ]
     return truth
 

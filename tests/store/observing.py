@@ -1,7 +1,6 @@
 """An observer that remembers what it was told."""
 
 import threading
-
 from typing import TypeVar
 
 from msgspec.structs import replace
