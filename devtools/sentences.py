@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT_ERROR = "FleetError"
-TOLD_TO_CLIENTS = ("core/*.py", "http/*.py", "orchestrator/*.py", "store/memory.py", "store/operations*.py")
+TOLD_TO_CLIENTS = (
+    "core/*.py",
+    "http/*.py",
+    "orchestrator/*.py",
+    "storage/*.py",
+    "store/memory.py",
+    "store/operations*.py",
+)
 LEFT_ENGLISH = frozenset(
     {
         *("tls.py", "server.py", "networks.py"),

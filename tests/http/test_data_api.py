@@ -8,7 +8,7 @@ import pytest
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.orchestrator.object_sweeper import sweep_storage
+from simpletuner_fleet.storage.sweeper import sweep_storage
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
 from tests.http.data_kit import PETS, ask, dataset_id, manifest_of, name, push, put
 from tests.http.upload_kit import sha

@@ -14,8 +14,8 @@ from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.bodies import Incoming
 from simpletuner_fleet.http.problems import RequestTimeout
-from simpletuner_fleet.orchestrator.artifacts import sweep_objects
 from simpletuner_fleet.ports import Blobs, Tx
+from simpletuner_fleet.storage.artifacts import sweep_objects
 from tests.http.api_kit import Agent, Running, orchestrator
 from tests.http.upload_kit import STATE, WEIGHTS, Uploader, entry, sha, uploading
 

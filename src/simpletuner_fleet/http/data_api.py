@@ -20,9 +20,9 @@ from simpletuner_fleet.http.uploads_api import (
     fetching_worker,
 )
 from simpletuner_fleet.http.views import Done
-from simpletuner_fleet.orchestrator import datasets
 from simpletuner_fleet.protocol.data import DataObjectsAsked, DatasetSent
 from simpletuner_fleet.protocol.uploads import PART_BYTES, ObjectsAnswer, PartAnswer
+from simpletuner_fleet.storage import datasets
 
 READ, WRITE = "data.read", "data.write"
 TAGS = ("data",)

@@ -14,12 +14,12 @@ from simpletuner_fleet.http.auth import CachedCredentials
 from simpletuner_fleet.http.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.routes import Call
 from simpletuner_fleet.http.telemetry import Telemetry
-from simpletuner_fleet.orchestrator.artifacts import Shelf
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import Errands
 from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.artifacts import Shelf
 
 PATTERN_SEARCHES = 2
 REFUSALS_NOTED = Rate(1 / 60, 5)

@@ -10,8 +10,8 @@ from simpletuner_fleet.core.errors import Invalid, TooLarge
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route
 from simpletuner_fleet.http.uploads_api import uploading_worker
-from simpletuner_fleet.orchestrator.logs import MAX_GAP, Arriving, Mark, append_log
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER, LogAnswer, LogChunk
+from simpletuner_fleet.storage.logs import MAX_GAP, Arriving, Mark, append_log
 
 MAX_LOG_BYTES = 2 * 1024 * KIB * KIB
 MAX_PIECE_BYTES = KIB * KIB

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.http.routes import rfc3339
-from simpletuner_fleet.orchestrator.log_reading import MAX_LINE_BYTES, Line, StoredLog
+from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES, Line, StoredLog
 
 MAX_TEXT_CHARS = 16_000
 NO_TIME = "-" * 24

@@ -8,8 +8,8 @@ from simpletuner_fleet.core.metrics import Bucket
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route, rfc3339
 from simpletuner_fleet.http.uploads_api import uploading_worker
-from simpletuner_fleet.orchestrator import metrics
 from simpletuner_fleet.protocol.metrics import MetricsAnswer, MetricsSent, Number, to_wire
+from simpletuner_fleet.storage import metrics
 
 MAX_BATCH_BYTES = 4 * KIB * KIB
 MOST_POINTS = 5_000

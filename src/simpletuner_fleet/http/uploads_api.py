@@ -11,7 +11,6 @@ from simpletuner_fleet.http.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route
 from simpletuner_fleet.http.sse_response import Chunks
-from simpletuner_fleet.orchestrator import artifacts
 from simpletuner_fleet.protocol.uploads import (
     ManifestAnswer,
     ManifestSent,
@@ -21,6 +20,7 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectsAsked,
     PartAnswer,
 )
+from simpletuner_fleet.storage import artifacts
 
 PIECE_BYTES = KIB * KIB
 MOST_AT_ONCE_BYTES = KIB**4

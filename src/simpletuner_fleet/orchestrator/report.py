@@ -7,7 +7,6 @@ from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, Jo
 from simpletuner_fleet.core.lifecycle import End
 from simpletuner_fleet.core.reconcile import may_readopt
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.orchestrator.artifacts import forget_spoiled
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.protocol.messages import (
@@ -18,6 +17,7 @@ from simpletuner_fleet.protocol.messages import (
     ReportStatus,
     StatusReport,
 )
+from simpletuner_fleet.storage.artifacts import forget_spoiled
 
 MAX_ERROR_CHARS = 4_000
 MAX_LAST_LINES_CHARS = 16_000

@@ -24,13 +24,13 @@ from simpletuner_fleet.core.job import Hold, Job, JobState, Stopping, Target
 from simpletuner_fleet.core.ordering import limit_reached
 from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.core.submission import SubmitRequest, new_job, read_priority, with_watchdog
-from simpletuner_fleet.orchestrator.datasets import check_datasets
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import settle
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.keyring import check_secrets
 from simpletuner_fleet.orchestrator.waiting import quick_explanation
 from simpletuner_fleet.ports import IdempotentAnswer
+from simpletuner_fleet.storage.datasets import check_datasets
 
 INLINE_NAME = "inline"
 MAX_IDEMPOTENCY_KEY_CHARS = 255

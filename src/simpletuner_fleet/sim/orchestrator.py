@@ -12,7 +12,7 @@ from simpletuner_fleet.core.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.errors import FleetError, IllegalTransition, InvalidToken, StoreUnavailable
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.orchestrator import artifacts, attendance, report
+from simpletuner_fleet.orchestrator import attendance, report
 from simpletuner_fleet.orchestrator.clock import SteadyClock
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.index import FleetIndex
@@ -37,6 +37,7 @@ from simpletuner_fleet.protocol.messages import (
 from simpletuner_fleet.sim.network import DEAD_PEER_S, NOBODY_LISTENS, UNREACHABLE, Answered, Link
 from simpletuner_fleet.sim.store import SimCrash, SimStore
 from simpletuner_fleet.sim.world import Violation, World, drive
+from simpletuner_fleet.storage import artifacts
 
 SWEEP_LOG = logging.getLogger("simpletuner_fleet.orchestrator.sweep")
 BASE_URL = "http://orchestrator"

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import StaleAttempt
 from simpletuner_fleet.core.job import Attempt, Outcome
-from simpletuner_fleet.orchestrator.artifacts import Shelf
 from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.storage.artifacts import Shelf
 
 MARK = struct.Struct("<Qd")
 GAP = struct.Struct("<QQ")

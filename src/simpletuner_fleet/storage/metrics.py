@@ -25,11 +25,10 @@ from simpletuner_fleet.core.metrics import (
     Sample,
     downsample,
 )
-from simpletuner_fleet.orchestrator import looking
-from simpletuner_fleet.orchestrator.artifacts import Shelf, fenced_attempt
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.ports import Blobs, View
 from simpletuner_fleet.protocol.metrics import MAX_BATCH, MetricPoint, from_wire
+from simpletuner_fleet.storage.artifacts import Shelf, fenced_attempt
 
 RECORD = struct.Struct("<Qdd")
 """Step, seconds since 1970, value."""
@@ -125,7 +124,7 @@ async def curves(
 
     GPUs are shown over time, all that was.
     """
-    found = await looking.attempts_of(fleet, job_id)
+    found = await fleet.read(lambda view: _attempts_of(view, job_id))
     if attempt is not None:
         found = [one for one in found if one.number == attempt]
         if not found:
@@ -142,6 +141,12 @@ async def curves(
         if not keys or key in keys
     }
     return Curves(keys=known, series=series, total=len(await _joined(blobs, parts, INDEX)))
+
+
+def _attempts_of(view: View, job_id: str) -> list[Attempt]:
+    if view.job(job_id) is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return view.attempts_of_job(job_id)
 
 
 async def _parts(blobs: Blobs, attempts: Sequence[Attempt]) -> list[Part]:

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from simpletuner_fleet.orchestrator.artifacts import Shelf, sweep_objects
-from simpletuner_fleet.orchestrator.datasets import let_go
-from simpletuner_fleet.orchestrator.retention import empty_old_jobs
+from simpletuner_fleet.storage.artifacts import Shelf, sweep_objects
+from simpletuner_fleet.storage.datasets import let_go
+from simpletuner_fleet.storage.retention import empty_old_jobs
 
 log = logging.getLogger(__name__)
 

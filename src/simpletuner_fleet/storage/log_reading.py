@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.orchestrator.logs import GAP, MARK, Mark, gap_key, log_key, times_key
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.logs import GAP, MARK, Mark, gap_key, log_key, times_key
 
 BLOCK_BYTES = 128 * 1024
 MAX_BACK_BYTES = 16 * 1024 * 1024

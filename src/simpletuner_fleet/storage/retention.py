@@ -10,11 +10,11 @@ import msgspec
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.orchestrator.artifacts import UPLOADS, Shelf
 from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.logs import gap_key, log_key, times_key
-from simpletuner_fleet.orchestrator.metrics import gpu_folder, metrics_folder
 from simpletuner_fleet.ports import Blobs, Ending, View
+from simpletuner_fleet.storage.artifacts import UPLOADS, Shelf
+from simpletuner_fleet.storage.logs import gap_key, log_key, times_key
+from simpletuner_fleet.storage.metrics import gpu_folder, metrics_folder
 
 log = logging.getLogger(__name__)
 

@@ -27,11 +27,11 @@ from simpletuner_fleet.core.errors import (
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.job import Job
-from simpletuner_fleet.orchestrator.artifacts import MISSING_TOLD, ROWS_PER_ROUND, Shelf, write_pieces
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.uploads import ObjectAsked, ObjectMissing, PartAnswer
+from simpletuner_fleet.storage.artifacts import MISSING_TOLD, ROWS_PER_ROUND, Shelf, write_pieces
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import pytest
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.orchestrator.object_sweeper import sweep_storage
-from simpletuner_fleet.orchestrator.retention import DAY_S, empty_old_jobs
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.retention import DAY_S, empty_old_jobs
+from simpletuner_fleet.storage.sweeper import sweep_storage
 from tests.http.api_kit import Agent, Running, orchestrator
 from tests.http.upload_kit import STATE, Uploader, uploading
 
