@@ -160,3 +160,23 @@ async def test_only_logs_go_that_way(
     assert (await blobs.size("logs/a"), await blobs.read("logs/a", 0, 9)) == (1, b"l")
     await blobs.delete("logs/a")
     assert await blobs.size("logs/a") == 0
+
+
+async def test_bytes_that_are_taken_back_leave_the_folder_and_the_bucket(
+    bucket: S3Store, tmp_path: Path
+) -> None:
+    logs = logs_in(bucket, tmp_path)
+    content = bytes(random.Random(3).randbytes(2500))
+    for at in range(0, 2500, 500):
+        await logs.append("logs/a", at, content[at : at + 500])
+    await logs.send_what_is_due()
+    await logs.truncate("logs/a", 1300)
+    assert await in_bucket(bucket) == [("logs/a/000000000000000", 1000)]
+    assert await logs.read("logs/a", 0, 5000) == content[:1300]
+    again = logs_in(bucket, tmp_path)
+    assert await again.read("logs/a", 0, 5000) == content[:1300]
+    assert await again.append("logs/a", 1300, b"tail") == 1304
+    assert await again.read("logs/a", 1200, 200) == content[1200:1300] + b"tail"
+    await again.truncate("logs/a", 0)
+    assert await in_bucket(bucket) == []
+    assert await logs_in(bucket, tmp_path).size("logs/a") == 0

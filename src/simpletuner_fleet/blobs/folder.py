@@ -50,6 +50,9 @@ class FolderBlobs:
         """0 where there is no blob."""
         return await asyncio.to_thread(self._size, segments_of(key))
 
+    async def truncate(self, key: str, size: int) -> None:
+        await asyncio.to_thread(self._truncate, segments_of(key), size)
+
     async def delete(self, prefix: str) -> None:
         """The blob of this key, and every blob whose key goes on from it after a '/'."""
         await asyncio.to_thread(self._delete, segments_of(prefix))
@@ -91,6 +94,14 @@ class FolderBlobs:
     def _append(self, segments: list[str], offset: int, data: bytes) -> int:
         with self._lock(segments), self._open_to_write(segments) as file:
             return write_fresh(file, offset, data)[1]
+
+    def _truncate(self, segments: list[str], size: int) -> None:
+        with self._lock(segments):
+            if size <= 0:
+                self._delete(segments)
+            elif self._size(segments) > size:
+                with self._open_to_write(segments) as file:
+                    os.ftruncate(file, size)
 
     def _put_part(self, segments: list[str], offset: int, data: bytes) -> int:
         with self._lock(segments), self._open_to_write(segments) as file:

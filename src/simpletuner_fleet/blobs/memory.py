@@ -24,6 +24,11 @@ class MemoryBlobs:
     async def size(self, key: str) -> int:
         return len(self._blobs.get(key, b""))
 
+    async def truncate(self, key: str, size: int) -> None:
+        held = self._blobs.pop(key, b"")[:size]
+        if held:
+            self._blobs[key] = held
+
     async def delete(self, prefix: str) -> None:
         for key in [key for key in self._blobs if key == prefix or key.startswith(f"{prefix}/")]:
             del self._blobs[key]

@@ -45,6 +45,10 @@ class S3Blobs:
         home = self.logs if key.startswith(LOGS) else self._staging
         return await home.size(key)
 
+    async def truncate(self, key: str, size: int) -> None:
+        home = self.logs if key.startswith(LOGS) else self._staging
+        await home.truncate(key, size)
+
     async def delete(self, prefix: str) -> None:
         home = self.logs if prefix.startswith(LOGS) else self._staging
         await home.delete(prefix)

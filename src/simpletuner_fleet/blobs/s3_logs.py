@@ -124,32 +124,62 @@ class S3Logs:
         """What there is of it: shorter at the end, empty beyond it or where there is no blob."""
         async with self._locks.holding(key):
             blob = await self._known(key)
-            parts: list[bytes] = []
-            at, end = start, min(start + length, blob.size)
-            while at < end:
-                segment = blob.segments[bisect_right(blob.segments, at, key=lambda one: one.start) - 1]
-                wanted = min(end, segment.end) - at
-                if segment.in_bucket:
-                    part = await self._from_bucket(key, segment, at - segment.start, wanted)
-                else:
-                    part = await self._staging.read(_place(key, segment.start), at - segment.start, wanted)
-                if not part:
-                    break
-                parts.append(part)
-                at += len(part)
-            return b"".join(parts)
+            return await self._read_segments(key, blob, start, min(start + length, blob.size))
+
+    async def _read_segments(self, key: str, blob: Growing, start: int, end: int) -> bytes:
+        parts: list[bytes] = []
+        at = start
+        while at < end:
+            segment = blob.segments[bisect_right(blob.segments, at, key=lambda one: one.start) - 1]
+            length = min(end, segment.end) - at
+            if segment.in_bucket:
+                part = await self._from_bucket(key, segment, at - segment.start, length)
+            else:
+                part = await self._staging.read(_place(key, segment.start), at - segment.start, length)
+            if not part:
+                break
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
+
+    async def truncate(self, key: str, size: int) -> None:
+        async with self._locks.holding(key):
+            blob = await self._known(key)
+            while blob.segments and blob.size > size:
+                await self._shorten(key, blob, max(size, blob.segments[-1].start))
+                if blob.segments[-1].size == 0:
+                    blob.segments.pop()
+            self._forget_blocks(key)
+
+    async def _shorten(self, key: str, blob: Growing, end: int) -> None:
+        """What is left of the last segment waits in the folder again: it may grow."""
+        segment = blob.segments[-1]
+        place = _place(key, segment.start)
+        if segment.in_bucket:
+            remaining = await self._read_segments(key, blob, segment.start, end)
+            await self._staging.append(place, 0, remaining)
+            await self._delete_from_bucket(place)
+            segment.in_bucket = False
+        segment.size = end - segment.start
+        await self._staging.truncate(place, segment.size)
 
     async def delete(self, key: str) -> None:
         async with self._locks.holding(key):
             blob = await self._known(key)
             for segment in blob.segments:
                 if segment.in_bucket:
-                    with suppress(FileNotFoundError):
-                        await answered(obstore.delete_async(self._bucket, _place(key, segment.start)))
+                    await self._delete_from_bucket(_place(key, segment.start))
             await self._staging.delete(_folder(key))
             self._growing.pop(key, None)
-            for cached in [one for one in self._blocks if one[0] == key]:
-                del self._blocks[cached]
+            self._forget_blocks(key)
+
+    async def _delete_from_bucket(self, place: str) -> None:
+        with suppress(FileNotFoundError):
+            await answered(obstore.delete_async(self._bucket, place))
+
+    def _forget_blocks(self, key: str) -> None:
+        for cached in [one for one in self._blocks if one[0] == key]:
+            del self._blocks[cached]
 
     async def _known(self, key: str) -> Growing:
         found = self._growing.pop(key, None) or Growing(await self._look(key), self._clock())
@@ -250,6 +280,8 @@ class S3Logs:
             if segment.size == len(data) and self._growing.get(key) is blob:
                 segment.in_bucket = True
                 await self._staging.delete(place)
+            elif segment.size < len(data):  # what was taken back meanwhile must not come back from the bucket
+                await self._delete_from_bucket(place)
 
     async def _take_up(self) -> None:
         """What a process before this one has left in the folder."""

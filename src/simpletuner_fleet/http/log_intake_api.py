@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.errors import Invalid, TooLarge
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route
-from simpletuner_fleet.http.uploads_api import uploading_worker
+from simpletuner_fleet.http.uploads_api import writer_of
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER, LogAnswer, LogChunk
 from simpletuner_fleet.storage.logs import MAX_GAP, Arriving, Mark, append_log
 
@@ -50,12 +50,11 @@ async def post_log(call: Call[LogChunk]) -> LogAnswer:
 
 
 async def _take(house: Deps, call: Call[Any], epoch: int, piece: Arriving) -> LogAnswer:
-    job_id = call.path["id"]
-    worker_id = uploading_worker(call, epoch)
+    writer = writer_of(call, epoch)
     if piece.offset + len(piece.data) > MAX_LOG_BYTES:
         raise TooLarge(f"The log of one attempt may have at most {MAX_LOG_BYTES} bytes.")
-    size = await append_log(house.shelf, worker_id, job_id, epoch, piece)
-    house.log_bells.ring(job_id)
+    size = await append_log(house.shelf, writer, piece)
+    house.log_bells.ring(writer.job_id)
     return LogAnswer(next_offset=size)
 
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.metrics import Bucket
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route, rfc3339
-from simpletuner_fleet.http.uploads_api import uploading_worker
+from simpletuner_fleet.http.uploads_api import writer_of
 from simpletuner_fleet.protocol.metrics import MetricsAnswer, MetricsSent, Number, to_wire
 from simpletuner_fleet.storage import metrics
 
@@ -46,19 +46,15 @@ class MetricsView(Struct, kw_only=True):
 
 async def send_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
-    worker_id = uploading_worker(call, body.epoch)
-    stored = await metrics.store(
-        deps(call).shelf, worker_id, call.path["id"], body.epoch, body.first, body.points
-    )
+    writer = writer_of(call, body.epoch)
+    stored = await metrics.store(deps(call).shelf, writer, body.first, body.points)
     return MetricsAnswer(next=stored)
 
 
 async def send_gpu_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
-    worker_id = uploading_worker(call, body.epoch)
-    stored = await metrics.store_of_gpus(
-        deps(call).shelf, worker_id, call.path["id"], body.epoch, body.first, body.points
-    )
+    writer = writer_of(call, body.epoch)
+    stored = await metrics.store_of_gpus(deps(call).shelf, writer, body.first, body.points)
     return MetricsAnswer(next=stored)
 
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from simpletuner_fleet.core.errors import Invalid, StaleAttempt, TooLarge
+from simpletuner_fleet.core.errors import Invalid, TooLarge
+from simpletuner_fleet.core.fencing import Turn, Writer, named_attempt, running_attempt
 from simpletuner_fleet.http.bodies import Incoming
 from simpletuner_fleet.http.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.deps import deps
@@ -45,22 +46,20 @@ class FetchQuery(Struct, kw_only=True):
 
 
 async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
-    house, job_id, body = deps(call), call.path["id"], call.body
-    worker_id = uploading_worker(call, body.epoch)
+    house, body = deps(call), call.body
+    writer = writer_of(call, body.epoch)
     if len(body.objects) > house.fleet.policy.max_manifest_files:
         raise TooLarge(f"At most {house.fleet.policy.max_manifest_files} files can be asked for at once.")
-    found = await artifacts.missing(house.shelf, worker_id, job_id, body.epoch, body.objects)
+    found = await artifacts.missing(house.shelf, writer, body.objects)
     return ObjectsAnswer(missing=found)
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: PartQuery = call.query
-    worker_id = uploading_worker(call, query.epoch)
+    writer = writer_of(call, query.epoch)
     return await artifacts.put_part(
         deps(call).shelf,
-        worker_id,
-        call.path["id"],
-        query.epoch,
+        writer,
         call.path["sha256"],
         query.size,
         query.offset,
@@ -70,10 +69,8 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 
 async def send_manifest(call: Call[ManifestSent]) -> ManifestAnswer:
     body = call.body
-    worker_id = uploading_worker(call, body.epoch)
-    return await artifacts.accept_manifest(
-        deps(call).fleet, worker_id, call.path["id"], body.epoch, body.manifest
-    )
+    writer = writer_of(call, body.epoch)
+    return await artifacts.accept_manifest(deps(call).fleet, writer, body.manifest)
 
 
 async def fetch_object(call: Call[None]) -> Chunks:
@@ -87,7 +84,7 @@ async def fetch_object(call: Call[None]) -> Chunks:
 
 async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
     body = call.body
-    worker_id = uploading_worker(call, body.epoch)
+    writer = writer_of(call, body.epoch)
     if len(body.notes) > MAX_NOTES:
         raise TooLarge(f"At most {MAX_NOTES} notes can be sent at once.")
     for at, note in enumerate(body.notes):
@@ -95,27 +92,24 @@ async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
             raise Invalid(f"id and kind have 1 to {MAX_KIND_CHARS} characters.", path=f"$.notes[{at}].kind")
         if len(note.text) > MAX_NOTE_CHARS:
             raise Invalid(f"A note has at most {MAX_NOTE_CHARS} characters.", path=f"$.notes[{at}].text")
-    stored = await artifacts.add_notes(deps(call).fleet, worker_id, call.path["id"], body.epoch, body.notes)
+    stored = await artifacts.add_notes(deps(call).fleet, writer, body.notes)
     return NotesAnswer(stored=stored)
 
 
-def uploading_worker(call: Call[Any], epoch: int) -> str:
-    """Whose attempt is meant. An attempt's own token opens that attempt alone."""
-    attempt = call.principal.attempt
+def writer_of(call: Call[Any], epoch: int) -> Writer:
+    """Returns who writes, and for which turn. An attempt's own token opens that attempt alone."""
+    attempt, turn = call.principal.attempt, Turn(call.path["id"], epoch)
     if attempt is None:
-        return call.principal.id
-    if (attempt.job_id, attempt.epoch) != (call.path["id"], epoch):
-        raise StaleAttempt
-    return attempt.worker_id
+        return Writer(call.principal.id, turn)
+    return Writer(named_attempt(attempt, *turn).worker_id, turn)
 
 
 def fetching_worker(call: Call[Any]) -> str:
     attempt = call.principal.attempt
     if attempt is None:
         return call.principal.id
-    if attempt.job_id != call.path["id"] or not attempt.live:
-        raise StaleAttempt
-    return attempt.worker_id
+    worker_id = named_attempt(attempt, call.path["id"], None).worker_id
+    return running_attempt(attempt, worker_id).worker_id
 
 
 ROUTES = [

@@ -1,6 +1,6 @@
 """What workers tell of attempts: accepted, running, ended."""
 
-from simpletuner_fleet.core import lifecycle, stopping
+from simpletuner_fleet.core import fencing, lifecycle, stopping
 from simpletuner_fleet.core.decision import PHASE, Decision
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
@@ -75,11 +75,7 @@ def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepte
 
 
 def _attempt_of(desk: Desk, worker_id: str, job_id: str, epoch: int) -> Attempt:
-    """Another worker's attempt is answered as if it did not exist."""
-    attempt = desk.attempt_by_epoch(job_id, epoch)
-    if attempt is None or attempt.worker_id != worker_id:
-        raise StaleAttempt
-    return attempt
+    return fencing.own_attempt(desk.attempt_by_epoch(job_id, epoch), worker_id)
 
 
 def _report(desk: Desk, worker: Worker, job_id: str, message: StatusReport) -> tuple[ReportAnswer, int]:
@@ -103,9 +99,7 @@ def _report(desk: Desk, worker: Worker, job_id: str, message: StatusReport) -> t
 def _report_of_attempt(
     desk: Desk, attempt_id: str, job_id: str, message: StatusReport
 ) -> tuple[ReportAnswer, int]:
-    attempt = desk.attempt(attempt_id)
-    if attempt.job_id != job_id or (message.epoch is not None and message.epoch != attempt.epoch):
-        raise StaleAttempt
+    attempt = fencing.named_attempt(desk.attempt(attempt_id), job_id, message.epoch)
     return _take(desk, desk.job(job_id), attempt, message), attempt.epoch
 
 

@@ -23,7 +23,8 @@ from simpletuner_fleet.core.errors import (
     QuotaExceeded,
     StaleAttempt,
 )
-from simpletuner_fleet.core.job import Attempt, Job, Outcome
+from simpletuner_fleet.core.fencing import Writer
+from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import unreachable_checkpoints
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -35,12 +36,11 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectMissing,
     PartAnswer,
 )
+from simpletuner_fleet.storage.fenced import job_run_by, newest_attempt
 
 log = logging.getLogger(__name__)
 
 UPLOADS = "uploads"
-OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED})
-"""How an attempt may have ended for its last uploads still to count."""
 MISSING_TOLD = 1000
 ROWS_PER_ROUND = 500
 
@@ -81,15 +81,14 @@ class Shelf:
                 self._locks[sha256] = (lock, users - 1)
 
 
-async def missing(
-    shelf: Shelf, worker_id: str, job_id: str, epoch: int, asked: Sequence[ObjectAsked]
-) -> list[ObjectMissing]:
+async def missing(shelf: Shelf, writer: Writer, asked: Sequence[ObjectAsked]) -> list[ObjectMissing]:
     fleet = shelf.fleet
     for at, one in enumerate(asked):
         checkpoint.check_object(one.sha256, one.size, fleet.policy, f"$.objects[{at}]")
-    held = await fleet.read(lambda view: _own_uploads(view, worker_id, job_id, epoch))
+    held = await fleet.read(lambda view: _own_uploads(view, writer))
     wanted = {one.sha256: one.size for one in asked if one.sha256 not in held}
     _check_quota(fleet, held, sum(wanted.values()))
+    job_id = writer.job_id
     begun = set(await shelf.blobs.names(f"{UPLOADS}/{job_id}")) if wanted else set()
     return [
         ObjectMissing(
@@ -102,31 +101,29 @@ async def missing(
 
 async def put_part(
     shelf: Shelf,
-    worker_id: str,
-    job_id: str,
-    epoch: int,
+    writer: Writer,
     sha256: str,
     size: int,
     offset: int,
     pieces: AsyncIterator[bytes],
 ) -> PartAnswer:
-    fleet = shelf.fleet
+    fleet, job_id = shelf.fleet, writer.job_id
     checkpoint.check_object(sha256, size, fleet.policy)
     if offset > size:
         raise Invalid("offset leads beyond the size.", path="$.offset")
     if offset == 0:
-        held = await fleet.read(lambda view: _own_uploads(view, worker_id, job_id, epoch))
+        held = await fleet.read(lambda view: _own_uploads(view, writer))
         if sha256 in held:
             return PartAnswer(next_offset=size, complete=True)
         _check_quota(fleet, held, size + await _under_way(shelf, job_id, sha256))
     else:
-        await fleet.glance(lambda view: fenced_attempt(view, worker_id, job_id, epoch))
+        await fleet.glance(lambda view: newest_attempt(view, writer))
     reached = await write_pieces(shelf.blobs, part_key(job_id, sha256), size, offset, pieces)
     if reached < offset and await _was_finished(shelf, job_id, sha256):
         return PartAnswer(next_offset=size, complete=True)
     if reached < size:
         return PartAnswer(next_offset=reached, complete=False)
-    await _finish(shelf, worker_id, job_id, epoch, sha256, size)
+    await _finish(shelf, writer, sha256, size)
     return PartAnswer(next_offset=size, complete=True)
 
 
@@ -159,18 +156,18 @@ async def _was_finished(shelf: Shelf, job_id: str, sha256: str) -> bool:
         return await _is_stored(shelf.fleet, job_id, sha256)
 
 
-async def _finish(shelf: Shelf, worker_id: str, job_id: str, epoch: int, sha256: str, size: int) -> None:
+async def _finish(shelf: Shelf, writer: Writer, sha256: str, size: int) -> None:
     """The lock spans the sealing and the row: in between, the sweep would take the object for nobody's."""
 
     def own(desk: Desk) -> None:
-        held = _own_uploads(desk.tx, worker_id, job_id, epoch)
+        held = _own_uploads(desk.tx, writer)
         _check_quota(shelf.fleet, held, size)
-        desk.tx.own_object(job_id, sha256, size, desk.now)
+        desk.tx.own_object(writer.job_id, sha256, size, desk.now)
 
     async with shelf.holding(sha256):
-        if await _is_stored(shelf.fleet, job_id, sha256):
+        if await _is_stored(shelf.fleet, writer.job_id, sha256):
             return
-        if not await shelf.blobs.seal(part_key(job_id, sha256), sha256, size):
+        if not await shelf.blobs.seal(part_key(writer.job_id, sha256), sha256, size):
             raise DigestMismatch(sha256)
         await shelf.fleet.act(own)
 
@@ -186,24 +183,23 @@ def _check_quota(fleet: Fleet, held: dict[str, int], more: int) -> None:
         raise QuotaExceeded(f"One job may store {allowed} bytes at a time.", quota_bytes=allowed)
 
 
-async def accept_manifest(
-    fleet: Fleet, worker_id: str, job_id: str, epoch: int, manifest: Manifest
-) -> ManifestAnswer:
+async def accept_manifest(fleet: Fleet, writer: Writer, manifest: Manifest) -> ManifestAnswer:
     """The last word of an upload: in one transaction, fenced by the epoch, with retention in the same breath."""
     checkpoint.check_manifest(manifest, fleet.policy)
-    return await fleet.act(lambda desk: _accept(desk, worker_id, job_id, epoch, manifest))
+    return await fleet.act(lambda desk: _accept(desk, writer, manifest))
 
 
-def _accept(desk: Desk, worker_id: str, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
-    attempt = desk.attempt(fenced_attempt(desk.tx, worker_id, job_id, epoch).id)
+def _accept(desk: Desk, writer: Writer, manifest: Manifest) -> ManifestAnswer:
+    attempt = desk.attempt(newest_attempt(desk.tx, writer).id)
     spoiled_from = attempt.resume_below
     if spoiled_from is not None and manifest.kind == "checkpoint" and (manifest.step or 0) >= spoiled_from:
         raise StaleAttempt(f"A watchdog found this attempt spoiled from step {spoiled_from} on.")
+    job_id = writer.job_id
     known = desk.tx.manifests_of_job(job_id)
     manifest = samples.with_earlier(manifest, known)
     same = next((one for one in known if checkpoint.same_content(one, manifest)), None)
     if same is None:
-        checkpoint.check_step_of_epoch(manifest, epoch, known)
+        checkpoint.check_step_of_epoch(manifest, writer.turn.epoch, known)
         _check_stored(desk, job_id, manifest.files)
         same = _stored(desk, attempt, manifest)
         desk.tx.add_manifest(same)
@@ -270,13 +266,13 @@ def _drop(
         desk.tx.mark_objects(job_id, freed, desk.now)
 
 
-async def add_notes(fleet: Fleet, worker_id: str, job_id: str, epoch: int, notes: Sequence[Note]) -> int:
+async def add_notes(fleet: Fleet, writer: Writer, notes: Sequence[Note]) -> int:
     def step(desk: Desk) -> int:
-        attempt = fenced_attempt(desk.tx, worker_id, job_id, epoch)
+        attempt = newest_attempt(desk.tx, writer)
         rows = [
             JobNote(
                 id=f"{attempt.number}:{note.id}",
-                job_id=job_id,
+                job_id=writer.job_id,
                 attempt_number=attempt.number,
                 at=note.at,
                 kind=note.kind,
@@ -287,39 +283,22 @@ async def add_notes(fleet: Fleet, worker_id: str, job_id: str, epoch: int, notes
         ]
         fresh = desk.tx.add_notes(rows)
         if fresh:
-            desk.publish("job", id=job_id, status=desk.job(job_id).state, notes=fresh)
+            desk.publish("job", id=writer.job_id, status=desk.job(writer.job_id).state, notes=fresh)
         return fresh
 
     return await fleet.act(step)
 
 
-def fenced_attempt(view: View, worker_id: str, job_id: str, epoch: int) -> Attempt:
-    """The worker's attempt if it is still the job's newest and was not taken from it; another's counts as none."""
-    attempt, job = view.attempt_by_epoch(job_id, epoch), view.job(job_id)
-    if (
-        attempt is None
-        or job is None
-        or attempt.worker_id != worker_id
-        or attempt.epoch != job.epoch
-        or attempt.outcome not in OWN_ENDS
-    ):
-        raise StaleAttempt
-    return attempt
-
-
-def _own_uploads(view: View, worker_id: str, job_id: str, epoch: int) -> dict[str, int]:
-    fenced_attempt(view, worker_id, job_id, epoch)
-    return view.objects_of_job(job_id)
+def _own_uploads(view: View, writer: Writer) -> dict[str, int]:
+    newest_attempt(view, writer)
+    return view.objects_of_job(writer.job_id)
 
 
 async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str) -> int:
     """Of an object that a manifest of the job names, for the worker that runs it now."""
 
     def look(view: View) -> int:
-        job = view.job(job_id)
-        attempt = view.attempt(job.attempt_id) if job and job.attempt_id else None
-        if attempt is None or not attempt.live or attempt.worker_id != worker_id:
-            raise StaleAttempt
+        job_run_by(view, worker_id, job_id)
         for one in view.manifests_of_job(job_id):
             for file in one.files:
                 if file.sha256 == sha256:

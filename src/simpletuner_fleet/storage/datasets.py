@@ -22,16 +22,15 @@ from simpletuner_fleet.core.errors import (
     NotFound,
     ObjectsMissing,
     QuotaExceeded,
-    StaleAttempt,
     TooLarge,
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.job import Job
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.uploads import ObjectAsked, ObjectMissing, PartAnswer
 from simpletuner_fleet.storage.artifacts import MISSING_TOLD, ROWS_PER_ROUND, Shelf, write_pieces
+from simpletuner_fleet.storage.fenced import job_run_by
 
 log = logging.getLogger(__name__)
 
@@ -275,20 +274,13 @@ async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str
     """Of a file of a dataset that the job names, for the worker that runs it now."""
 
     def look(view: View) -> int:
-        job = view.job(job_id)
-        if job is None or not _is_held(view, job, worker_id):
-            raise StaleAttempt
+        job = job_run_by(view, worker_id, job_id)
         size = view.dataset_file_size([dataset_id for dataset_id, _ in job.requires.datasets], sha256)
         if size is None:
             raise NotFound("No dataset of this job has this file.")
         return size
 
     return await fleet.glance(look)
-
-
-def _is_held(view: View, job: Job, worker_id: str) -> bool:
-    attempt = view.attempt(job.attempt_id) if job.attempt_id else None
-    return attempt is not None and attempt.live and attempt.worker_id == worker_id
 
 
 async def let_go(shelf: Shelf, before: float) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import StaleAttempt
-from simpletuner_fleet.core.job import Attempt, Outcome
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.fencing import Writer
 from simpletuner_fleet.storage.artifacts import Shelf
+from simpletuner_fleet.storage.fenced import Appends, fenced_appends, unlost_attempt
 
 MARK = struct.Struct("<Qd")
 GAP = struct.Struct("<QQ")
@@ -49,33 +48,28 @@ def gap_key(attempt_id: str, rank: int = 0) -> str:
     return f"{log_key(attempt_id, rank)}.gap"
 
 
-async def append_log(shelf: Shelf, worker_id: str, job_id: str, epoch: int, piece: Arriving) -> int:
-    """How much of the log is there then. Repeats are harmless; beyond a hole nothing is written."""
-    attempt = await _attempt(shelf.fleet, worker_id, job_id, epoch)
+async def append_log(shelf: Shelf, writer: Writer, piece: Arriving) -> int:
+    """Returns how much of the log is there then. Repeats are harmless; beyond a hole nothing is written."""
+    attempt = await shelf.fleet.glance(lambda view: unlost_attempt(view, writer))
     key = log_key(attempt.id, piece.rank)
     async with shelf.holding(key):
         size = await shelf.blobs.size(key)
         if piece.offset > size or piece.offset + len(piece.data) <= size:
             return size
-        await _note_times(shelf, attempt.id, piece, size)
-        if piece.gap:
-            record = GAP.pack(piece.offset, min(piece.gap, MAX_GAP))
-            await shelf.blobs.append(gap_key(attempt.id, piece.rank), 0, record)
-        return await shelf.blobs.append(key, piece.offset, piece.data)
+        async with fenced_appends(shelf.fleet, shelf.blobs, unlost_attempt, writer) as appends:
+            await _append_times(shelf, appends, attempt.id, piece, size)
+            await _append_gap(shelf, appends, attempt.id, piece)
+            return await appends.append(key, size, piece.data[size - piece.offset :])
 
 
-async def _attempt(fleet: Fleet, worker_id: str, job_id: str, epoch: int) -> Attempt:
-    attempt = await fleet.read(lambda view: view.attempt_by_epoch(job_id, epoch))
-    if (
-        attempt is None
-        or attempt.worker_id != worker_id
-        or attempt.outcome in (Outcome.LOST, Outcome.RELEASED)
-    ):
-        raise StaleAttempt
-    return attempt
+async def _append_gap(shelf: Shelf, appends: Appends, attempt_id: str, piece: Arriving) -> None:
+    key = gap_key(attempt_id, piece.rank)
+    held = await shelf.blobs.size(key) if piece.gap else GAP.size
+    if held < GAP.size:
+        await appends.append(key, held, GAP.pack(piece.offset, min(piece.gap, MAX_GAP))[held:])
 
 
-async def _note_times(shelf: Shelf, attempt_id: str, piece: Arriving, size: int) -> None:
+async def _append_times(shelf: Shelf, appends: Appends, attempt_id: str, piece: Arriving, size: int) -> None:
     key = times_key(attempt_id, piece.rank)
     written = await shelf.blobs.size(key) // MARK.size
     last = await shelf.blobs.read(key, (written - 1) * MARK.size, MARK.size) if written else b""
@@ -84,7 +78,7 @@ async def _note_times(shelf: Shelf, attempt_id: str, piece: Arriving, size: int)
     fresh = _fresh(marks, size, known)
     if fresh:
         records = b"".join([MARK.pack(mark.offset, mark.at) for mark in fresh])
-        await shelf.blobs.append(key, written * MARK.size, records)
+        await appends.append(key, written * MARK.size, records)
 
 
 def _fresh(marks: Sequence[Mark], size: int, known: Mark) -> list[Mark]:

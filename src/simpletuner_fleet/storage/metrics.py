@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, NotFound, TooLarge
+from simpletuner_fleet.core.fencing import Writer
 from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.core.metrics import (
     GPU_KEY,
@@ -28,7 +29,8 @@ from simpletuner_fleet.core.metrics import (
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import Blobs, View
 from simpletuner_fleet.protocol.metrics import MAX_BATCH, MetricPoint, from_wire
-from simpletuner_fleet.storage.artifacts import Shelf, fenced_attempt
+from simpletuner_fleet.storage.artifacts import Shelf
+from simpletuner_fleet.storage.fenced import Appends, fenced_appends, newest_attempt
 
 RECORD = struct.Struct("<Qdd")
 """Step, seconds since 1970, value."""
@@ -57,37 +59,45 @@ def metrics_key(attempt_id: str, key: str) -> str:
     return f"{metrics_folder(attempt_id)}/{key}"
 
 
-async def store(
-    shelf: Shelf, worker_id: str, job_id: str, epoch: int, first: int, points: Sequence[MetricPoint]
-) -> int:
-    """How many points of the attempt are stored then. Beyond a gap nothing is."""
+async def store(shelf: Shelf, writer: Writer, first: int, points: Sequence[MetricPoint]) -> int:
+    """Returns how many points of the attempt are stored then. Beyond a gap nothing is."""
     _check(points, _is_key, "A key is up to 64 letters, digits, '.', '_' and '-', and is not 'step'.")
-    attempt = await shelf.fleet.glance(lambda view: fenced_attempt(view, worker_id, job_id, epoch))
-    return await _store(shelf, metrics_folder(attempt.id), first, points, MAX_KEYS)
+    return await _store(shelf, writer, metrics_folder, first, points, MAX_KEYS)
 
 
-async def store_of_gpus(
-    shelf: Shelf, worker_id: str, job_id: str, epoch: int, first: int, points: Sequence[MetricPoint]
-) -> int:
-    """The same for what the worker tells of the attempt's GPUs."""
+async def store_of_gpus(shelf: Shelf, writer: Writer, first: int, points: Sequence[MetricPoint]) -> int:
+    """Does the same for what the worker tells of the attempt's GPUs."""
     _check(points, lambda key: GPU_KEY.fullmatch(key) is not None, "A key is like 'gpu.0.utilization'.")
-    attempt = await shelf.fleet.glance(lambda view: fenced_attempt(view, worker_id, job_id, epoch))
-    return await _store(shelf, gpu_folder(attempt.id), first, points, MAX_GPU_KEYS)
+    return await _store(shelf, writer, gpu_folder, first, points, MAX_GPU_KEYS)
 
 
-async def _store(shelf: Shelf, folder: str, first: int, points: Sequence[MetricPoint], most_keys: int) -> int:
+async def _store(
+    shelf: Shelf,
+    writer: Writer,
+    folder_of: Callable[[str], str],
+    first: int,
+    points: Sequence[MetricPoint],
+    most_keys: int,
+) -> int:
+    attempt = await shelf.fleet.glance(lambda view: newest_attempt(view, writer))
+    folder = folder_of(attempt.id)
     async with shelf.holding(folder):
         stored = await shelf.blobs.size(f"{folder}/{INDEX}") // RECORD.size
         if first > stored or first + len(points) <= stored:
             return stored
         if first + len(points) > MAX_POINTS:
             raise TooLarge(f"One attempt may have at most {MAX_POINTS} points.")
-        return await _append(shelf.blobs, folder, stored, points[stored - first :], most_keys)
+        fresh = points[stored - first :]
+        async with fenced_appends(shelf.fleet, shelf.blobs, newest_attempt, writer) as appends:
+            await _append_values(shelf.blobs, appends, folder, fresh, most_keys)
+            index = b"".join(RECORD.pack(point.step, point.at, point.step) for point in fresh)
+            size = await appends.append(f"{folder}/{INDEX}", stored * RECORD.size, index)
+            return size // RECORD.size
 
 
-async def _append(
-    blobs: Blobs, folder: str, stored: int, points: Sequence[MetricPoint], most_keys: int
-) -> int:
+async def _append_values(
+    blobs: Blobs, appends: Appends, folder: str, points: Sequence[MetricPoint], most_keys: int
+) -> None:
     records: dict[str, list[bytes]] = {}
     for point in points:
         for key, value in point.values.items():
@@ -98,9 +108,7 @@ async def _append(
     for key in taken:
         place = f"{folder}/{key}"
         held = await blobs.size(place)
-        await blobs.append(place, held - held % RECORD.size, b"".join(records[key]))
-    index = b"".join(RECORD.pack(point.step, point.at, point.step) for point in points)
-    return await blobs.append(f"{folder}/{INDEX}", stored * RECORD.size, index) // RECORD.size
+        await appends.append(place, held - held % RECORD.size, b"".join(records[key]))
 
 
 def _is_key(key: str) -> bool:
