@@ -98,7 +98,7 @@ MUTANTS = (
         "a log grows without a second look at its attempt",
         "storage/logs.py",
         "            return await appends.append(key, size, piece.data[size - piece.offset :])",
-        "            return await shelf.blobs.append(key, size, piece.data[size - piece.offset :])",
+        "            return await storage.blobs.append(key, size, piece.data[size - piece.offset :])",
         STORAGE,
     ),
     Mutant(

@@ -86,8 +86,8 @@ class FolderBlobs:
         await asyncio.to_thread(self._delete, object_segments(sha256))
 
     async def objects(self) -> AsyncIterator[str]:
-        for shelf in await asyncio.to_thread(self._names, [OBJECTS]):
-            for name in await asyncio.to_thread(self._names, [OBJECTS, shelf]):
+        for first_two in await asyncio.to_thread(self._names, [OBJECTS]):
+            for name in await asyncio.to_thread(self._names, [OBJECTS, first_two]):
                 if SHA256.fullmatch(name):
                     yield name
 

@@ -150,7 +150,7 @@ class _Server:
         if self._local:
             await self._know_local_worker(house.fleet)
         runtime = Runtime(house.fleet)
-        sweeper = ObjectSweeper(house.shelf)
+        sweeper = ObjectSweeper(house.storage)
         await runtime.start()
         sweeper.start()
         try:

@@ -61,14 +61,14 @@ class DatasetDetails(DatasetView, kw_only=True):
 async def ask_objects(call: Call[DataObjectsAsked]) -> ObjectsAnswer:
     if len(call.body.objects) > MAX_ASKED:
         raise TooLarge(f"At most {MAX_ASKED} files can be asked for at once.")
-    found = await datasets.missing(deps(call).shelf, call.principal.id, call.body.objects)
+    found = await datasets.missing(deps(call).storage, call.principal.id, call.body.objects)
     return ObjectsAnswer(missing=found)
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: DataPartQuery = call.query
     return await datasets.put_part(
-        deps(call).shelf,
+        deps(call).storage,
         call.principal.id,
         call.path["sha256"],
         query.size,
@@ -80,7 +80,7 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 async def add_dataset(call: Call[DatasetSent]) -> DatasetView:
     name = check_name(call.body.name, "$.name", "dataset's name")
     dataset_id = read_id(call.body.id, "$.id")
-    return _view(await datasets.accept(deps(call).shelf, dataset_id, name, call.actor))
+    return _view(await datasets.accept(deps(call).storage, dataset_id, name, call.actor))
 
 
 async def list_datasets(call: Call[None]) -> DatasetsView:

@@ -53,7 +53,7 @@ async def _take(house: Deps, call: Call[Any], epoch: int, piece: Arriving) -> Lo
     writer = writer_of(call, epoch)
     if piece.offset + len(piece.data) > MAX_LOG_BYTES:
         raise TooLarge(f"The log of one attempt may have at most {MAX_LOG_BYTES} bytes.")
-    size = await append_log(house.shelf, writer, piece)
+    size = await append_log(house.storage, writer, piece)
     house.log_bells.ring(writer.job_id)
     return LogAnswer(next_offset=size)
 

@@ -47,14 +47,14 @@ class MetricsView(Struct, kw_only=True):
 async def send_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
     writer = writer_of(call, body.epoch)
-    stored = await metrics.store(deps(call).shelf, writer, body.first, body.points)
+    stored = await metrics.store(deps(call).storage, writer, body.first, body.points)
     return MetricsAnswer(next=stored)
 
 
 async def send_gpu_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
     writer = writer_of(call, body.epoch)
-    stored = await metrics.store_of_gpus(deps(call).shelf, writer, body.first, body.points)
+    stored = await metrics.store_of_gpus(deps(call).storage, writer, body.first, body.points)
     return MetricsAnswer(next=stored)
 
 

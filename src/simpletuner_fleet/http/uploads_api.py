@@ -50,7 +50,7 @@ async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
     writer = writer_of(call, body.epoch)
     if len(body.objects) > house.fleet.policy.max_manifest_files:
         raise TooLarge(f"At most {house.fleet.policy.max_manifest_files} files can be asked for at once.")
-    found = await artifacts.missing(house.shelf, writer, body.objects)
+    found = await artifacts.missing(house.storage, writer, body.objects)
     return ObjectsAnswer(missing=found)
 
 
@@ -58,7 +58,7 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: PartQuery = call.query
     writer = writer_of(call, query.epoch)
     return await artifacts.put_part(
-        deps(call).shelf,
+        deps(call).storage,
         writer,
         call.path["sha256"],
         query.size,

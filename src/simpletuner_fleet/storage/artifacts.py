@@ -7,9 +7,7 @@ gives nobody the bytes. Bytes are shared below, in the storage.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from simpletuner_fleet.core import checkpoint, samples
@@ -37,6 +35,7 @@ from simpletuner_fleet.protocol.uploads import (
     PartAnswer,
 )
 from simpletuner_fleet.storage.fenced import job_run_by, newest_attempt
+from simpletuner_fleet.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -50,64 +49,33 @@ def part_key(job_id: str, sha256: str) -> str:
     return f"{UPLOADS}/{job_id}/{sha256}"
 
 
-class Room(Struct):
-    """What is remembered of datasets between calls: to count all stored bytes at each part would cost too much."""
-
-    counted: int = 0
-    counted_at: float | None = None
-    parts: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """How large each unfinished upload is, and since when."""
-
-
-class Shelf:
-    """The storage with one lock per content: nothing is thrown away while it is being put there."""
-
-    def __init__(self, fleet: Fleet, blobs: Blobs) -> None:
-        self.fleet = fleet
-        self.blobs = blobs
-        self.room = Room()
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def holding(self, sha256: str) -> AsyncIterator[None]:
-        lock, users = self._locks.get(sha256, (asyncio.Lock(), 0))
-        self._locks[sha256] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks.pop(sha256)
-            if users > 1:
-                self._locks[sha256] = (lock, users - 1)
-
-
-async def missing(shelf: Shelf, writer: Writer, asked: Sequence[ObjectAsked]) -> list[ObjectMissing]:
-    fleet = shelf.fleet
+async def missing(storage: Storage, writer: Writer, asked: Sequence[ObjectAsked]) -> list[ObjectMissing]:
+    fleet = storage.fleet
     for at, one in enumerate(asked):
         checkpoint.check_object(one.sha256, one.size, fleet.policy, f"$.objects[{at}]")
     held = await fleet.read(lambda view: _own_uploads(view, writer))
     wanted = {one.sha256: one.size for one in asked if one.sha256 not in held}
     _check_quota(fleet, held, sum(wanted.values()))
     job_id = writer.job_id
-    begun = set(await shelf.blobs.names(f"{UPLOADS}/{job_id}")) if wanted else set()
+    begun = set(await storage.blobs.names(f"{UPLOADS}/{job_id}")) if wanted else set()
     return [
         ObjectMissing(
             sha256=sha256,
-            offset=await shelf.blobs.part_size(part_key(job_id, sha256)) if sha256 in begun else 0,
+            offset=await storage.blobs.part_size(part_key(job_id, sha256)) if sha256 in begun else 0,
         )
         for sha256 in wanted
     ]
 
 
 async def put_part(
-    shelf: Shelf,
+    storage: Storage,
     writer: Writer,
     sha256: str,
     size: int,
     offset: int,
     pieces: AsyncIterator[bytes],
 ) -> PartAnswer:
-    fleet, job_id = shelf.fleet, writer.job_id
+    fleet, job_id = storage.fleet, writer.job_id
     checkpoint.check_object(sha256, size, fleet.policy)
     if offset > size:
         raise Invalid("offset leads beyond the size.", path="$.offset")
@@ -115,15 +83,15 @@ async def put_part(
         held = await fleet.read(lambda view: _own_uploads(view, writer))
         if sha256 in held:
             return PartAnswer(next_offset=size, complete=True)
-        _check_quota(fleet, held, size + await _under_way(shelf, job_id, sha256))
+        _check_quota(fleet, held, size + await _under_way(storage, job_id, sha256))
     else:
         await fleet.glance(lambda view: newest_attempt(view, writer))
-    reached = await write_pieces(shelf.blobs, part_key(job_id, sha256), size, offset, pieces)
-    if reached < offset and await _was_finished(shelf, job_id, sha256):
+    reached = await write_pieces(storage.blobs, part_key(job_id, sha256), size, offset, pieces)
+    if reached < offset and await _was_finished(storage, job_id, sha256):
         return PartAnswer(next_offset=size, complete=True)
     if reached < size:
         return PartAnswer(next_offset=reached, complete=False)
-    await _finish(shelf, writer, sha256, size)
+    await _finish(storage, writer, sha256, size)
     return PartAnswer(next_offset=size, complete=True)
 
 
@@ -150,31 +118,31 @@ async def _is_stored(fleet: Fleet, job_id: str, sha256: str) -> bool:
     return sha256 in await fleet.read(lambda view: view.objects_of_job(job_id))
 
 
-async def _was_finished(shelf: Shelf, job_id: str, sha256: str) -> bool:
+async def _was_finished(storage: Storage, job_id: str, sha256: str) -> bool:
     """By another request that carried the same part: if it is at it right now, its end is waited for."""
-    async with shelf.holding(sha256):
-        return await _is_stored(shelf.fleet, job_id, sha256)
+    async with storage.holding(sha256):
+        return await _is_stored(storage.fleet, job_id, sha256)
 
 
-async def _finish(shelf: Shelf, writer: Writer, sha256: str, size: int) -> None:
+async def _finish(storage: Storage, writer: Writer, sha256: str, size: int) -> None:
     """The lock spans the sealing and the row: in between, the sweep would take the object for nobody's."""
 
     def own(desk: Desk) -> None:
         held = _own_uploads(desk.tx, writer)
-        _check_quota(shelf.fleet, held, size)
+        _check_quota(storage.fleet, held, size)
         desk.tx.own_object(writer.job_id, sha256, size, desk.now)
 
-    async with shelf.holding(sha256):
-        if await _is_stored(shelf.fleet, writer.job_id, sha256):
+    async with storage.holding(sha256):
+        if await _is_stored(storage.fleet, writer.job_id, sha256):
             return
-        if not await shelf.blobs.seal(part_key(writer.job_id, sha256), sha256, size):
+        if not await storage.blobs.seal(part_key(writer.job_id, sha256), sha256, size):
             raise DigestMismatch(sha256)
-        await shelf.fleet.act(own)
+        await storage.fleet.act(own)
 
 
-async def _under_way(shelf: Shelf, job_id: str, but: str) -> int:
-    others = [name for name in await shelf.blobs.names(f"{UPLOADS}/{job_id}") if name != but]
-    return sum([await shelf.blobs.part_size(part_key(job_id, name)) for name in others])
+async def _under_way(storage: Storage, job_id: str, but: str) -> int:
+    others = [name for name in await storage.blobs.names(f"{UPLOADS}/{job_id}") if name != but]
+    return sum([await storage.blobs.part_size(part_key(job_id, name)) for name in others])
 
 
 def _check_quota(fleet: Fleet, held: dict[str, int], more: int) -> None:
@@ -324,14 +292,14 @@ async def manifest_of(fleet: Fleet, job_id: str, manifest_id: str) -> StoredMani
     return found
 
 
-async def sweep_objects(shelf: Shelf) -> int:
+async def sweep_objects(storage: Storage) -> int:
     """Lets go of content that nobody names any more. How many objects went."""
-    before = shelf.fleet.clock.now() - shelf.fleet.policy.object_grace_s
-    await _disown_unused(shelf.fleet, before)
-    await _drop_abandoned_parts(shelf, before)
+    before = storage.fleet.clock.now() - storage.fleet.policy.object_grace_s
+    await _disown_unused(storage.fleet, before)
+    await _drop_abandoned_parts(storage, before)
     gone = 0
-    async for sha256 in shelf.blobs.objects():
-        gone += await _delete_if_nobodys(shelf, sha256)
+    async for sha256 in storage.blobs.objects():
+        gone += await _delete_if_nobodys(storage, sha256)
     if gone:
         log.info("swept %d stored files that no job has any more", gone)
     return gone
@@ -347,20 +315,20 @@ async def _disown_unused(fleet: Fleet, before: float) -> None:
         pass
 
 
-async def _drop_abandoned_parts(shelf: Shelf, before: float) -> None:
+async def _drop_abandoned_parts(storage: Storage, before: float) -> None:
     """Of jobs that have ended; a job that may still run may still go on sending."""
-    for job_id in await shelf.blobs.names(UPLOADS):
-        job = await shelf.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
+    for job_id in await storage.blobs.names(UPLOADS):
+        job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
         if job is None or (job.terminal and (job.finished_at or 0.0) < before):
-            await shelf.blobs.delete(f"{UPLOADS}/{job_id}")
+            await storage.blobs.delete(f"{UPLOADS}/{job_id}")
 
 
-async def _delete_if_nobodys(shelf: Shelf, sha256: str) -> bool:
-    if await shelf.fleet.read(lambda view: view.object_has_owner(sha256)):
+async def _delete_if_nobodys(storage: Storage, sha256: str) -> bool:
+    if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):
         return False
-    async with shelf.holding(sha256):
+    async with storage.holding(sha256):
         # Looked at again: whoever sealed it meanwhile has its row by now.
-        if await shelf.fleet.read(lambda view: view.object_has_owner(sha256)):
+        if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):
             return False
-        await shelf.blobs.delete_object(sha256)
+        await storage.blobs.delete_object(sha256)
         return True

@@ -29,8 +29,9 @@ from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.uploads import ObjectAsked, ObjectMissing, PartAnswer
-from simpletuner_fleet.storage.artifacts import MISSING_TOLD, ROWS_PER_ROUND, Shelf, write_pieces
+from simpletuner_fleet.storage.artifacts import MISSING_TOLD, ROWS_PER_ROUND, write_pieces
 from simpletuner_fleet.storage.fenced import job_run_by
+from simpletuner_fleet.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -45,40 +46,40 @@ def part_key(by: str, sha256: str) -> str:
     return f"{PARTS}/{by}/{sha256}"
 
 
-async def missing(shelf: Shelf, by: str, asked: Sequence[ObjectAsked]) -> list[ObjectMissing]:
-    fleet = shelf.fleet
+async def missing(storage: Storage, by: str, asked: Sequence[ObjectAsked]) -> list[ObjectMissing]:
+    fleet = storage.fleet
     for at, one in enumerate(asked):
         checkpoint.check_object(one.sha256, one.size, fleet.policy, f"$.objects[{at}]")
     wanted = {one.sha256: one.size for one in asked}
     for sha256 in await fleet.read(lambda view: view.dataset_objects(wanted)):
         del wanted[sha256]
-    await _check_room(shelf, sum(wanted.values()))
-    begun = set(await shelf.blobs.names(f"{PARTS}/{by}")) if wanted else set()
+    await _check_room(storage, sum(wanted.values()))
+    begun = set(await storage.blobs.names(f"{PARTS}/{by}")) if wanted else set()
     return [
         ObjectMissing(
             sha256=sha256,
-            offset=await shelf.blobs.part_size(part_key(by, sha256)) if sha256 in begun else 0,
+            offset=await storage.blobs.part_size(part_key(by, sha256)) if sha256 in begun else 0,
         )
         for sha256 in wanted
     ]
 
 
 async def put_part(
-    shelf: Shelf, by: str, sha256: str, size: int, offset: int, pieces: AsyncIterator[bytes]
+    storage: Storage, by: str, sha256: str, size: int, offset: int, pieces: AsyncIterator[bytes]
 ) -> PartAnswer:
-    checkpoint.check_object(sha256, size, shelf.fleet.policy)
+    checkpoint.check_object(sha256, size, storage.fleet.policy)
     if offset > size:
         raise Invalid("offset leads beyond the size.", path="$.offset")
     if offset == 0:
-        if await _is_stored(shelf.fleet, sha256):
+        if await _is_stored(storage.fleet, sha256):
             return PartAnswer(next_offset=size, complete=True)
-        await _check_room(shelf, size + await _under_way(shelf, by, sha256))
-    reached = await write_pieces(shelf.blobs, part_key(by, sha256), size, offset, pieces)
-    if reached < offset and await _was_finished(shelf, sha256):
+        await _check_room(storage, size + await _under_way(storage, by, sha256))
+    reached = await write_pieces(storage.blobs, part_key(by, sha256), size, offset, pieces)
+    if reached < offset and await _was_finished(storage, sha256):
         return PartAnswer(next_offset=size, complete=True)
     if reached < size:
         return PartAnswer(next_offset=reached, complete=False)
-    await _finish(shelf, by, sha256, size)
+    await _finish(storage, by, sha256, size)
     return PartAnswer(next_offset=size, complete=True)
 
 
@@ -86,58 +87,62 @@ async def _is_stored(fleet: Fleet, sha256: str) -> bool:
     return bool(await fleet.glance(lambda view: view.dataset_objects([sha256])))
 
 
-async def _was_finished(shelf: Shelf, sha256: str) -> bool:
+async def _was_finished(storage: Storage, sha256: str) -> bool:
     """By another request that carried the same part: if it is at it right now, its end is waited for."""
-    async with shelf.holding(sha256):
-        return await _is_stored(shelf.fleet, sha256)
+    async with storage.holding(sha256):
+        return await _is_stored(storage.fleet, sha256)
 
 
-async def _finish(shelf: Shelf, by: str, sha256: str, size: int) -> None:
+async def _finish(storage: Storage, by: str, sha256: str, size: int) -> None:
     """The lock spans the sealing and the row: in between, the sweep would take the object for nobody's."""
-    async with shelf.holding(sha256):
-        if await _is_stored(shelf.fleet, sha256):
-            await shelf.blobs.delete(part_key(by, sha256))
+    async with storage.holding(sha256):
+        if await _is_stored(storage.fleet, sha256):
+            await storage.blobs.delete(part_key(by, sha256))
             return
-        if not await shelf.blobs.seal(part_key(by, sha256), sha256, size):
+        if not await storage.blobs.seal(part_key(by, sha256), sha256, size):
             raise DigestMismatch(sha256)
-        await shelf.fleet.act(lambda desk: desk.tx.own_dataset_object(sha256, size, desk.now))
-        shelf.room.counted += size
+        await storage.fleet.act(lambda desk: desk.tx.own_dataset_object(sha256, size, desk.now))
+        storage.dataset_usage.counted_bytes += size
 
 
-async def _under_way(shelf: Shelf, by: str, but: str) -> int:
-    others = [name for name in await shelf.blobs.names(f"{PARTS}/{by}") if name != but]
-    return sum([await shelf.blobs.part_size(part_key(by, name)) for name in others])
+async def _under_way(storage: Storage, by: str, but: str) -> int:
+    others = [name for name in await storage.blobs.names(f"{PARTS}/{by}") if name != but]
+    return sum([await storage.blobs.part_size(part_key(by, name)) for name in others])
 
 
-async def _check_room(shelf: Shelf, more: int) -> None:
-    room, now, allowed = shelf.room, shelf.fleet.clock.now(), shelf.fleet.policy.data_storage_bytes
+async def _check_room(storage: Storage, more: int) -> None:
+    room, now, allowed = (
+        storage.dataset_usage,
+        storage.fleet.clock.now(),
+        storage.fleet.policy.data_storage_bytes,
+    )
     if room.counted_at is None or not 0 <= now - room.counted_at < COUNTED_FOR_S:
-        room.counted = await shelf.fleet.read(lambda view: view.dataset_bytes())
+        room.counted_bytes = await storage.fleet.read(lambda view: view.dataset_bytes())
         room.counted_at = now
-    if room.counted + more > allowed:
+    if room.counted_bytes + more > allowed:
         raise QuotaExceeded(
-            f"All datasets together may take {allowed} bytes; {room.counted} are taken.",
+            f"All datasets together may take {allowed} bytes; {room.counted_bytes} are taken.",
             next_step="Delete datasets that nobody needs, or ask for a higher SIMPLETUNER_DATA_STORAGE_GB.",
             quota_bytes=allowed,
         )
 
 
-async def accept(shelf: Shelf, dataset_id: str, name: str, actor: Actor) -> Dataset:
+async def accept(storage: Storage, dataset_id: str, name: str, actor: Actor) -> Dataset:
     """The last word of a push: every byte that the manifest names is stored. The same content again gets the new name."""
-    fleet = shelf.fleet
+    fleet = storage.fleet
     if await fleet.read(lambda view: view.dataset(dataset_id)) is None:
-        await _add(shelf, dataset_id, name, actor)
+        await _add(storage, dataset_id, name, actor)
     return await fleet.act(lambda desk: _name(desk, dataset_id, name, actor))
 
 
-async def _add(shelf: Shelf, dataset_id: str, name: str, actor: Actor) -> None:
+async def _add(storage: Storage, dataset_id: str, name: str, actor: Actor) -> None:
     """A few files at a time: everybody else waits while they are written."""
-    fleet = shelf.fleet
+    fleet = storage.fleet
     held = await fleet.read(lambda view: view.dataset_objects([dataset_id]))
     if dataset_id not in held:
         raise ObjectsMissing("The manifest itself is not stored yet.", missing=[dataset_id], count=1)
     manifest_bytes = held[dataset_id]
-    files = await read_files(shelf, dataset_id, manifest_bytes)
+    files = await read_files(storage, dataset_id, manifest_bytes)
     contents = {file.sha256: file.size for file in files} | {dataset_id: manifest_bytes}
     await _check_stored(fleet, contents)
     now = fleet.clock.now()
@@ -171,16 +176,16 @@ def _name(desk: Desk, dataset_id: str, name: str, actor: Actor) -> Dataset:
     return renamed
 
 
-async def read_files(shelf: Shelf, dataset_id: str, manifest_bytes: int) -> tuple[FileEntry, ...]:
+async def read_files(storage: Storage, dataset_id: str, manifest_bytes: int) -> tuple[FileEntry, ...]:
     if manifest_bytes > MAX_MANIFEST_BYTES:
         raise TooLarge(f"A manifest may have at most {MAX_MANIFEST_BYTES} bytes.")
     data = bytearray()
     while len(data) < manifest_bytes:
-        piece = await shelf.blobs.read_object(dataset_id, len(data), READ_BYTES)
+        piece = await storage.blobs.read_object(dataset_id, len(data), READ_BYTES)
         if not piece:
             raise NotFound(f"The manifest of {told(dataset_id)} is not in the storage any more.")
         data += piece
-    return await asyncio.to_thread(datasets.read_manifest, bytes(data), shelf.fleet.policy)
+    return await asyncio.to_thread(datasets.read_manifest, bytes(data), storage.fleet.policy)
 
 
 async def _check_stored(fleet: Fleet, contents: dict[str, int]) -> None:
@@ -283,37 +288,37 @@ async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str
     return await fleet.glance(look)
 
 
-async def let_go(shelf: Shelf, before: float) -> None:
+async def let_go(storage: Storage, before: float) -> None:
     """Uploads that no dataset has named since then, finished or not. The bytes go with the sweep of all objects."""
-    for dataset_id in await shelf.fleet.read(lambda view: view.unready_datasets(before)):
-        await _drop(shelf.fleet, dataset_id)
+    for dataset_id in await storage.fleet.read(lambda view: view.unready_datasets(before)):
+        await _drop(storage.fleet, dataset_id)
 
     def step(desk: Desk) -> int:
         shas = desk.tx.unused_dataset_objects(before, ROWS_PER_ROUND)
         desk.tx.disown_dataset_objects(shas)
         return len(shas)
 
-    while await shelf.fleet.act(step) == ROWS_PER_ROUND:
+    while await storage.fleet.act(step) == ROWS_PER_ROUND:
         pass
-    shelf.room.counted_at = None
-    await _drop_abandoned_parts(shelf, before)
+    storage.dataset_usage.counted_at = None
+    await _drop_abandoned_parts(storage, before)
 
 
-async def _drop_abandoned_parts(shelf: Shelf, before: float) -> None:
+async def _drop_abandoned_parts(storage: Storage, before: float) -> None:
     """Those that have not grown since they were first seen at this size."""
-    now, seen = shelf.fleet.clock.now(), shelf.room.parts
+    now, seen = storage.fleet.clock.now(), storage.dataset_usage.parts
     found: dict[str, tuple[int, float]] = {}
-    for by in await shelf.blobs.names(PARTS):
-        for sha256 in await shelf.blobs.names(f"{PARTS}/{by}"):
+    for by in await storage.blobs.names(PARTS):
+        for sha256 in await storage.blobs.names(f"{PARTS}/{by}"):
             key = part_key(by, sha256)
-            size = await shelf.blobs.part_size(key)
+            size = await storage.blobs.part_size(key)
             known = seen.get(key)
             since = known[1] if known and known[0] == size else now
             if since < before:
-                await shelf.blobs.delete(key)
+                await storage.blobs.delete(key)
             else:
                 found[key] = (size, since)
-    shelf.room.parts = found
+    storage.dataset_usage.parts = found
 
 
 def _event(type_: EventType, dataset: Dataset, actor: Actor) -> Event:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from simpletuner_fleet.core.fencing import Writer
-from simpletuner_fleet.storage.artifacts import Shelf
 from simpletuner_fleet.storage.fenced import Appends, fenced_appends, unlost_attempt
+from simpletuner_fleet.storage.storage import Storage
 
 MARK = struct.Struct("<Qd")
 GAP = struct.Struct("<QQ")
@@ -48,33 +48,35 @@ def gap_key(attempt_id: str, rank: int = 0) -> str:
     return f"{log_key(attempt_id, rank)}.gap"
 
 
-async def append_log(shelf: Shelf, writer: Writer, piece: Arriving) -> int:
+async def append_log(storage: Storage, writer: Writer, piece: Arriving) -> int:
     """Returns how much of the log is there then. Repeats are harmless; beyond a hole nothing is written."""
-    attempt = await shelf.fleet.glance(lambda view: unlost_attempt(view, writer))
+    attempt = await storage.fleet.glance(lambda view: unlost_attempt(view, writer))
     key = log_key(attempt.id, piece.rank)
-    async with shelf.holding(key):
-        size = await shelf.blobs.size(key)
+    async with storage.holding(key):
+        size = await storage.blobs.size(key)
         if piece.offset > size or piece.offset + len(piece.data) <= size:
             return size
-        async with fenced_appends(shelf.fleet, shelf.blobs, unlost_attempt, writer) as appends:
-            await _append_times(shelf, appends, attempt.id, piece, size)
-            await _append_gap(shelf, appends, attempt.id, piece)
+        async with fenced_appends(storage.fleet, storage.blobs, unlost_attempt, writer) as appends:
+            await _append_times(storage, appends, attempt.id, piece, size)
+            await _append_gap(storage, appends, attempt.id, piece)
             return await appends.append(key, size, piece.data[size - piece.offset :])
 
 
-async def _append_gap(shelf: Shelf, appends: Appends, attempt_id: str, piece: Arriving) -> None:
+async def _append_gap(storage: Storage, appends: Appends, attempt_id: str, piece: Arriving) -> None:
     key = gap_key(attempt_id, piece.rank)
-    held = await shelf.blobs.size(key) if piece.gap else GAP.size
+    held = await storage.blobs.size(key) if piece.gap else GAP.size
     if held < GAP.size:
         await appends.append(key, held, GAP.pack(piece.offset, min(piece.gap, MAX_GAP))[held:])
 
 
-async def _append_times(shelf: Shelf, appends: Appends, attempt_id: str, piece: Arriving, size: int) -> None:
+async def _append_times(
+    storage: Storage, appends: Appends, attempt_id: str, piece: Arriving, size: int
+) -> None:
     key = times_key(attempt_id, piece.rank)
-    written = await shelf.blobs.size(key) // MARK.size
-    last = await shelf.blobs.read(key, (written - 1) * MARK.size, MARK.size) if written else b""
+    written = await storage.blobs.size(key) // MARK.size
+    last = await storage.blobs.read(key, (written - 1) * MARK.size, MARK.size) if written else b""
     known = Mark(*MARK.unpack(last)) if len(last) == MARK.size else Mark(-1, 0.0)
-    marks = piece.marks or (Mark(piece.offset, shelf.fleet.clock.now()),)
+    marks = piece.marks or (Mark(piece.offset, storage.fleet.clock.now()),)
     fresh = _fresh(marks, size, known)
     if fresh:
         records = b"".join([MARK.pack(mark.offset, mark.at) for mark in fresh])

@@ -29,8 +29,8 @@ from simpletuner_fleet.core.metrics import (
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import Blobs, View
 from simpletuner_fleet.protocol.metrics import MAX_BATCH, MetricPoint, from_wire
-from simpletuner_fleet.storage.artifacts import Shelf
 from simpletuner_fleet.storage.fenced import Appends, fenced_appends, newest_attempt
+from simpletuner_fleet.storage.storage import Storage
 
 RECORD = struct.Struct("<Qdd")
 """Step, seconds since 1970, value."""
@@ -59,37 +59,37 @@ def metrics_key(attempt_id: str, key: str) -> str:
     return f"{metrics_folder(attempt_id)}/{key}"
 
 
-async def store(shelf: Shelf, writer: Writer, first: int, points: Sequence[MetricPoint]) -> int:
+async def store(storage: Storage, writer: Writer, first: int, points: Sequence[MetricPoint]) -> int:
     """Returns how many points of the attempt are stored then. Beyond a gap nothing is."""
     _check(points, _is_key, "A key is up to 64 letters, digits, '.', '_' and '-', and is not 'step'.")
-    return await _store(shelf, writer, metrics_folder, first, points, MAX_KEYS)
+    return await _store(storage, writer, metrics_folder, first, points, MAX_KEYS)
 
 
-async def store_of_gpus(shelf: Shelf, writer: Writer, first: int, points: Sequence[MetricPoint]) -> int:
+async def store_of_gpus(storage: Storage, writer: Writer, first: int, points: Sequence[MetricPoint]) -> int:
     """Does the same for what the worker tells of the attempt's GPUs."""
     _check(points, lambda key: GPU_KEY.fullmatch(key) is not None, "A key is like 'gpu.0.utilization'.")
-    return await _store(shelf, writer, gpu_folder, first, points, MAX_GPU_KEYS)
+    return await _store(storage, writer, gpu_folder, first, points, MAX_GPU_KEYS)
 
 
 async def _store(
-    shelf: Shelf,
+    storage: Storage,
     writer: Writer,
     folder_of: Callable[[str], str],
     first: int,
     points: Sequence[MetricPoint],
     most_keys: int,
 ) -> int:
-    attempt = await shelf.fleet.glance(lambda view: newest_attempt(view, writer))
+    attempt = await storage.fleet.glance(lambda view: newest_attempt(view, writer))
     folder = folder_of(attempt.id)
-    async with shelf.holding(folder):
-        stored = await shelf.blobs.size(f"{folder}/{INDEX}") // RECORD.size
+    async with storage.holding(folder):
+        stored = await storage.blobs.size(f"{folder}/{INDEX}") // RECORD.size
         if first > stored or first + len(points) <= stored:
             return stored
         if first + len(points) > MAX_POINTS:
             raise TooLarge(f"One attempt may have at most {MAX_POINTS} points.")
         fresh = points[stored - first :]
-        async with fenced_appends(shelf.fleet, shelf.blobs, newest_attempt, writer) as appends:
-            await _append_values(shelf.blobs, appends, folder, fresh, most_keys)
+        async with fenced_appends(storage.fleet, storage.blobs, newest_attempt, writer) as appends:
+            await _append_values(storage.blobs, appends, folder, fresh, most_keys)
             index = b"".join(RECORD.pack(point.step, point.at, point.step) for point in fresh)
             size = await appends.append(f"{folder}/{INDEX}", stored * RECORD.size, index)
             return size // RECORD.size

@@ -4,25 +4,26 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from simpletuner_fleet.storage.artifacts import Shelf, sweep_objects
+from simpletuner_fleet.storage.artifacts import sweep_objects
 from simpletuner_fleet.storage.datasets import let_go
 from simpletuner_fleet.storage.retention import empty_old_jobs
+from simpletuner_fleet.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S = 3600.0
 
 
-async def sweep_storage(shelf: Shelf) -> int:
+async def sweep_storage(storage: Storage) -> int:
     """How many objects went."""
-    await empty_old_jobs(shelf)
-    await let_go(shelf, shelf.fleet.clock.now() - shelf.fleet.policy.object_grace_s)
-    return await sweep_objects(shelf)
+    await empty_old_jobs(storage)
+    await let_go(storage, storage.fleet.clock.now() - storage.fleet.policy.object_grace_s)
+    return await sweep_objects(storage)
 
 
 class ObjectSweeper:
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -36,8 +37,8 @@ class ObjectSweeper:
 
     async def _sweep_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(min(LONGEST_PAUSE_S, self._shelf.fleet.policy.object_grace_s))
+            await asyncio.sleep(min(LONGEST_PAUSE_S, self._storage.fleet.policy.object_grace_s))
             try:
-                await sweep_storage(self._shelf)
+                await sweep_storage(self._storage)
             except Exception:
                 log.exception("the sweep of stored files failed; it is tried again")

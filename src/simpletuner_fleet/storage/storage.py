@@ -1,0 +1,42 @@
+"""The storage as the orchestrator uses it: blobs beside the fleet whose rows say what they are."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from msgspec import Struct, field
+
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import Blobs
+
+
+class DatasetUsage(Struct):
+    """What is remembered of datasets between calls: to count all stored bytes at each part would cost too much."""
+
+    counted_bytes: int = 0
+    counted_at: float | None = None
+    parts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """How large each unfinished upload is, and since when."""
+
+
+class Storage:
+    """Blobs with one lock for each content or log: nothing is thrown away while it is being put there."""
+
+    def __init__(self, fleet: Fleet, blobs: Blobs) -> None:
+        self.fleet = fleet
+        self.blobs = blobs
+        self.dataset_usage = DatasetUsage()
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def holding(self, name: str) -> AsyncIterator[None]:
+        """Holds the lock of this name, which exists only while somebody holds or awaits it."""
+        lock, users = self._locks.get(name, (asyncio.Lock(), 0))
+        self._locks[name] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks.pop(name)
+            if users > 1:
+                self._locks[name] = (lock, users - 1)
