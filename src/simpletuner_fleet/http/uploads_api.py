@@ -21,7 +21,8 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectsAsked,
     PartAnswer,
 )
-from simpletuner_fleet.storage import artifacts
+from simpletuner_fleet.storage import artifacts, notes, uploads
+from simpletuner_fleet.storage.job_uploads import JobUploads
 
 PIECE_BYTES = KIB * KIB
 MOST_AT_ONCE_BYTES = KIB**4
@@ -50,16 +51,16 @@ async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
     writer = writer_of(call, body.epoch)
     if len(body.objects) > house.fleet.policy.max_manifest_files:
         raise TooLarge(f"At most {house.fleet.policy.max_manifest_files} files can be asked for at once.")
-    found = await artifacts.missing(house.storage, writer, body.objects)
-    return ObjectsAnswer(missing=found)
+    owner = JobUploads(house.fleet, writer)
+    return ObjectsAnswer(missing=await uploads.missing(house.storage, owner, body.objects))
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: PartQuery = call.query
-    writer = writer_of(call, query.epoch)
-    return await artifacts.put_part(
+    owner = JobUploads(deps(call).fleet, writer_of(call, query.epoch))
+    return await uploads.put_part(
         deps(call).storage,
-        writer,
+        owner,
         call.path["sha256"],
         query.size,
         query.offset,
@@ -92,7 +93,7 @@ async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
             raise Invalid(f"id and kind have 1 to {MAX_KIND_CHARS} characters.", path=f"$.notes[{at}].kind")
         if len(note.text) > MAX_NOTE_CHARS:
             raise Invalid(f"A note has at most {MAX_NOTE_CHARS} characters.", path=f"$.notes[{at}].text")
-    stored = await artifacts.add_notes(deps(call).fleet, writer, body.notes)
+    stored = await notes.add_notes(deps(call).fleet, writer, body.notes)
     return NotesAnswer(stored=stored)
 
 

@@ -9,6 +9,9 @@ from msgspec import Struct, field
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import Blobs
 
+ROWS_PER_ROUND = 500
+"""How many rows one transaction changes where there may be many: everybody else waits meanwhile."""
+
 
 class DatasetUsage(Struct):
     """What is remembered of datasets between calls: to count all stored bytes at each part would cost too much."""
