@@ -9,6 +9,7 @@ from simpletuner_fleet.core import retry
 from simpletuner_fleet.core.errors import StaleAttempt
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.job import Attempt, AttemptState, Hold, Job, JobInput, Outcome, next_state
+from simpletuner_fleet.core.progress import is_preparing
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -20,8 +21,6 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Decision()
-PHASE = "phase"
-"""In a job's progress: what is done before its trainer starts."""
 
 
 def job_event(type_: EventType, job: Job, actor: Actor = ORCHESTRATOR, **details: Any) -> Event:
@@ -91,7 +90,7 @@ def requeued(
         hold=Hold.BACKOFF if not_before is not None else Hold.NONE,
         not_before=not_before,
         error=error,
-        progress=None if PHASE in (job.progress or {}) else job.progress,
+        progress=None if is_preparing(job.progress) else job.progress,
     )
     event = job_event(EventType.JOB_REQUEUED, job, losses=job.losses, failures=job.failures, why=error)
     return Decision(job=waiting, attempt=attempt, events=(*before, event))

@@ -6,11 +6,12 @@ person or for other jobs, `cancelling` waits for the trainer to stop. A terminal
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.core.progress import Progress
 
 
 class JobState(StrEnum):
@@ -135,7 +136,7 @@ class Job(Struct, frozen=True, kw_only=True):
     attempt_id: str | None = None
     worker_id: str | None = None
     gpus: tuple[str, ...] = ()
-    progress: dict[str, Any] | None = None
+    progress: Progress | None = None
     error: str | None = None
     reason: str | None = None
     started_at: float | None = None

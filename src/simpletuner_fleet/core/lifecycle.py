@@ -9,7 +9,6 @@ from simpletuner_fleet.core import retry
 from simpletuner_fleet.core.checkpoint import ResumePoint
 from simpletuner_fleet.core.decision import (
     NOTHING,
-    PHASE,
     Decision,
     cancelled_now,
     ended_as,
@@ -33,6 +32,7 @@ from simpletuner_fleet.core.job import (
 )
 from simpletuner_fleet.core.ordering import rank
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.progress import Progress, is_preparing
 from simpletuner_fleet.core.worker import Gpu, Worker
 
 NOT_ACCEPTED = "the worker did not accept the offer in time"
@@ -116,11 +116,11 @@ def accept(job: Job, attempt: Attempt, *, incarnation: str, now: float) -> Decis
     )
 
 
-def progressed(job: Job, attempt: Attempt, progress: dict[str, Any] | None, *, now: float) -> Decision:
+def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: float) -> Decision:
     """The trainer runs and may say how far it is."""
     must_be_current(job, attempt)
     started = attempt if attempt.started_at else replace(attempt, started_at=now)
-    prepared = progress is None and PHASE in (job.progress or {})
+    prepared = progress is None and is_preparing(job.progress)
     news = prepared or (progress is not None and progress != job.progress)
     if started is attempt and not news:
         return NOTHING
@@ -132,7 +132,7 @@ def progressed(job: Job, attempt: Attempt, progress: dict[str, Any] | None, *, n
     return Decision(job=replace(job, progress=progress) if news else None, attempt=started, events=events)
 
 
-def preparing(job: Job, attempt: Attempt, progress: dict[str, Any]) -> Decision:
+def preparing(job: Job, attempt: Attempt, progress: Progress) -> Decision:
     """Something is brought to the worker before the trainer starts."""
     must_be_current(job, attempt)
     return Decision(job=replace(job, progress=progress)) if progress != job.progress else NOTHING

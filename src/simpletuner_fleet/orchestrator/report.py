@@ -1,10 +1,11 @@
 """What workers tell of attempts: accepted, running, ended."""
 
 from simpletuner_fleet.core import fencing, lifecycle, stopping
-from simpletuner_fleet.core.decision import PHASE, Decision
+from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
 from simpletuner_fleet.core.lifecycle import End
+from simpletuner_fleet.core.progress import read_progress
 from simpletuner_fleet.core.reconcile import may_readopt
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.orchestrator.desk import Desk
@@ -143,6 +144,7 @@ def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> De
         restart=message.restart,
         resume_below=message.resume_below,
     )
+    progress = None if message.progress is None else read_progress(message.progress)
     match message.status:
         case ReportStatus.COMPLETED:
             return lifecycle.completed(job, attempt, end, now=now)
@@ -156,7 +158,7 @@ def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> De
             )
         case ReportStatus.LOST:
             return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)
-        case ReportStatus.STARTING if message.progress and PHASE in message.progress:
-            return lifecycle.preparing(job, attempt, message.progress)
+        case ReportStatus.STARTING if progress is not None and progress.preparing:
+            return lifecycle.preparing(job, attempt, progress)
         case ReportStatus.STARTING | ReportStatus.RUNNING | ReportStatus.TRAINING:
-            return lifecycle.progressed(job, attempt, message.progress, now=now)
+            return lifecycle.progressed(job, attempt, progress, now=now)

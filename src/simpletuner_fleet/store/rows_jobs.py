@@ -15,6 +15,7 @@ from simpletuner_fleet.core.job import (
     Requirements,
     Stopping,
 )
+from simpletuner_fleet.core.progress import read_progress
 from simpletuner_fleet.store.database import Row
 from simpletuner_fleet.store.text import storable, storable_json, storable_or_none
 
@@ -93,7 +94,7 @@ def job_changes(job: Job) -> dict[str, Any]:
         "attempt_id": job.attempt_id,
         "worker_id": job.worker_id,
         "gpus": json_list(job.gpus),
-        "progress": None if job.progress is None else _encode(storable_json(job.progress)).decode(),
+        "progress": None if job.progress is None else _encode(storable_json(job.progress.fields())).decode(),
         "error": storable_or_none(job.error),
         "reason": storable_or_none(job.reason),
         "started_at": job.started_at,
@@ -148,7 +149,7 @@ def job_of(row: Row) -> Job:
         attempt_id=row[25],
         worker_id=row[26],
         gpus=strings(row[27]),
-        progress=None if row[28] is None else _object(row[28]),
+        progress=None if row[28] is None else read_progress(_object(row[28])),
         error=row[29],
         reason=row[30],
         started_at=row[31],
