@@ -28,8 +28,8 @@ class Turn(NamedTuple):
     epoch: int
 
 
-class Writer(NamedTuple):
-    """A worker that writes, and the turn for which it says it does."""
+class Claim(NamedTuple):
+    """A worker's claim that it is its turn to write: the fence says whether it is."""
 
     worker_id: str
     turn: Turn

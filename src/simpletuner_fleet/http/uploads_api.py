@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Invalid, TooLarge
-from simpletuner_fleet.core.fencing import Turn, Writer, named_attempt, running_attempt
+from simpletuner_fleet.core.fencing import Claim, Turn, named_attempt, running_attempt
 from simpletuner_fleet.http.bodies import Incoming
 from simpletuner_fleet.http.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.deps import deps
@@ -48,16 +48,16 @@ class FetchQuery(Struct, kw_only=True):
 
 async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
     house, body = deps(call), call.body
-    writer = writer_of(call, body.epoch)
+    claim = claim_of(call, body.epoch)
     if len(body.objects) > house.fleet.policy.max_manifest_files:
         raise TooLarge(f"At most {house.fleet.policy.max_manifest_files} files can be asked for at once.")
-    owner = JobUploads(house.fleet, writer)
+    owner = JobUploads(house.fleet, claim)
     return ObjectsAnswer(missing=await uploads.missing(house.storage, owner, body.objects))
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: PartQuery = call.query
-    owner = JobUploads(deps(call).fleet, writer_of(call, query.epoch))
+    owner = JobUploads(deps(call).fleet, claim_of(call, query.epoch))
     return await uploads.put_part(
         deps(call).storage,
         owner,
@@ -70,8 +70,8 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 
 async def send_manifest(call: Call[ManifestSent]) -> ManifestAnswer:
     body = call.body
-    writer = writer_of(call, body.epoch)
-    return await artifacts.accept_manifest(deps(call).fleet, writer, body.manifest)
+    claim = claim_of(call, body.epoch)
+    return await artifacts.accept_manifest(deps(call).fleet, claim, body.manifest)
 
 
 async def fetch_object(call: Call[None]) -> Chunks:
@@ -85,7 +85,7 @@ async def fetch_object(call: Call[None]) -> Chunks:
 
 async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
     body = call.body
-    writer = writer_of(call, body.epoch)
+    claim = claim_of(call, body.epoch)
     if len(body.notes) > MAX_NOTES:
         raise TooLarge(f"At most {MAX_NOTES} notes can be sent at once.")
     for at, note in enumerate(body.notes):
@@ -93,16 +93,16 @@ async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
             raise Invalid(f"id and kind have 1 to {MAX_KIND_CHARS} characters.", path=f"$.notes[{at}].kind")
         if len(note.text) > MAX_NOTE_CHARS:
             raise Invalid(f"A note has at most {MAX_NOTE_CHARS} characters.", path=f"$.notes[{at}].text")
-    stored = await notes.add_notes(deps(call).fleet, writer, body.notes)
+    stored = await notes.add_notes(deps(call).fleet, claim, body.notes)
     return NotesAnswer(stored=stored)
 
 
-def writer_of(call: Call[Any], epoch: int) -> Writer:
+def claim_of(call: Call[Any], epoch: int) -> Claim:
     """Returns who writes, and for which turn. An attempt's own token opens that attempt alone."""
     attempt, turn = call.principal.attempt, Turn(call.path["id"], epoch)
     if attempt is None:
-        return Writer(call.principal.id, turn)
-    return Writer(named_attempt(attempt, *turn).worker_id, turn)
+        return Claim(call.principal.id, turn)
+    return Claim(named_attempt(attempt, *turn).worker_id, turn)
 
 
 def fetching_worker(call: Call[Any]) -> str:

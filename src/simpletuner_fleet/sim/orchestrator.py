@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.errors import FleetError, IllegalTransition, InvalidToken, StoreUnavailable
-from simpletuner_fleet.core.fencing import Turn, Writer
+from simpletuner_fleet.core.fencing import Claim, Turn
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.orchestrator import attendance, report
@@ -338,7 +338,7 @@ class Orchestrator:
         file = FileEntry(path="weights", size=size, sha256=sha256)
         manifest = Manifest(kind="checkpoint", name=f"checkpoint-{step}", files=(file,), step=step)
         drive(fleet.act(lambda desk: desk.tx.own_object(job_id, sha256, size, desk.now)))
-        drive(artifacts.accept_manifest(fleet, Writer(worker.id, Turn(job_id, epoch)), manifest))
+        drive(artifacts.accept_manifest(fleet, Claim(worker.id, Turn(job_id, epoch)), manifest))
 
     def report_of_shim(self, upload_token: str, job_id: str, message: StatusReport) -> ReportAnswer:
         attempt = self.store.view.attempt_by_upload_token(tokens.hashed(upload_token))

@@ -11,7 +11,7 @@ from simpletuner_fleet.core import checkpoint, samples
 from simpletuner_fleet.core.checkpoint import Manifest, StoredManifest
 from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt
-from simpletuner_fleet.core.fencing import Writer
+from simpletuner_fleet.core.fencing import Claim
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import unreachable_checkpoints
@@ -22,14 +22,14 @@ from simpletuner_fleet.storage.fenced import job_run_by, newest_attempt
 from simpletuner_fleet.storage.uploads import check_all_stored
 
 
-async def accept_manifest(fleet: Fleet, writer: Writer, manifest: Manifest) -> ManifestAnswer:
+async def accept_manifest(fleet: Fleet, claim: Claim, manifest: Manifest) -> ManifestAnswer:
     """Ends an upload: in one transaction, fenced by the epoch, the checkpoint is there and older ones are let go."""
     checkpoint.check_manifest(manifest, fleet.policy)
-    return await fleet.act(lambda desk: _accept(desk, writer, manifest))
+    return await fleet.act(lambda desk: _accept(desk, claim, manifest))
 
 
-def _accept(desk: Desk, writer: Writer, manifest: Manifest) -> ManifestAnswer:
-    attempt = desk.attempt(newest_attempt(desk.tx, writer).id)
+def _accept(desk: Desk, claim: Claim, manifest: Manifest) -> ManifestAnswer:
+    attempt = desk.attempt(newest_attempt(desk.tx, claim).id)
     _refuse_spoiled(attempt, manifest)
     earlier = desk.tx.manifests_of_job(attempt.job_id)
     manifest = samples.with_earlier(manifest, earlier)

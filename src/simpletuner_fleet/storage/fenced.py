@@ -10,24 +10,22 @@ from contextlib import asynccontextmanager
 
 from simpletuner_fleet.core import fencing
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.fencing import Writer
+from simpletuner_fleet.core.fencing import Claim
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import Blobs, View
 
-Fence = Callable[[View, Writer], Attempt]
+Fence = Callable[[View, Claim], Attempt]
 
 
-def unlost_attempt(view: View, writer: Writer) -> Attempt:
+def unlost_attempt(view: View, claim: Claim) -> Attempt:
     """Returns the attempt that may still write what is its own."""
-    return fencing.unlost_attempt(view.attempt_by_epoch(*writer.turn), writer.worker_id)
+    return fencing.unlost_attempt(view.attempt_by_epoch(*claim.turn), claim.worker_id)
 
 
-def newest_attempt(view: View, writer: Writer) -> Attempt:
+def newest_attempt(view: View, claim: Claim) -> Attempt:
     """Returns the attempt that may still write what is the job's."""
-    return fencing.newest_attempt(
-        view.attempt_by_epoch(*writer.turn), view.job(writer.job_id), writer.worker_id
-    )
+    return fencing.newest_attempt(view.attempt_by_epoch(*claim.turn), view.job(claim.job_id), claim.worker_id)
 
 
 def job_run_by(view: View, worker_id: str, job_id: str) -> Job:
@@ -60,14 +58,14 @@ class Appends:
 
 
 @asynccontextmanager
-async def fenced_appends(fleet: Fleet, blobs: Blobs, fence: Fence, writer: Writer) -> AsyncIterator[Appends]:
+async def fenced_appends(fleet: Fleet, blobs: Blobs, fence: Fence, claim: Claim) -> AsyncIterator[Appends]:
     """Whoever enters holds the lock of what is appended to: nobody else's bytes may come in between."""
     appends = Appends(blobs)
     yield appends
     if not appends:
         return
     try:
-        await fleet.glance(lambda view: fence(view, writer))
+        await fleet.glance(lambda view: fence(view, claim))
     except FleetError:
         await appends.take_back()
         raise

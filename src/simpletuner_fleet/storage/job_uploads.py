@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
-from simpletuner_fleet.core.fencing import Writer
+from simpletuner_fleet.core.fencing import Claim
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import View
@@ -19,13 +19,13 @@ def job_parts_folder(job_id: str) -> str:
 class JobUploads:
     """The UploadOwner for one attempt. What it uploads is the whole job's, and is there for the next attempt."""
 
-    def __init__(self, fleet: Fleet, writer: Writer) -> None:
+    def __init__(self, fleet: Fleet, claim: Claim) -> None:
         self._fleet = fleet
-        self._writer = writer
+        self._claim = claim
 
     @property
     def folder(self) -> str:
-        return job_parts_folder(self._writer.job_id)
+        return job_parts_folder(self._claim.job_id)
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
         """Returns all that the job has, since the quota counts it all."""
@@ -35,18 +35,18 @@ class JobUploads:
         self._check_quota(stored, more_bytes)
 
     async def check_turn(self) -> None:
-        await self._fleet.glance(lambda view: newest_attempt(view, self._writer))
+        await self._fleet.glance(lambda view: newest_attempt(view, self._claim))
 
     async def own(self, sha256: str, size: int) -> None:
         def step(desk: Desk) -> None:
             self._check_quota(self._stored(desk.tx), size)
-            desk.tx.own_object(self._writer.job_id, sha256, size, desk.now)
+            desk.tx.own_object(self._claim.job_id, sha256, size, desk.now)
 
         await self._fleet.act(step)
 
     def _stored(self, view: View) -> dict[str, int]:
-        newest_attempt(view, self._writer)
-        return view.objects_of_job(self._writer.job_id)
+        newest_attempt(view, self._claim)
+        return view.objects_of_job(self._claim.job_id)
 
     def _check_quota(self, stored: Mapping[str, int], more_bytes: int) -> None:
         allowed = self._fleet.policy.job_storage_bytes

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from simpletuner_fleet.core.fencing import Writer
+from simpletuner_fleet.core.fencing import Claim
 from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -11,11 +11,11 @@ from simpletuner_fleet.protocol.uploads import Note
 from simpletuner_fleet.storage.fenced import newest_attempt
 
 
-async def add_notes(fleet: Fleet, writer: Writer, notes: Sequence[Note]) -> int:
+async def add_notes(fleet: Fleet, claim: Claim, notes: Sequence[Note]) -> int:
     """Returns how many of them were new: a note that is sent again is kept once."""
 
     def step(desk: Desk) -> int:
-        attempt = newest_attempt(desk.tx, writer)
+        attempt = newest_attempt(desk.tx, claim)
         fresh = desk.tx.add_notes([_row(attempt, note) for note in notes])
         if fresh:
             desk.publish("job", id=attempt.job_id, status=desk.job(attempt.job_id).state, notes=fresh)

@@ -55,11 +55,11 @@ async def missing(
     stored = await owner.stored(sizes)
     absent = {sha256: size for sha256, size in sizes.items() if sha256 not in stored}
     await owner.check_room(stored, sum(absent.values()))
-    begun = set(await storage.blobs.names(owner.folder)) if absent else set()
+    unfinished = set(await storage.blobs.names(owner.folder)) if absent else set()
     return [
         ObjectMissing(
             sha256=sha256,
-            offset=await storage.blobs.part_size(part_key(owner, sha256)) if sha256 in begun else 0,
+            offset=await storage.blobs.part_size(part_key(owner, sha256)) if sha256 in unfinished else 0,
         )
         for sha256 in absent
     ]
