@@ -102,6 +102,14 @@ MUTANTS = (
         STORAGE,
     ),
     Mutant(
+        "upload-of-the-lost",
+        "an attempt that was lost while its upload was sealed owns the content all the same",
+        "storage/job_uploads.py",
+        "            self._check_quota(self._stored(desk.tx), size)",
+        "            self._check_quota(desk.tx.objects_of_job(self._claim.job_id), size)",
+        ("tests/storage/test_uploads.py",),
+    ),
+    Mutant(
         "an-older-attempt-writes-to-the-job",
         "an attempt that ended writes to a job that another one has now",
         "core/fencing.py",

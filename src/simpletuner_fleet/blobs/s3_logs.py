@@ -10,16 +10,17 @@ import logging
 import time
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import obstore
-from msgspec import Struct, field
+from msgspec import Struct
 from obstore.store import S3Store
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.blobs.s3_calls import bucket_call, bucket_errors
 from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.keyed_locks import KeyedLocks
 
 log = logging.getLogger(__name__)
 
@@ -59,24 +60,6 @@ class GrowingBlob(Struct):
         return any(not segment.in_bucket for segment in self.segments)
 
 
-class Locks(Struct):
-    """One lock for each key that is in use."""
-
-    in_use: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
-
-    @asynccontextmanager
-    async def holding(self, key: str) -> AsyncIterator[None]:
-        lock, users = self.in_use.get(key, (asyncio.Lock(), 0))
-        self.in_use[key] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self.in_use.pop(key)
-            if users > 1:
-                self.in_use[key] = (lock, users - 1)
-
-
 class S3Logs:
     """Keeps what ports.Blobs promises of `append`, `read`, `size`, `truncate` and `delete`."""
 
@@ -96,7 +79,7 @@ class S3Logs:
         self._clock = clock
         self._growing: OrderedDict[str, GrowingBlob] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
-        self._locks = Locks()
+        self._locks = KeyedLocks()
         self._sender: asyncio.Task[None] | None = None
         self._left_over = True
         """Segments of a process before this one may still be in the folder."""

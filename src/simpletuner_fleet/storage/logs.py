@@ -52,7 +52,7 @@ async def append_log(storage: Storage, claim: Claim, piece: LogPiece) -> int:
     """Returns how much of the log is there then. Repeats are harmless; beyond a hole nothing is written."""
     attempt = await storage.fleet.glance(lambda view: unlost_attempt(view, claim))
     key = log_key(attempt.id, piece.rank)
-    async with storage.holding(key):
+    async with storage.locks.holding(key):
         size = await storage.blobs.size(key)
         if piece.offset > size or piece.offset + len(piece.data) <= size:
             return size

@@ -90,7 +90,7 @@ async def _store_fenced(
 ) -> int:
     attempt = await storage.fleet.glance(lambda view: newest_attempt(view, claim))
     folder = folder_of(attempt.id)
-    async with storage.holding(folder):
+    async with storage.locks.holding(folder):
         stored = await storage.blobs.size(f"{folder}/{INDEX}") // RECORD.size
         if first > stored or first + len(points) <= stored:
             return stored

@@ -1,11 +1,8 @@
 """The storage as the orchestrator uses it: blobs beside the fleet whose rows say what they are."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from msgspec import Struct, field
 
+from simpletuner_fleet.keyed_locks import KeyedLocks
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import Blobs
 
@@ -29,17 +26,4 @@ class Storage:
         self.fleet = fleet
         self.blobs = blobs
         self.dataset_usage = DatasetUsage()
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def holding(self, name: str) -> AsyncIterator[None]:
-        """Holds the lock of this name, which exists only while somebody holds or awaits it."""
-        lock, users = self._locks.get(name, (asyncio.Lock(), 0))
-        self._locks[name] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks.pop(name)
-            if users > 1:
-                self._locks[name] = (lock, users - 1)
+        self.locks = KeyedLocks()

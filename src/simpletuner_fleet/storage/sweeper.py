@@ -83,7 +83,7 @@ async def _delete_unowned_objects(storage: Storage) -> int:
 async def _delete_if_unowned(storage: Storage, sha256: str) -> bool:
     if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):
         return False
-    async with storage.holding(sha256):
+    async with storage.locks.holding(sha256):
         # Looked at again: whoever sealed it meanwhile has its row by now.
         if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):
             return False

@@ -137,14 +137,14 @@ async def _write_pieces(blobs: Blobs, key: str, size: int, offset: int, pieces: 
 
 async def _was_finished(storage: Storage, owner: UploadOwner, sha256: str) -> bool:
     """Another request may have carried the same part: if it is finishing it right now, its end is waited for."""
-    async with storage.holding(sha256):
+    async with storage.locks.holding(sha256):
         return sha256 in await owner.stored([sha256])
 
 
 async def _seal(storage: Storage, owner: UploadOwner, sha256: str, size: int) -> None:
     """The lock spans the sealing and the row: in between, the sweep would take the object for nobody's."""
     key = part_key(owner, sha256)
-    async with storage.holding(sha256):
+    async with storage.locks.holding(sha256):
         if sha256 in await owner.stored([sha256]):
             await storage.blobs.delete(key)
             return
