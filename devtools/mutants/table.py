@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "no-epoch-check",
         "a report is taken without asking whether its attempt is the current one",
-        "core/decision.py",
+        "core/fencing.py",
         "    if attempt.id != job.attempt_id or not attempt.live:\n        raise StaleAttempt",
         "    if attempt.id == job.attempt_id and not attempt.live:\n        raise StaleAttempt",
         CORE_OR_SIM,

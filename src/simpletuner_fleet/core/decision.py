@@ -6,7 +6,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core import retry
-from simpletuner_fleet.core.errors import StaleAttempt
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.job import Attempt, AttemptState, Hold, Job, JobInput, Outcome, next_state
 from simpletuner_fleet.core.progress import is_preparing
@@ -33,11 +32,6 @@ def ended_as(attempt: Attempt, outcome: Outcome, now: float, **facts: Any) -> At
 
 def without_attempt(job: Job) -> Job:
     return replace(job, attempt_id=None, worker_id=None, gpus=())
-
-
-def must_be_current(job: Job, attempt: Attempt) -> None:
-    if attempt.id != job.attempt_id or not attempt.live:
-        raise StaleAttempt
 
 
 def follow(

@@ -3,7 +3,7 @@
 A write names its turn, the job and the epoch of one attempt. Three questions stand behind each other, each stricter than the
 one before, and a write passes the one that guards what it touches:
 
-* `own_attempt`: is it this worker's at all? For reports, whose further fate the lifecycle decides.
+* `own_attempt`: is it this worker's at all? For reports; `must_be_current` then guards each change of the job's own state.
 * `unlost_attempt`: was it never taken from the worker? For what belongs to the attempt alone: its log.
 * `newest_attempt`: is it the job's newest, too? For what belongs to the job: uploads, checkpoints, numbers, notes.
 
@@ -79,3 +79,9 @@ def running_attempt(attempt: Attempt | None, worker_id: str) -> Attempt:
     if not own.live:
         raise StaleAttempt
     return own
+
+
+def must_be_current(job: Job, attempt: Attempt) -> None:
+    """Raises unless this attempt is the one that the job has now: no other changes the job's state."""
+    if attempt.id != job.attempt_id or not attempt.live:
+        raise StaleAttempt
