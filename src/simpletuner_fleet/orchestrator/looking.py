@@ -15,7 +15,7 @@ from simpletuner_fleet.core.job import Attempt, Job, JobState
 from simpletuner_fleet.core.matching import labels_match
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.waiting import Explainer, take_snapshot
+from simpletuner_fleet.orchestrator.waiting import Explainer
 from simpletuner_fleet.ports import JobFilter, View
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ async def explained(fleet: Fleet, job_id: str) -> Explanation:
     def look(view: View) -> Explanation:
         job = _job(view, job_id)
         ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else 0
-        return Explainer(take_snapshot(view)).explain(job, ahead, now)
+        return Explainer(view).explain(job, ahead, now)
 
     return await fleet.read(look)
 
@@ -105,7 +105,7 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
     def look(view: View) -> QueueStats:
         counts = view.job_counts()
         waiting = view.queue_page(None, REASONS_COUNTED)
-        explainer = Explainer(take_snapshot(view))
+        explainer = Explainer(view)
         reasons = Counter(str(explainer.explain(job, 0, now).code) for job in waiting)
         return QueueStats(
             by_state={state: counts.get(state, 0) for state in JobState},
@@ -173,7 +173,7 @@ def _one_job(view: View, job_id: str, now: float) -> SeenJob:
 
 def with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = None) -> list[SeenJob]:
     """`ahead` of the first one, if they stand in line one after another."""
-    explainer = Explainer(take_snapshot(view)) if any(job.state in WAITING for job in jobs) else None
+    explainer = Explainer(view) if any(job.state in WAITING for job in jobs) else None
     attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
     return [
         SeenJob(

@@ -1,7 +1,7 @@
 """The fleet in one look: what is free, what needs somebody, who is in line, what ran in the last day."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Connection, Gpu, Worker, WorkerType
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.looking import SeenJob, with_reasons
-from simpletuner_fleet.orchestrator.waiting import Explainer, Snapshot, take_snapshot
+from simpletuner_fleet.orchestrator.waiting import Explainer
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
 
 DAY_S = 86_400.0
@@ -102,18 +102,19 @@ async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
     now, policy = fleet.clock.now(), fleet.policy
 
     def read(view: View) -> Overview:
-        snapshot = take_snapshot(view)
-        workers = [worker for worker in snapshot.workers.values() if not worker.local or worker.gpus]
-        explainer = Explainer(snapshot)
+        explainer = Explainer(view)
+        roster = explainer.roster
+        workers = [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
+        occupancy = {worker.id: roster.occupancy(worker.id) for worker in workers}
         waiting = view.queue_page(None, MOST_WAITING)
         told = [(job, explainer.explain(job, ahead, now)) for ahead, job in enumerate(waiting)]
         hopeless = [job for job, why in told if why.code in IMPOSSIBLE]
         return Overview(
             workers=len(workers),
-            by_status=dict(Counter(_status(worker, snapshot) for worker in workers)),
-            gpus=gpu_kinds(workers, snapshot.occupancy),
-            starts_now=largest_start(workers, snapshot.occupancy),
-            room=any(is_open(worker, snapshot.occupancy.get(worker.id, FREE)) for worker in workers),
+            by_status=dict(Counter(_status(worker, occupancy) for worker in workers)),
+            gpus=gpu_kinds(workers, occupancy),
+            starts_now=largest_start(workers, occupancy),
+            room=any(is_open(worker, occupancy.get(worker.id, FREE)) for worker in workers),
             needs=_needs(view, workers, hopeless, policy, now),
             line=Line(
                 waiting=sum(view.job_counts().get(state, 0) for state in WAITS),
@@ -122,7 +123,7 @@ async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
                 first=tuple(with_reasons(view, waiting[:NEXT_IN_LINE], now, 0)),
             ),
             mine=_mine(view, owner, now),
-            lanes=_lanes(view, workers, snapshot, now) if lanes else [],
+            lanes=_lanes(view, workers, occupancy, now) if lanes else [],
         )
 
     return await fleet.read(read)
@@ -181,8 +182,8 @@ def largest_start(workers: Sequence[Worker], occupancy: dict[str, Occupancy]) ->
     return largest
 
 
-def _status(worker: Worker, snapshot: Snapshot) -> str:
-    return str(worker.status(snapshot.occupancy.get(worker.id, FREE).live > 0))
+def _status(worker: Worker, occupancy: Mapping[str, Occupancy]) -> str:
+    return str(worker.status(occupancy.get(worker.id, FREE).live > 0))
 
 
 def _needs(
@@ -234,7 +235,9 @@ def _mine(view: View, owner: str | None, now: float) -> Mine:
     return Mine(running=some(AT_WORK, 8), waiting=some(WAITS, 8), ended=some(ENDED, 6))
 
 
-def _lanes(view: View, workers: Sequence[Worker], snapshot: Snapshot, now: float) -> list[Lane]:
+def _lanes(
+    view: View, workers: Sequence[Worker], occupancy: Mapping[str, Occupancy], now: float
+) -> list[Lane]:
     since = now - DAY_S
     bars: dict[str, list[Bar]] = {}
     titles: dict[str, str] = {}
@@ -247,7 +250,7 @@ def _lanes(view: View, workers: Sequence[Worker], snapshot: Snapshot, now: float
         Lane(
             worker_id=worker.id,
             name=worker.name,
-            status=_status(worker, snapshot),
+            status=_status(worker, occupancy),
             bars=tuple(bars.get(worker.id, ())),
             away=tuple(_spans_of(worker, away.get(worker.id, []), since, now)),
         )

@@ -19,16 +19,15 @@ from simpletuner_fleet.core.errors import (
     WrongJobState,
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.explain import Explanation, Survey, survey
+from simpletuner_fleet.core.explain import Explanation, Survey
 from simpletuner_fleet.core.job import Hold, Job, JobState, Stopping, Target
-from simpletuner_fleet.core.ordering import limit_reached
+from simpletuner_fleet.core.placement import Placement, survey_of, why_waiting, would_start_now
 from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.core.submission import SubmitRequest, new_job, read_priority, with_watchdog
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import settle
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.keyring import check_secrets
-from simpletuner_fleet.orchestrator.waiting import quick_explanation
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.datasets import check_datasets
 
@@ -143,11 +142,13 @@ def _submit(desk: Desk, by: Submitter, request: SubmitRequest) -> Submitted:
         datasets=check_datasets(desk.tx, bundle),
     )
     if request.no_wait or request.dry_run:
-        placeable = job.state is JobState.QUEUED and _would_start_now(desk, job)
+        placeable = job.state is JobState.QUEUED and isinstance(
+            would_start_now(desk.index.roster, job, desk.limits), Placement
+        )
         if request.dry_run:
             return _foreseen(desk, job, placeable)
         if not placeable:
-            explanation = quick_explanation(desk, job)
+            explanation = why_waiting(desk.index.roster, job, desk.limits, desk.now)
             raise CannotBePlaced(
                 f"The job cannot start now: {explanation.sentence}.",
                 next_step=explanation.fixes[0]
@@ -221,31 +222,18 @@ def _hold(desk: Desk, request: SubmitRequest, by: Submitter) -> Hold:
     return Hold.DEPENDENCY if pending else Hold.NONE
 
 
-def _would_start_now(desk: Desk, job: Job) -> bool:
-    """Nobody of its class waits before it, no limit is reached, and a worker could take it."""
-    roster = desk.index.roster
-    limit = limit_reached(desk.index.limits, roster.running, roster.running_by_owner.get(job.owner, 0))
-    waiting = roster.waiting(job.class_id, job.requires)
-    return limit is None and waiting.count == 0 and roster.pick_worker(job) is not None
-
-
 def _foreseen(desk: Desk, job: Job, would_start_now: bool) -> Submitted:
     """The job does not stand in the line, so all that are counted up to its place are before it."""
     told = _told(desk, job, would_start_now=would_start_now)
     why, position = told.explanation, told.position
     if why and position is not None:
         why, position = replace(why, ahead=position), position + 1
-    return replace(told, explanation=why, position=position, fleet=_survey(desk, job))
-
-
-def _survey(desk: Desk, job: Job) -> Survey:
-    roster = desk.index.roster
-    return survey(job.requires, ((worker, roster.occupancy(id)) for id, worker in roster.workers.items()))
+    return replace(told, explanation=why, position=position, fleet=survey_of(desk.index.roster, job))
 
 
 def _told(desk: Desk, job: Job, would_start_now: bool | None = None) -> Submitted:
     waits = job.state in (JobState.QUEUED, JobState.BLOCKED) and not would_start_now
-    explanation = quick_explanation(desk, job) if waits else None
+    explanation = why_waiting(desk.index.roster, job, desk.limits, desk.now) if waits else None
     position = desk.index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
     return Submitted(job=job, position=position, explanation=explanation, would_start_now=would_start_now)
 

@@ -24,7 +24,7 @@ from simpletuner_fleet.core.job import (
     Outcome,
 )
 from simpletuner_fleet.core.matching import FREE, Occupancy, why_never, why_not_now
-from simpletuner_fleet.core.ordering import limit_reached
+from simpletuner_fleet.core.placement import Placement, place
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import AdminState, Connection, Worker, WorkerStatus, published_status
 from simpletuner_fleet.orchestrator.index import FleetIndex, read_limits
@@ -38,6 +38,7 @@ Problem = tuple[str, str]
 
 EDGES = frozenset((before, after) for (before, _), after in JOB_TRANSITIONS.items())
 HIGHEST_EPOCH = 2**41
+EVERY_JOB = 1_000_000
 E = EventType
 J = JobState
 TOLD_BY: dict[tuple[JobState, JobState], frozenset[EventType]] = {
@@ -181,11 +182,11 @@ def audit_problems(entries: Iterable[AuditEntry], witnesses: Iterable[Witness] =
 
 def index_problems(index: FleetIndex, view: View) -> list[Problem]:
     """The index beside the store must be what a fresh look at the store would make of it."""
-    if not index.loaded:
+    if index.unplaced:
         return []
     fresh = FleetIndex()
     fresh.hearing = set(index.hearing)
-    fresh.load(view)
+    follow_everything(fresh, view)
     kept, true = index.roster, fresh.roster
     found: list[Problem] = []
     if set(kept.workers) != set(true.workers):
@@ -222,27 +223,37 @@ def index_problems(index: FleetIndex, view: View) -> list[Problem]:
             )
         if kept.fitting(class_id) != true.fitting(class_id):
             found.append(("index", f"class {class_id} fits {sorted(kept.fitting(class_id))}"))
-        head, first = kept.head(class_id), view.head_of_class(class_id)
-        if head is not None and (first is None or head != (first.rank, first.seq)):
-            found.append(("index", f"class {class_id} has {head} at its head"))
-    if index.limits != read_limits(view):
+        if kept.head(class_id) != true.head(class_id):
+            found.append(("index", f"class {class_id} has {kept.head(class_id)} at its head"))
+    if index.limits not in (None, read_limits(view)):
         found.append(("index", "has old limits"))
     return found
+
+
+def follow_everything(index: FleetIndex, view: View) -> None:
+    """Tells an index of every live row, as a store does after a start."""
+    for worker in view.workers():
+        index.worker_changed(None, worker)
+    for job in view.queue_page(None, EVERY_JOB):
+        index.job_changed(None, job)
+    for attempt in view.live_attempts():
+        owner = view.job(attempt.job_id)
+        index.attempt_changed(None, attempt, owner.owner if owner else "")
 
 
 def unplaced_problems(index: FleetIndex, view: View) -> list[Problem]:
     """Nothing that could be placed waits: every cause is followed in the transaction that made it."""
     found: list[Problem] = []
-    if not index.loaded:
+    if index.unplaced:
         return found
-    roster = index.roster
+    roster, limits = index.roster, read_limits(view)
     for class_id in roster.classes_with_jobs():
-        job = view.head_of_class(class_id)
+        head = roster.head(class_id)
+        job = view.job(head) if head else None
         if job is None:
             found.append(("index", f"class {class_id} counts jobs and has none"))
             continue
-        mine = roster.running_by_owner.get(job.owner, 0)
-        if limit_reached(index.limits, roster.running, mine) is None and roster.pick_worker(job) is not None:
+        if isinstance(place(roster, job, limits), Placement):
             found.append(("L1", f"{job.id} waits and a worker could take it"))
     return found
 

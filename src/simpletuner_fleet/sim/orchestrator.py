@@ -169,7 +169,6 @@ class Orchestrator:
         self.world = world
         self.policy = policy
         self.store = SimStore()
-        self.store.when_commit_fails = self._forget_index
         self.ids = SeededIds(world)
         self.wall_offset_s = 0.0
         self.fleet: Fleet | None = None
@@ -250,9 +249,6 @@ class Orchestrator:
         backlog, self._backlog = self._backlog, []
         for work, answered in backlog:
             self.receive(work, answered)
-
-    def _forget_index(self) -> None:
-        self.index.forget()
 
     # Requests
 

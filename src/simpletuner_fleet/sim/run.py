@@ -9,7 +9,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Connection, WorkerType
 from simpletuner_fleet.orchestrator import administer
 from simpletuner_fleet.orchestrator.administer import CreateWorker
-from simpletuner_fleet.orchestrator.waiting import Explainer, take_snapshot
+from simpletuner_fleet.orchestrator.waiting import Explainer
 from simpletuner_fleet.sim.agent import Agent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos
@@ -175,7 +175,7 @@ class Scenario:
 
     def _untrue_reasons(self) -> list[tuple[str, str]]:
         view = self.orchestrator.store.view
-        explainer = Explainer(take_snapshot(view))
+        explainer = Explainer(view)
         found = []
         for job_id in self._every_job():
             job = view.job(job_id)

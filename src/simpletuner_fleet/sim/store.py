@@ -33,10 +33,9 @@ class Changes(Struct):
 
 class SimStore(MemoryStore):
     def __init__(self) -> None:
-        super().__init__(on_commit_failure=self._commit_failed)
+        super().__init__()
         self.crash_at: CrashPoint | None = None
         self.watch: Callable[[Changes], None] = lambda changes: None
-        self.when_commit_fails: Callable[[], None] = lambda: None
         self._audited = 0
 
     @property
@@ -63,9 +62,6 @@ class SimStore(MemoryStore):
             if self.crash_at:
                 raise SimCrash
         return result
-
-    def _commit_failed(self) -> None:
-        self.when_commit_fails()
 
     def _gather(self, seen: Changes) -> None:
         tables = self._tables
