@@ -10,11 +10,12 @@ import msgspec
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.orchestrator.artifacts import UPLOADS, Shelf
 from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.logs import gap_key, log_key, times_key
-from simpletuner_fleet.orchestrator.metrics import gpu_folder, metrics_folder
 from simpletuner_fleet.ports import Blobs, Ending, View
+from simpletuner_fleet.storage.job_uploads import job_parts_folder
+from simpletuner_fleet.storage.logs import gap_key, log_key, times_key
+from simpletuner_fleet.storage.metrics import gpu_folder, metrics_folder
+from simpletuner_fleet.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
@@ -23,16 +24,16 @@ JOBS_PER_ROUND = 1000
 DAY_S = 86_400.0
 
 
-async def empty_old_jobs(shelf: Shelf) -> int:
-    """How many jobs were emptied. Their objects go with the sweep, once their grace is over."""
-    days = shelf.fleet.policy.jobs_keep_days
+async def empty_old_jobs_once(storage: Storage) -> int:
+    """Empties all that are old enough and returns how many. Their objects go with the sweep, once their grace is over."""
+    days = storage.fleet.policy.jobs_keep_days
     if days is None:
         return 0
-    before = shelf.fleet.clock.now() - days * DAY_S
+    before = storage.fleet.clock.now() - days * DAY_S
     emptied = 0
-    while endings := await shelf.fleet.read(lambda view: _next_endings(view, before)):
+    while endings := await storage.fleet.read(lambda view: _next_endings(view, before)):
         for ending in endings:
-            await _empty(shelf, ending)
+            await _empty(storage, ending)
         emptied += len(endings)
     if emptied:
         log.info("emptied %d jobs that ended more than %g days ago", emptied, days)
@@ -40,20 +41,20 @@ async def empty_old_jobs(shelf: Shelf) -> int:
 
 
 def _next_endings(view: View, before: float) -> list[Ending]:
-    told = view.setting(EMPTIED_UNTIL)
-    after = msgspec.json.decode(told, type=Ending) if told else Ending(at=0.0, job_id="")
+    setting = view.setting(EMPTIED_UNTIL)
+    after = msgspec.json.decode(setting, type=Ending) if setting else Ending(at=0.0, job_id="")
     return view.endings(after, before, JOBS_PER_ROUND)
 
 
-async def _empty(shelf: Shelf, ending: Ending) -> None:
-    """The bytes go first: if this ends half-way, it is done again."""
-    attempts = await shelf.fleet.read(lambda view: view.attempts_of_job(ending.job_id))
+async def _empty(storage: Storage, ending: Ending) -> None:
+    """Deletes the bytes first: if this ends half-way, it is done again."""
+    attempts = await storage.fleet.read(lambda view: view.attempts_of_job(ending.job_id))
     for attempt in attempts:
-        await shelf.blobs.delete(metrics_folder(attempt.id))
-        await shelf.blobs.delete(gpu_folder(attempt.id))
-        await _delete_logs(shelf.blobs, attempt)
-    await shelf.blobs.delete(f"{UPLOADS}/{ending.job_id}")
-    await shelf.fleet.act(lambda desk: _let_all_go(desk, ending))
+        await storage.blobs.delete(metrics_folder(attempt.id))
+        await storage.blobs.delete(gpu_folder(attempt.id))
+        await _delete_logs(storage.blobs, attempt)
+    await storage.blobs.delete(job_parts_folder(ending.job_id))
+    await storage.fleet.act(lambda desk: _drop_manifests(desk, ending))
 
 
 async def _delete_logs(blobs: Blobs, attempt: Attempt) -> None:
@@ -64,7 +65,7 @@ async def _delete_logs(blobs: Blobs, attempt: Attempt) -> None:
         rank += 1
 
 
-def _let_all_go(desk: Desk, ending: Ending) -> None:
+def _drop_manifests(desk: Desk, ending: Ending) -> None:
     manifests = desk.tx.manifests_of_job(ending.job_id)
     for manifest in manifests:
         desk.tx.delete_manifest(manifest.id)
