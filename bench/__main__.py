@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from bench import agent, backlog, fleet, latency, lifecycles, logs, store, upload_memory, uploads
+from bench.benchmarks import agent, backlog, fleet, latency, lifecycles, logs, store, upload_memory, uploads
 from bench.machine import Machine, describe
 from bench.options import QUICK, Options
-from bench.results import Result, told
+from bench.rows import Result, told
 
 BENCHMARKS: dict[str, Callable[[Options], Result]] = {
     "latency": latency.measure,

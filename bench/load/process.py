@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import msgspec
 import uvloop
 
+from bench.load.wire import Connection, EventReader, get, post
 from bench.machine import cpu_s
-from bench.wire import Connection, EventReader, get, post
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 CONNECTING_AT_ONCE = 64

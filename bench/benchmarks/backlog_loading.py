@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.crowd import NOOP, NOOP_CONFIG
+from bench.load.generator import NOOP, NOOP_CONFIG
 from simpletuner_fleet.core.bundle import read_bundle
 from simpletuner_fleet.core.job import Hold, Target
 from simpletuner_fleet.core.policy import Policy

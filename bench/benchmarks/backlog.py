@@ -1,10 +1,10 @@
 """Throughput with a long queue against throughput with a short one."""
 
-from bench.backlog_loading import BACKLOG_SHARES, load_backlog
-from bench.lifecycles import WORKERS, Meter, fleet_of
+from bench.benchmarks.backlog_loading import BACKLOG_SHARES, load_backlog
+from bench.benchmarks.lifecycles import WORKERS, Meter, fleet_of
 from bench.options import Options
 from bench.programs import scratch
-from bench.results import Result
+from bench.rows import Result
 
 SHORT = 100
 AT_LEAST = 0.9

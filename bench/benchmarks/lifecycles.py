@@ -7,13 +7,13 @@ from pathlib import Path
 
 import psycopg
 
-from bench.celery_peer import WORKER_PROCESSES, running_celery
-from bench.crowd import Crowd, create_seats, crowds
-from bench.crowd_process import Flow, Told
+from bench.load.generator import Crowd, create_seats, crowds
+from bench.load.process import Flow, Told
 from bench.machine import fdatasync_ms
 from bench.options import Options
+from bench.peers.celery_peer import WORKER_PROCESSES, running_celery
 from bench.programs import NotInTime, Server, running_server, scratch
-from bench.results import Result
+from bench.rows import Result
 from devtools.postgres import running_postgres
 
 WORKERS = 64

@@ -3,12 +3,12 @@
 import resource
 import time
 
-from bench.crowd import Crowd, create_seats, crowds
-from bench.crowd_process import Attend, Told
+from bench.load.generator import Crowd, create_seats, crowds
+from bench.load.process import Attend, Told
 from bench.machine import rss_bytes
 from bench.options import Options
 from bench.programs import NotInTime, Server, running_server, scratch
-from bench.results import Result, percentile
+from bench.rows import Result, percentile
 
 HEARTBEAT_S = 30.0
 SUBMITS_PER_S = 5.0

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from bench.machine import rss_bytes
 from bench.options import Options
+from bench.processes.uploading import TOKEN
 from bench.programs import (
     LOOK_AGAIN_S,
     UP_WITHIN_S,
@@ -31,8 +32,7 @@ from bench.programs import (
     scratch,
     started,
 )
-from bench.results import Result
-from bench.uploading import TOKEN
+from bench.rows import Result
 
 MIB = 1024 * 1024
 LEAST_RATIO = 0.8
@@ -91,7 +91,7 @@ class Attempt:
         for file in files:
             os.link(file, checkpoint / file.name)
         (checkpoint / ".guard").touch()
-        argv = [sys.executable, "-m", "bench.uploading", self.url, self.job_id, str(self.epoch)]
+        argv = [sys.executable, "-m", "bench.processes.uploading", self.url, self.job_id, str(self.epoch)]
         done = subprocess.run(
             [*argv, str(folder / "attempt")],
             env=environment(folder, **{TOKEN: self.token}),
@@ -179,7 +179,9 @@ def _curl(path: Path, url: str, *more: str) -> None:
 def _receiver(folder: Path) -> Iterator[str]:
     told = folder / "url"
     with started(
-        [sys.executable, "-m", "bench.receiver", str(folder)], environment(folder), folder / "receiver.log"
+        [sys.executable, "-m", "bench.processes.receiver", str(folder)],
+        environment(folder),
+        folder / "receiver.log",
     ):
         deadline = time.monotonic() + UP_WITHIN_S
         while not told.exists() or not told.read_text():

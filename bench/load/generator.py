@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from bench.crowd_process import Connect, Order, Seat, Setup, Told
+from bench.load.process import Connect, Order, Seat, Setup, Told
 from bench.programs import DOWN_WITHIN_S, NotInTime, Server
 
 NOOP_CONFIG = {"trainer": "command", "settings": {"command": ["/bin/true"]}, "resources": {"gpus": 1}}
@@ -64,7 +64,7 @@ def crowds(server: Server, seats: Sequence[Seat], processes: int = 1) -> Iterato
 
 @contextmanager
 def _crowd() -> Iterator[Crowd]:
-    argv = [sys.executable, "-m", "bench.crowd_process"]
+    argv = [sys.executable, "-m", "bench.load.process"]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield Crowd(process)

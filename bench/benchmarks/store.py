@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from bench.crowd import NOOP, NOOP_CONFIG
+from bench.load.generator import NOOP, NOOP_CONFIG
 from bench.options import Options
 from bench.programs import scratch
-from bench.results import Result
+from bench.rows import Result
 from simpletuner_fleet.core.bundle import read_bundle
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.job import Hold, Job

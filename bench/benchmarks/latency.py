@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench import slurm_peer
 from bench.machine import fdatasync_ms, fork_exec_ms
 from bench.options import Options
+from bench.peers import slurm_peer
 from bench.programs import NotInTime, Server, running_agents, running_server, scratch
-from bench.results import Result, percentile
+from bench.rows import Result, percentile
 
 P50_MS, P99_MS = 15.0, 60.0
 SLURM_QUOTED_MS = 700.0

@@ -17,14 +17,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from bench.log_trainer import TURN_MIB
 from bench.machine import cpu_s, rss_bytes
 from bench.options import Options
+from bench.processes import log_trainer
+from bench.processes.log_trainer import TURN_MIB
 from bench.programs import NotInTime, Server, running_agents, running_server, scratch
-from bench.results import Result
+from bench.rows import Result
 
 MIB = 1024 * 1024
-TRAINER = Path(__file__).with_name("log_trainer.py")
+TRAINER = Path(log_trainer.__file__)
 MOST_SLOWDOWN_PERCENT = 2.0
 MOST_GROWTH_MIB = 32.0
 PAGE_MS = 1000.0

@@ -7,7 +7,7 @@ from typing import Any
 from bench.machine import rss_bytes
 from bench.options import Options
 from bench.programs import NotInTime, Server, running_agents, running_server, scratch
-from bench.results import Result
+from bench.rows import Result
 
 MIB = 1024 * 1024
 MOST_GROWTH_MIB = 32.0

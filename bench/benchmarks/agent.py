@@ -5,7 +5,7 @@ import time
 from bench.machine import children, cpu_s, rss_bytes
 from bench.options import Options
 from bench.programs import running_agents, running_server, scratch
-from bench.results import Result
+from bench.rows import Result
 
 MIB = 1024 * 1024
 RSS_MIB = 60.0

@@ -34,7 +34,7 @@ def running_valkey(folder: Path) -> Iterator[str]:
 class Celery:
     def __init__(self, url: str) -> None:
         self._redis: Any = importlib.import_module("redis").Redis.from_url(url)
-        self._noop: Any = importlib.import_module("bench.celery_app").noop
+        self._noop: Any = importlib.import_module("bench.peers.celery_app").noop
 
     def rate(self, tasks: int, keep_results: bool = False) -> float:
         """Tasks a second, from the first one sent until every one is acknowledged as done."""
@@ -57,7 +57,16 @@ class Celery:
 def running_celery(folder: Path) -> Iterator[Celery]:
     with running_valkey(folder) as url:
         more = {"BENCH_REDIS_URL": url}
-        argv = [sys.executable, "-m", "celery", "-A", "bench.celery_app", "worker", "--loglevel", "ERROR"]
+        argv = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "bench.peers.celery_app",
+            "worker",
+            "--loglevel",
+            "ERROR",
+        ]
         argv += ["--concurrency", str(WORKER_PROCESSES), "--pool", "prefork"]
         argv += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         os.environ.update(more)

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from bench.results import Result, percentile, told
-from bench.wire import Connection, EventReader, content_length
+from bench.load.wire import Connection, EventReader, content_length
+from bench.rows import Result, percentile, told
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
