@@ -1,33 +1,43 @@
-"""Throughput with a long queue against throughput with a short one."""
+"""Life cycles with a long queue against a short one: the same class, the same path, only the length differs.
 
-from bench.benchmarks.backlog_loading import BACKLOG_SHARES, load_backlog
-from bench.benchmarks.lifecycles import WORKERS, Meter, fleet_of
+Both queues keep their length: as many jobs are submitted as are completed, and each completion brings the next of the
+queue to the worker that is free.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.benchmarks.backlog_loading import load_backlog
+from bench.benchmarks.lifecycles import Contestant, Meter, measure_in_turns, running_fleet
 from bench.options import Options
-from bench.programs import scratch
-from bench.rows import Result
+from bench.programs import SIMPLETUNER, scratch
+from bench.rows import Results
+from bench.targets import LONG_QUEUE
 
-SHORT = 100
-AT_LEAST = 0.9
+TARGETS = (LONG_QUEUE,)
+TITLE = "life cycles with a long queue of the same class against a short one"
+LONG, SHORT = "long", "short"
 
 
-def measure(options: Options) -> Result:
-    result = Result(
-        benchmark="backlog",
-        title=f"life cycles with {options.backlog:,} queued against {SHORT} queued, {WORKERS} workers",
-    )
-    short, long = [], []
-    with scratch() as folder:
-        homes = {SHORT: folder / "short", options.backlog: folder / "long"}
-        for queued, home in homes.items():
-            load_backlog(home / "server", queued)
-        with fleet_of(homes[SHORT], WORKERS) as few, fleet_of(homes[options.backlog], WORKERS) as many:
-            meters = Meter(*few), Meter(*many)
-            for _ in range(options.repetitions):
-                short.append(meters[0].rate(options.jobs))
-                long.append(meters[1].rate(options.jobs))
-    result.add(f"{SHORT} queued", "jobs/s", short)
-    result.add(f"{options.backlog:,} queued", "jobs/s", long, BACKLOG_SHARES)
-    ratios = [many_rate / few_rate for many_rate, few_rate in zip(long, short, strict=True)]
-    ratio = result.add("ratio", "x", ratios, "each pair measured one right after the other")
-    result.at_least("long queue against short", ratio, AT_LEAST, "x")
-    return result
+def measure(options: Options, results: Results) -> None:
+    compare_queues(options, results, SIMPLETUNER)
+
+
+def compare_queues(options: Options, results: Results, program: Sequence[str]) -> None:
+    lengths = {SHORT: options.short_queue, LONG: options.long_queue}
+    with scratch() as folder, ExitStack() as stack:
+        contestants = []
+        for name, length in lengths.items():
+            load_backlog(folder / name, length)
+            contestants.append(_contestant(stack, name, folder / name, options, program))
+        rates = measure_in_turns(contestants, options.repetitions, options.jobs)
+    note = f"{options.long_queue:,} against {options.short_queue:,} queued"
+    results.compare(LONG_QUEUE, "/s", rates[LONG], rates[SHORT], note)
+
+
+def _contestant(
+    stack: ExitStack, name: str, folder: Path, options: Options, program: Sequence[str]
+) -> Contestant:
+    fleet = running_fleet(folder, options, program=program)
+    return Contestant(name, Meter(*stack.enter_context(fleet)).rate)

@@ -1,55 +1,43 @@
-"""A long queue put into the store before the server starts: through its own contract, a thousand jobs a commit."""
+"""A long queue put into the store before the server starts: copies of one job that was really submitted.
+
+Every copy is of the same class as what is submitted later, so that a long and a short queue differ in length alone.
+"""
 
 import asyncio
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
-from bench.load.generator import NOOP, NOOP_CONFIG
-from simpletuner_fleet.core.bundle import read_bundle
-from simpletuner_fleet.core.job import Hold, Target
-from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.submission import new_job
-from simpletuner_fleet.core.submit_request import SubmitRequest
+from bench.load.generator import NOOP, NOOP_CONFIG, SUBMIT_NOOP
+from bench.programs import BenchmarkFailed, running_server
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store import open_store
 
 JOBS_PER_COMMIT = 1_000
-OTHER_CLASSES = 50
-BACKLOG_SHARES = f"half of them of {OTHER_CLASSES} classes nobody can run, half of the class that is run"
-LONG_AGO = 1.0e9
 
 
-def load_backlog(home: Path, jobs: int) -> None:
-    home.mkdir(parents=True, mode=0o700)
-    asyncio.run(_load(home, jobs))
+def load_backlog(folder: Path, jobs: int) -> None:
+    """Leaves so many queued jobs in the home of a server that `running_server` will start in the folder."""
+    folder.mkdir()
+    with running_server(folder) as server:
+        server.put_config(NOOP, NOOP_CONFIG)
+        job_id = str(server.post("/api/queue/submit", SUBMIT_NOOP)["job_id"])
+    asyncio.run(_copy(folder / "server" / "fleet.db", job_id, jobs - 1))
 
 
-async def _load(home: Path, jobs: int) -> None:
-    store = open_store(f"sqlite:///{home / 'fleet.db'}")
+async def _copy(database: Path, job_id: str, copies: int) -> None:
+    store = open_store(f"sqlite:///{database}")
     try:
-        for first in range(0, jobs, JOBS_PER_COMMIT):
-            numbers = range(first, min(jobs, first + JOBS_PER_COMMIT))
-            await store.write(lambda tx, numbers=numbers: _add(tx, numbers))  # type: ignore[misc]
+        for first in range(0, copies, JOBS_PER_COMMIT):
+            numbers = range(first, min(copies, first + JOBS_PER_COMMIT))
+            await store.write(lambda tx, numbers=numbers: _add_copies(tx, job_id, numbers))  # type: ignore[misc]
     finally:
         await store.close()
 
 
-def _add(tx: Tx, numbers: range) -> None:
-    bundle = read_bundle(NOOP_CONFIG)
-    encoded = msgspec.json.encode(bundle)
+def _add_copies(tx: Tx, job_id: str, numbers: range) -> None:
+    original, bundle = tx.job(job_id), tx.job_bundle(job_id)
+    if original is None or bundle is None:
+        raise BenchmarkFailed("the job to copy is gone")
     for number in numbers:
-        labels = {"nobody": f"has-{number // 2 % OTHER_CLASSES}"} if number % 2 else {}
-        job = new_job(
-            SubmitRequest(config_name=NOOP, target=Target.WORKER, worker_labels=labels),
-            bundle,
-            Policy(),
-            job_id=f"j_backlog{number:07d}",
-            seq=tx.next_seq(),
-            config_name=NOOP,
-            config_version=1,
-            owner="t_backlog",
-            hold=Hold.NONE,
-            now=LONG_AGO + number,
-        )
-        tx.add_job(job, encoded)
+        tx.add_job(replace(original, id=f"j_copy{number:08d}", seq=tx.next_seq()), bundle)

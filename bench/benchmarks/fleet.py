@@ -3,82 +3,88 @@
 import resource
 import time
 
-from bench.load.generator import Crowd, create_seats, crowds
-from bench.load.process import Attend, Told
+from bench.load.generator import LoadGenerator, connected_workers, create_accounts
+from bench.load.orders import Answer, Attend
 from bench.machine import rss_bytes
 from bench.options import Options
-from bench.programs import NotInTime, Server, running_server, scratch
-from bench.rows import Result, percentile
+from bench.programs import BenchmarkFailed, Server, running_server, scratch
+from bench.rows import Results, percentile
+from bench.targets import DISPATCH_P99, FLEET_CPU, MEMORY_PLAIN, MEMORY_TLS
 
-HEARTBEAT_S = 30.0
+TARGETS = (MEMORY_PLAIN, MEMORY_TLS, DISPATCH_P99, FLEET_CPU)
+HEARTBEAT_INTERVAL_S = 30.0
+TITLE = f"a large fleet connected, a heartbeat of each worker every {HEARTBEAT_INTERVAL_S:g} s"
 SUBMITS_PER_S = 5.0
-CLIENT_PROCESSES = 2
-KIB_EACH = 45.0
-CORE_PERCENT = 25.0
-DISPATCH_P99_MS = 100.0
-SLICES = 2
+LOAD_PROCESSES = 2
+PERIODS = 2
 
 
-def measure(options: Options) -> Result:
+def measure(options: Options, results: Results) -> None:
     _allow_many_files()
-    result = Result(
-        benchmark="fleet",
-        title=f"{options.workers:,} workers connected, a heartbeat each every {HEARTBEAT_S:g} s",
-    )
+    _measure_plain(options, results)
+    _measure_tls(options, results)
+
+
+def _measure_plain(options: Options, results: Results) -> None:
     with scratch() as folder, running_server(folder) as server:
-        alone = rss_bytes(server.pid)
+        rss_before, began = rss_bytes(server.pid), time.monotonic()
+        accounts = create_accounts(server, options.workers)
+        results.add("creating workers", "/s", [options.workers / (time.monotonic() - began)])
         began = time.monotonic()
-        seats = create_seats(server, options.workers)
-        result.add("creating workers", "a second", [options.workers / (time.monotonic() - began)])
-        began = time.monotonic()
-        with crowds(server, seats, CLIENT_PROCESSES) as made:
-            result.add("connecting workers", "a second", [options.workers / (time.monotonic() - began)])
-            shares, told = [], []
-            for _ in range(SLICES):
-                share, heard = _watch(server, made, options.rest_s)
-                shares.append(share)
-                told += heard
-            each = (rss_bytes(server.pid) - alone) / options.workers / 1024
-    waits = _waits_ms(told)
-    result.add(
-        "server memory per worker",
-        "KiB",
-        [each],
-        "growth of the resident size since before they were created",
-    )
-    core = result.add("server CPU", "% of a core", shares, f"over {options.rest_s:g} s each")
-    result.add("heartbeats", "a second", [sum(one.beats for one in told) / (SLICES * options.rest_s)])
-    result.add(
-        "dispatch p50", "ms", [percentile(waits, 0.50)], f"{len(waits)} jobs at {SUBMITS_PER_S:g} a second"
-    )
-    p99 = result.add("dispatch p99", "ms", [percentile(waits, 0.99)], "submission sent to offer received")
-    result.at_most("server memory per worker", each, KIB_EACH, "KiB")
-    result.below("server CPU", core, CORE_PERCENT, "% of a core")
-    result.at_most("dispatch p99", p99, DISPATCH_P99_MS, "ms")
-    return result
+        with connected_workers(server, accounts, LOAD_PROCESSES, hang_up=True) as generators:
+            results.add("connecting workers", "/s", [options.workers / (time.monotonic() - began)])
+            results.judge(MEMORY_PLAIN, [_kib_each(server, rss_before, options)], _memory_note(options))
+            _measure_dispatch(options, results, server, generators)
+            kib = _kib_each(server, rss_before, options)
+            results.add("the same, with the connections kept for calls", "KiB", [kib])
 
 
-def _watch(server: Server, made: list[Crowd], seconds: float) -> tuple[float, list[Told]]:
-    """The server's share of a core meanwhile, and what the crowds saw."""
-    cpu_before, began = server.cpu_s, time.monotonic()
-    for number, crowd in enumerate(made):
-        crowd.tell(Attend(seconds, HEARTBEAT_S, 0.0 if number else SUBMITS_PER_S))
-    told = [crowd.hear() for crowd in made]
-    share = (server.cpu_s - cpu_before) / (time.monotonic() - began) * 100
-    for one in told:
-        if one.troubles or one.lost_streams:
-            raise NotInTime(
-                f"{one.lost_streams} streams lost, {one.troubles} calls failed: {one.last_trouble}"
-            )
-    return share, told
+def _measure_tls(options: Options, results: Results) -> None:
+    with scratch() as folder, running_server(folder, tls=True) as server:
+        rss_before = rss_bytes(server.pid)
+        accounts = create_accounts(server, options.workers)
+        with connected_workers(server, accounts, LOAD_PROCESSES, hang_up=True):
+            results.judge(MEMORY_TLS, [_kib_each(server, rss_before, options)], _memory_note(options))
 
 
-def _waits_ms(told: list[Told]) -> list[float]:
-    offered = {job_id: at for one in told for job_id, at in one.offered_at.items()}
-    submitted = {job_id: at for one in told for job_id, at in one.submitted_at.items()}
+def _kib_each(server: Server, rss_before: int, options: Options) -> float:
+    return (rss_bytes(server.pid) - rss_before) / options.workers / 1024
+
+
+def _memory_note(options: Options) -> str:
+    return f"growth of the resident size from before {options.workers:,} workers existed to all streams open"
+
+
+def _measure_dispatch(
+    options: Options, results: Results, server: Server, generators: list[LoadGenerator]
+) -> None:
+    shares, answers = [], []
+    for _ in range(PERIODS):
+        cpu_before, began = server.cpu_s, time.monotonic()
+        answers += _attend(generators, options.rest_s)
+        shares.append((server.cpu_s - cpu_before) / (time.monotonic() - began) * 100)
+    waits = _waits_ms(answers)
+    jobs = f"{len(waits)} jobs at {SUBMITS_PER_S:g} a second, submission sent to offer received"
+    results.add("dispatch with a large fleet, p50", "ms", [percentile(waits, 0.50)])
+    results.judge(DISPATCH_P99, [percentile(waits, 0.99)], jobs)
+    results.judge(FLEET_CPU, shares, f"over {options.rest_s:g} s each, {options.workers:,} workers")
+    heartbeats = sum(answer.heartbeats for answer in answers) / (PERIODS * options.rest_s)
+    results.add("heartbeats", "/s", [heartbeats])
+
+
+def _attend(generators: list[LoadGenerator], seconds: float) -> list[Answer]:
+    """All send heartbeats, the first submits jobs as well."""
+    for number, generator in enumerate(generators):
+        generator.send(Attend(seconds, HEARTBEAT_INTERVAL_S, 0.0 if number else SUBMITS_PER_S))
+    return [generator.receive() for generator in generators]
+
+
+def _waits_ms(answers: list[Answer]) -> list[float]:
+    offered = {job_id: at for answer in answers for job_id, at in answer.offered_at.items()}
+    submitted = {job_id: at for answer in answers for job_id, at in answer.submitted_at.items()}
     missing = submitted.keys() - offered.keys()
     if missing:
-        raise NotInTime(f"{len(missing)} of {len(submitted)} jobs were never offered")
+        raise BenchmarkFailed(f"{len(missing)} of {len(submitted)} jobs were never offered")
     return [(offered[job_id] - at) * 1e3 for job_id, at in submitted.items()]
 
 

@@ -1,160 +1,111 @@
-"""From the submission to the trainer's first instruction: an idle worker, everything durable on the way."""
+"""What a person waits for, with the real server and the real agent: start, completion, and the start of the next job."""
 
 import http.client
 import json
-import shutil
 import socket
-import subprocess
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from msgspec import Struct, field
+
+from bench.benchmarks import stamping_trainer
+from bench.benchmarks.job_watch import JobWatch
 from bench.machine import fdatasync_ms, fork_exec_ms
 from bench.options import Options
-from bench.peers import slurm_peer
-from bench.programs import NotInTime, Server, running_agents, running_server, scratch
-from bench.rows import Result, percentile
+from bench.programs import BenchmarkFailed, Server, running_agents, running_server, scratch
+from bench.rows import Results, Target, percentile
+from bench.targets import COMPLETED_P50, COMPLETED_P99, NEXT_P50, NEXT_P99, START_P50, START_P99
 
-P50_MS, P99_MS = 15.0, 60.0
-SLURM_QUOTED_MS = 700.0
-TIMES_FASTER = 30.0
-WITHIN_S = 30.0
+TARGETS = (START_P50, START_P99, COMPLETED_P50, COMPLETED_P99, NEXT_P50, NEXT_P99)
+TITLE = "waits with the real server and one real agent, SQLite FULL"
+LONGEST_MS = 300
+"""A trainer runs for any time below this, so that it ends at any moment of the agent's rounds."""
+WARM_UP_JOBS = 3
 PAUSE_S = 0.05
 """Between two jobs, so that the worker is idle again and not merely done."""
-STAMP = r"""
-#include <fcntl.h>
-#include <stdio.h>
-#include <time.h>
-#include <unistd.h>
-int main(int argc, char **argv) {
-    struct timespec at;
-    char line[32];
-    clock_gettime(CLOCK_REALTIME, &at);
-    int length = snprintf(line, sizeof line, "%lld%09ld\n", (long long)at.tv_sec, at.tv_nsec);
-    int file = open(argv[1], O_WRONLY | O_CREAT | O_APPEND, 0600);
-    return argc != 2 || write(file, line, length) != length;
-}
-"""
 
 
-def measure(options: Options) -> Result:
-    result = Result(
-        benchmark="latency", title="submit to the trainer's process running, idle worker, SQLite FULL"
-    )
-    repetitions = min(3, options.repetitions)
+class Waits(Struct):
+    """The waits of one repetition."""
+
+    start_ms: list[float] = field(default_factory=list)
+    completed_ms: list[float] = field(default_factory=list)
+
+
+def measure(options: Options, results: Results) -> None:
     with scratch() as folder:
-        fork = result.add("fork + exec", "ms", fork_exec_ms(), "the machine")
-        sync = result.add("one fdatasync", "ms", fdatasync_ms(folder), "the machine")
+        fork = results.add("fork + exec", "ms", fork_exec_ms(), "the machine")
+        sync = results.add("one fdatasync", "ms", fdatasync_ms(folder), "the machine")
         with running_server(folder) as server, running_agents(server, folder):
-            runs = _runs(server, folder, options.latency_jobs, repetitions)
-        p50 = result.add("p50", "ms", [percentile(run, 0.50) for run in runs], f"{len(runs[0])} jobs each")
-        p99 = result.add("p99", "ms", [percentile(run, 0.99) for run in runs])
-        result.add(
-            "p50 against the limit", "x", [p50 / (fork + 2 * sync)], "one fork + exec and two fdatasyncs"
-        )
-        _beside_slurm(folder, options, result, p50)
-    result.at_most("p50", p50, P50_MS, "ms")
-    result.at_most("p99", p99, P99_MS, "ms")
-    return result
+            submitter = Submitter(server, folder)
+            repetitions = 1 if options.quick else 3
+            waits = submitter.measure_single_jobs(options.latency_jobs, repetitions)
+            _add_rows(results, START_P50, START_P99, [repetition.start_ms for repetition in waits])
+            _add_rows(
+                results, COMPLETED_P50, COMPLETED_P99, [repetition.completed_ms for repetition in waits]
+            )
+            _add_rows(results, NEXT_P50, NEXT_P99, [submitter.measure_line_of_jobs(options.next_jobs)])
+        results.add("limit of the start", "ms", [fork + 2 * sync], "one fork + exec and two fdatasyncs")
 
 
-def _runs(server: Server, folder: Path, jobs: int, repetitions: int) -> list[list[float]]:
-    stamps = folder / "stamps"
-    stamps.touch()
-    command = stamp_command(folder, stamps)
-    server.put_config("stamp", {"trainer": "command", "settings": {"command": command}})
-    submitter = Submitter(server, stamps)
-    for _ in range(5):
-        submitter.run_one()
-    return [[submitter.run_one() for _ in range(jobs)] for _ in range(repetitions)]
-
-
-def stamp_command(folder: Path, stamps: Path) -> list[str]:
-    """A program whose first act is to note the time; a compiled one where there is a compiler."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return ["/bin/sh", "-c", f"date +%s%N >>{stamps}"]
-    source, program = folder / "stamp.c", folder / "stamp"
-    source.write_text(STAMP)
-    subprocess.run([compiler, "-O2", "-o", str(program), str(source)], check=True)
-    return [str(program), str(stamps)]
+def _add_rows(results: Results, p50: Target, p99: Target, repetitions: list[list[float]]) -> None:
+    note = f"{sum(len(waits) for waits in repetitions)} jobs"
+    results.judge(p50, [percentile(waits, 0.50) for waits in repetitions], note)
+    results.judge(p99, [percentile(waits, 0.99) for waits in repetitions], note)
 
 
 class Submitter:
-    """One job after another over one connection."""
+    """Submits over one connection, as a client that is kept open does."""
 
-    def __init__(self, server: Server, stamps: Path) -> None:
-        parts = urlsplit(server.url)
-        self._server = server
-        self._stamps = stamps
-        self._connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+    def __init__(self, server: Server, folder: Path) -> None:
+        address = urlsplit(server.url)
+        self._stamps = folder / "stamps"
+        self._watch = JobWatch(server)
+        self._connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=30)
         self._connection.connect()
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._headers = {
-            "authorization": f"Bearer {server.admin_token}",
-            "content-type": "application/json",
+            "Authorization": f"Bearer {server.admin_token}",
+            "Content-Type": "application/json",
         }
-        self._body = json.dumps({"config_name": "stamp", "target": "worker"})
+        command = stamping_trainer.command(folder, self._stamps, LONGEST_MS)
+        server.put_config("stamp", {"trainer": "command", "settings": {"command": command}})
 
-    def run_one(self) -> float:
-        """Milliseconds from before the request was sent until the trainer noted the time."""
-        seen = self._stamps.stat().st_size
-        sent_ns = time.time_ns()
-        job_id = self._ask("POST", "/api/queue/submit", self._body)["job_id"]
-        started_ns = self._await_stamp(seen)
-        self._await_completion(job_id)
-        time.sleep(PAUSE_S)
-        return (started_ns - sent_ns) / 1e6
-
-    def _ask(self, method: str, path: str, body: str | None = None) -> dict[str, str]:
-        self._connection.request(method, path, body, self._headers)
-        answer = self._connection.getresponse()
-        text = answer.read()
-        if answer.status != 200:
-            raise NotInTime(f"{path} answered {answer.status}: {text.decode(errors='replace')}")
-        found: dict[str, str] = json.loads(text)
-        return found
-
-    def _await_stamp(self, seen: int) -> int:
-        return await_stamp(self._stamps, seen)
-
-    def _await_completion(self, job_id: str) -> None:
-        deadline = time.monotonic() + WITHIN_S
-        while self._ask("GET", f"/api/jobs/{job_id}")["status"] != "completed":
-            if time.monotonic() > deadline:
-                raise NotInTime("a job did not complete")
-            time.sleep(0.01)
-
-
-def await_stamp(stamps: Path, seen: int) -> int:
-    """The time in the next line; asked for seldom enough not to be in the way."""
-    deadline = time.monotonic() + WITHIN_S
-    while stamps.stat().st_size <= seen or not stamps.read_text().endswith("\n"):
-        if time.monotonic() > deadline:
-            raise NotInTime("a trainer did not start")
-        time.sleep(0.002)
-    return int(stamps.read_text()[seen:].split()[0])
-
-
-def _beside_slurm(folder: Path, options: Options, result: Result, p50: float) -> None:
-    if not slurm_peer.installed():
-        times = result.add("Slurm against ours", "x", [SLURM_QUOTED_MS / p50])
-        result.note("Slurm is not installed here; its 0.7 s from sbatch to start are quoted, not measured")
-    else:
-        stamps = folder / "slurm-stamps"
-        stamps.touch()
-        jobs = 5 if options.quick else 20
-        with slurm_peer.running_slurm(folder) as slurm:
-            command = stamp_command(folder, stamps)
-            found = []
+    def measure_single_jobs(self, jobs: int, repetitions: int) -> list[Waits]:
+        """Each job finds the worker idle."""
+        for _ in range(WARM_UP_JOBS):
+            self._run_one(Waits())
+        measured = [Waits() for _ in range(repetitions)]
+        for waits in measured:
             for _ in range(jobs):
-                seen, sent_ns = stamps.stat().st_size, time.time_ns()
-                slurm.submit(command)
-                found.append((await_stamp(stamps, seen) - sent_ns) / 1e6)
-                time.sleep(PAUSE_S)
-        slurm_p50 = percentile(found, 0.5)
-        result.add(
-            "Slurm, sbatch to start, p50", "ms", [slurm_p50], f"{jobs} jobs, measured in this run, tuned"
-        )
-        times = result.add("Slurm against ours", "x", [slurm_p50 / p50])
-    result.at_least("times faster than Slurm", times, TIMES_FASTER, "x")
+                self._run_one(waits)
+        return measured
+
+    def measure_line_of_jobs(self, jobs: int) -> list[float]:
+        """All jobs wait for the one worker; returns from each trainer's end to the next one's start."""
+        self._stamps.unlink()
+        submitted = [self._submit() for _ in range(jobs)]
+        for job_id in submitted:
+            self._watch.completed_ns(job_id)
+        return stamping_trainer.gaps_ms(stamping_trainer.read_runs(self._stamps.read_text()))
+
+    def _run_one(self, waits: Waits) -> None:
+        self._stamps.unlink(missing_ok=True)
+        sent_ns = time.time_ns()
+        completed_ns = self._watch.completed_ns(self._submit())
+        (run,) = stamping_trainer.read_runs(self._stamps.read_text())
+        waits.start_ms.append((run.started_ns - sent_ns) / 1e6)
+        waits.completed_ms.append((completed_ns - run.ended_ns) / 1e6)
+        time.sleep(PAUSE_S)
+
+    def _submit(self) -> str:
+        body = json.dumps({"config_name": "stamp", "target": "worker"})
+        self._connection.request("POST", "/api/queue/submit", body, self._headers)
+        answer = self._connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise BenchmarkFailed(
+                f"a submission was answered {answer.status}: {content.decode(errors='replace')}"
+            )
+        return str(json.loads(content)["job_id"])

@@ -21,22 +21,22 @@ from bench.machine import cpu_s, rss_bytes
 from bench.options import Options
 from bench.processes import log_trainer
 from bench.processes.log_trainer import TURN_MIB
-from bench.programs import NotInTime, Server, running_agents, running_server, scratch
-from bench.rows import Result
+from bench.programs import BenchmarkFailed, Server, running_agents, running_server, scratch
+from bench.rows import Results
+from bench.targets import LOG_AGENT_GROWTH, LOG_PAGE, LOG_SLOWDOWN
 
+TARGETS = (LOG_SLOWDOWN, LOG_AGENT_GROWTH, LOG_PAGE)
+TITLE = "a trainer that computes and prints a lot, every byte sent on"
 MIB = 1024 * 1024
 TRAINER = Path(log_trainer.__file__)
-MOST_SLOWDOWN_PERCENT = 2.0
-MOST_GROWTH_MIB = 32.0
-PAGE_MS = 1000.0
 WITHIN_S = 600.0
 SAMPLE_EVERY_S = 0.25
 WARM_MIB = 32
 """Printed once before: what any first job makes grow is not counted."""
 
 
-class Trained(Struct):
-    """As the trainer tells it: seconds of each turn."""
+class TrainerTimes(Struct):
+    """What the trainer says: the seconds of each turn."""
 
     output: list[float]
     own_file: list[float]
@@ -45,13 +45,13 @@ class Trained(Struct):
 
     @property
     def slowdown_percent(self) -> float:
-        """The median over turns that lie beside each other."""
+        """Returns the median over turns that lie beside each other."""
         pairs = zip(self.output, self.own_file, strict=True)
         return (statistics.median([sent / own for sent, own in pairs]) - 1) * 100
 
 
-class Memory:
-    """The highest resident size of some processes while something runs."""
+class MemoryWatch:
+    """Notes the highest resident size of some processes while something runs."""
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
@@ -60,7 +60,7 @@ class Memory:
         self._over = Event()
         self._thread = Thread(target=self._watch)
 
-    def __enter__(self) -> "Memory":
+    def __enter__(self) -> "MemoryWatch":
         self._thread.start()
         return self
 
@@ -77,68 +77,63 @@ class Memory:
         return (self.most[name] - self.before[name]) / MIB
 
 
-def measure(options: Options) -> Result:
-    size_mib = 256 if options.quick else 1024
-    result = Result(benchmark="logs", title=f"a trainer that computes and prints {size_mib} MiB")
+def measure(options: Options, results: Results) -> None:
+    size_mib = 64 if options.quick else 1024
     with scratch() as folder, running_server(folder) as server, running_agents(server, folder) as (agent,):
-        _under_the_worker(server, folder / "warm", WARM_MIB)
-        control = _without_worker(folder, size_mib // 4)
+        _run_under_worker(server, folder / "warm", WARM_MIB)
+        control = _run_without_worker(folder, max(TURN_MIB, size_mib // 4))
         before = cpu_s(agent) + cpu_s(server.pid)
-        with Memory(agent=agent, server=server.pid) as memory:
-            job_id, trained, late_s = _under_the_worker(server, folder / "told", size_mib)
-        used = (cpu_s(agent) + cpu_s(server.pid) - before) * 1000 / size_mib
-        if _digest(server, job_id) != trained.sha256:
-            raise AssertionError("what arrived is not what was printed")
-        opened = [_timed_ms(lambda: _page(server, job_id)) for _ in range(5)]
-        searched = _timed_ms(lambda: _search(server, job_id)) / size_mib
-    turns = f"{TURN_MIB} MiB each, {len(trained.output)} of each kind"
-    result.add("turns that are sent", "s", trained.output, turns)
-    result.add("turns into a file of its own", "s", trained.own_file)
-    slowdown = result.add("slowdown", "%", [trained.slowdown_percent], "median of neighbouring turns")
-    cost_ms = (statistics.mean(trained.output) - statistics.mean(trained.own_file)) * 1000 / TURN_MIB
-    result.add("what it costs the trainer", "ms/MiB", [cost_ms])
-    result.add("control: the same without a worker", "%", [control.slowdown_percent])
-    result.add("agent and server, CPU", "ms/MiB", [used])
-    result.add("end of the trainer to end of the job", "s", [late_s])
-    grown = result.add("agent, memory growth", "MiB", [memory.growth_mib("agent")])
-    result.add("server, memory growth", "MiB", [memory.growth_mib("server")])
-    page = result.add("last 1,000 lines as a page", "ms", opened)
-    result.add("search of the whole log for a text", "ms/MiB", [searched])
-    result.below("slowdown", slowdown, MOST_SLOWDOWN_PERCENT, "%")
-    result.below("agent, memory growth", grown, MOST_GROWTH_MIB, "MiB")
-    result.below("last 1,000 lines as a page", page, PAGE_MS, "ms")
-    result.note("every byte arrived: SHA-256 of what was printed and of what is stored are equal")
-    return result
+        with MemoryWatch(agent=agent, server=server.pid) as memory:
+            job_id, times, late_s = _run_under_worker(server, folder / "times", size_mib)
+        cpu_ms = (cpu_s(agent) + cpu_s(server.pid) - before) * 1000 / size_mib
+        if _digest(server, job_id) != times.sha256:
+            raise BenchmarkFailed("what arrived is not what was printed")
+        page_ms = [_timed_ms(lambda: _page(server, job_id)) for _ in range(5)]
+        search_ms = _timed_ms(lambda: _search(server, job_id)) / size_mib
+    turns = f"{TURN_MIB} MiB each, {len(times.output)} of each kind"
+    results.add("turns that are sent", "s", times.output, turns)
+    results.add("turns into a file of its own", "s", times.own_file)
+    results.judge(LOG_SLOWDOWN, [times.slowdown_percent], f"{size_mib:,} MiB, median of neighbouring turns")
+    cost_ms = (statistics.mean(times.output) - statistics.mean(times.own_file)) * 1000 / TURN_MIB
+    results.add("what it costs the trainer", "ms/MiB", [cost_ms])
+    results.add("control: the same without a worker", "%", [control.slowdown_percent])
+    results.add("agent and server, CPU", "ms/MiB", [cpu_ms])
+    results.add("end of the trainer to end of the job", "s", [late_s])
+    results.judge(LOG_AGENT_GROWTH, [memory.growth_mib("agent")])
+    results.add("server, memory growth", "MiB", [memory.growth_mib("server")])
+    results.judge(LOG_PAGE, page_ms)
+    results.add("search of the whole log for a text", "ms/MiB", [search_ms])
+    results.notes.append("every byte arrived: SHA-256 of what was printed and of what is stored are equal")
 
 
-def _without_worker(folder: Path, size_mib: int) -> Trained:
-    told, output = folder / "control", folder / "control.log"
+def _run_without_worker(folder: Path, size_mib: int) -> TrainerTimes:
+    answer, output = folder / "control", folder / "control.log"
     with output.open("wb") as file:
-        subprocess.run(_words(size_mib, told), stdout=file, stderr=file, check=True)
+        subprocess.run(_argv(size_mib, answer), stdout=file, stderr=file, check=True)
     output.unlink()
-    return _told(told)
+    return _read_times(answer)
 
 
-def _under_the_worker(server: Server, told: Path, size_mib: int) -> tuple[str, Trained, float]:
-    settings = {"command": _words(size_mib, told)}
+def _run_under_worker(server: Server, answer: Path, size_mib: int) -> tuple[str, TrainerTimes, float]:
+    settings = {"command": _argv(size_mib, answer)}
     bundle = {"trainer": "command", "settings": settings, "resources": {"gpus": 0}}
     job_id = str(server.post("/api/queue/submit", {"config": bundle})["job_id"])
     deadline = time.monotonic() + WITHIN_S
     while (job := server.get(f"/api/jobs/{job_id}"))["status"] != "completed":
         if time.monotonic() > deadline or job["status"] in ("failed", "cancelled"):
-            raise NotInTime(f"the job did not complete: {job}")
+            raise BenchmarkFailed(f"the job did not complete: {job}")
         time.sleep(0.2)
-    trained = _told(told)
-    return job_id, trained, time.time() - trained.ended_at
+    times = _read_times(answer)
+    return job_id, times, time.time() - times.ended_at
 
 
-def _words(size_mib: int, told: Path) -> list[str]:
-    return [sys.executable, "-I", "-S", str(TRAINER), str(size_mib), str(told), f"{told}.own"]
+def _argv(size_mib: int, answer: Path) -> list[str]:
+    return [sys.executable, "-I", "-S", str(TRAINER), str(size_mib), str(answer), f"{answer}.own"]
 
 
-def _told(path: Path) -> Trained:
+def _read_times(path: Path) -> TrainerTimes:
     path.with_name(f"{path.name}.own").unlink()
-    return Trained(**json.loads(path.read_text()))
+    return TrainerTimes(**json.loads(path.read_text()))
 
 
 def _digest(server: Server, job_id: str) -> str:
@@ -157,8 +152,8 @@ def _page(server: Server, job_id: str) -> None:
 def _search(server: Server, job_id: str) -> None:
     at, done = 0, False
     while not done:
-        found = server.get(f"/api/jobs/{job_id}/logs/search?q=nowhere-to-be-found&from={at}")
-        at, done = int(found["next"]), bool(found["done"])
+        page = server.get(f"/api/jobs/{job_id}/logs/search?q=nowhere-to-be-found&from={at}")
+        at, done = int(page["next"]), bool(page["done"])
 
 
 def _open(server: Server, path: str, accept: str) -> Any:

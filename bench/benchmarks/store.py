@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from bench.load.generator import NOOP, NOOP_CONFIG
 from bench.options import Options
 from bench.programs import scratch
-from bench.rows import Result
+from bench.rows import Results
 from simpletuner_fleet.core.bundle import read_bundle
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.job import Hold, Job
@@ -22,10 +22,10 @@ from simpletuner_fleet.ports import Store, Tx
 from simpletuner_fleet.store import open_store
 
 AT_ONCE = 64
+TITLE = "store transitions (job row and audit entry), for information"
 
 
-def measure(options: Options) -> Result:
-    result = Result(benchmark="store", title="store transitions (job row and audit entry), for information")
+def measure(options: Options, results: Results) -> None:
     count = options.jobs
     with scratch() as folder:
         ours, alone, raw, batched = [], [], [], []
@@ -36,21 +36,18 @@ def measure(options: Options) -> Result:
             alone.append(asyncio.run(_transitions(home / "alone.db", count // 4, 1)))
             raw.append(_raw_commits(home / "raw.db", count // 4, rows_each=1))
             batched.append(_raw_commits(home / "batched.db", count, rows_each=AT_ONCE))
-        together = result.add(f"transitions, {AT_ONCE} callers", "a second", ours)
-        one = result.add("transitions, one caller", "a second", alone)
-        bare = result.add(
-            "SQLite FULL, a row a commit", "a second", raw, "the machine's limit for one caller"
-        )
-        bare_many = result.add(f"SQLite FULL, {AT_ONCE} rows a commit", "rows a second", batched)
-        result.add("one caller against bare commits", "x", [one / bare])
-        result.add(f"{AT_ONCE} callers against bare batches", "x", [together / bare_many])
-    return result
+        together = results.add(f"transitions, {AT_ONCE} callers", "/s", ours)
+        one = results.add("transitions, one caller", "/s", alone)
+        bare = results.add("SQLite FULL, a row a commit", "/s", raw, "the machine's limit for one caller")
+        bare_many = results.add(f"SQLite FULL, {AT_ONCE} rows a commit", "rows/s", batched)
+        results.add("one caller against bare commits", "x", [one / bare])
+        results.add(f"{AT_ONCE} callers against bare batches", "x", [together / bare_many])
 
 
 async def _transitions(path: Path, count: int, callers: int) -> float:
     store = open_store(f"sqlite:///{path}")
     try:
-        jobs = await store.write(lambda tx: [_added(tx, number) for number in range(callers)])
+        jobs = await store.write(lambda tx: [_add_job(tx, number) for number in range(callers)])
         each = count // callers
         began = time.perf_counter()
         await asyncio.gather(*(_turn_over(store, job, each) for job in jobs))
@@ -60,7 +57,7 @@ async def _transitions(path: Path, count: int, callers: int) -> float:
 
 
 async def _turn_over(store: Store, job: Job, times: int) -> None:
-    """Its priority changes again and again, each change with its entry in the audit log."""
+    """Changes its priority again and again, each change with its entry in the audit log."""
     for turn in range(times):
         changed = replace(job, priority=turn % 10)
 
@@ -79,7 +76,7 @@ async def _turn_over(store: Store, job: Job, times: int) -> None:
         job = replace(changed, version=changed.version + 1)
 
 
-def _added(tx: Tx, number: int) -> Job:
+def _add_job(tx: Tx, number: int) -> Job:
     bundle = read_bundle(NOOP_CONFIG)
     job = new_job(
         SubmitRequest(config_name=NOOP),

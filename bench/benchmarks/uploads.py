@@ -23,23 +23,26 @@ from bench.machine import rss_bytes
 from bench.options import Options
 from bench.processes.uploading import TOKEN
 from bench.programs import (
-    LOOK_AGAIN_S,
+    POLL_S,
     UP_WITHIN_S,
-    NotInTime,
+    BenchmarkFailed,
     Server,
     environment,
     running_server,
     scratch,
     started,
+    wait_until,
 )
-from bench.rows import Result
+from bench.rows import Results
+from bench.targets import UPLOAD_AGAINST_CURL
 
+TARGETS = (UPLOAD_AGAINST_CURL,)
+TITLE = "a checkpoint uploaded, verified and on the disk"
 MIB = 1024 * 1024
-LEAST_RATIO = 0.8
 CPU_JOB = {"config": {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}}
 
 
-class Attempt:
+class UploadingAttempt:
     """A worker as far as an upload needs one, with a job."""
 
     def __init__(self, server: Server) -> None:
@@ -50,7 +53,7 @@ class Attempt:
         self._wire = http.client.HTTPConnection(address.hostname or "", address.port)
         about = {"persistent": True, "gpus": [], "trainers": ["command"], "attempts": [], "seq": 1}
         self._call("/api/workers/register", {"name": "bench-uploads", **about})
-        # Only who listens is offered a job; what is said there is told by the heartbeat, too.
+        # Only a worker with an open stream is offered a job; the answers to its heartbeats carry the offer, too.
         self._stream = http.client.HTTPConnection(address.hostname or "", address.port)
         self._stream.request(
             "GET",
@@ -64,12 +67,12 @@ class Attempt:
     def _offer(self) -> dict[str, Any]:
         deadline = time.monotonic() + UP_WITHIN_S
         while time.monotonic() < deadline:
-            told = self._call("/api/workers/heartbeat", {"attempts": []})
-            if told["jobs"]:
-                offer: dict[str, Any] = told["jobs"][0]
+            answer = self._call("/api/workers/heartbeat", {"attempts": []})
+            if answer["jobs"]:
+                offer: dict[str, Any] = answer["jobs"][0]
                 return offer
-            time.sleep(LOOK_AGAIN_S)
-        raise NotInTime("no offer came")
+            time.sleep(POLL_S)
+        raise BenchmarkFailed("no offer came")
 
     def heartbeat(self) -> None:
         self._call("/api/workers/heartbeat", {"attempts": [{"job_id": self.job_id, "epoch": self.epoch}]})
@@ -79,13 +82,13 @@ class Attempt:
         headers = {"X-Worker-Token": self.token, "Content-Type": "application/json"}
         self._wire.request("POST", path, json.dumps(body).encode(), headers)
         answer = self._wire.getresponse()
-        said = answer.read()
+        content = answer.read()
         if answer.status != 200:
-            raise AssertionError(f"{path}: {answer.status} {said[:300]!r}")
-        return json.loads(said)
+            raise BenchmarkFailed(f"{path}: {answer.status} {content[:300]!r}")
+        return json.loads(content)
 
-    def uploaded_by_the_agent(self, folder: Path, files: list[Path], step: int) -> float:
-        """Seconds, as the agent's own uploading takes them."""
+    def upload_by_agent(self, folder: Path, files: list[Path], step: int) -> float:
+        """Returns the seconds that the agent's own uploading takes."""
         checkpoint = folder / "attempt" / "output" / f"checkpoint-{step}"
         checkpoint.mkdir(parents=True)
         for file in files:
@@ -101,8 +104,8 @@ class Attempt:
         shutil.rmtree(checkpoint)
         return float(done.stdout)
 
-    def uploaded_by_curl(self, folder: Path, file: Path, sha256: str) -> float:
-        """Seconds for one request with the whole file: received, verified and synced as the agent's parts are."""
+    def upload_by_curl(self, folder: Path, file: Path, sha256: str) -> float:
+        """Returns the seconds for one request with the whole file, verified and synced as the agent's parts are."""
         headers = folder / "headers"
         headers.touch(mode=0o600)
         headers.write_text(f"X-Worker-Token: {self.token}\nContent-Type: application/octet-stream\n")
@@ -111,41 +114,36 @@ class Attempt:
         return _timed(lambda: _curl(file, target, "-H", f"@{headers}"))
 
 
-def measure(options: Options) -> Result:
+def measure(options: Options, results: Results) -> None:
     size_mib = 256 if options.quick else 1024
-    result = Result(benchmark="uploads", title=f"a checkpoint of {size_mib} MiB, verified and on the disk")
-    agent, curl, bare, grown = [], [], [], []
+    agent, curl, bare, growth = [], [], [], []
     with scratch() as folder, running_server(folder) as server, _receiver(folder) as receiver:
-        attempt = Attempt(server)
+        attempt = UploadingAttempt(server)
         weights = _random_file(folder / "weights", size_mib // 3)
         optimizer = _random_file(folder / "optimizer", size_mib - size_mib // 3)
         whole = _random_file(folder / "whole", size_mib)
         for pair in range(options.repetitions):
 
             def by_agent(step: int = pair) -> None:
-                _fresh(weights), _fresh(optimizer)
+                _renew(weights), _renew(optimizer)
                 before = rss_bytes(server.pid)
-                agent.append(size_mib / attempt.uploaded_by_the_agent(folder, [weights, optimizer], step))
-                grown.append((rss_bytes(server.pid) - before) / MIB)
+                agent.append(size_mib / attempt.upload_by_agent(folder, [weights, optimizer], step))
+                growth.append((rss_bytes(server.pid) - before) / MIB)
 
             def by_curl() -> None:
-                curl.append(size_mib / attempt.uploaded_by_curl(folder, whole, _fresh(whole)))
+                curl.append(size_mib / attempt.upload_by_curl(folder, whole, _renew(whole)))
 
             for act in (by_agent, by_curl) if pair % 2 else (by_curl, by_agent):
                 act()
                 attempt.heartbeat()
             bare.append(size_mib / _timed(lambda: _curl(whole, f"{receiver}/received")))
-    result.add("the agent's uploading, digest and manifest included", "MiB/s", agent)
-    result.add("one curl -T to the same server", "MiB/s", curl)
-    result.add("one curl -T to a bare receiver", "MiB/s", bare, "no digest")
-    ratios = [ours / peer for ours, peer in zip(agent, curl, strict=True)]
-    result.add("share of curl, pair by pair", "of its rate", ratios)
-    result.add(
+    note = f"{size_mib:,} MiB; the agent's digest and manifest included, curl is given its digest"
+    results.compare(UPLOAD_AGAINST_CURL, "MiB/s", agent, curl, note)
+    results.add("one curl -T to a bare receiver", "MiB/s", bare, "no digest")
+    results.add(
         "share of the bare receiver", "of its rate", [statistics.median(agent) / statistics.median(bare)]
     )
-    result.add("the server's memory, growth", "MiB", grown)
-    result.at_least("share of curl", statistics.median(ratios), LEAST_RATIO, "of its rate")
-    return result
+    results.add("the server's memory, growth", "MiB", growth)
 
 
 def _random_file(path: Path, size_mib: int) -> Path:
@@ -155,8 +153,8 @@ def _random_file(path: Path, size_mib: int) -> Path:
     return path
 
 
-def _fresh(path: Path) -> str:
-    """Content that nobody has seen, on the disk, so that writing it back is no part of what is measured; its SHA-256."""
+def _renew(path: Path) -> str:
+    """Makes the content new and syncs it, so that writing it back is not measured; returns its SHA-256."""
     with path.open("r+b") as file:
         file.write(os.urandom(64))
         file.flush()
@@ -177,15 +175,11 @@ def _curl(path: Path, url: str, *more: str) -> None:
 
 @contextmanager
 def _receiver(folder: Path) -> Iterator[str]:
-    told = folder / "url"
+    url_file = folder / "url"
     with started(
         [sys.executable, "-m", "bench.processes.receiver", str(folder)],
         environment(folder),
         folder / "receiver.log",
     ):
-        deadline = time.monotonic() + UP_WITHIN_S
-        while not told.exists() or not told.read_text():
-            if time.monotonic() > deadline:
-                raise NotInTime("the receiver did not come up")
-            time.sleep(LOOK_AGAIN_S)
-        yield told.read_text()
+        wait_until(lambda: url_file.exists() and bool(url_file.read_text()), "the receiver starts")
+        yield url_file.read_text()

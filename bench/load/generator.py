@@ -1,4 +1,4 @@
-"""The parent's end of a crowd of protocol-speaking workers in another process."""
+"""The benchmark's end of a load process."""
 
 import subprocess
 import sys
@@ -8,71 +8,90 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from bench.load.process import Connect, Order, Seat, Setup, Told
-from bench.programs import DOWN_WITHIN_S, NotInTime, Server
+from bench.load.orders import Answer, Connect, Order, Setup
+from bench.load.worker_messages import WorkerAccount
+from bench.programs import BenchmarkFailed, Server, end
 
 NOOP_CONFIG = {"trainer": "command", "settings": {"command": ["/bin/true"]}, "resources": {"gpus": 1}}
 NOOP = "bench-noop"
+SUBMIT_NOOP = {"config_name": NOOP, "target": "worker"}
 CREATORS = 8
 
 
-class Crowd:
+class LoadGenerator:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
-    def tell(self, message: Setup | Order) -> None:
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Setup | Order) -> None:
         assert self._process.stdin
         self._process.stdin.write(msgspec.json.encode(message) + b"\n")
         self._process.stdin.flush()
 
-    def hear(self) -> Told:
+    def receive(self) -> Answer:
+        """Returns the answer; raises BenchmarkFailed where anything failed."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            raise NotInTime("the crowd of workers ended before it answered")
-        return msgspec.json.decode(line, type=Told)
+            raise BenchmarkFailed("the load process ended before it answered")
+        answer = msgspec.json.decode(line, type=Answer)
+        if answer.failures or answer.lost_streams:
+            raise BenchmarkFailed(
+                f"{answer.lost_streams} streams lost, {answer.failures} calls failed: {answer.last_failure}"
+            )
+        return answer
 
-    def ask(self, order: Order) -> Told:
-        self.tell(order)
-        return self.hear()
+    def carry_out(self, order: Order) -> Answer:
+        self.send(order)
+        return self.receive()
 
 
-def create_seats(server: Server, count: int) -> list[Seat]:
-    def create(number: int) -> Seat:
-        name = f"crowd-{number}"
-        return Seat(name, server.post("/api/admin/workers", {"name": name})["token"])
+def create_accounts(server: Server, count: int) -> list[WorkerAccount]:
+    def create(number: int) -> WorkerAccount:
+        name = f"load-{number}"
+        created = server.post("/api/admin/workers", {"name": name})
+        return WorkerAccount(name=name, token=created["token"], worker_id=created["worker_id"])
 
     with ThreadPoolExecutor(CREATORS) as pool:
         return list(pool.map(create, range(count)))
 
 
 @contextmanager
-def crowds(server: Server, seats: Sequence[Seat], processes: int = 1) -> Iterator[list[Crowd]]:
-    """Every worker registered and listening."""
+def connected_workers(
+    server: Server, accounts: Sequence[WorkerAccount], processes: int = 1, *, hang_up: bool = False
+) -> Iterator[list[LoadGenerator]]:
+    """Yields load processes whose workers are all registered and have their streams open."""
     server.put_config(NOOP, NOOP_CONFIG)
-    body = msgspec.json.encode({"config_name": NOOP, "target": "worker"}).decode()
+    body = msgspec.json.encode(SUBMIT_NOOP).decode()
     with ExitStack() as stack:
-        made = [stack.enter_context(_crowd()) for _ in range(processes)]
-        for number, crowd in enumerate(made):
-            share = list(seats[number::processes])
-            crowd.tell(Setup(url=server.url, admin_token=server.admin_token, seats=share, submit_body=body))
-            crowd.tell(Connect())
-        for crowd in made:
-            crowd.hear()
-        yield made
+        generators = [stack.enter_context(_load_process()) for _ in range(processes)]
+        for number, generator in enumerate(generators):
+            setup = Setup(
+                url=server.url,
+                ca_file=str(server.ca_file) if server.ca_file else None,
+                admin_token=server.admin_token,
+                accounts=list(accounts[number::processes]),
+                submit_body=body,
+            )
+            generator.send(setup)
+            generator.send(Connect(hang_up))
+        for generator in generators:
+            generator.receive()
+        yield generators
 
 
 @contextmanager
-def _crowd() -> Iterator[Crowd]:
+def _load_process() -> Iterator[LoadGenerator]:
     argv = [sys.executable, "-m", "bench.load.process"]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        yield Crowd(process)
+        yield LoadGenerator(process)
     finally:
         assert process.stdin
         process.stdin.close()
-        try:
-            process.wait(DOWN_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
+        assert process.stdout
+        process.stdout.close()

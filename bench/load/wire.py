@@ -21,7 +21,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._waiting: deque[asyncio.Future[bytes]] = deque()
+        self._unanswered: deque[asyncio.Future[bytes]] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -30,12 +30,13 @@ class Connection(asyncio.Protocol):
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, request: bytes) -> "asyncio.Future[bytes]":
+    def send(self, request: bytes) -> "asyncio.Future[bytes]":
+        """Returns a future of the answer's body."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if self._transport is None or not self.open:
             future.set_exception(ConnectionError("the connection is closed"))
             return future
-        self._waiting.append(future)
+        self._unanswered.append(future)
         self._transport.write(request)
         return future
 
@@ -55,7 +56,7 @@ class Connection(asyncio.Protocol):
             return False
         body = bytes(self._buffer[begin : begin + length])
         del self._buffer[: begin + length]
-        future = self._waiting.popleft()
+        future = self._unanswered.popleft()
         if not future.done():
             if head[9:10] == b"2":
                 future.set_result(body)
@@ -64,10 +65,10 @@ class Connection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for future in self._waiting:
+        for future in self._unanswered:
             if not future.done():
                 future.set_exception(ConnectionError("the server closed the connection"))
-        self._waiting.clear()
+        self._unanswered.clear()
 
     def close(self) -> None:
         if self._transport is not None:
@@ -135,6 +136,7 @@ class EventReader(asyncio.Protocol):
 
 
 def content_length(head: bytes) -> int:
+    """Reads the length from a head in lower case; an answer without one has no body."""
     at = head.find(b"content-length:")
     if at < 0:
         return 0
@@ -142,13 +144,10 @@ def content_length(head: bytes) -> int:
     return int(head[at + 15 : end if end >= 0 else len(head)])
 
 
-def post(host: str, path: str, credential: str, body: bytes) -> bytes:
-    """`credential` is a whole header line."""
-    head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\n{credential}\r\ncontent-type: application/json\r\n"
-    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+def post(path: str, headers: str, body: bytes) -> bytes:
+    """`headers` are whole lines, each with its end."""
+    return f"POST {path} HTTP/1.1\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def get(host: str, path: str, credential: str) -> bytes:
-    return (
-        f"GET {path} HTTP/1.1\r\nhost: {host}\r\n{credential}\r\naccept: text/event-stream\r\n\r\n".encode()
-    )
+def get(path: str, headers: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\n{headers}\r\n".encode()

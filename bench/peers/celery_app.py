@@ -1,12 +1,13 @@
-"""The peer: a Celery task that does nothing, acknowledged when it is done."""
+"""A Celery task that does nothing, acknowledged when it is done."""
 
 import importlib
 import os
 from typing import Any
 
 celery: Any = importlib.import_module("celery")
+url = os.environ["BENCH_CELERY_URL"]
 
-app = celery.Celery("bench", broker=os.environ["BENCH_REDIS_URL"], backend=os.environ["BENCH_REDIS_URL"])
+app = celery.Celery("bench", broker=url, backend=url)
 app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
@@ -17,4 +18,4 @@ app.conf.update(
 
 @app.task(name="bench.noop")  # type: ignore[untyped-decorator]
 def noop() -> None:
-    """Nothing."""
+    """Does nothing."""

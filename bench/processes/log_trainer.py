@@ -20,7 +20,7 @@ REST_S = 0.3
 """After each turn, so that what is sent on late counts for nobody else."""
 
 
-def main(mib: int, told: str, own_file: str) -> None:
+def main(mib: int, answer_file: str, own_file: str) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     digest = hashlib.sha256()
     times: dict[str, list[float]] = {"output": [], "own_file": []}
@@ -30,7 +30,7 @@ def main(mib: int, told: str, own_file: str) -> None:
             for name, target in both if turn % 2 else reversed(both):
                 times[name].append(_turn(target, turn, digest if name == "output" else hashlib.sha256()))
                 time.sleep(REST_S)
-    with open(told, "w") as answer:
+    with open(answer_file, "w") as answer:
         json.dump({**times, "sha256": digest.hexdigest(), "ended_at": time.time()}, answer)
 
 

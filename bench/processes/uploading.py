@@ -17,7 +17,7 @@ TOKEN = "BENCH_WORKER_TOKEN"
 
 
 async def upload(url: str, job_id: str, epoch: int, attempt_dir: Path) -> float:
-    """Finding it, its digest, what is missing, the parts, the manifest: all of it counts."""
+    """Returns the seconds for all of it: finding it, its digest, what is missing, the parts, the manifest."""
     offer = JobSubmit(
         job_id=job_id,
         attempt=1,
@@ -42,5 +42,5 @@ async def upload(url: str, job_id: str, epoch: int, attempt_dir: Path) -> float:
 
 
 if __name__ == "__main__":
-    told_url, told_job, told_epoch, folder = sys.argv[1:]
-    print(asyncio.run(upload(told_url, told_job, int(told_epoch), Path(folder))))
+    orchestrator_url, job, job_epoch, folder = sys.argv[1:]
+    print(asyncio.run(upload(orchestrator_url, job, int(job_epoch), Path(folder))))

@@ -4,12 +4,11 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.programs import UP_WITHIN_S, NotInTime, environment, started
+from bench.programs import environment, started, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo")
 # As quick as its settings make it; by default it looks at new batch jobs three seconds later.
@@ -57,7 +56,7 @@ class Slurm:
         self._run("sbatch", "--quiet", "--output=/dev/null", "--chdir=/", f"--wrap=exec {' '.join(command)}")
 
     def idle(self) -> bool:
-        found = subprocess.run(
+        answer = subprocess.run(
             ["sinfo", "-h", "-o", "%T"],
             env=self._env,
             capture_output=True,
@@ -65,7 +64,7 @@ class Slurm:
             timeout=30,
             check=False,
         )
-        return found.stdout.strip() == "idle"
+        return answer.stdout.strip() == "idle"
 
     def _run(self, *argv: str) -> None:
         subprocess.run(argv, env=self._env, check=True, timeout=30)
@@ -101,11 +100,7 @@ def running_slurm(parent: Path) -> Iterator[Slurm]:
         started(["slurmd", "-D", "-f", str(conf), "-N", host], env, log),
     ):
         slurm = Slurm(folder, env)
-        deadline = time.monotonic() + UP_WITHIN_S
-        while not slurm.idle():
-            if time.monotonic() > deadline:
-                raise NotInTime(f"Slurm did not come up:\n{log.read_text()[-2000:]}")
-            time.sleep(0.2)
+        wait_until(slurm.idle, "Slurm starts")
         yield slurm
 
 
