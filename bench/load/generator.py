@@ -61,7 +61,7 @@ def create_accounts(server: Server, count: int) -> list[WorkerAccount]:
 
 @contextmanager
 def connected_workers(
-    server: Server, accounts: Sequence[WorkerAccount], processes: int = 1, *, hang_up: bool = False
+    server: Server, accounts: Sequence[WorkerAccount], processes: int = 1
 ) -> Iterator[list[LoadGenerator]]:
     """Yields load processes whose workers are all registered and have their streams open."""
     server.put_config(NOOP, NOOP_CONFIG)
@@ -77,7 +77,7 @@ def connected_workers(
                 submit_body=body,
             )
             generator.send(setup)
-            generator.send(Connect(hang_up))
+            generator.send(Connect())
         for generator in generators:
             generator.receive()
         yield generators

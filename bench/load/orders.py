@@ -16,9 +16,7 @@ class Setup(msgspec.Struct, kw_only=True):
 
 
 class Connect(msgspec.Struct, tag="connect"):
-    """Registers every worker and opens its stream; `hang_up` closes the connection of its calls afterwards."""
-
-    hang_up: bool = False
+    """Registers every worker and opens its stream."""
 
 
 class RunJobs(msgspec.Struct, tag="run_jobs"):

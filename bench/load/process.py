@@ -58,8 +58,8 @@ class LoadProcess:
         self.submitted_at, self.offered_at = {}, {}
         heartbeats = 0
         match order:
-            case Connect(hang_up):
-                await self._connect(hang_up)
+            case Connect():
+                await self._connect()
             case RunJobs(jobs, submitters):
                 await self._run_jobs(jobs, submitters)
             case Attend(seconds, heartbeat_interval_s, submits_per_s):
@@ -105,14 +105,12 @@ class LoadProcess:
 
     # The orders.
 
-    async def _connect(self, hang_up: bool) -> None:
+    async def _connect(self) -> None:
         gate = asyncio.Semaphore(CONNECTING_AT_ONCE)
 
         async def connect(worker: ProtocolWorker) -> None:
             async with gate:
                 await worker.connect()
-                if hang_up:
-                    worker.hang_up()
 
         await asyncio.gather(*(connect(worker) for worker in self._workers))
 

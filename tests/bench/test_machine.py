@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench.machine import Machine, children, describe, fork_exec_ms, pin, why_not_idle
+from bench.programs import wait_until
 
 IDLE = Machine(
     cores=4, memory_gib=8.0, kernel="6.1", architecture="x86_64", versions={}, load=0.4, busy_percent=2.0
@@ -34,7 +35,7 @@ def test_a_process_is_kept_on_its_core() -> None:
         try:
             pin(process.pid, {core})
             assert os.sched_getaffinity(process.pid) == {core}
-            assert children(os.getpid())[process.pid] == "sleep 30"
+            wait_until(lambda: children(os.getpid())[process.pid] == "sleep 30", "the program begins")
         finally:
             process.kill()
 
