@@ -24,6 +24,6 @@ def backlog_on_slow_server() -> Results:
 def self_test() -> int:
     results = backlog_on_slow_server()
     print(table(results))
-    caught = [row.verdict for row in results.rows] == [Verdict.FAIL]
+    caught = [row.verdict for row in results.rows if row.target] == [Verdict.FAIL]
     print("the slower server was caught" if caught else "THE SLOWER SERVER WAS NOT CAUGHT")
     return 0 if caught else 1

@@ -6,7 +6,6 @@ queue to the worker that is free.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from bench.benchmarks.backlog_loading import load_backlog
 from bench.benchmarks.lifecycles import Contestant, Meter, measure_in_turns, running_fleet
@@ -26,18 +25,15 @@ def measure(options: Options, results: Results) -> None:
 
 def compare_queues(options: Options, results: Results, program: Sequence[str]) -> None:
     lengths = {SHORT: options.short_queue, LONG: options.long_queue}
+    meters: dict[str, Meter] = {}
     with scratch() as folder, ExitStack() as stack:
-        contestants = []
         for name, length in lengths.items():
             load_backlog(folder / name, length)
-            contestants.append(_contestant(stack, name, folder / name, options, program))
+            fleet = running_fleet(folder / name, options, program=program)
+            meters[name] = Meter(*stack.enter_context(fleet))
+        contestants = [Contestant(name, meter.rate) for name, meter in meters.items()]
         rates = measure_in_turns(contestants, options.repetitions, options.jobs)
     note = f"{options.long_queue:,} against {options.short_queue:,} queued"
     results.compare(LONG_QUEUE, "/s", rates[LONG], rates[SHORT], note)
-
-
-def _contestant(
-    stack: ExitStack, name: str, folder: Path, options: Options, program: Sequence[str]
-) -> Contestant:
-    fleet = running_fleet(folder, options, program=program)
-    return Contestant(name, Meter(*stack.enter_context(fleet)).rate)
+    for name, meter in meters.items():
+        results.add(f"server CPU per life cycle, {name} queue", "ms", meter.server_ms)

@@ -4,7 +4,7 @@ import resource
 import time
 
 from bench.load.generator import LoadGenerator, connected_workers, create_accounts
-from bench.load.orders import Answer, Attend
+from bench.load.orders import Attend, LoadAnswer
 from bench.machine import rss_bytes
 from bench.options import Options
 from bench.programs import BenchmarkFailed, Server, running_server, scratch
@@ -74,14 +74,14 @@ def _measure_dispatch(
     results.add("heartbeats", "/s", [heartbeats])
 
 
-def _attend(generators: list[LoadGenerator], seconds: float, submits_per_s: float) -> list[Answer]:
+def _attend(generators: list[LoadGenerator], seconds: float, submits_per_s: float) -> list[LoadAnswer]:
     """Lets all send heartbeats, and the first submit jobs as well."""
     for number, generator in enumerate(generators):
         generator.send(Attend(seconds, HEARTBEAT_INTERVAL_S, 0.0 if number else submits_per_s))
     return [generator.receive() for generator in generators]
 
 
-def _waits_ms(answers: list[Answer]) -> list[float]:
+def _waits_ms(answers: list[LoadAnswer]) -> list[float]:
     offered = {job_id: at for answer in answers for job_id, at in answer.offered_at.items()}
     submitted = {job_id: at for answer in answers for job_id, at in answer.submitted_at.items()}
     missing = submitted.keys() - offered.keys()

@@ -10,7 +10,7 @@ import msgspec
 
 from bench.load.generator import connected_workers, create_accounts
 from bench.load.orders import SendHeartbeats
-from bench.load.tls_heartbeats import Outcome, Task
+from bench.load.tls_heartbeats import HeartbeatOutcome, HeartbeatTask
 from bench.load.worker_messages import WorkerAccount
 from bench.machine import pin
 from bench.options import Options
@@ -102,7 +102,7 @@ def _ready_clients(
     with ExitStack() as stack:
         clients = [stack.enter_context(_tls_client(cores)) for _ in range(TLS_CLIENTS)]
         for number, client in enumerate(clients):
-            task = Task(
+            task = HeartbeatTask(
                 url=server.url,
                 ca_file=str(server.ca_file),
                 accounts=list(accounts[number::TLS_CLIENTS]),
@@ -114,10 +114,10 @@ def _ready_clients(
         yield clients
 
 
-def _send(clients: Sequence["subprocess.Popen[bytes]"]) -> list[Outcome]:
+def _send(clients: Sequence["subprocess.Popen[bytes]"]) -> list[HeartbeatOutcome]:
     for client in clients:
         _write_line(client, b"go")
-    return [msgspec.json.decode(_read_line(client), type=Outcome) for client in clients]
+    return [msgspec.json.decode(_read_line(client), type=HeartbeatOutcome) for client in clients]
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class Meter:
         self._generator = generator
         self._server_share: list[float] = []
         self._client_share: list[float] = []
-        self._server_ms: list[float] = []
+        self.server_ms: list[float] = []
 
     def rate(self, jobs: int) -> float:
         cpu_before = self._server.cpu_s
@@ -141,12 +141,12 @@ class Meter:
         cpu_s = self._server.cpu_s - cpu_before
         self._server_share.append(cpu_s / answer.seconds * 100)
         self._client_share.append(answer.cpu_s / answer.seconds * 100)
-        self._server_ms.append(cpu_s / jobs * 1e3)
+        self.server_ms.append(cpu_s / jobs * 1e3)
         return jobs / answer.seconds
 
     def add_rows(self, results: Results) -> None:
         results.add("server CPU", "% of a core", self._server_share)
-        results.add("server CPU per life cycle", "ms", self._server_ms)
+        results.add("server CPU per life cycle", "ms", self.server_ms)
         limited = statistics.median(self._client_share) >= BOTTLENECK_PERCENT
         note = "the bottleneck" if limited else "not the bottleneck"
         results.add("client CPU", "% of a core", self._client_share, note)

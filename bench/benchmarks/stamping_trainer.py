@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
 WITHOUT_COMPILER = 'echo "S $(date +%s%N)" >>"$0"; sleep 0.1; echo "E $(date +%s%N)" >>"$0"'
 
 
-class Run(NamedTuple):
+class TrainerRun(NamedTuple):
     """One run of the trainer, in nanoseconds since 1970."""
 
     started_ns: int
@@ -54,14 +54,14 @@ def command(folder: Path, stamps: Path, longest_ms: int) -> list[str]:
     return [str(program), str(stamps), str(longest_ms)]
 
 
-def read_runs(text: str) -> list[Run]:
+def read_runs(text: str) -> list[TrainerRun]:
     """Pairs starts and ends of trainers that ran one after another."""
     stamps = [line.split() for line in text.splitlines()]
     starts = sorted(int(at) for kind, at in stamps if kind == STARTED)
     ends = sorted(int(at) for kind, at in stamps if kind == ENDED)
-    return [Run(*pair) for pair in zip(starts, ends, strict=True)]
+    return [TrainerRun(*pair) for pair in zip(starts, ends, strict=True)]
 
 
-def gaps_ms(runs: list[Run]) -> list[float]:
+def gaps_ms(runs: list[TrainerRun]) -> list[float]:
     """Returns how long after each end the next trainer started."""
     return [(later.started_ns - earlier.ended_ns) / 1e6 for earlier, later in pairwise(runs)]

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from bench.load.orders import Answer, Connect, Order, Setup
+from bench.load.orders import Connect, LoadAnswer, LoadOrder, Setup
 from bench.load.worker_messages import WorkerAccount
 from bench.programs import BenchmarkFailed, Server, end
 
@@ -26,25 +26,25 @@ class LoadGenerator:
     def pid(self) -> int:
         return self._process.pid
 
-    def send(self, message: Setup | Order) -> None:
+    def send(self, message: Setup | LoadOrder) -> None:
         assert self._process.stdin
         self._process.stdin.write(msgspec.json.encode(message) + b"\n")
         self._process.stdin.flush()
 
-    def receive(self) -> Answer:
+    def receive(self) -> LoadAnswer:
         """Returns the answer; raises BenchmarkFailed where anything failed."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
             raise BenchmarkFailed("the load process ended before it answered")
-        answer = msgspec.json.decode(line, type=Answer)
+        answer = msgspec.json.decode(line, type=LoadAnswer)
         if answer.failures or answer.lost_streams:
             raise BenchmarkFailed(
                 f"{answer.lost_streams} streams lost, {answer.failures} calls failed: {answer.last_failure}"
             )
         return answer
 
-    def carry_out(self, order: Order) -> Answer:
+    def carry_out(self, order: LoadOrder) -> LoadAnswer:
         self.send(order)
         return self.receive()
 

@@ -40,10 +40,10 @@ class SendHeartbeats(msgspec.Struct, tag="send_heartbeats"):
     seconds: float
 
 
-Order = Connect | RunJobs | Attend | SendHeartbeats
+LoadOrder = Connect | RunJobs | Attend | SendHeartbeats
 
 
-class Answer(msgspec.Struct, kw_only=True):
+class LoadAnswer(msgspec.Struct, kw_only=True):
     """The answer to every order."""
 
     seconds: float = 0.0

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 import uvloop
 
-from bench.load.orders import Answer, Attend, Connect, Order, RunJobs, SendHeartbeats, Setup
-from bench.load.protocol_worker import Offer, ProtocolWorker
+from bench.load.orders import Attend, Connect, LoadAnswer, LoadOrder, RunJobs, SendHeartbeats, Setup
+from bench.load.protocol_worker import OfferedJob, ProtocolWorker
 from bench.load.wire import Connection, EventReader, post
 from bench.machine import cpu_s
 
@@ -51,7 +51,7 @@ class LoadProcess:
         self.submitted_at: dict[str, float] = {}
         self.offered_at: dict[str, float] = {}
 
-    async def carry_out(self, order: Order) -> Answer:
+    async def carry_out(self, order: LoadOrder) -> LoadAnswer:
         began, cpu_began = time.monotonic(), cpu_s(os.getpid())
         completed_before = self._completed
         self._failures.clear()
@@ -68,7 +68,7 @@ class LoadProcess:
                 end = time.monotonic() + seconds
                 counts = [worker.send_heartbeats_until(end) for worker in self._workers]
                 heartbeats = sum(await asyncio.gather(*counts))
-        return Answer(
+        return LoadAnswer(
             seconds=time.monotonic() - began,
             cpu_s=cpu_s(os.getpid()) - cpu_began,
             completed=self._completed - completed_before,
@@ -91,7 +91,7 @@ class LoadProcess:
         _, made = await loop.create_connection(protocol, *self._address, ssl=self._context)
         return made
 
-    def job_offered(self, worker: ProtocolWorker, offer: Offer) -> None:
+    def job_offered(self, worker: ProtocolWorker, offer: OfferedJob) -> None:
         self._spawn(worker.run_job(offer))
 
     async def may_complete(self) -> None:
@@ -204,7 +204,7 @@ async def main() -> None:
     load = LoadProcess(msgspec.json.decode(await next_line(None), type=Setup))
     while line := await next_line(load):
         async with asyncio.timeout(ORDER_TIMEOUT_S):
-            answer = await load.carry_out(msgspec.json.decode(line, type=Order))
+            answer = await load.carry_out(msgspec.json.decode(line, type=LoadOrder))
         print(msgspec.json.encode(answer).decode(), flush=True)
 
 

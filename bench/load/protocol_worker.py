@@ -14,7 +14,7 @@ from simpletuner_fleet.protocol.messages import AuditHead
 P = TypeVar("P", Connection, EventReader)
 
 
-class Offer(msgspec.Struct):
+class OfferedJob(msgspec.Struct):
     """As much of `job_submit` as is needed to answer it."""
 
     type: str
@@ -40,7 +40,7 @@ class Surroundings(Protocol):
     offered_at: dict[str, float]
 
     async def dial(self, protocol: Callable[[], P]) -> P: ...
-    def job_offered(self, worker: "ProtocolWorker", offer: Offer) -> None: ...
+    def job_offered(self, worker: "ProtocolWorker", offer: OfferedJob) -> None: ...
     async def may_complete(self) -> None:
         """Returns when one more job may be reported as completed."""
         ...
@@ -48,7 +48,7 @@ class Surroundings(Protocol):
     def job_completed(self) -> None: ...
 
 
-_offer = msgspec.json.Decoder(Offer)
+_offer = msgspec.json.Decoder(OfferedJob)
 _register_answer = msgspec.json.Decoder(RegisterAnswer)
 _heartbeat_head = msgspec.json.Decoder(HeartbeatHead)
 
@@ -124,7 +124,7 @@ class ProtocolWorker:
         self._surroundings.offered_at.setdefault(offer.job_id, time.monotonic())
         self._surroundings.job_offered(self, offer)
 
-    async def run_job(self, offer: Offer) -> None:
+    async def run_job(self, offer: OfferedJob) -> None:
         """Accepts the offer, reports that the trainer runs, and that it has completed."""
         path = f"/api/workers/job/{offer.job_id}"
         attempt, epoch = offer.attempt, offer.epoch

@@ -20,14 +20,14 @@ TIMEOUT_S = 30.0
 READ_BYTES = 16 * 1024
 
 
-class Task(msgspec.Struct, kw_only=True):
+class HeartbeatTask(msgspec.Struct, kw_only=True):
     url: str
     ca_file: str
     accounts: list[WorkerAccount]
     seconds: float
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class HeartbeatOutcome(msgspec.Struct, kw_only=True):
     heartbeats: int
     resumed: int
     seconds: float
@@ -35,7 +35,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class TlsClient:
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: HeartbeatTask) -> None:
         address = urlsplit(task.url)
         self._address = (str(address.hostname), int(address.port or 443))
         self._context = ssl.create_default_context(cafile=task.ca_file)
@@ -77,7 +77,7 @@ def _read(connection: socket.socket) -> bytes:
     return data
 
 
-def requests_of(task: Task, client: TlsClient) -> list[bytes]:
+def requests_of(task: HeartbeatTask, client: TlsClient) -> list[bytes]:
     """Each worker's heartbeat, with the audit head that its first answer told."""
     host = urlsplit(task.url).netloc
     requests = []
@@ -91,7 +91,7 @@ def requests_of(task: Task, client: TlsClient) -> list[bytes]:
 
 
 def main() -> None:
-    task = msgspec.json.decode(sys.stdin.readline(), type=Task)
+    task = msgspec.json.decode(sys.stdin.readline(), type=HeartbeatTask)
     client = TlsClient(task)
     requests = requests_of(task, client)
     client.resumed = 0
@@ -101,7 +101,7 @@ def main() -> None:
     while time.monotonic() < began + task.seconds:
         client.send(requests[count % len(requests)])
         count += 1
-    outcome = Outcome(
+    outcome = HeartbeatOutcome(
         heartbeats=count,
         resumed=client.resumed,
         seconds=time.monotonic() - began,

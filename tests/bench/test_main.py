@@ -92,7 +92,7 @@ def test_two_benchmarks_run_for_real(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_the_backlog_row_fails_on_a_server_that_each_queued_job_makes_slower() -> None:
-    (row,) = backlog_on_slow_server().rows
+    (row,) = (row for row in backlog_on_slow_server().rows if row.target)
     assert row.verdict is Verdict.FAIL
     assert row.ratio is not None
     assert row.ratio.median < 0.7

@@ -2,12 +2,16 @@ import subprocess
 import time
 from pathlib import Path
 
-from bench.benchmarks.stamping_trainer import Run, command, gaps_ms, read_runs
+from bench.benchmarks.stamping_trainer import TrainerRun, command, gaps_ms, read_runs
 
 
 def test_stamps_become_runs_and_the_gaps_between_them() -> None:
     runs = read_runs("S 1000000\nE 3000000\nS 8000000\nE 9000000\nS 9500000\nE 9600000\n")
-    assert runs == [Run(1_000_000, 3_000_000), Run(8_000_000, 9_000_000), Run(9_500_000, 9_600_000)]
+    assert runs == [
+        TrainerRun(1_000_000, 3_000_000),
+        TrainerRun(8_000_000, 9_000_000),
+        TrainerRun(9_500_000, 9_600_000),
+    ]
     assert gaps_ms(runs) == [5.0, 0.5]
 
 
