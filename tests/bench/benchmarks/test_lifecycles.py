@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 from bench.benchmarks import lifecycles
-from bench.benchmarks.heartbeats import divided_cores
 from bench.benchmarks.lifecycles import Contestant, measure_in_turns
 from bench.options import Options
 from bench.peers.task_queue import TaskQueue
-from bench.programs import BenchmarkFailed
 from bench.rows import Results, Verdict
 from bench.targets import CYCLES_AGAINST_CELERY, CYCLES_AGAINST_DRAMATIQ, CYCLES_ON_POSTGRES
 
@@ -60,9 +58,3 @@ def test_life_cycles_run_on_both_databases_and_beside_every_peer_that_is_install
     peers = {CYCLES_AGAINST_CELERY: "celery", CYCLES_AGAINST_DRAMATIQ: "dramatiq"}
     for target, package in peers.items():
         assert (target in measured) == (importlib.util.find_spec(package) is not None)
-
-
-def test_server_and_clients_never_share_a_core() -> None:
-    assert divided_cores([0, 1, 2]) == ({0}, {1, 2})
-    with pytest.raises(BenchmarkFailed):
-        divided_cores([0])
