@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, InvalidToken, Superseded
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.http.deps import deps, own_worker
+from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import UPLOAD, WORKER, Call, Route
 from simpletuner_fleet.http.whose import refuse_other_worker
 from simpletuner_fleet.orchestrator import attendance, report
@@ -54,8 +54,9 @@ async def register(call: Call[Register]) -> Registered:
 async def heartbeat(call: Call[Heartbeat]) -> HeartbeatAnswer:
     refuse_other_worker(call, call.body.worker_id)
     house = deps(call)
-    worker = await own_worker(call)
-    return await attendance.heartbeat(house.fleet, worker, call.body, base_url=house.base_url(call))
+    return await attendance.heartbeat(
+        house.fleet, call.principal.id, call.body, base_url=house.base_url(call)
+    )
 
 
 async def accept(call: Call[Accept]) -> Accepted:
@@ -84,13 +85,13 @@ async def _known_worker(call: Call[StatusReport]) -> Worker:
 async def disconnect(call: Call[Goodbye | None]) -> Left:
     message = call.body or Goodbye()
     refuse_other_worker(call, message.worker_id)
-    await attendance.goodbye(deps(call).fleet, await own_worker(call), message, ip=call.ip)
+    await attendance.goodbye(deps(call).fleet, call.principal.id, message, ip=call.ip)
     return Left()
 
 
 async def queue(call: Call[None]) -> HasJobs:
     refuse_other_worker(call, call.query.worker_id)
-    return HasJobs(await attendance.has_jobs(deps(call).fleet, (await own_worker(call)).id))
+    return HasJobs(await attendance.has_jobs(deps(call).fleet, call.principal.id))
 
 
 ROUTES = [

@@ -160,7 +160,7 @@ class OrderFeed:
     def _ping(self) -> bytes:
         fleet = self._deps.fleet
         if self._legacy:
-            self._deps.errands.start(attendance.stream_alive_of(fleet, self._seat.worker_id))
+            self._deps.errands.start(attendance.stream_alive(fleet, self._seat.worker_id))
         return self._encoded(Ping(at=rfc3339(fleet.clock.now()) or ""))
 
     def _end(self, why: str) -> None:

@@ -309,7 +309,7 @@ class Orchestrator:
 
     def heartbeat(self, token: str, message: Heartbeat) -> HeartbeatAnswer:
         worker = self._worker(token)
-        answer = drive(attendance.heartbeat(self._alive(), worker, message, base_url=BASE_URL))
+        answer = drive(attendance.heartbeat(self._alive(), worker.id, message, base_url=BASE_URL))
         self._heard(worker.id, *((item.job_id, item.epoch) for item in message.attempts or []))
         return answer
 
@@ -344,7 +344,7 @@ class Orchestrator:
 
     def goodbye(self, token: str, message: Goodbye) -> None:
         worker = self._worker(token)
-        drive(attendance.goodbye(self._alive(), worker, message, ip="10.0.0.1"))
+        drive(attendance.goodbye(self._alive(), worker.id, message, ip="10.0.0.1"))
 
     def has_jobs(self, token: str) -> bool:
         return drive(attendance.has_jobs(self._alive(), self._worker(token).id))
@@ -470,5 +470,5 @@ class Orchestrator:
             return
         worker = self.store.view.worker(stream.worker_id)
         if worker is not None and worker.legacy:
-            drive(attendance.stream_alive(self._alive(), worker))
+            drive(attendance.stream_alive(self._alive(), worker.id))
             self.last_read[worker.id] = self.world.now
