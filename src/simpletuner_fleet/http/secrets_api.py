@@ -6,7 +6,7 @@ from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.http.views import Done
 from simpletuner_fleet.orchestrator import keyring
-from simpletuner_fleet.orchestrator.keyring import StoredSecret
+from simpletuner_fleet.orchestrator.stored_secrets import StoredSecret
 
 TAGS = ("secrets",)
 MAX_BODY_BYTES = 128 * KIB

@@ -30,7 +30,7 @@ from simpletuner_fleet.core.submit_request import (
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import settle
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.keyring import stored_secrets
+from simpletuner_fleet.orchestrator.stored_secrets import stored_secrets
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.datasets import check_datasets
 
