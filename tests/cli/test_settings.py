@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.cli import settings, values
+from simpletuner_fleet.cli import resolve_settings
 from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.errors import CliError, Exit
-from simpletuner_fleet.cli.settings import GROUPS, Rank, Setting
+from simpletuner_fleet.cli.resolve_settings import Rank
+from simpletuner_fleet.settings import GROUPS, Setting, values
 
 PIN = "sha256:" + "ab" * 32
 SAMPLES: dict[Any, tuple[str, str, str]] = {
@@ -52,7 +53,7 @@ def parsed(group: str, *arguments: str) -> argparse.Namespace:
 
 
 def settled(group: str, row: Setting, args: argparse.Namespace, environ: dict[str, str]) -> Any:
-    return settings.settle(group, args, environ)[0][row.name]
+    return resolve_settings.resolve(group, args, environ)[0][row.name]
 
 
 def write(home: Path, group: str, row: Setting, value: str) -> dict[str, str]:
@@ -103,7 +104,7 @@ def test_one_flag_leaves_the_environment_of_the_others_alone() -> None:
         "XDG_CONFIG_HOME": "/nowhere",
     }
     args = parsed("worker", "--orchestrator-url", "https://orchestrator.example.com:8001")
-    found, _ = settings.settle("worker", args, environ)
+    found, _ = resolve_settings.resolve("worker", args, environ)
     assert found["orchestrator_url"].value == "https://orchestrator.example.com:8001"
     assert found["worker_token"].value == "wt_env"
     assert found["name"].value == "gpu-worker-1"
@@ -123,7 +124,7 @@ def test_words_that_mean_no(word: str) -> None:
 def test_a_word_that_means_neither_is_a_usage_error() -> None:
     environ = {"SIMPLETUNER_WORKER_PERSISTENT": "maybe", "XDG_CONFIG_HOME": "/nowhere"}
     with pytest.raises(CliError) as refused:
-        settings.settle("worker", parsed("worker"), environ)
+        resolve_settings.resolve("worker", parsed("worker"), environ)
     assert refused.value.trouble.exit == Exit.USAGE
     assert "SIMPLETUNER_WORKER_PERSISTENT" in refused.value.trouble.what
 
@@ -131,13 +132,13 @@ def test_a_word_that_means_neither_is_a_usage_error() -> None:
 def test_a_secret_with_a_wrong_value_is_not_repeated_in_the_message(home: Path) -> None:
     environ = {"SIMPLETUNER_WORKER_TOKEN": "   ", "XDG_CONFIG_HOME": "/nowhere"}
     with pytest.raises(CliError) as refused:
-        settings.settle("worker", parsed("worker"), environ)
+        resolve_settings.resolve("worker", parsed("worker"), environ)
     assert "got" not in refused.value.trouble.why
 
 
 @pytest.mark.parametrize("token", [" wt_abc", "wt_abc\n", "\twt_abc \r\n"])
 def test_whitespace_around_a_token_is_taken_off_with_a_note(token: str) -> None:
-    found, notes = settings.settle(
+    found, notes = resolve_settings.resolve(
         "worker", parsed("worker"), {"SIMPLETUNER_WORKER_TOKEN": token, "XDG_CONFIG_HOME": "/nowhere"}
     )
     assert found["worker_token"].value == "wt_abc"
@@ -147,13 +148,13 @@ def test_whitespace_around_a_token_is_taken_off_with_a_note(token: str) -> None:
 def test_a_named_file_must_exist_and_replaces_the_usual_one(home: Path) -> None:
     file = home / "mine.toml"
     with pytest.raises(CliError, match=r"mine\.toml"):
-        settings.settle("server", parsed("server", "--config", str(file)), {})
+        resolve_settings.resolve("server", parsed("server", "--config", str(file)), {})
     file.write_text(
         "[server]\nport = 9001\nssl = true\nssl-san = ['a', 'b']\n[worker]\nlabel = {team = 'nlp'}\n"
     )
-    found, _ = settings.settle("server", parsed("server", "--config", str(file)), {})
+    found, _ = resolve_settings.resolve("server", parsed("server", "--config", str(file)), {})
     assert (found["port"].value, found["ssl"].value, found["ssl_san"].value) == (9001, True, ["a", "b"])
-    found, _ = settings.settle("worker", parsed("worker", "--config", str(file)), {})
+    found, _ = resolve_settings.resolve("worker", parsed("worker", "--config", str(file)), {})
     assert found["label"].value == {"team": "nlp"}
 
 
@@ -164,18 +165,20 @@ def test_a_file_that_cannot_be_used_is_a_usage_error(text: str, home: Path) -> N
     file = home / "bad.toml"
     file.write_text(text, encoding="utf-16" if "\xff" in text else "utf-8")
     with pytest.raises(CliError) as refused:
-        settings.settle("server", parsed("server", "--config", str(file)), {})
+        resolve_settings.resolve("server", parsed("server", "--config", str(file)), {})
     assert refused.value.trouble.exit == Exit.USAGE
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    found, _ = settings.settle("server", parsed("server"), {"XDG_CONFIG_HOME": "/nowhere", "HOME": "/h"})
+    found, _ = resolve_settings.resolve(
+        "server", parsed("server"), {"XDG_CONFIG_HOME": "/nowhere", "HOME": "/h"}
+    )
     assert found["host"].value == "127.0.0.1"
     assert found["port"].value == 8001
     assert (found["heartbeat_interval_s"].value, found["heartbeat_timeout_s"].value) == (30.0, 120.0)
     assert (found["max_retries"].value, found["ephemeral_ttl_s"].value) == (3, 3600.0)
     assert found["local"].value is None
-    found, _ = settings.settle("worker", parsed("worker"), {"XDG_CONFIG_HOME": "/nowhere"})
+    found, _ = resolve_settings.resolve("worker", parsed("worker"), {"XDG_CONFIG_HOME": "/nowhere"})
     assert found["persistent"].value is False
     assert found["max_jobs"].value == 1
 

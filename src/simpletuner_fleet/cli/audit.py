@@ -3,13 +3,13 @@
 import argparse
 from datetime import UTC, datetime, timedelta
 
-from simpletuner_fleet.cli import values
 from simpletuner_fleet.cli.api import connected
 from simpletuner_fleet.cli.errors import Exit, usage
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import parse
 from simpletuner_fleet.languages import _, ngettext
+from simpletuner_fleet.settings import values
 
 LIST = (
     field("id", right=True),

@@ -4,9 +4,8 @@ import argparse
 from typing import Any
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.cli import values
 from simpletuner_fleet.cli.parser import Parser, WideHelp
-from simpletuner_fleet.cli.settings import CLIENT, SERVER, WORKER, Setting
+from simpletuner_fleet.settings import CLIENT, SERVER, WORKER, Setting, values
 
 FORMATS = ("table", "json", "jsonl", "name")
 JOB_STATES = ("blocked", "queued", "dispatched", "running", "cancelling", "completed", "failed", "cancelled")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from simpletuner_fleet.agent.trust import Choices, is_loopback
-from simpletuner_fleet.cli import credentials, settings
-from simpletuner_fleet.cli.settings import Settled
+from simpletuner_fleet.cli import credentials, resolve_settings
+from simpletuner_fleet.cli.resolve_settings import Resolved
 from simpletuner_fleet.languages import _
 
 DEFAULT_PORT = 8001
@@ -36,17 +36,17 @@ class LocalServer(NamedTuple):
 
 
 def find(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Connection:
-    settled, notes = settings.settle("client", args, environ)
+    resolved, notes = resolve_settings.resolve("client", args, environ)
     logins = credentials.read(credentials_file(environ))
-    local = local_server(Path(settled["data_dir"].value))
-    url, url_from = _url(settled, logins, local)
-    token, token_from = _token(url, settled, logins, local)
-    trust, trust_from = _trust(url, settled, logins, local)
+    local = local_server(Path(resolved["data_dir"].value))
+    url, url_from = _url(resolved, logins, local)
+    token, token_from = _token(url, resolved, logins, local)
+    trust, trust_from = _trust(url, resolved, logins, local)
     return Connection(url, url_from, token, token_from, trust, trust_from, notes)
 
 
 def credentials_file(environ: Mapping[str, str] = os.environ) -> Path:
-    return settings.config_home(environ) / "credentials.toml"
+    return resolve_settings.config_home(environ) / "credentials.toml"
 
 
 def local_server(data_dir: Path) -> LocalServer:
@@ -63,8 +63,10 @@ def local_server(data_dir: Path) -> LocalServer:
     )
 
 
-def _url(settled: dict[str, Settled], logins: credentials.Credentials, local: LocalServer) -> tuple[str, str]:
-    asked = settled["url"]
+def _url(
+    resolved: dict[str, Resolved], logins: credentials.Credentials, local: LocalServer
+) -> tuple[str, str]:
+    asked = resolved["url"]
     if asked.value:
         return asked.value, asked.source.where
     if logins.current:
@@ -76,9 +78,9 @@ def _url(settled: dict[str, Settled], logins: credentials.Credentials, local: Lo
 
 
 def _token(
-    url: str, settled: dict[str, Settled], logins: credentials.Credentials, local: LocalServer
+    url: str, resolved: dict[str, Resolved], logins: credentials.Credentials, local: LocalServer
 ) -> tuple[str | None, str]:
-    asked = settled["api_token"]
+    asked = resolved["api_token"]
     if asked.value:
         return asked.value, asked.source.where
     if url in logins.servers:
@@ -94,15 +96,15 @@ def _token(
 
 
 def _trust(
-    url: str, settled: dict[str, Settled], logins: credentials.Credentials, local: LocalServer
+    url: str, resolved: dict[str, Resolved], logins: credentials.Credentials, local: LocalServer
 ) -> tuple[Choices, str]:
     for name, choice in (
         ("ssl_fingerprint", "fingerprint"),
         ("ca_cert", "ca_cert"),
         ("ssl_no_verify", "no_verify"),
     ):
-        if settled[name].value:
-            return Choices()._replace(**{choice: settled[name].value}), settled[name].source.where
+        if resolved[name].value:
+            return Choices()._replace(**{choice: resolved[name].value}), resolved[name].source.where
     if not url.startswith("https:"):
         return Choices(), _("no TLS")
     login = logins.servers.get(url)

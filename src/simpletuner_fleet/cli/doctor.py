@@ -11,13 +11,14 @@ from typing import NamedTuple
 from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli import checks_machine as machine
 from simpletuner_fleet.cli import checks_network as network
-from simpletuner_fleet.cli import connection, settings
+from simpletuner_fleet.cli import connection, resolve_settings
 from simpletuner_fleet.cli.errors import CliError, Exit
 from simpletuner_fleet.cli.findings import Finding, Mark, bad, good
 from simpletuner_fleet.cli.output import Output
-from simpletuner_fleet.cli.settings import Rank, Settled
+from simpletuner_fleet.cli.resolve_settings import Rank, Resolved
 from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import GROUPS
 
 STYLE = {Mark.GOOD: "", Mark.DOUBT: "yellow", Mark.BAD: "red"}
 
@@ -60,12 +61,12 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
 def _settings(group: str, args: argparse.Namespace) -> Iterator[Finding]:
     """What was chosen, and by what; defaults that nobody touched are left out."""
     try:
-        settled, notes = settings.settle(group, _only_shared(args))
+        resolved, notes = resolve_settings.resolve(group, _only_shared(args))
     except CliError as error:
         yield bad(_("settings"), f"{error.trouble.what}: {error.trouble.why}", error.trouble.next[0])
         return
-    rows = {row.name: row for row in settings.GROUPS[group]}
-    chosen = {name: found for name, found in settled.items() if found.source.rank is not Rank.DEFAULT}
+    rows = {row.name: row for row in GROUPS[group]}
+    chosen = {name: found for name, found in resolved.items() if found.source.rank is not Rank.DEFAULT}
     if not chosen:
         yield good(_("settings"), _("all at their defaults"))
     for name, (value, source) in chosen.items():
@@ -85,7 +86,7 @@ def _machine(args: argparse.Namespace) -> Iterator[Finding]:
     yield from machine.command_clash(os.environ)
     if args.what != "server":
         yield from machine.gpus(os.environ)
-        work_dir = _settled("worker", args)["work_dir"].value
+        work_dir = _resolved("worker", args)["work_dir"].value
         yield machine.disk(_("work folder"), Path(work_dir or Path.cwd()))
         yield from machine.shared_memory()
     yield machine.open_files()
@@ -97,15 +98,15 @@ def _server_data(args: argparse.Namespace) -> Iterator[Finding]:
         return
     from simpletuner_fleet.cli import checks_server as server  # a worker's machine has no server packages
 
-    settled = _settled("server", args)
-    folder = Path(settled["data_dir"].value)
+    resolved = _resolved("server", args)
+    folder = Path(resolved["data_dir"].value)
     yield from server.data_folder(folder)
-    yield from server.database(settled["database_url"].value, folder)
+    yield from server.database(resolved["database_url"].value, folder)
 
 
 def _network(args: argparse.Namespace) -> Iterator[Finding]:
     """As the worker would go, if it knows its orchestrator; else as the commands do."""
-    worker = _settled("worker", args)
+    worker = _resolved("worker", args)
     if args.what != "server" and worker["orchestrator_url"].value:
         trust = Choices(
             worker["ssl_fingerprint"].value, worker["ca_cert"].value, worker["ssl_no_verify"].value
@@ -126,7 +127,7 @@ def _network(args: argparse.Namespace) -> Iterator[Finding]:
     yield from network.way_to(where.url, where.trust, "Authorization", where.token, network.WHOAMI)
 
 
-def _worker_token(worker: dict[str, Settled]) -> str | None:
+def _worker_token(worker: dict[str, Resolved]) -> str | None:
     if worker["worker_token"].value:
         return str(worker["worker_token"].value)
     file = worker["worker_token_file"].value
@@ -136,12 +137,12 @@ def _worker_token(worker: dict[str, Settled]) -> str | None:
         return None
 
 
-def _settled(group: str, args: argparse.Namespace) -> dict[str, Settled]:
+def _resolved(group: str, args: argparse.Namespace) -> dict[str, Resolved]:
     """Wrong settings were reported already; the other checks go on with the defaults."""
     try:
-        return settings.settle(group, _only_shared(args))[0]
+        return resolve_settings.resolve(group, _only_shared(args))[0]
     except CliError:
-        return settings.settle(group, argparse.Namespace(), {"XDG_CONFIG_HOME": os.devnull})[0]
+        return resolve_settings.resolve(group, argparse.Namespace(), {"XDG_CONFIG_HOME": os.devnull})[0]
 
 
 def _print(out: Output, finding: Finding) -> None:

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from simpletuner_fleet.cli.settings import HIDDEN_TOKEN
+from simpletuner_fleet.cli.resolve_settings import HIDDEN_TOKEN
 
 FLAG = "--worker-token"
 

@@ -5,13 +5,14 @@ import getpass
 import sys
 from pathlib import Path
 
-from simpletuner_fleet.cli import connection, credentials, values
+from simpletuner_fleet.cli import connection, credentials
 from simpletuner_fleet.cli.api import Api, connected
 from simpletuner_fleet.cli.credentials import Credentials, Login
 from simpletuner_fleet.cli.errors import Exit, fail, usage
 from simpletuner_fleet.cli.output import Output, field
 from simpletuner_fleet.core.tokens import API, WORKER
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values
 
 WHO = (field("id"), field("name"), field("permissions"))
 

@@ -1,18 +1,18 @@
-"""The two programs, `server` and `worker`: settings settled and checked, then handed to what runs them."""
+"""The two programs, `server` and `worker`: their settings are resolved and checked, then handed to what runs them."""
 
 import argparse
 import os
 import sys
 
 from simpletuner_fleet.agent.trust import is_loopback
-from simpletuner_fleet.cli import settings
+from simpletuner_fleet.cli import resolve_settings
 from simpletuner_fleet.cli.errors import usage
 from simpletuner_fleet.cli.hide_token import forget_tokens
 from simpletuner_fleet.languages import _
 
 
 def server(args: argparse.Namespace) -> int:
-    _settle("server", args)
+    _apply("server", args)
     _check_server(args)
     forget_tokens("SIMPLETUNER_ADMIN_TOKEN", "SIMPLETUNER_API_TOKEN")
     from simpletuner_fleet.cli.server import run_server  # the whole server; no other command needs it
@@ -21,9 +21,9 @@ def server(args: argparse.Namespace) -> int:
 
 
 def worker(args: argparse.Namespace) -> int:
-    _settle("worker", args)
+    _apply("worker", args)
     check_worker_settings(args)
-    forget_tokens("SIMPLETUNER_WORKER_TOKEN", settings.HIDDEN_TOKEN, "SIMPLETUNER_API_TOKEN")
+    forget_tokens("SIMPLETUNER_WORKER_TOKEN", resolve_settings.HIDDEN_TOKEN, "SIMPLETUNER_API_TOKEN")
     if args.gpu_inventory:
         os.environ["SIMPLETUNER_GPU_INVENTORY"] = args.gpu_inventory  # the agent looks for it there
     from simpletuner_fleet.cli.worker import run_worker  # the whole agent; no other command needs it
@@ -36,8 +36,8 @@ def check_worker_settings(args: argparse.Namespace) -> None:
     _check_worker(args)
 
 
-def _settle(group: str, args: argparse.Namespace) -> None:
-    for note in settings.apply(group, args):
+def _apply(group: str, args: argparse.Namespace) -> None:
+    for note in resolve_settings.apply(group, args):
         print(note, file=sys.stderr)
 
 
@@ -87,7 +87,7 @@ def _check_worker(args: argparse.Namespace) -> None:
             _("neither --worker-token, --worker-token-file nor SIMPLETUNER_WORKER_TOKEN was given"),
             _("on the orchestrator: simpletuner workers create NAME"),
         )
-    if os.environ.get(settings.HIDDEN_TOKEN) and sys.stderr.isatty():
+    if os.environ.get(resolve_settings.HIDDEN_TOKEN) and sys.stderr.isatty():
         print(
             "note: --worker-token was taken off the command line, where other users could see it; "
             "--worker-token-file or SIMPLETUNER_WORKER_TOKEN never put it there",

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.cli import programs, settings, values
+from simpletuner_fleet.cli import programs, resolve_settings
 from simpletuner_fleet.cli.errors import Exit, fail, usage
 from simpletuner_fleet.cli.private_files import write_private
+from simpletuner_fleet.cli.resolve_settings import Rank
 from simpletuner_fleet.cli.service_unit import LONGER_THAN_GRACE_S, SERVER_STOPS_WITHIN_S, Unit, unit_name
-from simpletuner_fleet.cli.settings import Rank, Setting
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import GROUPS, Setting, values
 
 UNITS, KEPT = Path("etc/systemd/system"), Path("etc/simpletuner")
 TOKEN_FILE = "worker-token"
@@ -90,12 +91,12 @@ def status(args: argparse.Namespace) -> int:
 
 def _described(args: argparse.Namespace) -> tuple[Unit, str | None]:
     """The unit, and the token that does not stand in it."""
-    given = {row.name: getattr(args, row.name, None) for row in settings.GROUPS[args.role]}
-    settled, notes = settings.settle(args.role, args)
+    given = {row.name: getattr(args, row.name, None) for row in GROUPS[args.role]}
+    resolved, notes = resolve_settings.resolve(args.role, args)
     for note in notes:
         print(note, file=sys.stderr)
-    options, environment = _words(args.role, settled, given, os.environ)
-    for name, (value, source) in settled.items():
+    options, environment = _words(args.role, resolved, given, os.environ)
+    for name, (value, source) in resolved.items():
         setattr(args, name, value)
         args.sources = {**getattr(args, "sources", {}), name: source}
     token, stop_within_s = None, float(SERVER_STOPS_WITHIN_S)
@@ -116,20 +117,23 @@ def _described(args: argparse.Namespace) -> tuple[Unit, str | None]:
 
 
 def _words(
-    role: str, settled: Mapping[str, settings.Settled], given: Mapping[str, Any], environ: Mapping[str, str]
+    role: str,
+    resolved: Mapping[str, resolve_settings.Resolved],
+    given: Mapping[str, Any],
+    environ: Mapping[str, str],
 ) -> tuple[list[str], dict[str, str]]:
     """What was chosen here, by flag or variable, as words for the command; what has no flag stays a variable."""
     options: list[str] = []
     environment: dict[str, str] = {}
-    for row in settings.GROUPS[role]:
-        value, source = settled[row.name]
+    for row in GROUPS[role]:
+        value, source = resolved[row.name]
         if source.rank < Rank.ENVIRONMENT or row.name in NOT_OPTIONS:
             continue
         if row.secret:
             raise usage(
                 _("a secret does not belong in a unit, which every user can read"),
                 _("%(name)s was given by %(where)s", name=row.name, where=source.where),
-                _("put it into %(file)s, which only its user may read", file=settings.SYSTEM_FILE),
+                _("put it into %(file)s, which only its user may read", file=resolve_settings.SYSTEM_FILE),
             )
         if not row.flags:
             environment[row.env] = environ[row.env]

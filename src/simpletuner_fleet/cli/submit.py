@@ -7,7 +7,7 @@ import secrets
 import sys
 from typing import Any
 
-from simpletuner_fleet.cli import bundles, data, job_text, lookup, values
+from simpletuner_fleet.cli import bundles, data, job_text, lookup
 from simpletuner_fleet.cli.api import Api, connected
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
 from simpletuner_fleet.cli.job_text import TERMINAL
@@ -16,6 +16,7 @@ from simpletuner_fleet.cli.logs import print_log
 from simpletuner_fleet.cli.nudges import nudges
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values
 
 RESULT = (
     field("job_id", "ID"),

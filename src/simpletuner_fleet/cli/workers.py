@@ -5,7 +5,7 @@ import re
 import sys
 from typing import Any
 
-from simpletuner_fleet.cli import lookup, values
+from simpletuner_fleet.cli import lookup
 from simpletuner_fleet.cli.api import Api, connected
 from simpletuner_fleet.cli.artifacts import size_text
 from simpletuner_fleet.cli.errors import Exit, usage
@@ -16,6 +16,7 @@ from simpletuner_fleet.cli.text import clean
 from simpletuner_fleet.cli.times import ago
 from simpletuner_fleet.cli.watch import watch
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values
 
 WORKERS = "/api/admin/workers"
 

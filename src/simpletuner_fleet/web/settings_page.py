@@ -1,5 +1,6 @@
 """Administration → Settings: limits, the names of secrets, and what the server was started with."""
 
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -11,19 +12,33 @@ from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _
 from simpletuner_fleet.orchestrator.index import read_limits
 from simpletuner_fleet.orchestrator.keyring import list_secrets
+from simpletuner_fleet.settings import SERVER
 from simpletuner_fleet.web.named import people_names
 from simpletuner_fleet.web.page import page, spoken
 
 DAY_S = 86_400.0
 
 
+Look = Literal["text", "duration", "size", "number", "code"]
+
+
 class Fact(Struct, frozen=True, kw_only=True):
-    """One thing that only a restart changes, and the variable that changes it."""
+    """One thing that the page says of the server, and the setting that changes it where there is one."""
+
+    title: str
+    value: Callable[[Deps, Call[Any]], Any]
+    """Returns None where there is nothing to say; words stand as they are."""
+    look: Look = "text"
+    setting: str = ""
+
+
+class ShownFact(Struct, frozen=True, kw_only=True):
+    """A fact as the template shows it."""
 
     title: str
     value: Any
-    look: Literal["text", "duration", "size", "number", "code"] = "text"
-    variable: str = ""
+    look: Look
+    variable: str
 
 
 class SecretRow(Struct, frozen=True, kw_only=True):
@@ -54,129 +69,142 @@ async def settings(call: Call[None]) -> Reply:
                 )
                 for name, secret in secrets.items()
             ],
-            groups=[
-                (N_("Keeping"), keeping_facts(house)),
-                (N_("Jobs and workers"), job_facts(house)),
-                (N_("Server"), server_facts(house, call)),
-            ],
+            groups=[(title, show(facts, house, call)) for title, facts in FACTS],
         )
 
 
-def keeping_facts(house: Deps) -> list[Fact]:
-    policy = house.fleet.policy
-    kept = policy.jobs_keep_days
+def show(facts: Iterable[Fact], deps: Deps, call: Call[Any]) -> list[ShownFact]:
+    values = [(fact, fact.value(deps, call)) for fact in facts]
     return [
-        Fact(
-            title=_("Logs, curves and files of jobs that ended"),
-            value=_("for ever") if kept is None else kept * DAY_S,
-            look="text" if kept is None else "duration",
-            variable="SIMPLETUNER_JOBS_KEEP_DAYS",
-        ),
-        Fact(
-            title=_("Checkpoints kept of each job"),
-            value=policy.checkpoints_keep,
-            look="number",
-            variable="SIMPLETUNER_CHECKPOINTS_KEEP",
-        ),
-        Fact(
-            title=_("Storage for one job"),
-            value=policy.job_storage_bytes,
-            look="size",
-            variable="SIMPLETUNER_JOB_STORAGE_GB",
-        ),
-        Fact(
-            title=_("Storage for all datasets"),
-            value=policy.data_storage_bytes,
-            look="size",
-            variable="SIMPLETUNER_DATA_STORAGE_GB",
-        ),
-        Fact(
-            title=_("Ephemeral workers that have gone"),
-            value=policy.ephemeral_ttl_s,
-            look="duration",
-            variable="SIMPLETUNER_EPHEMERAL_TTL",
-        ),
-        Fact(title=_("The audit log"), value=_("for ever")),
+        ShownFact(
+            title=_(fact.title),
+            value=value,
+            look="text" if isinstance(value, str) and fact.look != "code" else fact.look,
+            variable=VARIABLES[fact.setting] if fact.setting else "",
+        )
+        for fact, value in values
+        if value is not None
     ]
 
 
-def job_facts(house: Deps) -> list[Fact]:
-    policy = house.fleet.policy
-    return [
-        Fact(
-            title=_("A worker is offline after silence of"),
-            value=policy.heartbeat_timeout_s,
-            look="duration",
-            variable="SIMPLETUNER_HEARTBEAT_TIMEOUT",
-        ),
-        Fact(
-            title=_("Workers report every"),
-            value=policy.heartbeat_interval_s,
-            look="duration",
-            variable="SIMPLETUNER_HEARTBEAT_INTERVAL",
-        ),
-        Fact(
-            title=_("Retries of a job whose worker was lost"),
-            value=policy.max_retries,
-            look="number",
-            variable="SIMPLETUNER_MAX_RETRIES",
-        ),
-        Fact(
-            title=_("Jobs wait for an approval"),
-            value=_("yes") if policy.require_approval else _("no"),
-            variable="SIMPLETUNER_REQUIRE_APPROVAL",
-        ),
-        Fact(
-            title=_("Time to end when a job is cancelled"),
-            value=policy.cancel_grace_s,
-            look="duration",
-            variable="SIMPLETUNER_CANCEL_GRACE",
-        ),
-        Fact(
-            title=_("Time to save a checkpoint before it stops"),
-            value=policy.checkpoint_wait_s,
-            look="duration",
-            variable="SIMPLETUNER_CHECKPOINT_WAIT",
-        ),
-        Fact(
-            title=_("A worker's token is old after"),
-            value=policy.token_warn_age_s,
-            look="duration",
-            variable="SIMPLETUNER_TOKEN_WARN_AGE",
-        ),
-    ]
+def yes_or_no(answer: bool) -> str:
+    return _("yes") if answer else _("no")
 
 
-def server_facts(house: Deps, call: Call[Any]) -> list[Fact]:
-    facts = [
-        Fact(title=_("Version"), value=__version__, look="code"),
-        Fact(
-            title=_("Address for workers"),
-            value=house.base_url(call),
-            look="code",
-            variable="SIMPLETUNER_PUBLIC_URL",
-        ),
-        Fact(
-            title=_("This connection is encrypted"),
-            value=_("yes") if call.secure else _("no"),
-            variable="SIMPLETUNER_SSL",
-        ),
-        Fact(
-            title=_("Reachable from other machines"),
-            value=_("yes") if house.beyond_loopback else _("no"),
-            variable="SIMPLETUNER_HOST",
-        ),
-        Fact(
-            title=_("Runs jobs on its own machine"),
-            value=_("yes") if house.local_enabled else _("no"),
-            variable="SIMPLETUNER_LOCAL",
-        ),
-        Fact(title=_("A log-in ends when unused for"), value=SESSION_IDLE_S, look="duration"),
-        Fact(title=_("A log-in ends at the latest after"), value=SESSION_LIFE_S, look="duration"),
-    ]
-    if house.fingerprint:
-        facts.insert(3, Fact(title=_("Fingerprint"), value=house.fingerprint, look="code"))
-    return facts
+def jobs_kept_for(deps: Deps) -> Any:
+    days = deps.fleet.policy.jobs_keep_days
+    return _("for ever") if days is None else days * DAY_S
 
+
+VARIABLES = {row.name: row.env for row in SERVER}
+
+KEEPING = (
+    Fact(
+        title=N_("Logs, curves and files of jobs that ended"),
+        value=lambda deps, call: jobs_kept_for(deps),
+        look="duration",
+        setting="jobs_keep_days",
+    ),
+    Fact(
+        title=N_("Checkpoints kept of each job"),
+        value=lambda deps, call: deps.fleet.policy.checkpoints_keep,
+        look="number",
+        setting="checkpoints_keep",
+    ),
+    Fact(
+        title=N_("Storage for one job"),
+        value=lambda deps, call: deps.fleet.policy.job_storage_bytes,
+        look="size",
+        setting="job_storage_gb",
+    ),
+    Fact(
+        title=N_("Storage for all datasets"),
+        value=lambda deps, call: deps.fleet.policy.data_storage_bytes,
+        look="size",
+        setting="data_storage_gb",
+    ),
+    Fact(
+        title=N_("Ephemeral workers that have gone"),
+        value=lambda deps, call: deps.fleet.policy.ephemeral_ttl_s,
+        look="duration",
+        setting="ephemeral_ttl_s",
+    ),
+    Fact(title=N_("The audit log"), value=lambda deps, call: _("for ever")),
+)
+JOBS_AND_WORKERS = (
+    Fact(
+        title=N_("A worker is offline after silence of"),
+        value=lambda deps, call: deps.fleet.policy.heartbeat_timeout_s,
+        look="duration",
+        setting="heartbeat_timeout_s",
+    ),
+    Fact(
+        title=N_("Workers report every"),
+        value=lambda deps, call: deps.fleet.policy.heartbeat_interval_s,
+        look="duration",
+        setting="heartbeat_interval_s",
+    ),
+    Fact(
+        title=N_("Retries of a job whose worker was lost"),
+        value=lambda deps, call: deps.fleet.policy.max_retries,
+        look="number",
+        setting="max_retries",
+    ),
+    Fact(
+        title=N_("Jobs wait for an approval"),
+        value=lambda deps, call: yes_or_no(deps.fleet.policy.require_approval),
+        setting="require_approval",
+    ),
+    Fact(
+        title=N_("Time to end when a job is cancelled"),
+        value=lambda deps, call: deps.fleet.policy.cancel_grace_s,
+        look="duration",
+        setting="cancel_grace_s",
+    ),
+    Fact(
+        title=N_("Time to save a checkpoint before it stops"),
+        value=lambda deps, call: deps.fleet.policy.checkpoint_wait_s,
+        look="duration",
+        setting="checkpoint_wait_s",
+    ),
+    Fact(
+        title=N_("A worker's token is old after"),
+        value=lambda deps, call: deps.fleet.policy.token_warn_age_s,
+        look="duration",
+        setting="token_warn_age_s",
+    ),
+)
+THE_SERVER = (
+    Fact(title=N_("Version"), value=lambda deps, call: __version__, look="code"),
+    Fact(
+        title=N_("Address for workers"),
+        value=lambda deps, call: deps.base_url(call),
+        look="code",
+        setting="public_url",
+    ),
+    Fact(
+        title=N_("This connection is encrypted"),
+        value=lambda deps, call: yes_or_no(call.secure),
+        setting="ssl",
+    ),
+    Fact(title=N_("Fingerprint"), value=lambda deps, call: deps.fingerprint or None, look="code"),
+    Fact(
+        title=N_("Reachable from other machines"),
+        value=lambda deps, call: yes_or_no(deps.beyond_loopback),
+        setting="host",
+    ),
+    Fact(
+        title=N_("Runs jobs on its own machine"),
+        value=lambda deps, call: yes_or_no(deps.local_enabled),
+        setting="local",
+    ),
+    Fact(title=N_("A log-in ends when unused for"), value=lambda deps, call: SESSION_IDLE_S, look="duration"),
+    Fact(
+        title=N_("A log-in ends at the latest after"),
+        value=lambda deps, call: SESSION_LIFE_S,
+        look="duration",
+    ),
+)
+FACTS = ((N_("Keeping"), KEEPING), (N_("Jobs and workers"), JOBS_AND_WORKERS), (N_("Server"), THE_SERVER))
 
 ROUTES = (Route("GET", "/admin/settings", settings, "admin.limits", summary="Settings"),)
