@@ -1,24 +1,21 @@
 """`simpletuner jobs …`"""
 
 import argparse
-import time
 from typing import Any
 
 from simpletuner_fleet.cli import job_progress, job_text, lookup
 from simpletuner_fleet.cli import logs as job_logs
 from simpletuner_fleet.cli.api import Api, connected
-from simpletuner_fleet.cli.errors import Exit, fail
+from simpletuner_fleet.cli.errors import Exit
 from simpletuner_fleet.cli.events import notes_beside
 from simpletuner_fleet.cli.job_text import TERMINAL, WAITING
 from simpletuner_fleet.cli.lookup import segment
-from simpletuner_fleet.cli.nudges import nudges
 from simpletuner_fleet.cli.output import Output
 from simpletuner_fleet.cli.troubles import of_reason
+from simpletuner_fleet.cli.waiting import Job, wait_for_end
 from simpletuner_fleet.cli.watch import watch as watch_items
 from simpletuner_fleet.languages import _, current
 from simpletuner_fleet.languages.details import detail_text
-
-Job = dict[str, Any]
 
 
 def list_(args: argparse.Namespace) -> int:
@@ -94,22 +91,6 @@ def wait(args: argparse.Namespace) -> int:
         return Exit.OK if args.until == "terminal" else _exit_of(job)
 
 
-def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
-    deadline = time.monotonic() + timeout_s if timeout_s else None
-    job: Job = {"status": "unknown"}
-    for _nudge in nudges(api, deadline):
-        job = lookup.job(api, job_id)
-        if job["status"] in TERMINAL:
-            return job
-    raise fail(
-        _("job %(job_id)s has not ended in %(timeout_s)s s", job_id=job_id, timeout_s=f"{timeout_s:g}"),
-        _("it is %(status)s", status=job["status"]),
-        f"simpletuner jobs explain {job_id}",
-        "E_TIMEOUT",
-        Exit.TIMEOUT,
-    )
-
-
 def logs(args: argparse.Namespace) -> int:
     with connected(args) as api:
         job_id = _id_for_call(api, args)
@@ -166,18 +147,11 @@ def set_priority(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         job_id = _id_for_call(api, args)
-        job = api.post(f"/api/queue/{segment(job_id)}/priority", {"priority": priority(args.priority)})
+        job = api.post(f"/api/queue/{segment(job_id)}/priority", {"priority": args.priority})
         out.say(_("priority of %(job_id)s is now %(priority)s", job_id=job_id, priority=args.priority))
         if isinstance(job, dict) and out.for_programs:
             out.item(job, job_text.DETAIL)
     return Exit.OK
-
-
-def priority(given: str) -> int | str:
-    try:
-        return int(given)
-    except ValueError:
-        return given
 
 
 def _direct(api: Api, args: argparse.Namespace) -> Job:
@@ -193,9 +167,3 @@ def _id_for_call(api: Api, args: argparse.Namespace) -> str:
 
 def _exit_of(job: Job) -> int:
     return Exit.OK if job["status"] == "completed" else Exit.JOB_FAILED
-
-
-def submit(args: argparse.Namespace) -> int:
-    from simpletuner_fleet.cli.submit import submit as run  # brings the config's rules along
-
-    return run(args)

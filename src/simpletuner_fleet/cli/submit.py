@@ -11,10 +11,10 @@ from simpletuner_fleet.cli import bundles, data, job_text, lookup
 from simpletuner_fleet.cli.api import Api, connected
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
 from simpletuner_fleet.cli.job_text import TERMINAL
-from simpletuner_fleet.cli.jobs import priority, wait_for_end
 from simpletuner_fleet.cli.logs import print_log
 from simpletuner_fleet.cli.nudges import nudges
 from simpletuner_fleet.cli.output import Column, Output, field
+from simpletuner_fleet.cli.waiting import wait_for_end
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
 
@@ -58,7 +58,7 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "worker_labels": _pairs(args.label, "--label"),
         "gpus": args.gpus,
         "min_vram_gb": args.min_vram,
-        "priority": None if args.priority is None else priority(args.priority),
+        "priority": args.priority,
         "overrides": {
             key: _value(text) for key, text in _pairs(args.overrides, "--set", split=False).items()
         },

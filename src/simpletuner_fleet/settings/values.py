@@ -127,6 +127,14 @@ def moment(given: str) -> str:
     return given.strip()
 
 
+def priority(given: str) -> int | str:
+    """Returns a number as one; a word stays as it is, for the server to know."""
+    try:
+        return int(given)
+    except ValueError:
+        return given
+
+
 def url(given: str) -> str:
     address = urlsplit(given.strip())
     try:
