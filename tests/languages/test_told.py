@@ -5,8 +5,8 @@ from typing import Any, Literal
 import pytest
 
 from simpletuner_fleet.core import failure, matching, reasons
-from simpletuner_fleet.core.explain import Code
 from simpletuner_fleet.core.job import Stopping
+from simpletuner_fleet.core.reasons import Code
 from simpletuner_fleet.http.stopping_view import DOING, _doing_now
 from simpletuner_fleet.languages import LANGUAGES, names, translator
 from simpletuner_fleet.languages.details import detail_text
@@ -17,6 +17,7 @@ from simpletuner_fleet.languages.told import (
     problem_detail,
     problem_next,
     problem_title,
+    reason_label,
     reason_text,
     refusal_text,
 )
@@ -60,6 +61,21 @@ def test_every_reason_is_told_in_every_language_with_its_parameters(lang: str, c
     assert all(text not in told["fixes"] for text in fix_texts(words, told))
 
 
+@others
+@pytest.mark.parametrize("code", list(Code))
+def test_every_reason_has_a_label_in_every_language(lang: str, code: Code) -> None:
+    english = reason_label(translator("en"), code)
+    assert english == reasons.REASONS[code].label
+    assert reason_label(translator(lang), code) != english
+
+
+@others
+def test_every_step_that_helps_is_told_in_every_language(lang: str) -> None:
+    words = translator(lang)
+    for row in reasons.REASONS.values():
+        assert all(words.gettext(step) != step for step in (*row.fixes, *row.advice)), row.code
+
+
 @pytest.mark.parametrize("code", list(Code))
 def test_english_reasons_are_those_of_the_api(code: Code) -> None:
     told = explanation(code)
@@ -82,6 +98,7 @@ def test_what_another_version_of_the_server_says_stays_in_its_own_words() -> Non
     older = {"code": "GPU_COUNT_TOO_LARGE", "params": {}, "sentence": "too many GPUs"}
     assert reason_text(translator("ja"), older) == "too many GPUs"
     assert reason_text(translator("ja"), {"code": "SOMETHING_NEW"}) == "SOMETHING_NEW"
+    assert reason_label(translator("ja"), "SOMETHING_NEW") == "SOMETHING_NEW"
 
 
 @others

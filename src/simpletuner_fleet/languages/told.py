@@ -19,14 +19,19 @@ def reason_text(words: Words, explanation: Any) -> str:
     """Why a job waits. Takes an Explanation, the API's view of one, or its JSON."""
     code, params = str(_part(explanation, "code") or ""), _part(explanation, "params") or {}
     english = str(_part(explanation, "sentence") or code)
-    return _translated(words, [english], lambda: (reasons.reason(code, params),))[0]
+    return _translated(words, [english], lambda: (reasons.open_sentence(code, params),))[0]
+
+
+def reason_label(words: Words, code: str) -> str:
+    """A few words for the reason, for counting jobs by it; a code of another version stands as it is."""
+    return words.gettext(reasons.REASONS[code].label) if code in reasons.REASONS else code
 
 
 def fix_texts(words: Words, explanation: Any) -> list[str]:
     """What would help, as far as the explanation itself says so."""
     code, params = str(_part(explanation, "code") or ""), _part(explanation, "params") or {}
     english = [str(step) for step in _part(explanation, "fixes") or ()]
-    return _translated(words, english, lambda: reasons.steps(code, params))
+    return _translated(words, english, lambda: reasons.open_fixes(code, params))
 
 
 def _translated(

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.explain import Code, Explanation, Survey, explain, survey
+from simpletuner_fleet.core.explain import Explanation, Survey, explain, survey
 from simpletuner_fleet.core.job import Job, Target
 from simpletuner_fleet.core.matching import FREE, Occupancy
 from simpletuner_fleet.core.ordering import limit_reached
 from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.reasons import Code
 from simpletuner_fleet.core.worker import AdminState, Connection, Worker
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.index import read_limits

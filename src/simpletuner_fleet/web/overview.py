@@ -7,7 +7,8 @@ from msgspec import Struct
 from simpletuner_fleet.core.samples import SAMPLES
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
-from simpletuner_fleet.languages import _, ngettext
+from simpletuner_fleet.languages import _, current, ngettext
+from simpletuner_fleet.languages.told import reason_label
 from simpletuner_fleet.orchestrator import artifacts, looking, metrics, overview
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Lane, Need, Overview
@@ -15,7 +16,6 @@ from simpletuner_fleet.web import sparkline
 from simpletuner_fleet.web.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.kept import Kept
 from simpletuner_fleet.web.page import page, spoken
-from simpletuner_fleet.web.reasons import reason_name
 from simpletuner_fleet.web.samples import Sample, samples_of
 
 SPARK_POINTS = 60
@@ -70,7 +70,7 @@ async def home(call: Call[None]) -> Reply:
             running=[await _running(house, job_row(one)) for one in seen.mine.running],
             waiting=[job_row(one) for one in seen.mine.waiting],
             ended=[await _finished(house, job_row(one)) for one in seen.mine.ended],
-            reasons=[(reason_name(code), count) for code, count in _most(seen.line.by_reason)],
+            reasons=[(reason_label(current(), code), count) for code, count in _most(seen.line.by_reason)],
             next_jobs=[job_row(one) for one in seen.line.first],
             lanes=seen.lanes if call.query.all else _liveliest(seen.lanes),
             lanes_hidden=0 if call.query.all else max(0, len(seen.lanes) - LANES_SHOWN),

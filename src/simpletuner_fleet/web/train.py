@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.errors import FleetError, Invalid
-from simpletuner_fleet.core.explain import Code
 from simpletuner_fleet.core.job import Job, JobState, Target
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
+from simpletuner_fleet.core.reasons import Code
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.queue_api import MAX_SUBMIT_BYTES, SubmitBody, submitter
 from simpletuner_fleet.http.routes import Call, Reply, Route
