@@ -11,9 +11,9 @@ from playwright.async_api import expect
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.permissions import EVERYTHING, PERMISSIONS
 from simpletuner_fleet.languages import LANGUAGES, spoken_in, translator
 from simpletuner_fleet.languages.names import EVENTS
-from simpletuner_fleet.orchestrator.people import EVERYTHING, PERMISSIONS
 from simpletuner_fleet.web.audit import event_choices
 from simpletuner_fleet.web.audit_rows import audit_row, refused_groups
 from simpletuner_fleet.web.named import id_of

@@ -9,6 +9,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.failure import advice_for
 from simpletuner_fleet.core.job import Attempt, JobState
+from simpletuner_fleet.core.permissions import may_steer_job
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
@@ -155,7 +156,7 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
     fleet, job_id = deps(call).fleet, call.path["id"]
     seen = await looking.one_job(fleet, job_id)
     owner = await fleet.read(lambda view: looking.owner_name(view, seen.job.owner))
-    own = not call.principal.only_own or seen.job.owner == call.principal.id
+    own = may_steer_job(only_own=call.principal.only_own, caller=call.principal.id, owner=seen.job.owner)
     with spoken(call):
         row: JobRow = job_row(seen)
         return page(

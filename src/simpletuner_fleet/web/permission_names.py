@@ -1,7 +1,7 @@
 """Permissions as people understand them, in the groups in which they are given."""
 
+from simpletuner_fleet.core.permissions import EVERYTHING
 from simpletuner_fleet.languages import N_
-from simpletuner_fleet.orchestrator.people import EVERYTHING
 
 GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
