@@ -39,7 +39,7 @@ def of_details(source: Path) -> list[str]:
 def of_headings(source: Path) -> list[str]:
     """`Column("TITLE", …)`, `field("name", "TITLE")`, and `field("name")`, whose title is the name in capitals."""
     told: set[str] = set()
-    for path in sorted(source.glob("cli/*.py")):
+    for path in sorted((source / "cli").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call):
                 told.update(_heading(_last_name(node.func), [_sentence(arg) for arg in node.args[:2]]))

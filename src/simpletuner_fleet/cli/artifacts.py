@@ -10,19 +10,10 @@ from simpletuner_fleet.cli.errors import Exit, fail, usage
 from simpletuner_fleet.cli.fetching import Fetcher, wanted_files
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.output import Column, Output, field
-from simpletuner_fleet.cli.times import ago
+from simpletuner_fleet.cli.times import ago, size_text
 from simpletuner_fleet.languages import _, ngettext
 
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 Manifest = dict[str, Any]
-
-
-def size_text(size: float) -> str:
-    for unit in UNITS:
-        if size < 1024 or unit == UNITS[-1]:
-            break
-        size /= 1024
-    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
 LIST = (

@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.cli.api import Api, connected
-from simpletuner_fleet.cli.artifacts import size_text
+from simpletuner_fleet.cli.dataset_lookup import find_dataset
 from simpletuner_fleet.cli.errors import CliError, Exit, fail
 from simpletuner_fleet.cli.fetching import Fetcher, Wanted
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.pushing import Progress, Sender, read_folder
-from simpletuner_fleet.cli.times import ago
-from simpletuner_fleet.core.checkpoint import SHA256, FileEntry
+from simpletuner_fleet.cli.times import ago, size_text
+from simpletuner_fleet.core.checkpoint import FileEntry
 from simpletuner_fleet.core.datasets import PREFIX, id_of, read_manifest
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.languages import _
 
 DATA = "/api/data"
-SHORTEST_BEGINNING = 6
 Dataset = dict[str, Any]
 LIST = (
     field("id", shrinks=True),
@@ -79,7 +78,7 @@ def list_(args: argparse.Namespace) -> int:
 def show(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        dataset_id = find(api, args.dataset)
+        dataset_id = find_dataset(api, args.dataset)
         dataset = api.get(f"{DATA}/{segment(dataset_id)}")
         if args.files:
             files = files_of(api, dataset)
@@ -92,7 +91,7 @@ def show(args: argparse.Namespace) -> int:
 
 def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        dataset_id = find(api, args.dataset)
+        dataset_id = find_dataset(api, args.dataset)
         api.delete(f"{DATA}/{segment(dataset_id)}")
         Output(args).say(_("deleted %(id)s; workers let it go when they need the room", id=dataset_id))
     return Exit.OK
@@ -101,7 +100,7 @@ def delete(args: argparse.Namespace) -> int:
 def pull(args: argparse.Namespace) -> int:
     out, folder = Output(args), Path(args.folder).expanduser()
     with connected(args) as api:
-        dataset_id = find(api, args.dataset)
+        dataset_id = find_dataset(api, args.dataset)
         dataset = api.get(f"{DATA}/{segment(dataset_id)}", lookup=True)
         base = f"{DATA}/{segment(dataset_id)}/objects"
         wanted = [
@@ -122,35 +121,6 @@ def pull(args: argparse.Namespace) -> int:
         if out.for_programs:
             out.item(dataset, DETAIL)
     return Exit.OK
-
-
-def find(api: Api, called: str) -> str:
-    """From a whole id, a beginning of one, or a name."""
-    bare = called.removeprefix(PREFIX)
-    if SHA256.fullmatch(bare):
-        return PREFIX + bare
-    known = api.items(DATA, "datasets", lookup=True)
-    begins = PREFIX + bare
-    matches = [one for one in known if one["name"] == called] or [
-        one for one in known if len(bare) >= SHORTEST_BEGINNING and one["id"].startswith(begins)
-    ]
-    if len(matches) == 1:
-        return str(matches[0]["id"])
-    if matches:
-        raise fail(
-            _("several datasets are called '%(called)s'", called=called),
-            ", ".join(str(one["id"]) for one in matches[:5]),
-            _("use the id"),
-            "ambiguous",
-            Exit.USAGE,
-        )
-    raise fail(
-        _("there is no dataset '%(called)s'", called=called),
-        _("no dataset has this id, a beginning like it, or this name"),
-        "simpletuner data list",
-        "not_found",
-        Exit.NOT_FOUND,
-    )
 
 
 def files_of(api: Api, dataset: Dataset) -> tuple[FileEntry, ...]:

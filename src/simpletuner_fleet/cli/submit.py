@@ -7,8 +7,9 @@ import secrets
 import sys
 from typing import Any
 
-from simpletuner_fleet.cli import bundles, data, job_text, lookup
+from simpletuner_fleet.cli import bundles, job_text, lookup
 from simpletuner_fleet.cli.api import Api, connected
+from simpletuner_fleet.cli.dataset_lookup import find_dataset
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
 from simpletuner_fleet.cli.job_text import TERMINAL
 from simpletuner_fleet.cli.logs import print_log
@@ -37,7 +38,7 @@ def submit(args: argparse.Namespace) -> int:
     key = args.idempotency_key or f"cli-{secrets.token_urlsafe(18)}"
     with connected(args) as api:
         if mounts:
-            request["datasets"] = {mount: data.find(api, called) for mount, called in mounts.items()}
+            request["datasets"] = {mount: find_dataset(api, called) for mount, called in mounts.items()}
         answer = _send(api, args, request, key)
         if args.dry_run:
             return _told_only(answer, out)

@@ -1,9 +1,11 @@
-"""Moments and spans as people read them."""
+"""Moments, spans and sizes as people read them."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 from simpletuner_fleet.languages import _
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def parse(moment: Any) -> datetime | None:
@@ -39,3 +41,11 @@ def between(start: Any, end: Any, now: datetime | None = None) -> str | None:
     if began is None:
         return None
     return span(((ended or now or datetime.now(UTC)) - began).total_seconds())
+
+
+def size_text(size: float) -> str:
+    for unit in UNITS:
+        if size < 1024 or unit == UNITS[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -7,13 +7,12 @@ from typing import Any
 
 from simpletuner_fleet.cli import lookup
 from simpletuner_fleet.cli.api import Api, connected
-from simpletuner_fleet.cli.artifacts import size_text
 from simpletuner_fleet.cli.errors import Exit, usage
 from simpletuner_fleet.cli.lookup import segment
 from simpletuner_fleet.cli.nudges import nudges
 from simpletuner_fleet.cli.output import Column, Output, field
 from simpletuner_fleet.cli.text import clean
-from simpletuner_fleet.cli.times import ago
+from simpletuner_fleet.cli.times import ago, size_text
 from simpletuner_fleet.cli.watch import watch
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values

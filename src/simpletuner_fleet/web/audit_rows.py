@@ -18,7 +18,7 @@ from simpletuner_fleet.languages.names import (
     target_name,
     worker_type_name,
 )
-from simpletuner_fleet.web.joining import REFUSALS
+from simpletuner_fleet.web.refusals import REFUSALS
 
 MAX_VALUE_CHARS = 300
 KEYS = {

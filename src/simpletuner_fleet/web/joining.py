@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.worker import Connection, Worker, WorkerStatus
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, ngettext
 from simpletuner_fleet.orchestrator.machines import Joining, joining
 from simpletuner_fleet.web.page import page, spoken
+from simpletuner_fleet.web.refusals import refusal_text
 from simpletuner_fleet.web.worker_rows import status_names, tls_text
 
 PERMISSION = "admin.workers"
@@ -39,14 +39,6 @@ COMMANDS = (
         N_("Environment variables for a cloud machine, where 'simpletuner worker' is the command to start."),
     ),
 )
-REFUSALS = {
-    "token_rotated": N_("%(ip)s came with a token that was rotated."),
-    "token_misshapen": N_("%(ip)s came with a token that was cut off or mistyped."),
-    "invalid_token": N_("%(ip)s came with a token that no worker has."),
-    "unauthenticated": N_("%(ip)s came without a token."),
-    "network_not_allowed": N_("%(ip)s is in a network that workers may not come from."),
-    "superseded": N_("%(ip)s came with this worker's token, but another machine is using it."),
-}
 
 
 class CreateQuery(Struct, kw_only=True):
@@ -155,13 +147,6 @@ def _turned_away(worker: Worker, house: Deps) -> list[tuple[str, float]]:
     looks = house.certificate_looks.between(worker.token_created_at, until)
     came = worker.registered_at or 0.0
     return [(ip, at) for ip, at in looks if ip != worker.address or at > came]
-
-
-def refusal_text(entry: AuditEntry) -> str:
-    code, ip = str(entry.details.get("code", "")), entry.ip
-    if code in REFUSALS:
-        return _(REFUSALS[code], ip=ip)
-    return _("%(ip)s was refused: %(why)s", ip=ip, why=str(entry.details.get("why", "")))
 
 
 def demo_body(worker: Worker, status: str) -> str:

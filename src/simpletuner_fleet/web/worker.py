@@ -17,8 +17,9 @@ from simpletuner_fleet.web.audit_rows import detail_pairs
 from simpletuner_fleet.web.gpu_course import Course, course
 from simpletuner_fleet.web.job_rows import job_row, pace_text, risk_text
 from simpletuner_fleet.web.job_state import outcome_text
-from simpletuner_fleet.web.joining import COMMANDS, refusal_text
+from simpletuner_fleet.web.joining import COMMANDS
 from simpletuner_fleet.web.page import page, spoken
+from simpletuner_fleet.web.refusals import refusal_text
 from simpletuner_fleet.web.worker_rows import GpuRow, gpu_rows, tls_is_weak, tls_text
 from simpletuner_fleet.web.workers import PERMISSION
 
