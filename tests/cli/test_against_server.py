@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.cli.errors import Exit
+from simpletuner_fleet.cli.frame.errors import Exit
 from simpletuner_fleet.cli.main import main
 from tests.cli.conftest import Result
 

@@ -8,8 +8,8 @@ import pytest
 
 import simpletuner_fleet.cli
 from devtools.words import gathered
-from simpletuner_fleet.cli.errors import Exit
-from simpletuner_fleet.cli.output import Column, Output
+from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.output import Column, Output
 from simpletuner_fleet.languages import LANGUAGES, speak, translator
 from tests.cli.conftest import Answer, FakeServer, Run
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.cli.commands import build_parser
-from simpletuner_fleet.cli.errors import Exit
+from simpletuner_fleet.cli.frame.errors import Exit
 from simpletuner_fleet.cli.main import _command
 from tests.cli.conftest import FakeServer, Run
 

@@ -21,7 +21,7 @@ LIST = (
 AUDIT = Noun(
     "audit",
     "Who did what, and whether the record is whole",
-    "audit",
+    "nouns.audit",
     (
         Verb("list", "List audit entries, newest first", LIST),
         Verb("verify", "Check that no entry was changed or removed"),

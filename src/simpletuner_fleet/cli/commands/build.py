@@ -23,7 +23,7 @@ from simpletuner_fleet.cli.commands.shared_options import add_config_file, add_h
 from simpletuner_fleet.cli.commands.tokens import TOKENS
 from simpletuner_fleet.cli.commands.users import USERS
 from simpletuner_fleet.cli.commands.workers import WORKERS
-from simpletuner_fleet.cli.parser import Parser, WideHelp
+from simpletuner_fleet.cli.frame.parser import Parser, WideHelp
 
 PACKAGE = "simpletuner_fleet.cli"
 NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, AUDIT, TOKENS, USERS)

@@ -25,7 +25,7 @@ EXPORT = (
 CONFIGS = Noun(
     "configs",
     "Training configs kept by the orchestrator",
-    "configs",
+    "nouns.configs",
     (
         Verb("list", "List saved configs"),
         Verb("get", "Show a config", (NAME,)),

@@ -12,7 +12,7 @@ PUSH = (
 DATA = Noun(
     "data",
     "Datasets: pushed once, kept by content, cached on workers",
-    "data",
+    "nouns.data",
     (
         Verb(
             "push", "Upload a folder; only what is missing is sent, and the same folder has the same id", PUSH

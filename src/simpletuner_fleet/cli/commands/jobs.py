@@ -117,9 +117,9 @@ CANCEL = (
 JOBS = Noun(
     "jobs",
     "Submit jobs, see and steer them",
-    "jobs",
+    "jobs.verbs",
     (
-        Verb("submit", "Submit a training job", SUBMIT, run="submit:submit"),
+        Verb("submit", "Submit a training job", SUBMIT, run="jobs.submit:submit"),
         Verb("list", "List jobs, newest first", LIST),
         Verb("get", "Show one job", (JOB,)),
         Verb(
@@ -127,7 +127,12 @@ JOBS = Noun(
             "Show jobs, or one job, as they change",
             (argument("job", nargs="?", metavar="ID", help="A job's id or a unique beginning of it"),),
         ),
-        Verb("events", "Show what happened to a job, and what its workers noted", (JOB,), run="events:show"),
+        Verb(
+            "events",
+            "Show what happened to a job, and what its workers noted",
+            (JOB,),
+            run="jobs.events:show",
+        ),
         Verb("explain", "Tell why a job waits", (JOB,)),
         Verb("wait", "Wait until a job has ended", WAIT),
         Verb("logs", "Show what a job's trainer printed", LOGS),
@@ -135,11 +140,11 @@ JOBS = Noun(
             "metrics",
             "Show a job's loss and other curves",
             METRICS,
-            run="metrics:show",
+            run="jobs.metrics:show",
             formats=("csv", *FORMATS),
         ),
-        Verb("artifacts", "List a job's stored checkpoints and artifacts", (JOB,), run="artifacts:list"),
-        Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="artifacts:download"),
+        Verb("artifacts", "List a job's stored checkpoints and artifacts", (JOB,), run="jobs.artifacts:list"),
+        Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="jobs.artifacts:download"),
         Verb("cancel", "Cancel jobs", CANCEL),
         Verb("retry", "Submit an ended job again", (JOB,)),
         Verb(

@@ -36,16 +36,16 @@ DEMO = (
 )
 
 OTHERS = (
-    Command("status", "status:status", "Server, workers, queue on one screen"),
-    Command("doctor", "doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,)),
-    Command("login", "login:login", "Remember a server and a token for it", LOGIN),
-    Command("logout", "login:logout", "Forget a server's token", (LOGOUT,)),
-    Command("whoami", "login:whoami", "Show whom the token belongs to"),
-    Command("demo", "demo:demo", "Server, worker and a model that really trains, in one go", DEMO),
-    Command("version", "version:version", "Show the version"),
+    Command("status", "nouns.status:status", "Server, workers, queue on one screen"),
+    Command("doctor", "doctor.doctor:doctor", "Find out what is wrong; changes nothing", (DOCTOR,)),
+    Command("login", "nouns.login:login", "Remember a server and a token for it", LOGIN),
+    Command("logout", "nouns.login:logout", "Forget a server's token", (LOGOUT,)),
+    Command("whoami", "nouns.login:whoami", "Show whom the token belongs to"),
+    Command("demo", "programs.demo:demo", "Server, worker and a model that really trains, in one go", DEMO),
+    Command("version", "nouns.version:version", "Show the version"),
     Command(
         "completion",
-        "completion:completion",
+        "nouns.completion:completion",
         "Print a completion script",
         (argument("shell", choices=("bash", "zsh", "fish")),),
     ),

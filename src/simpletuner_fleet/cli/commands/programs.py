@@ -26,10 +26,10 @@ class ServiceVerb(NamedTuple):
 
 
 PROGRAMS = (
-    Program("server", "programs:server", "Run the orchestrator", SERVER),
+    Program("server", "programs.entry:server", "Run the orchestrator", SERVER),
     Program(
         "worker",
-        "programs:worker",
+        "programs.entry:worker",
         "Run an agent on this GPU machine",
         WORKER,
         (switch("--check", help="Test everything, then exit"),),
@@ -44,8 +44,10 @@ SERVICE_DESCRIPTION = (
     "Let systemd start a server or a worker with the machine, and bring it back after a crash."
 )
 SERVICE_VERBS = (
-    ServiceVerb("install", "service:install", "Write the unit, enable it and start it", (ROOT, RUN_AS), True),
-    ServiceVerb("uninstall", "service:uninstall", "Stop it and remove the unit", (ROOT,)),
-    ServiceVerb("status", "service:status", "What systemd says of it"),
-    ServiceVerb("print", "service:show", "Print the unit and change nothing", (RUN_AS,), True),
+    ServiceVerb(
+        "install", "programs.service:install", "Write the unit, enable it and start it", (ROOT, RUN_AS), True
+    ),
+    ServiceVerb("uninstall", "programs.service:uninstall", "Stop it and remove the unit", (ROOT,)),
+    ServiceVerb("status", "programs.service:status", "What systemd says of it"),
+    ServiceVerb("print", "programs.service:show", "Print the unit and change nothing", (RUN_AS,), True),
 )

@@ -7,14 +7,14 @@ NAME = argument("name", metavar="NAME")
 SECRETS = Noun(
     "secrets",
     "Secrets for trainers, named by configs and never shown",
-    "secrets",
+    "nouns.secrets",
     (
         Verb("list", "List secrets by name and age"),
         Verb(
             "set",
             "Store a secret; its value is read from standard input",
             (NAME, argument("--from-file", metavar="FILE", help="Read the value from this file instead")),
-            run="secrets:set_",
+            run="nouns.secrets:set_",
         ),
         Verb("delete", "Delete a secret; attempts that run keep what they were given", (NAME,)),
     ),

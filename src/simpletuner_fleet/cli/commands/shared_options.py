@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from simpletuner_fleet.cli.commands.rows import FORMATS
-from simpletuner_fleet.cli.parser import Parser
+from simpletuner_fleet.cli.frame.parser import Parser
 from simpletuner_fleet.settings import CLIENT, Setting
 
 

@@ -42,7 +42,7 @@ DRAIN = (
 WORKERS = Noun(
     "workers",
     "Administer workers",
-    "workers",
+    "nouns.workers",
     (
         Verb("list", "List all workers", LIST),
         Verb("get", "Show one worker", (WORKER,)),
