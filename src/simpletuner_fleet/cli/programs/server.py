@@ -46,7 +46,7 @@ from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.store import open_store, sqlite_warning
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.web import routes as web_routes
-from simpletuner_fleet.web.problems import problem_page
+from simpletuner_fleet.web.frame.problems import problem_page
 
 log = logging.getLogger(__name__)
 
