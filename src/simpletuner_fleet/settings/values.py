@@ -24,51 +24,51 @@ def boolean(text: str) -> bool:
     raise ValueError(_("expected 1, true, yes or on, or 0, false, no or off"))
 
 
-def text(given: str) -> str:
-    if not given.strip():
+def text(raw: str) -> str:
+    if not raw.strip():
         raise ValueError(_("expected some text"))
-    return given.strip()
+    return raw.strip()
 
 
-def path(given: str) -> str:
-    return str(Path(text(given)).expanduser())
+def path(raw: str) -> str:
+    return str(Path(text(raw)).expanduser())
 
 
-def port(given: str) -> int:
-    number = whole(given)
+def port(raw: str) -> int:
+    number = whole(raw)
     if not 0 <= number <= 65535:
         raise ValueError(_("a port is between 0 and 65535"))
     return number
 
 
-def whole(given: str) -> int:
+def whole(raw: str) -> int:
     try:
-        return int(given.strip())
+        return int(raw.strip())
     except ValueError:
         raise ValueError(_("expected a whole number")) from None
 
 
-def count(given: str) -> int:
-    number = whole(given)
+def count(raw: str) -> int:
+    number = whole(raw)
     if number < 0:
         raise ValueError(_("expected 0 or more"))
     return number
 
 
-def positive_count(given: str) -> int:
-    number = whole(given)
+def positive_count(raw: str) -> int:
+    number = whole(raw)
     if number < 1:
         raise ValueError(_("expected 1 or more"))
     return number
 
 
-def jobs_at_once(given: str) -> int | str:
-    return "auto" if given.strip().lower() == "auto" else positive_count(given)
+def jobs_at_once(raw: str) -> int | str:
+    return "auto" if raw.strip().lower() == "auto" else positive_count(raw)
 
 
-def megabits(given: str) -> float:
+def megabits(raw: str) -> float:
     try:
-        number = float(given.strip())
+        number = float(raw.strip())
     except ValueError:
         raise ValueError(_("expected a number of megabits a second, such as 100")) from None
     if not 0.01 <= number <= 1_000_000:
@@ -76,9 +76,9 @@ def megabits(given: str) -> float:
     return number
 
 
-def gigabytes(given: str) -> float:
+def gigabytes(raw: str) -> float:
     try:
-        number = float(given.strip())
+        number = float(raw.strip())
     except ValueError:
         raise ValueError(_("expected a number of gigabytes, such as 200")) from None
     if not 0 <= number <= 1_000_000:
@@ -86,16 +86,16 @@ def gigabytes(given: str) -> float:
     return number
 
 
-def log_megabytes(given: str) -> int:
-    number = positive_count(given)
+def log_megabytes(raw: str) -> int:
+    number = positive_count(raw)
     if number > MOST_LOG_MIB:
         raise ValueError(_("expected %(most)s or less", most=MOST_LOG_MIB))
     return number
 
 
-def days(given: str) -> float:
+def days(raw: str) -> float:
     try:
-        number = float(given.strip())
+        number = float(raw.strip())
     except ValueError:
         raise ValueError(_("expected a number of days, such as 90")) from None
     if not 0.001 <= number <= 100_000:
@@ -103,10 +103,10 @@ def days(given: str) -> float:
     return number
 
 
-def seconds(given: str) -> float:
-    """`90`, `1.5m`, `2h`, `1h30m`."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", given.strip().lower())
-    if not parts or "".join(number + unit for number, unit in parts) != re.sub(r"\s", "", given.lower()):
+def seconds(raw: str) -> float:
+    """Reads a time such as `90`, `1.5m`, `2h` or `1h30m`."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", raw.strip().lower())
+    if not parts or "".join(number + unit for number, unit in parts) != re.sub(r"\s", "", raw.lower()):
         raise ValueError(_("expected a time such as 90, 15m, 2h or 1h30m"))
     total = sum(float(number) * UNITS_S[unit] for number, unit in parts)
     if total <= 0:
@@ -114,29 +114,29 @@ def seconds(given: str) -> float:
     return total
 
 
-def moment(given: str) -> str:
+def moment(raw: str) -> str:
     """A span such as `10m` becomes seconds ago; a time stays as it is."""
     try:
-        return f"{seconds(given):.3f}"
+        return f"{seconds(raw):.3f}"
     except ValueError:
         pass
     try:
-        datetime.fromisoformat(given.strip())
+        datetime.fromisoformat(raw.strip())
     except ValueError:
         raise ValueError(_("expected a span such as 10m, or a time such as 2026-01-31T12:00:00Z")) from None
-    return given.strip()
+    return raw.strip()
 
 
-def priority(given: str) -> int | str:
+def priority(raw: str) -> int | str:
     """Returns a number as one; a word stays as it is, for the server to know."""
     try:
-        return int(given)
+        return int(raw)
     except ValueError:
-        return given
+        return raw
 
 
-def url(given: str) -> str:
-    address = urlsplit(given.strip())
+def url(raw: str) -> str:
+    address = urlsplit(raw.strip())
     try:
         port_is_fine = address.port is None or address.port > 0
     except ValueError:
@@ -145,37 +145,37 @@ def url(given: str) -> str:
         raise ValueError(_("expected http://HOST:PORT or https://HOST:PORT"))
     if address.username or address.password or address.query or address.fragment:
         raise ValueError(_("expected an address alone: no user, password, '?' or '#' in it"))
-    return given.strip().rstrip("/")
+    return raw.strip().rstrip("/")
 
 
-def fingerprint(given: str) -> str:
-    return read_fingerprint(given)
+def fingerprint(raw: str) -> str:
+    return read_fingerprint(raw)
 
 
-def log_format(given: str) -> str:
-    return one_of(given, ("text", "json"))
+def log_format(raw: str) -> str:
+    return one_of(raw, ("text", "json"))
 
 
-def language(given: str) -> str:
-    return known(given) or one_of(given, LANGUAGES)
+def language(raw: str) -> str:
+    return known(raw) or one_of(raw, LANGUAGES)
 
 
-def one_of(given: str, allowed: tuple[str, ...]) -> str:
-    if given.strip() not in allowed:
+def one_of(raw: str, allowed: tuple[str, ...]) -> str:
+    if raw.strip() not in allowed:
         raise ValueError(_("expected one of %(allowed)s", allowed=", ".join(allowed)))
-    return given.strip()
+    return raw.strip()
 
 
-def words(given: list[str]) -> list[str]:
-    """Repeated, or parted by commas, or both."""
-    return [word.strip() for item in given for word in item.split(",") if word.strip()]
+def words(raw: list[str]) -> list[str]:
+    """Splits what was repeated, or parted by commas, or both."""
+    return [word.strip() for item in raw for word in item.split(",") if word.strip()]
 
 
-def pairs(given: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in words(given):
+def pairs(raw: list[str]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for word in words(raw):
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
             raise ValueError(_("expected KEY=VALUE, got '%(item)s'", item=word))
-        found[key.strip()] = value.strip()
-    return found
+        result[key.strip()] = value.strip()
+    return result

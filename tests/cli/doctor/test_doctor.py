@@ -13,8 +13,8 @@ import pytest
 from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.doctor import checks_machine
 from simpletuner_fleet.cli.doctor.checks_network import _clock, way_to
-from simpletuner_fleet.cli.doctor.findings import Mark
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.doctor.findings import FindingMark
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.core import tokens
 from tests.agent.test_trust import make, tls_server
 from tests.cli.conftest import Answer, FakeServer, Run, problem
@@ -39,7 +39,7 @@ def test_a_worker_that_could_start(run: Run, server: FakeServer, monkeypatch: py
     monkeypatch.setenv("SIMPLETUNER_ORCHESTRATOR_URL", server.url)
     monkeypatch.setenv("SIMPLETUNER_WORKER_TOKEN", TOKEN)
     result = run("doctor", "worker")
-    assert result.code == Exit.OK, result.out
+    assert result.code == ExitCode.OK, result.out
     assert "✓ GPU 1: NVIDIA A100-SXM4-80GB, 80 GB" in result.out
     assert "✓ token: accepted" in result.out
     assert f"✓ orchestrator_url: {server.url}   from environment SIMPLETUNER_ORCHESTRATOR_URL" in result.out
@@ -54,14 +54,14 @@ def test_a_rotated_token_is_found(run: Run, server: FakeServer, monkeypatch: pyt
     monkeypatch.setenv("SIMPLETUNER_ORCHESTRATOR_URL", server.url)
     monkeypatch.setenv("SIMPLETUNER_WORKER_TOKEN", TOKEN)
     result = run("doctor", "worker", "--json")
-    assert result.code == Exit.FAILED
+    assert result.code == ExitCode.FAILED
     assert findings(result)["token"] == "✗"
 
 
 def test_a_mistyped_token_is_found_without_sending_it(server: FakeServer) -> None:
     server.on("GET", "/health/live", {"status": "ok"})
     found = list(way_to(server.url, Choices(), "X-Worker-Token", TOKEN[:-1], "/x"))
-    assert found[-1].mark is Mark.BAD
+    assert found[-1].mark is FindingMark.BAD
     assert "cut or mistyped" in found[-1].what
     assert [seen.path for seen in server.seen] == ["/health/live"]
 
@@ -71,8 +71,8 @@ def test_a_wrong_clock_is_found(server: FakeServer) -> None:
     found = {
         finding.about: finding.mark for finding in way_to(server.url, Choices(), "Authorization", None, "/x")
     }
-    assert found["clock"] is Mark.GOOD
-    assert next(_clock(formatdate(0, usegmt=True))).mark is Mark.DOUBT
+    assert found["clock"] is FindingMark.GOOD
+    assert next(_clock(formatdate(0, usegmt=True))).mark is FindingMark.DOUBT
     assert list(_clock("nonsense")) == []
 
 
@@ -88,7 +88,7 @@ def test_a_certificate_is_shown_or_refused(tmp_path: Path) -> None:
         pinned = list(way_to(server.url, Choices(fingerprint=leaf.pin), "Authorization", None, "/x"))
         assert any(leaf.pin in finding.what for finding in pinned)
         refused = list(way_to(server.url, Choices(), "Authorization", None, "/x"))
-        assert refused[-1].mark is Mark.BAD
+        assert refused[-1].mark is FindingMark.BAD
         assert "--ssl-fingerprint" in refused[-1].fix
 
 
@@ -97,7 +97,7 @@ def test_a_server_is_looked_at(run: Run, server: FakeServer, home: Path) -> None
     (home / "data").chmod(0o755)
     (home / "data" / "fleet.db").write_bytes(b"this is no database, and never was one" * 100)
     result = run("doctor", "server", "--url", server.url)
-    assert result.code == Exit.FAILED
+    assert result.code == ExitCode.FAILED
     assert "! data folder" in result.out
     assert f"fix: chmod 700 {home}/data" in result.out
     assert "✗ database" in result.out
@@ -109,7 +109,7 @@ def test_wrong_settings_are_a_finding_and_not_the_end(
 ) -> None:
     monkeypatch.setenv("SIMPLETUNER_MAX_JOBS", "many")
     result = run("doctor", "--url", server.url)
-    assert result.code == Exit.FAILED
+    assert result.code == ExitCode.FAILED
     assert "environment SIMPLETUNER_MAX_JOBS has a value that cannot be used" in result.out
     assert "This machine" in result.out
 
@@ -121,15 +121,15 @@ def test_another_command_of_the_same_name_is_found(tmp_path: Path) -> None:
     other.chmod(0o755)
     path = f"{other.parent}{os.pathsep}{Path(sys.executable).parent}"
     found = list(checks_machine.command_clash({"PATH": path}))
-    assert found[0].mark is Mark.BAD
+    assert found[0].mark is FindingMark.BAD
     assert str(other) in found[0].what
 
 
 def test_bad_inventory_and_hidden_gpus_are_found() -> None:
     found = list(checks_machine.gpus({"SIMPLETUNER_GPU_INVENTORY": "nonsense"}))
-    assert found[0].mark is Mark.BAD
+    assert found[0].mark is FindingMark.BAD
     found = list(checks_machine.gpus({"SIMPLETUNER_GPU_INVENTORY": "[]", "CUDA_VISIBLE_DEVICES": "0"}))
-    assert [finding.mark for finding in found] == [Mark.DOUBT, Mark.DOUBT]
+    assert [finding.mark for finding in found] == [FindingMark.DOUBT, FindingMark.DOUBT]
 
 
 def test_a_full_disk_and_small_shared_memory_are_found(
@@ -137,5 +137,5 @@ def test_a_full_disk_and_small_shared_memory_are_found(
 ) -> None:
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**8, 10**8, 10**7))
-    assert checks_machine.disk("disk", tmp_path / "not" / "yet").mark is Mark.BAD
-    assert next(checks_machine.shared_memory(tmp_path)).mark is Mark.DOUBT
+    assert checks_machine.disk("disk", tmp_path / "not" / "yet").mark is FindingMark.BAD
+    assert next(checks_machine.shared_memory(tmp_path)).mark is FindingMark.DOUBT

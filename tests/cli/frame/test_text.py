@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from simpletuner_fleet.cli.frame.text import DANGEROUS, LogText, clean, clean_lines, harmless_json
+from simpletuner_fleet.cli.frame.text import DANGEROUS, TerminalLogText, clean, clean_lines, harmless_json
 
 CORPUS = [
     "\x1b[31mred\x1b[0m",
@@ -51,18 +51,18 @@ def test_json_on_a_terminal_holds_none_and_means_the_same(text: str) -> None:
 
 @pytest.mark.parametrize("text", CORPUS)
 def test_a_log_holds_only_line_ends_and_tabs(text: str) -> None:
-    log = LogText()
+    log = TerminalLogText()
     shown = log.feed(text.encode("utf-8", "surrogatepass")) + log.feed(b"", last=True)
     assert not DANGEROUS.search(shown.replace("\n", "").replace("\t", ""))
 
 
 def test_a_log_is_the_same_however_it_is_cut() -> None:
     whole = "".join(f"{text} línea 訓練\r\n\tstep\r" for text in CORPUS if "\ud800" not in text).encode()
-    log = LogText()
+    log = TerminalLogText()
     expected = log.feed(whole) + log.feed(b"", last=True)
     for seed in range(200):
         choose = random.Random(seed)
-        log, shown, at = LogText(), "", 0
+        log, shown, at = TerminalLogText(), "", 0
         while at < len(whole):
             size = choose.randint(1, 7)
             shown += log.feed(whole[at : at + size])
@@ -72,15 +72,15 @@ def test_a_log_is_the_same_however_it_is_cut() -> None:
 
 
 def test_colours_go_and_words_stay() -> None:
-    assert LogText().feed(b"\x1b[1;32mloss\x1b[0m 0.5\tok\n") == "loss 0.5\tok\n"
+    assert TerminalLogText().feed(b"\x1b[1;32mloss\x1b[0m 0.5\tok\n") == "loss 0.5\tok\n"
 
 
 def test_progress_bars_become_lines() -> None:
-    assert LogText().feed(b"10%\r20%\r\n") == "10%\n20%\n"
+    assert TerminalLogText().feed(b"10%\r20%\r\n") == "10%\n20%\n"
 
 
 def test_an_endless_sequence_is_not_kept_for_ever() -> None:
-    log = LogText()
+    log = TerminalLogText()
     shown = log.feed(b"\x1b]" + b"x" * 10_000)
     assert len(shown) > 9_000
     assert "\x1b" not in shown
@@ -89,7 +89,7 @@ def test_an_endless_sequence_is_not_kept_for_ever() -> None:
 def test_ordinary_text_of_any_language_is_left_alone() -> None:
     for text in ("gpu-worker-1", "訓練ジョブ", "प्रशिक्षण", "configuração", "😀 ok", "a=b, c"):
         assert clean(text) == text
-        assert LogText().feed(text.encode()) == text
+        assert TerminalLogText().feed(text.encode()) == text
 
 
 def test_messages_keep_their_lines() -> None:

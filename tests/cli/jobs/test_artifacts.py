@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.cli.files import downloads
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from tests.cli.conftest import Answer, CutOff, FakeServer, Run, Seen
 from tests.http.api_kit import ADMIN, orchestrator
 from tests.http.upload_kit import STATE, WEIGHTS, uploading
@@ -59,7 +59,7 @@ async def test_what_was_uploaded_comes_down_again_as_folder_and_as_archive(
             "checkpoint-20/model.bin": WEIGHTS + b"20",
             "checkpoint-20/state.bin": STATE,
         }
-        assert (await call("jobs", "download", job_id, "--to", "x", "--archive", "y")).code == Exit.USAGE
+        assert (await call("jobs", "download", job_id, "--to", "x", "--archive", "y")).code == ExitCode.USAGE
         shown = await call("jobs", "get", job_id)
         assert "SAFE STEP" in shown.out.upper()
 
@@ -127,7 +127,7 @@ def test_damaged_bytes_are_never_kept(ask: Run, server: FakeServer, tmp_path: Pa
     serve(server, lambda seen: ranged(b"x" + DATA[1:], seen))
     for words in (("--to", str(tmp_path / "out")), ("--archive", str(tmp_path / "model.tar"))):
         done = ask("jobs", "download", "j_1", *words)
-        assert done.code == Exit.FAILED
+        assert done.code == ExitCode.FAILED
         assert "SHA-256" in done.err
     assert not [path for path in tmp_path.rglob("model*") if path.is_file()]
 
@@ -138,7 +138,7 @@ def test_a_path_that_leads_out_of_the_folder_is_refused(
 ) -> None:
     serve(server, Answer(200, DATA), path=path)
     done = ask("jobs", "download", "j_1", "--to", str(tmp_path / "out"))
-    assert done.code == Exit.FAILED
+    assert done.code == ExitCode.FAILED
     assert "must not be written" in done.err
     assert not (tmp_path / "out").exists()
 
@@ -149,7 +149,7 @@ def test_a_symbolic_link_in_the_way_is_not_followed(ask: Run, server: FakeServer
     (tmp_path / "out" / "model").mkdir(parents=True)
     (tmp_path / "out" / "model" / "unet").symlink_to(tmp_path / "elsewhere")
     done = ask("jobs", "download", "j_1", "--to", str(tmp_path / "out"))
-    assert done.code == Exit.FAILED
+    assert done.code == ExitCode.FAILED
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -157,7 +157,7 @@ def test_a_job_without_artifacts_says_what_there_is(ask: Run, server: FakeServer
     server.on("GET", "/api/jobs/j_1", JOB)
     server.on("GET", "/api/jobs/j_1/artifacts", {"manifests": []})
     done = ask("jobs", "download", "j_1", "--to", str(tmp_path / "out"))
-    assert done.code == Exit.NOT_FOUND
+    assert done.code == ExitCode.NOT_FOUND
     assert "0 checkpoints and 0 artifacts" in done.err
     listed = ask("jobs", "artifacts", "j_1")
     assert listed.code == 0

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.cli.frame.errors import Exit
-from simpletuner_fleet.cli.frame.text import LogText
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.text import TerminalLogText
 from tests.cli.conftest import Answer, CutOff, FakeServer, Run, Seen
 
 PATH = "/api/jobs/j_1/logs"
@@ -48,15 +48,17 @@ def test_every_choice_reaches_the_server(run: Run, server: FakeServer) -> None:
     time = "2026-01-31T12:00:00Z"
     assert run("jobs", "logs", "j_1", "--since", time, "--attempt", "2", "--url", server.url).code == 0
     assert server.seen[-1].query == {"since": [time], "attempt": ["2"]}
-    assert run("jobs", "logs", "j_1", "--since", "noon", "--url", server.url).code == Exit.USAGE
-    assert run("jobs", "logs", "j_1", "--since", "1m", "--tail", "1", "--url", server.url).code == Exit.USAGE
+    assert run("jobs", "logs", "j_1", "--since", "noon", "--url", server.url).code == ExitCode.USAGE
+    assert (
+        run("jobs", "logs", "j_1", "--since", "1m", "--tail", "1", "--url", server.url).code == ExitCode.USAGE
+    )
 
 
 def test_only_lines_with_the_pattern_are_shown(run: Run, server: FakeServer) -> None:
     with_job(server).on("GET", PATH, Answer(200, WHOLE))
     assert run("jobs", "logs", "j_1", "--grep", "^t(wo|hree)$|hre", "--url", server.url).out == "two\nthree\n"
     refused = run("jobs", "logs", "j_1", "--grep", "(", "--url", server.url)
-    assert refused.code == Exit.USAGE
+    assert refused.code == ExitCode.USAGE
     assert "no pattern" in refused.err
 
 
@@ -104,6 +106,6 @@ def test_an_answer_that_ends_before_the_attempt_does_is_asked_for_again(run: Run
 
 
 def test_colours_are_kept_where_they_are_wanted_and_nothing_else_is() -> None:
-    text = LogText(colours=True)
+    text = TerminalLogText(colours=True)
     shown = text.feed(b"\x1b[1;31mred\x1b[0m\x1b[2J\x1b]0;title\x07 \x1b[5") + text.feed(b"n!\x07", last=True)
     assert shown == "\x1b[1;31mred\x1b[0m !\\x07"

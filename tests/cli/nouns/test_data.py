@@ -10,9 +10,9 @@ import pytest
 
 from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.files.uploads import PAUSES_S, Pushed, Sender, files_under, read_folder
-from simpletuner_fleet.cli.frame.errors import CliError, Exit
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.remote.api import Api, Json
-from simpletuner_fleet.cli.remote.connection import Connection
+from simpletuner_fleet.cli.remote.connection import ConnectionSettings
 from simpletuner_fleet.protocol.uploads import PART_BYTES
 from tests.cli.test_against_server import Machine
 
@@ -66,10 +66,10 @@ def test_a_datasets_life(machine: Machine, pets: Path, tmp_path: Path) -> None:
     job = machine.data("jobs", "submit", str(config), "--data", "p=animals")["job_id"]
     assert machine.data("jobs", "get", job)["requires"]["datasets"] == {dataset_id: 3003}
     refused = machine.run("data", "delete", "animals")
-    assert (refused.code, job in refused.err) == (Exit.CONFLICT, True)
+    assert (refused.code, job in refused.err) == (ExitCode.CONFLICT, True)
     machine.run("jobs", "cancel", job)
     assert machine.run("data", "delete", "animals").code == 0
-    assert machine.run("data", "show", "animals").code == Exit.NOT_FOUND
+    assert machine.run("data", "show", "animals").code == ExitCode.NOT_FOUND
 
 
 @pytest.mark.e2e
@@ -109,7 +109,7 @@ class DeadLine(Api):
 
 def connected_to(machine: Machine, kind: type[Api] = Api) -> Api:
     token = (machine.folder / "data" / "admin_token").read_text().strip()
-    return kind(Connection(machine.told()["url"], "a test", token, "a test", Choices(), "a test", []))
+    return kind(ConnectionSettings(machine.told()["url"], "a test", token, "a test", Choices(), "a test", []))
 
 
 @pytest.mark.e2e

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.remote import credentials
 from simpletuner_fleet.cli.remote.connection import is_local, local_server
-from simpletuner_fleet.cli.remote.credentials import Credentials, Login
+from simpletuner_fleet.cli.remote.credentials import Login, SavedLogins
 from tests.agent.test_trust import make, tls_server
 from tests.cli.conftest import FakeServer, Run, problem
 
@@ -47,14 +47,14 @@ def test_a_login_is_tried_kept_privately_and_used(
     assert run("whoami", "--json").json == ME
     assert run("logout").code == 0
     assert "st_good" not in file.read_text()
-    assert run("logout").code == Exit.NOT_FOUND
+    assert run("logout").code == ExitCode.NOT_FOUND
 
 
 def test_a_token_that_is_refused_is_not_kept(
     run: Run, known: FakeServer, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     type_in("st_bad\n", monkeypatch)
-    assert run("login", known.url).code == Exit.AUTH
+    assert run("login", known.url).code == ExitCode.AUTH
     assert not file.exists()
 
 
@@ -64,15 +64,15 @@ def test_a_workers_token_and_an_empty_one_are_told_apart(
     token = tmp_path / "token"
     token.write_text("wt_x")
     result = run("login", known.url, "--token-file", str(token))
-    assert result.code == Exit.USAGE
+    assert result.code == ExitCode.USAGE
     assert "this is a worker's token" in result.err
     type_in("\n", monkeypatch)
-    assert run("login", known.url).code == Exit.USAGE
-    assert run("login", "not a url").code == Exit.USAGE
+    assert run("login", known.url).code == ExitCode.USAGE
+    assert run("login", "not a url").code == ExitCode.USAGE
 
 
 def test_many_servers_are_remembered_and_one_is_current(file: Path) -> None:
-    kept = Credentials(
+    kept = SavedLogins(
         "https://b:1", {"https://a:1": Login("st_a", "sha256:00"), "https://b:1": Login("st_b")}
     )
     credentials.write(file, kept)
@@ -80,10 +80,10 @@ def test_many_servers_are_remembered_and_one_is_current(file: Path) -> None:
 
 
 def test_a_file_that_others_can_read_is_refused(run: Run, file: Path) -> None:
-    credentials.write(file, Credentials("http://a:1", {"http://a:1": Login("st_a")}))
+    credentials.write(file, SavedLogins("http://a:1", {"http://a:1": Login("st_a")}))
     file.chmod(0o644)
     result = run("whoami")
-    assert result.code == Exit.AUTH
+    assert result.code == ExitCode.AUTH
     assert "can be read by other users" in result.err
     assert f"chmod 600 {file}" in result.err
 
@@ -92,11 +92,11 @@ def test_a_broken_file_is_told(run: Run, file: Path) -> None:
     file.parent.mkdir(parents=True)
     file.touch(0o600)
     file.write_text("[servers")
-    assert run("whoami").code == Exit.FAILED
+    assert run("whoami").code == ExitCode.FAILED
 
 
 def test_a_kept_token_goes_to_its_own_server_only(run: Run, known: FakeServer, file: Path) -> None:
-    credentials.write(file, Credentials("http://other:1", {"http://other:1": Login("st_good")}))
+    credentials.write(file, SavedLogins("http://other:1", {"http://other:1": Login("st_good")}))
     run("whoami", "--url", known.url)
     assert "authorization" not in known.seen[0].headers
 
@@ -112,7 +112,7 @@ def test_the_command_on_the_servers_machine_finds_url_and_admin_token(
 def test_the_admin_token_is_never_sent_to_another_server(run: Run, known: FakeServer, home: Path) -> None:
     (home / "data" / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:1"}))
     (home / "data" / "admin_token").write_text("st_good\n")
-    assert run("whoami", "--url", known.url).code == Exit.AUTH
+    assert run("whoami", "--url", known.url).code == ExitCode.AUTH
     assert "authorization" not in known.seen[0].headers
     local = local_server(home / "data")
     assert is_local("http://127.0.0.1:1", local)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from tests.cli.test_against_server import Machine
 
 pytestmark = pytest.mark.e2e
@@ -32,18 +32,18 @@ def test_a_secrets_life(machine: Machine, tmp_path: Path) -> None:
     assert "hf-token" in listed.out
     assert CANARY not in done.out + done.err + again.out + again.err + listed.out
     assert machine.run("secrets", "delete", "hf-token").code == 0
-    assert machine.run("secrets", "delete", "hf-token").code == Exit.NOT_FOUND
+    assert machine.run("secrets", "delete", "hf-token").code == ExitCode.NOT_FOUND
     assert machine.data("secrets", "list")["items"] == []
 
 
 def test_a_value_is_no_argument_and_is_not_printed_as_curl(machine: Machine) -> None:
-    assert machine.run("secrets", "set", "hf-token", CANARY).code == Exit.USAGE
-    assert machine.run("secrets", "set", "hf-token", given="\n").code == Exit.USAGE
+    assert machine.run("secrets", "set", "hf-token", CANARY).code == ExitCode.USAGE
+    assert machine.run("secrets", "set", "hf-token", given="\n").code == ExitCode.USAGE
     printed = machine.run("secrets", "set", "hf-token", "--curl", given=CANARY)
     assert "VALUE" in printed.out
     assert CANARY not in printed.out
     missing = machine.run("secrets", "set", "hf-token", "--from-file", "/nowhere/at/all")
-    assert missing.code == Exit.NOT_FOUND
+    assert missing.code == ExitCode.NOT_FOUND
 
 
 def test_a_config_that_names_an_unknown_secret_cannot_be_submitted(machine: Machine, tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_versions_are_listed_and_compared(machine: Machine, tmp_path: Path) -> N
     chosen = machine.run("configs", "diff", "versions", "1", "2")
     assert [word in chosen.out for word in ("$.settings.lr", "0.1", "0.2")] == [True] * 3
     assert "(absent)" in machine.run("configs", "diff", "versions", "1").out
-    assert machine.run("configs", "diff", "versions", "7").code == Exit.NOT_FOUND
-    assert machine.run("configs", "diff", "versions", "x").code == Exit.USAGE
+    assert machine.run("configs", "diff", "versions", "7").code == ExitCode.NOT_FOUND
+    assert machine.run("configs", "diff", "versions", "x").code == ExitCode.USAGE
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,6 @@ def test_validation_names_the_field_and_what_to_do(
     file = tmp_path / "bad.json"
     file.write_text(json.dumps(content))
     told = machine.run("configs", "validate", str(file))
-    assert told.code == Exit.USAGE
+    assert told.code == ExitCode.USAGE
     assert field in told.err
     assert advice in told.err

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.programs import browser
 from tests.cli.conftest import Answer, FakeServer, Run
 
@@ -52,7 +52,7 @@ def test_a_user_is_changed_by_name_or_id(
 def test_links_are_made(ask: Run, users: FakeServer) -> None:
     assert ask("users", "link", "-o", "name").out == "http://x/start?k=ok_1\n"
     assert ask("users", "reset-password", "Bob", "--json").json["link"] == "http://x/start?k=ok_1"
-    assert ask("users", "reset-password", "nobody").code == Exit.NOT_FOUND
+    assert ask("users", "reset-password", "nobody").code == ExitCode.NOT_FOUND
 
 
 def test_a_page_is_opened_only_in_front_of_a_screen_and_its_key_is_in_no_argument(

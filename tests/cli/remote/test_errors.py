@@ -10,7 +10,7 @@ import pytest
 
 from simpletuner_fleet.agent import troubles
 from simpletuner_fleet.agent.troubles import TROUBLES, of_connection_error, told, trouble
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.remote.advice import steps_of
 from simpletuner_fleet.core.reasons import IMPOSSIBLE
 from tests.agent.test_trust import make, tls_server
@@ -34,29 +34,29 @@ CONTRACT = {
 
 
 def test_the_exit_codes_are_those_of_the_contract() -> None:
-    assert {member.name: member.value for member in Exit} == CONTRACT
+    assert {member.name: member.value for member in ExitCode} == CONTRACT
 
 
 @pytest.mark.parametrize(
     ("status", "code", "exit_code"),
     [
-        (400, "malformed", Exit.USAGE),
-        (401, "invalid_token", Exit.AUTH),
-        (401, "unauthenticated", Exit.AUTH),
-        (403, "forbidden", Exit.AUTH),
-        (404, "not_found", Exit.NOT_FOUND),
-        (408, "request_timeout", Exit.TIMEOUT),
-        (409, "name_taken", Exit.CONFLICT),
-        (409, "worker_not_offline", Exit.CONFLICT),
-        (409, "cannot_be_placed", Exit.CANNOT_PLACE),
-        (413, "too_large", Exit.USAGE),
-        (422, "invalid", Exit.USAGE),
-        (429, "too_many_requests", Exit.FAILED),
-        (500, "internal_error", Exit.FAILED),
+        (400, "malformed", ExitCode.USAGE),
+        (401, "invalid_token", ExitCode.AUTH),
+        (401, "unauthenticated", ExitCode.AUTH),
+        (403, "forbidden", ExitCode.AUTH),
+        (404, "not_found", ExitCode.NOT_FOUND),
+        (408, "request_timeout", ExitCode.TIMEOUT),
+        (409, "name_taken", ExitCode.CONFLICT),
+        (409, "worker_not_offline", ExitCode.CONFLICT),
+        (409, "cannot_be_placed", ExitCode.CANNOT_PLACE),
+        (413, "too_large", ExitCode.USAGE),
+        (422, "invalid", ExitCode.USAGE),
+        (429, "too_many_requests", ExitCode.FAILED),
+        (500, "internal_error", ExitCode.FAILED),
     ],
 )
 def test_each_problem_has_its_exit_code(
-    ask: Run, server: FakeServer, status: int, code: str, exit_code: Exit
+    ask: Run, server: FakeServer, status: int, code: str, exit_code: ExitCode
 ) -> None:
     server.on("GET", "/api/admin/workers", problem(status, code, "The detail.", next="Do this."))
     result = ask("workers", "list")
@@ -93,7 +93,7 @@ def test_field_errors_come_with_their_paths(ask: Run, server: FakeServer) -> Non
         problem(422, "invalid", "priority is between -1000 and 1000.", errors=errors),
     )
     result = ask("jobs", "submit", "c", "--priority", "5000")
-    assert result.code == Exit.USAGE
+    assert result.code == ExitCode.USAGE
     assert "priority is between -1000 and 1000.; at $.priority" in result.err
 
 
@@ -125,14 +125,14 @@ def test_an_error_that_is_no_problem_document_is_still_told(
 ) -> None:
     server.on("GET", "/api/admin/workers", Answer(500, body))
     result = ask("workers", "list")
-    assert result.code == Exit.FAILED
+    assert result.code == ExitCode.FAILED
     assert "exit: 1" in result.err
 
 
 def test_an_answer_that_is_not_json_is_no_orchestrator(ask: Run, server: FakeServer) -> None:
     server.on("GET", "/api/admin/workers", Answer(200, b"<html>", {"Content-Type": "text/html"}))
     result = ask("workers", "list")
-    assert result.code == Exit.UNREACHABLE
+    assert result.code == ExitCode.UNREACHABLE
     assert "verify orchestrator URL and port" in result.err
 
 
@@ -146,7 +146,7 @@ def test_json_of_another_shape_is_told_and_no_stack_trace(
     for path in ("admin/workers", "jobs", "jobs/j_1", "configs", "audit", "admin/tokens"):
         server.on("GET", f"/api/{path}", Answer(200, body))
     result = ask(*words.split())
-    assert result.code in (Exit.UNREACHABLE, Exit.FAILED)
+    assert result.code in (ExitCode.UNREACHABLE, ExitCode.FAILED)
     assert "verify orchestrator URL and port" in result.err
 
 
@@ -158,7 +158,7 @@ def free_port() -> int:
 def test_connection_refused(run: Run) -> None:
     port = free_port()
     result = run("workers", "list", "--url", f"http://127.0.0.1:{port}")
-    assert result.code == Exit.UNREACHABLE
+    assert result.code == ExitCode.UNREACHABLE
     assert f"error: cannot reach the orchestrator at http://127.0.0.1:{port}" in result.err
     assert "connection refused" in result.err
     assert "verify orchestrator URL and port" in result.err
@@ -169,14 +169,14 @@ def test_connection_refused(run: Run) -> None:
 
 def test_a_name_that_is_unknown(run: Run) -> None:
     result = run("workers", "list", "--url", "http://no-such-host.invalid:8001")
-    assert result.code == Exit.UNREACHABLE
+    assert result.code == ExitCode.UNREACHABLE
     assert "E_DNS" in result.err
 
 
 def test_invalid_token(ask: Run, server: FakeServer) -> None:
     server.on("GET", "/api/admin/workers", problem(401, "invalid_token", "Invalid token."))
     result = ask("workers", "list")
-    assert result.code == Exit.AUTH
+    assert result.code == ExitCode.AUTH
     assert "Invalid token" in result.err
     assert "the token may have been rotated: request a new one" in result.err
     assert "check for whitespace in the token string" in result.err
@@ -187,14 +187,14 @@ def test_invalid_token(ask: Run, server: FakeServer) -> None:
 def test_no_token_at_all(run: Run, server: FakeServer) -> None:
     server.on("GET", "/api/admin/workers", problem(401, "unauthenticated", "No credential was given."))
     result = run("workers", "list", "--url", server.url)
-    assert result.code == Exit.AUTH
+    assert result.code == ExitCode.AUTH
     assert f"simpletuner login {server.url}" in result.err
 
 
 def test_ssl_certificate_verify_failed(run: Run, tmp_path: Path) -> None:
     with tls_server(tmp_path, make("self-signed")) as server:
         result = run("workers", "list", "--url", server.url)
-    assert result.code == Exit.TLS
+    assert result.code == ExitCode.TLS
     assert "SSL certificate verify failed" in result.err
     assert "--ssl-no-verify" in result.err
     assert "--ssl-fingerprint" in result.err
@@ -206,7 +206,7 @@ def test_a_wrong_fingerprint(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     with tls_server(tmp_path, make("other")) as server:
         result = run("workers", "list", "--url", server.url, "--ssl-fingerprint", "ab" * 32)
         assert not any("st_canary" in request for request in server.received)
-    assert result.code == Exit.TLS
+    assert result.code == ExitCode.TLS
     assert "E_TLS_FINGERPRINT" in result.err
 
 
@@ -301,5 +301,5 @@ def test_what_a_connection_threw_finds_its_row(error: Exception, code: str) -> N
 
 
 def test_the_agents_numbers_are_the_commands() -> None:
-    assert troubles.NO_ACCELERATOR == Exit.NO_ACCELERATOR
-    assert troubles.TLS == Exit.TLS
+    assert troubles.NO_ACCELERATOR == ExitCode.NO_ACCELERATOR
+    assert troubles.TLS == ExitCode.TLS

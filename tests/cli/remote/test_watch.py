@@ -1,4 +1,4 @@
-"""Watching, waiting and following: the event stream nudges, the commands look again."""
+"""Watching, waiting and following: the event stream changes, the commands look again."""
 
 import json
 import threading
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from tests.cli.conftest import FakeServer, QuietServer, Run
 
 BASE = {"id": "j_1", "config_name": "c", "attempt": 0, "max_retries": 3, "gpus": []}
@@ -99,30 +99,30 @@ def live() -> Iterator[LiveServer]:
 
 def test_waiting_ends_with_the_job(run: Run, live: LiveServer) -> None:
     result = run("jobs", "wait", "j_1", "--url", live.url, "--json")
-    assert result.code == Exit.OK
+    assert result.code == ExitCode.OK
     assert result.json["status"] == "completed"
 
 
 def test_a_failed_job_is_told_by_the_exit_code(run: Run, live: LiveServer) -> None:
     live.states[-1]["status"] = "failed"
-    assert run("jobs", "wait", "j_1", "--url", live.url).code == Exit.JOB_FAILED
+    assert run("jobs", "wait", "j_1", "--url", live.url).code == ExitCode.JOB_FAILED
 
 
 def test_any_end_is_fine_if_asked_so(run: Run, live: LiveServer) -> None:
     live.states[-1]["status"] = "cancelled"
-    assert run("jobs", "wait", "j_1", "--for", "terminal", "--url", live.url).code == Exit.OK
+    assert run("jobs", "wait", "j_1", "--for", "terminal", "--url", live.url).code == ExitCode.OK
 
 
 def test_waiting_gives_up_in_time(run: Run, live: LiveServer) -> None:
     live.states = live.states[:1]
     result = run("jobs", "wait", "j_1", "--timeout", "0.5", "--url", live.url)
-    assert result.code == Exit.TIMEOUT
+    assert result.code == ExitCode.TIMEOUT
     assert "it is queued" in result.err
 
 
 def test_watching_one_job_prints_each_state_once(run: Run, live: LiveServer) -> None:
     result = run("jobs", "watch", "j_1", "--url", live.url)
-    assert result.code == Exit.OK
+    assert result.code == ExitCode.OK
     states = [json.loads(line)["status"] for line in result.out.splitlines()]
     assert states[-1] == "completed"
     assert len(states) == len(set(states))
@@ -132,20 +132,20 @@ def test_a_broken_stream_is_opened_again(run: Run, live: LiveServer, monkeypatch
     monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.RECONNECT_S", 0.01)
     live.break_streams = 2
     result = run("jobs", "wait", "j_1", "--url", live.url)
-    assert result.code == Exit.OK
+    assert result.code == ExitCode.OK
     assert "live updates lost; trying again" in result.err
 
 
 def test_submit_and_wait_is_one_command(run: Run, live: LiveServer) -> None:
     live.states[-1]["status"] = "failed"
     result = run("jobs", "submit", "c", "--wait", "--url", live.url, "--json")
-    assert result.code == Exit.JOB_FAILED
+    assert result.code == ExitCode.JOB_FAILED
     assert result.json["status"] == "failed"
 
 
 def test_following_shows_the_log_on_stdout_and_the_states_on_stderr(run: Run, live: LiveServer) -> None:
     result = run("jobs", "submit", "c", "--follow", "--url", live.url)
-    assert result.code == Exit.OK
+    assert result.code == ExitCode.OK
     assert result.out == "loss 0.5\nloss 0.4\n"
     assert "submitted j_1" in result.err
     assert "j_1: completed" in result.err
@@ -155,7 +155,7 @@ def test_a_failed_job_that_was_followed_comes_with_advice(run: Run, live: LiveSe
     live.states[-1] |= {"status": "failed", "error": "exit code 1"}
     live.states[-1]["failure"] = {"class": "disk_full", "evidence": "No space left", "advice": "Free space."}
     result = run("jobs", "submit", "c", "-f", "--url", live.url)
-    assert result.code == Exit.JOB_FAILED
+    assert result.code == ExitCode.JOB_FAILED
     assert "next: Free space.\n" in result.err
     assert "nvidia-smi" in result.err
 

@@ -10,7 +10,7 @@ from simpletuner_fleet.http.connection_commands import connection_commands
 from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
 from simpletuner_fleet.web import routes
 from simpletuner_fleet.web.pages.create_worker import demo_body
-from simpletuner_fleet.web.parts.gpu_history import HEIGHT, course
+from simpletuner_fleet.web.parts.gpu_chart import HEIGHT, gpu_chart
 from tests.http.api_kit import Agent, Running, orchestrator
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -164,8 +164,8 @@ def point(at: float, busy: float | None, used: float | None = None) -> GpuPoint:
 
 def test_a_silence_is_a_gap_in_the_course_and_nothing_unknown_is_drawn() -> None:
     heard = [point(0, 50.0), point(30, 100.0), point(5000, 0.0), point(5030, None)]
-    drawn = course(heard, 80.0, 0.0, 6000.0)
+    drawn = gpu_chart(heard, 80.0, 0.0, 6000.0)
     assert drawn.busy.count("M") == 2
     assert f"L{0:.1f} {HEIGHT / 2:.1f}" in drawn.busy
     assert drawn.full == "", "its memory was never told"
-    assert course([], 80.0, 0.0, 1.0).busy == ""
+    assert gpu_chart([], 80.0, 0.0, 1.0).busy == ""

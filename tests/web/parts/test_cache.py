@@ -6,7 +6,7 @@ from simpletuner_fleet.orchestrator.ids import RandomIds
 from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.store import MemoryStore
-from simpletuner_fleet.web.parts.cache import MOST_KEPT, Kept
+from simpletuner_fleet.web.parts.cache import MOST_ENTRIES, TimedCache
 
 
 class TurnedClock:
@@ -23,7 +23,7 @@ def fleet_by(clock: TurnedClock) -> Fleet:
 
 async def test_it_is_made_again_only_when_it_is_old_and_for_each_fleet_and_thing() -> None:
     made: list[str] = []
-    clock, kept = TurnedClock(), Kept[int](10.0)
+    clock, kept = TurnedClock(), TimedCache[int](10.0)
     one, other = fleet_by(clock), fleet_by(clock)
 
     async def make() -> int:
@@ -40,7 +40,7 @@ async def test_it_is_made_again_only_when_it_is_old_and_for_each_fleet_and_thing
 
 
 async def test_it_never_keeps_more_than_it_may() -> None:
-    clock, kept = TurnedClock(), Kept[int](10.0)
+    clock, kept = TurnedClock(), TimedCache[int](10.0)
     fleet = fleet_by(clock)
     asked: list[int] = []
 
@@ -48,9 +48,9 @@ async def test_it_never_keeps_more_than_it_may() -> None:
         asked.append(1)
         return 0
 
-    for number in range(MOST_KEPT + 1):
+    for number in range(MOST_ENTRIES + 1):
         await kept.get(fleet, f"j_{number}", make)
-    await kept.get(fleet, f"j_{MOST_KEPT}", make)
-    assert len(asked) == MOST_KEPT + 1
+    await kept.get(fleet, f"j_{MOST_ENTRIES}", make)
+    assert len(asked) == MOST_ENTRIES + 1
     await kept.get(fleet, "j_0", make)
-    assert len(asked) == MOST_KEPT + 2
+    assert len(asked) == MOST_ENTRIES + 2

@@ -93,7 +93,7 @@ def _add_command(commands: Any, command: Command, talk: Parser) -> None:
 
 
 def _add_group(commands: Any, name: str, help: str, description: str, prog: str) -> Any:
-    """A word that does nothing alone: it shows its help."""
+    """Adds a word that does nothing alone but show its help."""
     parser: Parser = commands.add_parser(name, help=help, description=description)
     add_help(parser)
     parser.set_defaults(run="", parser=parser)

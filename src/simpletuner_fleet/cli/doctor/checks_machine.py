@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from simpletuner_fleet.agent.gpu_probe import GpuProbe, Inventory, InventoryError
-from simpletuner_fleet.cli.doctor.findings import Finding, bad, doubt, good
+from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.languages import _
 
 GIB = 1024**3
@@ -20,15 +20,15 @@ FEW_FILES = 4096
 OTHER_DISTRIBUTION = "simpletuner"
 
 
-def gpus(environ: Mapping[str, str]) -> Iterator[Finding]:
+def gpus(environ: Mapping[str, str]) -> Iterator[CheckFinding]:
     try:
-        found = asyncio.run(_probe(environ))
+        inventory = asyncio.run(_probe(environ))
     except InventoryError as error:
         yield bad(_("GPUs"), error.detail, error.next or "")
         return
-    if found.problem:
-        yield bad(_("GPUs"), found.problem, _("verify that the GPU drivers are functioning: nvidia-smi"))
-    elif not found.gpus:
+    if inventory.problem:
+        yield bad(_("GPUs"), inventory.problem, _("verify that the GPU drivers are functioning: nvidia-smi"))
+    elif not inventory.gpus:
         yield doubt(
             _("GPUs"),
             _("none found: this machine can run jobs that ask for no GPU only"),
@@ -37,7 +37,7 @@ def gpus(environ: Mapping[str, str]) -> Iterator[Finding]:
                 "SIMPLETUNER_GPU_INVENTORY"
             ),
         )
-    for gpu in found.gpus:
+    for gpu in inventory.gpus:
         yield good(
             _("GPU %(index)s", index=gpu.index),
             _(
@@ -45,7 +45,7 @@ def gpus(environ: Mapping[str, str]) -> Iterator[Finding]:
                 name=gpu.name,
                 vram_gb=f"{gpu.vram_gb:g}",
                 uuid=gpu.uuid,
-                source=found.source,
+                source=inventory.source,
             ),
         )
     visible = environ.get("CUDA_VISIBLE_DEVICES")
@@ -65,7 +65,7 @@ async def _probe(environ: Mapping[str, str]) -> Inventory:
         await probe.close()
 
 
-def disk(about: str, folder: Path) -> Finding:
+def disk(about: str, folder: Path) -> CheckFinding:
     place = next((parent for parent in (folder, *folder.parents) if parent.exists()), Path("/"))
     free_gb = shutil.disk_usage(place).free / GIB
     if free_gb < NO_DISK_GB:
@@ -87,7 +87,7 @@ def disk(about: str, folder: Path) -> Finding:
     return good(about, _("%(free_gb)s GB free at %(place)s", free_gb=f"{free_gb:.0f}", place=place))
 
 
-def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[Finding]:
+def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[CheckFinding]:
     if not path.is_dir():
         return
     size_gb = shutil.disk_usage(path).total / GIB
@@ -105,7 +105,7 @@ def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[Finding]:
         yield good(_("shared memory"), _("%(path)s has %(size_gb)s GB", path=path, size_gb=f"{size_gb:.1f}"))
 
 
-def open_files() -> Finding:
+def open_files() -> CheckFinding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if (
         soft != resource.RLIM_INFINITY
@@ -127,7 +127,7 @@ def open_files() -> Finding:
     return good(_("open files"), str(soft) if soft > 0 else _("no limit"))
 
 
-def command_clash(environ: Mapping[str, str]) -> Iterator[Finding]:
+def command_clash(environ: Mapping[str, str]) -> Iterator[CheckFinding]:
     """The trainer's package brings a command of the same name."""
     first = shutil.which("simpletuner", path=environ.get("PATH"))
     own = Path(sys.executable).with_name("simpletuner")

@@ -11,7 +11,7 @@ import httpx2
 
 from simpletuner_fleet.agent.troubles import of_connection_error
 from simpletuner_fleet.agent.trust import Choices, TrustError, context_for, fingerprint_of
-from simpletuner_fleet.cli.doctor.findings import Finding, bad, doubt, good
+from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.languages import _
 
@@ -20,8 +20,8 @@ MUCH_SKEW_S = 30.0
 WHOAMI, WORKER_PROBE = "/api/whoami", "/api/workers/queue?worker_id="
 
 
-def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str) -> Iterator[Finding]:
-    """Name, port, TLS, an answer, the clock, and whether the token is accepted. Changes nothing over there."""
+def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str) -> Iterator[CheckFinding]:
+    """Checks name, port, TLS, an answer, the clock, and whether the token is accepted; it changes nothing over there."""
     target = urlsplit(url)
     host, port = target.hostname or "", target.port or (443 if target.scheme == "https" else 80)
     try:
@@ -48,19 +48,19 @@ def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str)
         yield bad(_("connection"), f"{trouble.what}: {trouble.why}", "; ".join(trouble.next))
 
 
-def _certificate(host: str, port: int, context: ssl.SSLContext) -> Iterator[Finding]:
+def _certificate(host: str, port: int, context: ssl.SSLContext) -> Iterator[CheckFinding]:
     with (
         socket.create_connection((host, port), TIMEOUT_S) as plain,
         context.wrap_socket(plain, server_hostname=host) as tls,
     ):
-        shown = tls.getpeercert(binary_form=True) or b""
+        certificate = tls.getpeercert(binary_form=True) or b""
         details = tls.getpeercert() or {}
         yield good(
             "TLS",
             _(
                 "%(version)s, certificate %(fingerprint)s",
                 version=tls.version(),
-                fingerprint=fingerprint_of(shown),
+                fingerprint=fingerprint_of(certificate),
             ),
         )
     until = details.get("notAfter")
@@ -74,7 +74,7 @@ def _certificate(host: str, port: int, context: ssl.SSLContext) -> Iterator[Find
             )
 
 
-def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) -> Iterator[Finding]:
+def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) -> Iterator[CheckFinding]:
     alive = client.get("/health/live")
     if alive.status_code != 200:
         yield bad(
@@ -112,7 +112,7 @@ def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) 
         yield good(_("token"), _("accepted"))
 
 
-def _clock(date: str) -> Iterator[Finding]:
+def _clock(date: str) -> Iterator[CheckFinding]:
     try:
         skew_s = time.time() - parsedate_to_datetime(date).timestamp()
     except ValueError:

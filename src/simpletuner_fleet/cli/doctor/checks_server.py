@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simpletuner_fleet.cli.doctor.checks_machine import disk
-from simpletuner_fleet.cli.doctor.findings import Finding, bad, doubt, good
+from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.cli.remote.connection import local_server
 from simpletuner_fleet.languages import _, current
 from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
@@ -16,7 +16,7 @@ from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warnin
 MOST_BYTES_CHECKED = 1024**3
 
 
-def data_folder(folder: Path) -> Iterator[Finding]:
+def data_folder(folder: Path) -> Iterator[CheckFinding]:
     if not folder.exists():
         yield doubt(
             _("data folder"),
@@ -54,7 +54,7 @@ def data_folder(folder: Path) -> Iterator[Finding]:
         yield good(_("server"), _("last started at %(url)s", url=running.url))
 
 
-def database(url: str | None, folder: Path) -> Iterator[Finding]:
+def database(url: str | None, folder: Path) -> Iterator[CheckFinding]:
     if url and not url.startswith("sqlite:"):
         yield from _postgres(url)
         return
@@ -71,7 +71,7 @@ def database(url: str | None, folder: Path) -> Iterator[Finding]:
         yield _sqlite_file(file)
 
 
-def _sqlite_file(file: Path) -> Finding:
+def _sqlite_file(file: Path) -> CheckFinding:
     if not file.exists():
         return doubt(
             _("database"),
@@ -102,7 +102,7 @@ def _sqlite_file(file: Path) -> Finding:
     return good(_("database"), _("%(file)s is whole", file=file))
 
 
-def _postgres(url: str) -> Iterator[Finding]:
+def _postgres(url: str) -> Iterator[CheckFinding]:
     import psycopg  # heavy, and most have SQLite
 
     try:

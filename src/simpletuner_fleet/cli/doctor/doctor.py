@@ -11,9 +11,9 @@ from typing import NamedTuple
 from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.doctor import checks_machine as machine
 from simpletuner_fleet.cli.doctor import checks_network as network
-from simpletuner_fleet.cli.doctor.findings import Finding, Mark, bad, good
+from simpletuner_fleet.cli.doctor.findings import CheckFinding, FindingMark, bad, good
 from simpletuner_fleet.cli.frame import resolve_settings
-from simpletuner_fleet.cli.frame.errors import CliError, Exit
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.resolve_settings import Rank, Resolved
 from simpletuner_fleet.cli.frame.text import clean
@@ -21,60 +21,62 @@ from simpletuner_fleet.cli.remote import connection
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import GROUPS
 
-STYLE = {Mark.GOOD: "", Mark.DOUBT: "yellow", Mark.BAD: "red"}
+STYLE = {FindingMark.GOOD: "", FindingMark.DOUBT: "yellow", FindingMark.BAD: "red"}
 
 
-class Section(NamedTuple):
+class DoctorSection(NamedTuple):
     title: str
-    findings: Iterator[Finding]
+    findings: Iterator[CheckFinding]
 
 
 def doctor(args: argparse.Namespace) -> int:
     out = Output(args)
-    found = []
+    findings = []
     for section in _sections(args):
         if not out.for_programs:
             print(section.title)
         for finding in section.findings:
-            found.append((section.title, finding))
+            findings.append((section.title, finding))
             if not out.for_programs:
                 _print(out, finding)
     if out.for_programs:
-        items = [{"section": title, **finding._asdict()} for title, finding in found]
+        items = [{"section": title, **finding._asdict()} for title, finding in findings]
         out.items("doctor", items, (), id_field="about")
-    worst = any(finding.mark is Mark.BAD for _, finding in found)
+    worst = any(finding.mark is FindingMark.BAD for _, finding in findings)
     if not out.for_programs:
         out.say(_("Something needs mending, see ✗ above.") if worst else _("Nothing stands in the way."))
-    return Exit.FAILED if worst else Exit.OK
+    return ExitCode.FAILED if worst else ExitCode.OK
 
 
-def _sections(args: argparse.Namespace) -> Iterator[Section]:
+def _sections(args: argparse.Namespace) -> Iterator[DoctorSection]:
     if args.what != "server":
-        yield Section(_("Worker settings"), _settings("worker", args))
+        yield DoctorSection(_("Worker settings"), _settings("worker", args))
     if args.what != "worker":
-        yield Section(_("Server settings"), _settings("server", args))
-    yield Section(_("This machine"), _machine(args))
+        yield DoctorSection(_("Server settings"), _settings("server", args))
+    yield DoctorSection(_("This machine"), _machine(args))
     if args.what != "worker":
-        yield Section(_("Data"), _server_data(args))
-    yield Section(_("Way to the orchestrator"), _network(args))
+        yield DoctorSection(_("Data"), _server_data(args))
+    yield DoctorSection(_("Way to the orchestrator"), _network(args))
 
 
-def _settings(group: str, args: argparse.Namespace) -> Iterator[Finding]:
-    """What was chosen, and by what; defaults that nobody touched are left out."""
+def _settings(group: str, args: argparse.Namespace) -> Iterator[CheckFinding]:
+    """Says what was chosen, and by what; defaults that nobody touched are left out."""
     try:
         resolved, notes = resolve_settings.resolve(group, _only_shared(args))
     except CliError as error:
         yield bad(_("settings"), f"{error.trouble.what}: {error.trouble.why}", error.trouble.next[0])
         return
     rows = {row.name: row for row in GROUPS[group]}
-    chosen = {name: found for name, found in resolved.items() if found.source.rank is not Rank.DEFAULT}
-    if not chosen:
+    changed = {name: setting for name, setting in resolved.items() if setting.source.rank is not Rank.DEFAULT}
+    if not changed:
         yield good(_("settings"), _("all at their defaults"))
-    for name, (value, source) in chosen.items():
-        shown = _("(secret)") if rows[name].secret else value
-        yield good(name, _("%(shown)s   from %(where)s", shown=shown, where=source.where))
+    for name, (value, source) in changed.items():
+        text = _("(secret)") if rows[name].secret else value
+        yield good(name, _("%(shown)s   from %(where)s", shown=text, where=source.where))
     for note in notes:
-        yield Finding(Mark.DOUBT, _("token"), note.removeprefix("note: "), _("write it without whitespace"))
+        yield CheckFinding(
+            FindingMark.DOUBT, _("token"), note.removeprefix("note: "), _("write it without whitespace")
+        )
 
 
 def _only_shared(args: argparse.Namespace) -> argparse.Namespace:
@@ -83,7 +85,7 @@ def _only_shared(args: argparse.Namespace) -> argparse.Namespace:
     return argparse.Namespace(**{name: getattr(args, name) for name in names if hasattr(args, name)})
 
 
-def _machine(args: argparse.Namespace) -> Iterator[Finding]:
+def _machine(args: argparse.Namespace) -> Iterator[CheckFinding]:
     yield from machine.command_clash(os.environ)
     if args.what != "server":
         yield from machine.gpus(os.environ)
@@ -93,7 +95,7 @@ def _machine(args: argparse.Namespace) -> Iterator[Finding]:
     yield machine.open_files()
 
 
-def _server_data(args: argparse.Namespace) -> Iterator[Finding]:
+def _server_data(args: argparse.Namespace) -> Iterator[CheckFinding]:
     if find_spec("uvicorn") is None or find_spec("starlette") is None:
         yield bad(_("server packages"), _("not installed"), "pip install 'simpletuner-fleet[server]'")
         return
@@ -106,8 +108,8 @@ def _server_data(args: argparse.Namespace) -> Iterator[Finding]:
     yield from server.database(resolved["database_url"].value, folder)
 
 
-def _network(args: argparse.Namespace) -> Iterator[Finding]:
-    """As the worker would go, if it knows its orchestrator; else as the commands do."""
+def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
+    """Goes the way of the worker, if it knows its orchestrator; else that of the commands."""
     worker = _resolved("worker", args)
     if args.what != "server" and worker["orchestrator_url"].value:
         trust = Choices(
@@ -147,11 +149,11 @@ def _resolved(group: str, args: argparse.Namespace) -> dict[str, Resolved]:
         return resolve_settings.resolve(group, argparse.Namespace(), {"XDG_CONFIG_HOME": os.devnull})[0]
 
 
-def _print(out: Output, finding: Finding) -> None:
+def _print(out: Output, finding: CheckFinding) -> None:
     line = f"  {finding.mark} {clean(finding.about)}: {clean(finding.what)}"
     fix = (
         "      " + _("fix: %(fix)s", fix=clean(finding.fix))
-        if finding.fix and finding.mark is not Mark.GOOD
+        if finding.fix and finding.mark is not FindingMark.GOOD
         else ""
     )
     if not out.terminal:

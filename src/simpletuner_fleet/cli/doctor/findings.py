@@ -4,26 +4,26 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Mark(StrEnum):
+class FindingMark(StrEnum):
     GOOD = "✓"
     DOUBT = "!"
     BAD = "✗"
 
 
-class Finding(NamedTuple):
-    mark: Mark
+class CheckFinding(NamedTuple):
+    mark: FindingMark
     about: str
     what: str
     fix: str = ""
 
 
-def good(about: str, what: str) -> Finding:
-    return Finding(Mark.GOOD, about, what)
+def good(about: str, what: str) -> CheckFinding:
+    return CheckFinding(FindingMark.GOOD, about, what)
 
 
-def doubt(about: str, what: str, fix: str) -> Finding:
-    return Finding(Mark.DOUBT, about, what, fix)
+def doubt(about: str, what: str, fix: str) -> CheckFinding:
+    return CheckFinding(FindingMark.DOUBT, about, what, fix)
 
 
-def bad(about: str, what: str, fix: str) -> Finding:
-    return Finding(Mark.BAD, about, what, fix)
+def bad(about: str, what: str, fix: str) -> CheckFinding:
+    return CheckFinding(FindingMark.BAD, about, what, fix)

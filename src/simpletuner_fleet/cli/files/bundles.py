@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import CliError, Exit, fail, usage
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, usage
 from simpletuner_fleet.core.bundle import DEFAULT_TRAINER, MAX_BUNDLE_BYTES, NAME, read_bundle, setting
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.languages import _
@@ -20,7 +20,7 @@ def looks_like_path(text: str) -> bool:
 
 
 def load(path: str) -> dict[str, Any]:
-    """Read and checked, as JSON."""
+    """Reads and checks the config, and returns it as JSON."""
     place = Path(path).expanduser()
     try:
         bundle = _folder(place) if place.is_dir() else _file(place)
@@ -30,7 +30,7 @@ def load(path: str) -> dict[str, Any]:
             error.strerror or str(error),
             _("verify the path"),
             "E_CONFIG_FILE",
-            Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED,
+            ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED,
         ) from None
     try:
         read_bundle(bundle)
@@ -47,7 +47,7 @@ def load(path: str) -> dict[str, Any]:
 
 
 def name_for(path: str) -> str:
-    """The folder's name, or the file's without its ending, in characters a name may have."""
+    """Returns the folder's name, or the file's without its ending, in characters a name may have."""
     place = Path(path).expanduser().resolve()
     stem = place.name if place.is_dir() else place.stem
     if not place.is_dir() and place.name == SETTINGS:
@@ -79,7 +79,7 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
             _("nothing was written, so that nothing is lost"),
             _("choose another folder, or overwrite with --force"),
             "E_EXISTS",
-            Exit.CONFLICT,
+            ExitCode.CONFLICT,
         )
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
@@ -95,11 +95,11 @@ def _folder(folder: Path) -> dict[str, Any]:
     if not isinstance(rest, dict):
         raise _bad(folder / REST, _("it is no JSON object"), _("mend the file"))
     dataloader = _dataloader_file(settings, folder)
-    taken = {SETTINGS, REST, dataloader.name if dataloader else DATALOADER}
+    own_names = {SETTINGS, REST, dataloader.name if dataloader else DATALOADER}
     others = [
         file
         for file in sorted(folder.iterdir())
-        if file.is_file() and file.name not in taken and not file.name.startswith(".")
+        if file.is_file() and file.name not in own_names and not file.name.startswith(".")
     ]
     bundle: dict[str, Any] = {**rest, "settings": settings}
     if dataloader:
@@ -110,7 +110,7 @@ def _folder(folder: Path) -> dict[str, Any]:
 
 
 def _file(file: Path) -> dict[str, Any]:
-    """A whole bundle, or a trainer's config with the dataloader it names, if that lies beside it."""
+    """Reads a whole bundle, or a trainer's config with the dataloader it names, if that lies beside it."""
     document = _json(file)
     if not isinstance(document, dict):
         raise _bad(file, _("it is no JSON object"), _('a config is an object such as {"model_family": …}'))
@@ -121,8 +121,8 @@ def _file(file: Path) -> dict[str, Any]:
 
 
 def _dataloader_file(settings: dict[str, Any], folder: Path) -> Path | None:
-    named = setting(settings, "data_backend_config")
-    for name in (Path(named).name if isinstance(named, str) else "", DATALOADER):
+    file_name = setting(settings, "data_backend_config")
+    for name in (Path(file_name).name if isinstance(file_name, str) else "", DATALOADER):
         if name and (folder / name).is_file():
             return folder / name
     return None

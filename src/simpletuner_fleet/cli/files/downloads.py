@@ -1,4 +1,4 @@
-"""Files of a checkpoint or artifact onto this disk: verified by SHA-256, gone on with where it broke off."""
+"""Downloads files of a checkpoint or artifact: verified by SHA-256, resumed where it broke off."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ import httpx2
 from msgspec import Struct
 
 from simpletuner_fleet.agent.troubles import of_connection_error
-from simpletuner_fleet.cli.frame.errors import CliError, Exit, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.cli.remote.lookup import segment
 from simpletuner_fleet.core.checkpoint import NAME, SHA256, path_complaint
@@ -25,7 +25,7 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 PART = ".part"
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class RemoteFile(Struct, frozen=True, kw_only=True):
     """One file of one manifest."""
 
     url: str
@@ -35,9 +35,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-def wanted_files(job_id: str, manifests: list[dict[str, Any]]) -> list[Wanted]:
+def files_to_download(job_id: str, manifests: list[dict[str, Any]]) -> list[RemoteFile]:
     """What a server says is checked as what a stranger says: a path of it is written to this disk."""
-    found = []
+    files = []
     for manifest in manifests:
         base = f"/api/jobs/{segment(job_id)}/artifacts/{segment(str(manifest['id']))}/files"
         name = str(manifest["name"])
@@ -50,21 +50,21 @@ def wanted_files(job_id: str, manifests: list[dict[str, Any]]) -> list[Wanted]:
                     _("ask the administrator what happened to this job's artifacts"),
                     "E_BAD_PATH",
                 )
-            found.append(
-                Wanted(
+            files.append(
+                RemoteFile(
                     url=f"{base}/{quote(path)}", place=f"{name}/{path}", size=int(file["size"]), sha256=sha256
                 )
             )
-    return found
+    return files
 
 
-class Fetcher:
+class Downloader:
     def __init__(self, api: Api, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._api = api
         self._sleep = sleep
         self.fetched_bytes = 0
 
-    def to_folder(self, folder: Path, files: list[Wanted]) -> None:
+    def to_folder(self, folder: Path, files: list[RemoteFile]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         root = folder.resolve()
         for file in files:
@@ -82,7 +82,7 @@ class Fetcher:
             ):
                 self._to_file(target, file)
 
-    def _to_file(self, target: Path, file: Wanted) -> None:
+    def _to_file(self, target: Path, file: RemoteFile) -> None:
         part = target.with_name(target.name[: 255 - len(PART)] + PART)
         with open(part, "ab") as out:
             digest = digest_so_far(part)
@@ -99,8 +99,8 @@ class Fetcher:
             raise not_what_it_should_be(file)
         os.replace(part, target)
 
-    def to_archive(self, archive: Path, files: list[Wanted]) -> None:
-        """Compressed if its name says so. It appears under its name only when all of it was verified."""
+    def to_archive(self, archive: Path, files: list[RemoteFile]) -> None:
+        """Writes one archive, compressed if its name says so. It appears under its name only when all of it was verified."""
         part = archive.with_name(archive.name + PART)
         packing: Literal["w:gz", "w:"] = "w:gz" if archive.name.endswith((".gz", ".tgz")) else "w:"
         try:
@@ -111,12 +111,12 @@ class Fetcher:
                 for file in files:
                     entry = tarfile.TarInfo(file.place)
                     entry.size, entry.mode, entry.mtime = file.size, 0o644, int(time.time())
-                    tar.addfile(entry, Verified(self._chunks(file, 0), file))
+                    tar.addfile(entry, VerifyingReader(self._chunks(file, 0), file))
             os.replace(part, archive)
         finally:
             part.unlink(missing_ok=True)
 
-    def _chunks(self, file: Wanted, start: int) -> Iterator[bytes]:
+    def _chunks(self, file: RemoteFile, start: int) -> Iterator[bytes]:
         """Asks again from where it broke off; gives up when several tries in a row bring nothing."""
         at, pauses = start, iter(PAUSES_S)
         while at < file.size:
@@ -131,7 +131,7 @@ class Fetcher:
                     raise CliError(of_connection_error(error, self._api.where.url)) from None
                 self._sleep(pause_s)
 
-    def _ask(self, file: Wanted, at: int) -> Iterator[bytes]:
+    def _ask(self, file: RemoteFile, at: int) -> Iterator[bytes]:
         headers = {"Range": f"bytes={at}-", "If-Range": f'"{file.sha256}"'} if at else {}
         with self._api.stream(file.url, headers=headers, read_timeout_s=READ_TIMEOUT_S) as answer:
             if at and answer.status_code != httpx2.codes.PARTIAL_CONTENT:
@@ -146,10 +146,10 @@ class Fetcher:
             raise httpx2.ReadError("the answer ended early")
 
 
-class Verified:
+class VerifyingReader:
     """A file to read from, that complains at its end if it was not what it should be."""
 
-    def __init__(self, chunks: Iterator[bytes], file: Wanted) -> None:
+    def __init__(self, chunks: Iterator[bytes], file: RemoteFile) -> None:
         self._chunks, self._file = chunks, file
         self._digest = hashlib.sha256()
         self._chunk, self._at = b"", 0
@@ -174,8 +174,8 @@ class Verified:
 
 def digest_so_far(path: Path) -> Any:
     digest = hashlib.sha256()
-    with open(path, "rb") as held:
-        while chunk := held.read(CHUNK_BYTES):
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
     return digest
 
@@ -184,11 +184,11 @@ def digest_of(path: Path) -> str:
     return str(digest_so_far(path).hexdigest())
 
 
-def not_what_it_should_be(file: Wanted) -> CliError:
+def not_what_it_should_be(file: RemoteFile) -> CliError:
     return fail(
         _("%(place)s arrived damaged", place=file.place),
         _("its SHA-256 is not the one it was stored with"),
         _("run the same command again"),
         "E_DIGEST",
-        Exit.FAILED,
+        ExitCode.FAILED,
     )

@@ -1,4 +1,4 @@
-"""A folder on its way to the orchestrator: walked, hashed in threads, and only what is missing sent, in parts."""
+"""Uploads a folder: walks it, hashes it in threads, and sends only what is missing, in parts."""
 
 import os
 import stat
@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.hashing import sha256_of
 from simpletuner_fleet.agent.troubles import of_connection_error
-from simpletuner_fleet.cli.frame.errors import CliError, Exit, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import SEALING_TIMEOUT_S, Api
 from simpletuner_fleet.core.checkpoint import FileEntry, path_complaint
 from simpletuner_fleet.core.datasets import canonical, id_of
@@ -55,7 +55,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def files_under(folder: Path) -> Iterator[Path]:
-    """Every file, in no order. A link to a file stands for the file; one to a folder might lead round in circles."""
+    """Yields every file, in no order. A link to a file stands for the file; one to a folder might lead round in circles."""
     for name in os.listdir(folder):
         path = folder / name
         try:
@@ -79,7 +79,7 @@ def read_folder(folder: Path, progress: Progress) -> Pushed:
             _("there is no such folder"),
             _("verify the path"),
             "E_DATA_FOLDER",
-            Exit.NOT_FOUND,
+            ExitCode.NOT_FOUND,
         )
     paths = list(files_under(folder))
     total = sum(path.stat().st_size for path in paths)
@@ -97,13 +97,13 @@ def read_folder(folder: Path, progress: Progress) -> Pushed:
         return FileEntry(path=place, size=size, sha256=sha256), path
 
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
-        found = sorted(threads.map(entry, paths), key=lambda one: one[0].path)
-    if not found:
+        entries = sorted(threads.map(entry, paths), key=lambda one: one[0].path)
+    if not entries:
         raise _unusable(folder, _("it holds no file"))
-    manifest = canonical(file for file, _path in found)
-    contents: dict[str, Content] = {file.sha256: Content(file.size, path) for file, path in found}
+    manifest = canonical(file for file, _path in entries)
+    contents: dict[str, Content] = {file.sha256: Content(file.size, path) for file, path in entries}
     contents[id_of(manifest)] = Content(len(manifest), manifest)
-    return Pushed(id_of(manifest), tuple(file for file, _path in found), contents)
+    return Pushed(id_of(manifest), tuple(file for file, _path in entries), contents)
 
 
 def _is_text(place: str) -> bool:
@@ -153,14 +153,14 @@ class Sender:
             self._send(pushed.id, pushed.contents[pushed.id], manifest_offset, total)
 
     def _missing(self, pushed: Pushed) -> dict[str, int]:
-        found: dict[str, int] = {}
+        offsets: dict[str, int] = {}
         for some in _batches(pushed.contents.items(), ASKED_AT_ONCE):
             body = {"objects": [{"sha256": sha256, "size": content.size} for sha256, content in some]}
-            found |= {one["sha256"]: int(one["offset"]) for one in self._api.post(OBJECTS, body)["missing"]}
-        return found
+            offsets |= {one["sha256"]: int(one["offset"]) for one in self._api.post(OBJECTS, body)["missing"]}
+        return offsets
 
     def _send(self, sha256: str, content: Content, offset: int, total: int) -> None:
-        """Part after part, each again while the line is broken; the server says where to go on."""
+        """Sends part after part, each again while the line is broken; the server says where to go on."""
         pauses = iter(PAUSES_S)
         while True:
             length = min(PART_BYTES, content.size - offset)
@@ -218,9 +218,9 @@ def _batches(items: Iterable[tuple[str, Content]], count: int) -> Iterator[list[
 
 
 def _unusable(path: Path, why: str) -> CliError:
-    shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+    name = os.fsencode(path).decode("utf-8", "backslashreplace")
     return fail(
-        _("cannot push %(path)s", path=shown),
+        _("cannot push %(path)s", path=name),
         why,
         _("take it out of the folder, or make a copy without it"),
         "E_DATA_FILE",

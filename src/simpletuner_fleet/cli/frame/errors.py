@@ -7,7 +7,7 @@ from simpletuner_fleet.agent import troubles
 from simpletuner_fleet.agent.troubles import Trouble
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     OK = 0
     FAILED = troubles.FAILED
     USAGE = troubles.USAGE
@@ -32,15 +32,15 @@ class CliError(Exception):
 
 
 class CurlPrinted(Exception):
-    """`--curl`: the call was printed and is not made."""
+    """The call was printed, as `--curl` asks, and is not made."""
 
 
 def fail(
-    what: str, why: str, next_steps: str | Iterable[str], code: str, status: int = Exit.FAILED
+    what: str, why: str, next_steps: str | Iterable[str], code: str, status: int = ExitCode.FAILED
 ) -> CliError:
     steps = (next_steps,) if isinstance(next_steps, str) else tuple(next_steps)
     return CliError(Trouble(what, why, steps, code, int(status)))
 
 
 def usage(what: str, why: str, next_step: str) -> CliError:
-    return fail(what, why, next_step, "E_USAGE", Exit.USAGE)
+    return fail(what, why, next_step, "E_USAGE", ExitCode.USAGE)

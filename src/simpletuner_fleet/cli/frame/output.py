@@ -66,7 +66,7 @@ class Output:
             self.table(items, self.chosen(columns))
 
     def item(self, item: dict[str, Any], rows: Sequence[Column], *, id_field: str = "id") -> None:
-        """One thing: key and value on each line."""
+        """Prints one thing: key and value on each line."""
         if self.format == "json":
             self.json(self.picked(item))
         elif self.format == "jsonl":
@@ -109,8 +109,8 @@ class Output:
             max(cell_len(_(column.title)), *(cell_len(row[at]) for row in rows), 0)
             for at, column in enumerate(columns)
         ]
-        kept = fitting(columns, widths, self.console().width)
-        for at in kept:
+        places = fitting(columns, widths, self.console().width)
+        for at in places:
             column = columns[at]
             table.add_column(
                 _(column.title),
@@ -120,7 +120,7 @@ class Output:
                 justify="right" if column.right else "left",
             )
         for row in rows:
-            table.add_row(*(Text(row[at], style=STYLES.get(row[at], "")) for at in kept))
+            table.add_row(*(Text(row[at], style=STYLES.get(row[at], "")) for at in places))
         return table
 
     def print_rich(self, renderable: Any) -> None:
@@ -147,12 +147,12 @@ class Output:
         self.print_rich(table)
 
     def say(self, text: str) -> None:
-        """What happened, for people."""
+        """Says what happened, for people."""
         if not self.quiet:
             print(clean(text), file=sys.stderr)
 
     def hint(self, text: str) -> None:
-        """What one might do next; only for somebody who is looking."""
+        """Says what one might do next, only to somebody who is looking."""
         if not self.quiet and sys.stderr.isatty():
             print(clean(text), file=sys.stderr)
 
@@ -188,11 +188,11 @@ def least(column: Column, width: int) -> int:
 
 
 def fitting(columns: Sequence[Column], widths: list[int], available: int) -> list[int]:
-    """Which columns stay, by place, so that ids and states are never cut."""
-    kept = list(range(len(columns)))
-    while sum(least(columns[at], widths[at]) + GAP for at in kept) - GAP > available:
-        leaving = max(kept, key=lambda at: columns[at].goes)
+    """Returns the places of the columns that stay, so that ids and states are never cut."""
+    places = list(range(len(columns)))
+    while sum(least(columns[at], widths[at]) + GAP for at in places) - GAP > available:
+        leaving = max(places, key=lambda at: columns[at].goes)
         if not columns[leaving].goes:
             break
-        kept.remove(leaving)
-    return kept
+        places.remove(leaving)
+    return places

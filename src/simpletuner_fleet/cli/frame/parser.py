@@ -27,10 +27,10 @@ class Help(argparse.HelpFormatter):
         groups: Iterable[Any],
         prefix: str | None = None,
     ) -> None:
-        """Arguments by name; the options have their own list below."""
+        """Shows arguments by name; the options have their own list below."""
         arguments = [action for action in actions if not action.option_strings]
-        shown = [self._format_args(action, str(action.metavar or action.dest)) for action in arguments]
-        super().add_usage(usage or " ".join(["%(prog)s", "[OPTIONS]", *shown]), actions, groups, prefix)
+        words = [self._format_args(action, str(action.metavar or action.dest)) for action in arguments]
+        super().add_usage(usage or " ".join(["%(prog)s", "[OPTIONS]", *words]), actions, groups, prefix)
 
 
 class WideHelp(Help):
@@ -53,8 +53,8 @@ class Parser(argparse.ArgumentParser):
     def complaint(self, message: str) -> CliError:
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if choice:
-            known = re.findall(r"'([^']+)'", choice[2]) or [name.strip() for name in choice[2].split(",")]
-            return self._unknown(choice[1], known)
+            choices = re.findall(r"'([^']+)'", choice[2]) or [name.strip() for name in choice[2].split(",")]
+            return self._unknown(choice[1], choices)
         return usage(
             f"{self.prog}: {message}",
             _("the command cannot be understood so"),
@@ -72,8 +72,8 @@ class Parser(argparse.ArgumentParser):
             f"{self.prog} --help",
         )
 
-    def _unknown(self, word: str, known: Iterable[str]) -> CliError:
-        near = difflib.get_close_matches(word, list(known), n=1)
+    def _unknown(self, word: str, names: Iterable[str]) -> CliError:
+        near = difflib.get_close_matches(word, list(names), n=1)
         is_option = word.startswith("-")
         return usage(
             _("%(prog)s has no option '%(word)s'", prog=self.prog, word=word)

@@ -41,7 +41,7 @@ def read_private(path: Path) -> str | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Whole or not at all, and never readable by others for a moment."""
+    """Writes the file whole or not at all, and never readable by others for a moment."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text + "\n")
@@ -50,14 +50,14 @@ def write_private(path: Path, text: str) -> None:
     Path(draft).replace(path)
 
 
-def kept_secret(path: Path) -> bytes:
-    """What derived tokens are made with: as long as this file lives, they stay the same."""
-    known = read_private(path)
-    if known is None:
-        known = secrets.token_hex(SECRET_BYTES)
-        write_private(path, known)
+def stored_secret(path: Path) -> bytes:
+    """Returns what derived tokens are made with: as long as this file lives, they stay the same."""
+    text = read_private(path)
+    if text is None:
+        text = secrets.token_hex(SECRET_BYTES)
+        write_private(path, text)
     try:
-        secret = bytes.fromhex(known)
+        secret = bytes.fromhex(text)
     except ValueError:
         secret = b""
     if len(secret) < SECRET_BYTES:

@@ -18,8 +18,8 @@ def parse(moment: Any) -> datetime | None:
 
 
 def ago(moment: Any, now: datetime | None = None) -> str | None:
-    told = age(moment, now)
-    return _("%(span)s ago", span=told) if told else None
+    elapsed = age(moment, now)
+    return _("%(span)s ago", span=elapsed) if elapsed else None
 
 
 def age(moment: Any, now: datetime | None = None) -> str | None:

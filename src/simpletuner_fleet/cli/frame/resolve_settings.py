@@ -109,20 +109,22 @@ def _parsed(row: Setting, raw: Any, source: Source, notes: list[str]) -> Any:
     try:
         return row.parse(raw)
     except ValueError as error:
-        shown = "" if row.secret else f", got '{raw if isinstance(raw, str) else ','.join(raw)}'"
+        quoted = "" if row.secret else f", got '{raw if isinstance(raw, str) else ','.join(raw)}'"
         raise usage(
             _("%(where)s has a value that cannot be used", where=source.where),
-            f"{error}{shown}",
+            f"{error}{quoted}",
             "simpletuner --help",
         ) from None
 
 
-def _tables(group: str, chosen: str | None, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+def _tables(
+    group: str, config_file: str | None, environ: Mapping[str, str]
+) -> list[tuple[str, dict[str, Any]]]:
     usual = [config_home(environ) / "config.toml", SYSTEM_FILE]
-    candidates = [Path(chosen).expanduser()] if chosen else usual
+    candidates = [Path(config_file).expanduser()] if config_file else usual
     tables = []
     for file in candidates:
-        table = _read_table(file, group, required=chosen is not None)
+        table = _read_table(file, group, required=config_file is not None)
         if table is not None:
             tables.append((str(file), table))
     return tables

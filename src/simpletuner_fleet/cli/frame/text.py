@@ -28,7 +28,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def clean(text: object) -> str:
-    """One line: whatever could steer a terminal is spelled out instead."""
+    """Returns one line in which whatever could steer a terminal is spelled out."""
     return DANGEROUS.sub(_escape, str(text))
 
 
@@ -48,8 +48,8 @@ def harmless_json(text: str) -> str:
     return DANGEROUS.sub(escaped, text)
 
 
-class LogText:
-    """Bytes of a log, cut anywhere, to lines that cannot steer the terminal: sequences go, a carriage return ends a line."""
+class TerminalLogText:
+    """Turns bytes of a log, cut anywhere, into lines that cannot steer the terminal: a carriage return ends a line."""
 
     def __init__(self, *, colours: bool = False) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace")
@@ -63,9 +63,9 @@ class LogText:
             text = self._hold_back(text)
         if not self._colours:
             return _harmless(text)
-        kept = [*COLOUR.findall(text), ""]
+        colours = [*COLOUR.findall(text), ""]
         return "".join(
-            _harmless(part) + colour for part, colour in zip(COLOUR.split(text), kept, strict=True)
+            _harmless(part) + colour for part, colour in zip(COLOUR.split(text), colours, strict=True)
         )
 
     def _hold_back(self, text: str) -> str:

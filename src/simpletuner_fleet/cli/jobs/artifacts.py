@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.cli.files.downloads import Fetcher, wanted_files
-from simpletuner_fleet.cli.frame.errors import Exit, fail, usage
+from simpletuner_fleet.cli.files.downloads import Downloader, files_to_download
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago, size_text
 from simpletuner_fleet.cli.remote import lookup
@@ -33,13 +33,13 @@ def list_(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
-        found = api.items(f"/api/jobs/{segment(job_id)}/artifacts", "manifests")
-        if not found and not out.for_programs:
+        manifests = api.items(f"/api/jobs/{segment(job_id)}/artifacts", "manifests")
+        if not manifests and not out.for_programs:
             out.hint(_("Nothing is stored yet: checkpoints appear here as they are uploaded."))
-        out.items("manifests", found, LIST)
-        if found and not out.for_programs:
+        out.items("manifests", manifests, LIST)
+        if manifests and not out.for_programs:
             out.hint(_("Fetch them:  simpletuner jobs download %(job_id)s", job_id=job_id))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def download(args: argparse.Namespace) -> int:
@@ -50,16 +50,16 @@ def download(args: argparse.Namespace) -> int:
         )
     with connected(args) as api:
         job_id = lookup.job_id(api, args.job)
-        chosen = _chosen(api, job_id, args.latest_checkpoint)
-        files = wanted_files(job_id, chosen)
-        fetcher = Fetcher(api)
+        manifests = _manifests_to_download(api, job_id, args.latest_checkpoint)
+        files = files_to_download(job_id, manifests)
+        downloader = Downloader(api)
         if args.archive:
             place = Path(args.archive)
-            fetcher.to_archive(place, files)
+            downloader.to_archive(place, files)
         else:
             place = Path(args.to or job_id)
-            fetcher.to_folder(place, files)
-        names = ", ".join(manifest["name"] for manifest in chosen)
+            downloader.to_folder(place, files)
+        names = ", ".join(manifest["name"] for manifest in manifests)
         total = size_text(sum(file.size for file in files))
         out.say(
             ngettext(
@@ -72,30 +72,30 @@ def download(args: argparse.Namespace) -> int:
             )
         )
         if out.for_programs:
-            out.items("manifests", chosen, LIST)
-    return Exit.OK
+            out.items("manifests", manifests, LIST)
+    return ExitCode.OK
 
 
-def _chosen(api: Api, job_id: str, latest_checkpoint: bool) -> list[Manifest]:
-    found = api.items(f"/api/jobs/{segment(job_id)}/artifacts", "manifests", lookup=True)
-    checkpoints = [one for one in found if one["kind"] == "checkpoint"]
+def _manifests_to_download(api: Api, job_id: str, latest_checkpoint: bool) -> list[Manifest]:
+    stored = api.items(f"/api/jobs/{segment(job_id)}/artifacts", "manifests", lookup=True)
+    checkpoints = [one for one in stored if one["kind"] == "checkpoint"]
     if latest_checkpoint:
         newest = max(checkpoints, key=lambda one: (one["step"], one["created_at"]), default=None)
-        chosen = [newest] if newest else []
+        manifests = [newest] if newest else []
     else:
-        chosen = [one for one in found if one["kind"] == "artifact"]
-    if chosen:
-        return chosen
+        manifests = [one for one in stored if one["kind"] == "artifact"]
+    if manifests:
+        return manifests
     raise fail(
         _("%(job_id)s has nothing of this kind to download", job_id=job_id),
         _(
             "it has %(checkpoints)s checkpoints and %(artifacts)s artifacts",
             checkpoints=len(checkpoints),
-            artifacts=len(found) - len(checkpoints),
+            artifacts=len(stored) - len(checkpoints),
         ),
         f"simpletuner jobs download {job_id} --latest-checkpoint"
         if checkpoints
         else f"simpletuner jobs get {job_id}",
         "not_found",
-        Exit.NOT_FOUND,
+        ExitCode.NOT_FOUND,
     )

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Output, field
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote import lookup
@@ -19,27 +19,27 @@ def show(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
-        told = api.get(f"/api/jobs/{segment(job_id)}/events")
+        answer = api.get(f"/api/jobs/{segment(job_id)}/events")
         if out.format == "json":
-            out.json({"schema": "events.v1", **told})
-            return Exit.OK
-        rows = [_event(event) for event in told["events"]] + [_note(note) for note in told["notes"]]
+            out.json({"schema": "events.v1", **answer})
+            return ExitCode.OK
+        rows = [_event(event) for event in answer["events"]] + [_note(note) for note in answer["notes"]]
         out.items("events", sorted(rows, key=lambda row: str(row["at"])), LIST)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def notes_beside(api: Api, job_id: str) -> list[str]:
-    """The newest remarks, for whoever looks at the job."""
+    """Returns the newest remarks, for whoever looks at the job."""
     notes = api.get(f"/api/jobs/{segment(job_id)}/events")["notes"]
     return [clean(f"note, attempt {note['attempt']}: {note['text']}") for note in notes[-MOST_NOTES_BESIDE:]]
 
 
 def _event(event: dict[str, Any]) -> dict[str, Any]:
     details = event.get("details") or {}
-    told = details.get("why") or ", ".join(
+    text = details.get("why") or ", ".join(
         f"{key} {value}" for key, value in details.items() if value not in (None, "", [])
     )
-    return {"at": event["at"], "what": event["event_type"], "by": event["actor"], "told": told}
+    return {"at": event["at"], "what": event["event_type"], "by": event["actor"], "told": text}
 
 
 def _note(note: dict[str, Any]) -> dict[str, Any]:

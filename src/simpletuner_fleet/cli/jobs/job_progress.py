@@ -6,8 +6,8 @@ from simpletuner_fleet.cli.frame.output import STYLES, Output
 from simpletuner_fleet.cli.frame.quantities import age, span
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
-from simpletuner_fleet.languages.told import reason_text
 
 WIDEST_BAR = 50
 BESIDE_THE_BAR = 28
@@ -15,7 +15,7 @@ Job = dict[str, Any]
 
 
 def headline(job: Job) -> str:
-    """What it is and where, without its state."""
+    """Says what it is and where, without its state."""
     name = job.get("name") or job.get("config_name")
     where = job.get("worker_name") or job.get("worker_id")
     attempt = job.get("attempt") or 0
@@ -26,43 +26,47 @@ def headline(job: Job) -> str:
 
 
 def counted(job: Job) -> tuple[int, int] | None:
-    """Step and total, once both are known."""
-    told = job.get("progress")
-    step, total = (told.get("step"), told.get("total")) if isinstance(told, dict) else (None, None)
+    """Returns step and total, once both are known."""
+    progress = job.get("progress")
+    step, total = (
+        (progress.get("step"), progress.get("total")) if isinstance(progress, dict) else (None, None)
+    )
     if isinstance(step, int | float) and isinstance(total, int | float) and total > 0:
         return int(step), int(total)
     return None
 
 
 def facts(job: Job) -> list[str]:
-    told = job.get("progress")
-    told = told if isinstance(told, dict) else {}
-    rate, left_s = told.get("rate"), told.get("eta_s")
-    found = [
-        fetching(told),
-        _("loss %(loss)s", loss=number(told["loss"])) if told.get("loss") is not None else None,
-        f"lr {number(told['lr'])}" if told.get("lr") is not None else None,
+    progress = job.get("progress")
+    progress = progress if isinstance(progress, dict) else {}
+    rate, left_s = progress.get("rate"), progress.get("eta_s")
+    parts = [
+        fetching(progress),
+        _("loss %(loss)s", loss=number(progress["loss"])) if progress.get("loss") is not None else None,
+        f"lr {number(progress['lr'])}" if progress.get("lr") is not None else None,
         pace(rate) if isinstance(rate, int | float) and rate > 0 else None,
         _("ETA %(span)s", span=span(left_s))
         if isinstance(left_s, int | float) and job["status"] == "running"
         else None,
         at_risk(job),
     ]
-    return [clean(fact) for fact in found if fact]
+    return [clean(fact) for fact in parts if fact]
 
 
-def fetching(told: Job) -> str | None:
-    """What is brought to the worker before the trainer starts."""
-    if told.get("phase") != "fetching data":
+def fetching(progress: Job) -> str | None:
+    """Says what is brought to the worker before the trainer starts."""
+    if progress.get("phase") != "fetching data":
         return None
-    done, total = told.get("done_bytes") or 0, told.get("total_bytes") or 0
-    return _("fetching data %(done)s of %(total)s GB", done=f"{done / 1e9:.1f}", total=f"{total / 1e9:.1f}")
+    done_bytes, total = progress.get("done_bytes") or 0, progress.get("total_bytes") or 0
+    return _(
+        "fetching data %(done)s of %(total)s GB", done=f"{done_bytes / 1e9:.1f}", total=f"{total / 1e9:.1f}"
+    )
 
 
 def at_risk(job: Job) -> str | None:
-    """Steps since the newest checkpoint that is safely off the worker; nothing once the job has ended."""
-    told = job.get("progress")
-    step = told.get("step") if isinstance(told, dict) else None
+    """Counts the steps since the newest checkpoint that is safely off the worker; nothing once the job has ended."""
+    progress = job.get("progress")
+    step = progress.get("step") if isinstance(progress, dict) else None
     if "checkpoint_step" not in job or not isinstance(step, int | float) or job["status"] != "running":
         return None
     safe = job["checkpoint_step"]
@@ -101,14 +105,14 @@ def drawn(job: Job, out: Output) -> Any:
         )
         row.add_row(bar, Text(f"{step:,}/{total:,}  {step / total:.0%}", no_wrap=True))
         lines.append(row)
-    told = facts(job)
-    if told:
-        lines.append(Text("   ".join(told)))
+    parts = facts(job)
+    if parts:
+        lines.append(Text("   ".join(parts)))
     waits = job.get("explain")
     if isinstance(waits, dict) and waits.get("sentence"):
-        told_why = reason_text(current(), waits)
+        reason = reason_text(current(), waits)
         lines.append(
-            Text(clean(_("%(reason)s (for %(span)s)", reason=told_why, span=age(job.get("created_at")))))
+            Text(clean(_("%(reason)s (for %(span)s)", reason=reason, span=age(job.get("created_at")))))
         )
     if job.get("error"):
         lines.append(Text(clean(job["error"]), style="red"))

@@ -8,9 +8,9 @@ from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.jobs.job_progress import fetching, number
 from simpletuner_fleet.cli.remote.advice import of_reason
 from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, kind_text, reason_text
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import failure_name
-from simpletuner_fleet.languages.told import fix_texts, funnel_texts, kind_text, reason_text
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 WAITING = frozenset({"blocked", "queued"})
@@ -18,35 +18,35 @@ MAX_WORKERS = 20
 
 
 def progress(job: dict[str, Any]) -> str | None:
-    told = job.get("progress")
-    if not isinstance(told, dict):
+    report = job.get("progress")
+    if not isinstance(report, dict):
         return None
-    being_fetched = fetching(told)
+    being_fetched = fetching(report)
     if being_fetched:
         return being_fetched
-    step, total = told.get("step"), told.get("total")
+    step, total = report.get("step"), report.get("total")
     parts = []
     if isinstance(step, int | float):
         if isinstance(total, int | float) and total > 0:
             parts.append(f"{step:,.0f}/{total:,.0f} {step / total:.0%}")
         else:
             parts.append(_("step %(step)s", step=f"{step:,.0f}"))
-    loss = told.get("loss")
+    loss = report.get("loss")
     if loss is not None:
         parts.append(_("loss %(loss)s", loss=number(loss)))
     return " ".join(parts) or None
 
 
 def explanation(job: dict[str, Any]) -> dict[str, Any]:
-    told = job.get("explain")
-    return told if isinstance(told, dict) else {}
+    explain = job.get("explain")
+    return explain if isinstance(explain, dict) else {}
 
 
 def reason(job: dict[str, Any]) -> str | None:
-    """One line: why it waits, or why it ended so."""
-    told = explanation(job)
-    if told.get("sentence") or told.get("code"):
-        return reason_text(current(), told)
+    """Says in one line why it waits, or why it ended so."""
+    why = explanation(job)
+    if why.get("sentence") or why.get("code"):
+        return reason_text(current(), why)
     stopping = detail_text(current(), str(dig(job, "stopping.sentence") or ""))
     return stopping or error(job) or job.get("reason")
 
@@ -56,9 +56,9 @@ def error(job: dict[str, Any]) -> str:
 
 
 def gpus(job: dict[str, Any]) -> Any:
-    """How many it was given, or asks for."""
-    given = job.get("gpus")
-    return len(given) if given else dig(job, "requires.gpus")
+    """Returns how many it was given, or asks for."""
+    assigned = job.get("gpus")
+    return len(assigned) if assigned else dig(job, "requires.gpus")
 
 
 def worker(job: dict[str, Any]) -> Any:
@@ -66,17 +66,17 @@ def worker(job: dict[str, Any]) -> Any:
 
 
 def failure(job: dict[str, Any]) -> dict[str, Any]:
-    told = job.get("failure")
-    return told if isinstance(told, dict) else {}
+    details = job.get("failure")
+    return details if isinstance(details, dict) else {}
 
 
-def failure_told(job: dict[str, Any]) -> str | None:
-    """The class in words, and the line that shows it."""
-    told = failure(job)
-    if not told.get("class"):
+def failure_text(job: dict[str, Any]) -> str | None:
+    """Says the class in words, and the line that shows it."""
+    details = failure(job)
+    if not details.get("class"):
         return None
-    name = failure_name(current(), str(told["class"]))
-    return ": ".join(filter(None, (name, str(told.get("evidence") or ""))))
+    name = failure_name(current(), str(details["class"]))
+    return ": ".join(filter(None, (name, str(details.get("evidence") or ""))))
 
 
 def attempts(job: dict[str, Any]) -> str:
@@ -113,7 +113,7 @@ DETAIL = (
     Column("SAFE STEP", lambda job: job.get("checkpoint_step")),
     Column("REASON", lambda job: reason(job) if job.get("status") in WAITING else None),
     Column("ERROR", error),
-    Column("FAILURE", failure_told),
+    Column("FAILURE", failure_text),
     Column("CREATED", lambda job: job.get("created_at")),
     Column("STARTED", lambda job: job.get("started_at")),
     Column("FINISHED", lambda job: job.get("finished_at")),
@@ -122,7 +122,7 @@ DETAIL = (
 
 
 def advice(job: dict[str, Any]) -> tuple[str, ...]:
-    """What to do about a job that waits or failed, from the table of troubles."""
+    """Returns what to do about a job that waits or failed."""
     code = explanation(job).get("code")
     if job.get("status") == "failed":
         worker_lost = (job.get("losses") or 0) > (job.get("failures") or 0)
@@ -132,33 +132,33 @@ def advice(job: dict[str, Any]) -> tuple[str, ...]:
     return first + (of_reason(str(code)) if code else ())
 
 
-def fixes(told: dict[str, Any]) -> list[str]:
-    """What would let a waiting job start, as the server says; else what usually helps."""
-    return fix_texts(current(), told) or list(of_reason(str(told.get("code"))))
+def fixes(why: dict[str, Any]) -> list[str]:
+    """Returns what would let a waiting job start, as the server says; else what usually helps."""
+    return fix_texts(current(), why) or list(of_reason(str(why.get("code"))))
 
 
-def explained(told: dict[str, Any]) -> list[str]:
-    """The whole answer of `explain`, one line after the other."""
+def explained(why: dict[str, Any]) -> list[str]:
+    """Returns the whole answer of `explain`, one line after the other."""
     words = current()
-    sentence = reason_text(words, told) or _("no reason is known")
-    lines = [clean(f"{told.get('state', 'job')}: {sentence}")]
-    what_it_takes = kind_text(words, str(told.get("class") or ""))
-    as_of = told.get("as_of")
+    sentence = reason_text(words, why) or _("no reason is known")
+    lines = [clean(f"{why.get('state', 'job')}: {sentence}")]
+    what_it_takes = kind_text(words, str(why.get("class") or ""))
+    as_of = why.get("as_of")
     lines.append(
         "  "
         + clean(
-            _("code %(code)s, %(kind)s (%(as_of)s)", code=told.get("code"), kind=what_it_takes, as_of=as_of)
+            _("code %(code)s, %(kind)s (%(as_of)s)", code=why.get("code"), kind=what_it_takes, as_of=as_of)
         )
     )
     lines += [
         clean("  " + _("%(left)5d left  %(rule)s", left=left, rule=rule))
-        for left, rule in funnel_texts(words, told.get("funnel") or ())
+        for left, rule in funnel_texts(words, why.get("funnel") or ())
     ]
     lines += [
         clean(f"  {verdict.get('name')}: {', '.join(map(str, verdict.get('fails') or ()))}")
-        for verdict in (told.get("workers") or ())[:MAX_WORKERS]
+        for verdict in (why.get("workers") or ())[:MAX_WORKERS]
     ]
-    ahead = told.get("ahead")
+    ahead = why.get("ahead")
     if ahead:
         lines.append("  " + _("ahead of it: %(jobs)s", jobs=ahead if isinstance(ahead, int) else len(ahead)))
     return lines

@@ -11,8 +11,8 @@ import httpx2
 from msgspec import Struct
 
 from simpletuner_fleet.agent.troubles import of_connection_error
-from simpletuner_fleet.cli.frame.errors import CliError, Exit, usage
-from simpletuner_fleet.cli.frame.text import COLOUR, LogText
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
+from simpletuner_fleet.cli.frame.text import COLOUR, TerminalLogText
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.cli.remote.lookup import segment
 from simpletuner_fleet.languages import _
@@ -27,8 +27,8 @@ PAGE_LINES = 5000
 NO_TIME = "-" * 24
 
 
-class Wanted(Struct, kw_only=True):
-    """What of the log, and how it is shown."""
+class LogRequest(Struct, kw_only=True):
+    """Says what of the log is read, and how it is shown."""
 
     follow: bool = False
     tail: int | None = None
@@ -47,28 +47,28 @@ class Wanted(Struct, kw_only=True):
 def print_log(
     api: Api, job_id: str, *, follow: bool, tail: int | None, attempt: int | None, raw: bool = False
 ) -> None:
-    show(api, job_id, Wanted(follow=follow, tail=tail, attempt=attempt, raw=raw))
+    show(api, job_id, LogRequest(follow=follow, tail=tail, attempt=attempt, raw=raw))
 
 
-def show(api: Api, job_id: str, wanted: Wanted) -> None:
-    """Until the log's end; followed, until the attempt's end. A cut connection goes on where it broke off."""
+def show(api: Api, job_id: str, request: LogRequest) -> None:
+    """Prints until the log's end; followed, until the attempt's end. A cut connection goes on where it broke off."""
     path = f"/api/jobs/{segment(job_id)}/logs"
-    printer = Printer(wanted)
-    if wanted.timestamps:
-        for at, line in _lines(api, path, wanted):
+    printer = Printer(request)
+    if request.timestamps:
+        for at, line in _lines(api, path, request):
             printer.line(at, line)
     else:
-        for chunk in _chunks(api, path, wanted):
+        for chunk in _chunks(api, path, request):
             printer.chunk(chunk)
     printer.end()
 
 
 class Printer:
-    def __init__(self, wanted: Wanted) -> None:
-        self._raw = wanted.raw
-        self._grep = _pattern(wanted.grep) if wanted.grep is not None else None
-        self._colours = not wanted.raw and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        self._text = LogText(colours=self._colours)
+    def __init__(self, request: LogRequest) -> None:
+        self._raw = request.raw
+        self._grep = _pattern(request.grep) if request.grep is not None else None
+        self._colours = not request.raw and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        self._text = TerminalLogText(colours=self._colours)
         self._rest = b""
 
     def chunk(self, chunk: bytes) -> None:
@@ -101,27 +101,27 @@ class Printer:
             _write(self._text.feed(data))
 
 
-def _chunks(api: Api, path: str, wanted: Wanted) -> Iterator[bytes]:
-    """All of it, also over several connections: a server that was restarted is waited for."""
-    place: dict[str, Any] = {"tail": wanted.tail, "since": wanted.since}
+def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
+    """Yields all of it, also over several connections: a server that was restarted is waited for."""
+    place: dict[str, Any] = {"tail": request.tail, "since": request.since}
     offset: int | None = None
     left = RECONNECTS
     while True:
-        query = {"follow": 1 if wanted.follow else None, **place, **wanted.where}
+        query = {"follow": 1 if request.follow else None, **place, **request.where}
         try:
             with api.stream(path, query, read_timeout_s=None) as answer:
                 left = RECONNECTS
                 offset = _offset(answer, query)
-                wanted.attempt = wanted.attempt or _number(answer.headers.get(ATTEMPT_HEADER)) or None
+                request.attempt = request.attempt or _number(answer.headers.get(ATTEMPT_HEADER)) or None
                 for chunk in answer.iter_bytes():
                     yield chunk
                     offset = None if offset is None else offset + len(chunk)
-                may_go_on = wanted.follow and ATTEMPT_HEADER in answer.headers and offset is not None
-            if not may_go_on or _is_over(api, path, wanted, offset or 0):
+                may_go_on = request.follow and ATTEMPT_HEADER in answer.headers and offset is not None
+            if not may_go_on or _is_over(api, path, request, offset or 0):
                 return
         except httpx2.TransportError as error:
             left -= 1
-            if not wanted.follow or offset is None or left <= 0:
+            if not request.follow or offset is None or left <= 0:
                 raise CliError(of_connection_error(error, api.where.url)) from None
         if left in (RECONNECTS, RECONNECTS - 1):
             api.note(_("the connection was cut; going on where it broke off …"))
@@ -129,37 +129,37 @@ def _chunks(api: Api, path: str, wanted: Wanted) -> Iterator[bytes]:
         time.sleep(RECONNECT_S)
 
 
-def _is_over(api: Api, path: str, wanted: Wanted, offset: int) -> bool:
+def _is_over(api: Api, path: str, request: LogRequest, offset: int) -> bool:
     """A server that shuts down ends its answers as if the log had ended."""
     try:
-        page = api.get(path, {"offset": offset, "lines": 1, **wanted.where})
+        page = api.get(path, {"offset": offset, "lines": 1, **request.where})
     except CliError as error:
-        if error.trouble.exit == Exit.UNREACHABLE:
+        if error.trouble.exit == ExitCode.UNREACHABLE:
             return False
         raise
     return bool((page["ended"] or page["attempt"] is None) and page["size"] <= offset)
 
 
-def _lines(api: Api, path: str, wanted: Wanted) -> Iterator[tuple[str, str]]:
-    """Every line with its time, a page at a time."""
-    place: dict[str, Any] = {"tail": wanted.tail, "since": wanted.since}
-    if wanted.tail is None and wanted.since is None:
+def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, str]]:
+    """Yields every line with its time, a page at a time."""
+    place: dict[str, Any] = {"tail": request.tail, "since": request.since}
+    if request.tail is None and request.since is None:
         place = {"offset": 0}
     left = RECONNECTS
     while True:
         lines = None if "tail" in place and place["tail"] is not None else PAGE_LINES
         try:
-            page = api.get(path, {**place, "lines": lines, **wanted.where})
+            page = api.get(path, {**place, "lines": lines, **request.where})
         except CliError as error:
             left -= 1
-            if not wanted.follow or error.trouble.exit != Exit.UNREACHABLE or left <= 0:
+            if not request.follow or error.trouble.exit != ExitCode.UNREACHABLE or left <= 0:
                 raise
             time.sleep(RECONNECT_S)
             continue
         left = RECONNECTS
-        wanted.attempt = wanted.attempt or page["attempt"]
+        request.attempt = request.attempt or page["attempt"]
         at_end = page["end"] >= page["size"]
-        over = at_end and (page["ended"] or not wanted.follow)
+        over = at_end and (page["ended"] or not request.follow)
         place = {"offset": page["end"]}
         for line in page["lines"]:
             if line["partial"] and not over:
@@ -173,9 +173,9 @@ def _lines(api: Api, path: str, wanted: Wanted) -> Iterator[tuple[str, str]]:
 
 
 def _offset(answer: httpx2.Response, query: dict[str, Any]) -> int | None:
-    told = answer.headers.get(OFFSET_HEADER, "")
-    if told.isdecimal():
-        return int(told)
+    text = answer.headers.get(OFFSET_HEADER, "")
+    if text.isdecimal():
+        return int(text)
     cut = query.get("tail") is not None or query.get("since") is not None
     return None if cut else int(query.get("offset") or 0)
 

@@ -5,7 +5,7 @@ import csv
 import sys
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Output, field
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote import lookup
@@ -35,24 +35,24 @@ def show(args: argparse.Namespace) -> int:
             "points": args.points or (SEEN_AT_ONCE if out.format == "table" else FOR_PROGRAMS),
             "attempt": args.attempt,
         }
-        told = api.get(f"/api/jobs/{segment(job_id)}/metrics", query)
+        answer = api.get(f"/api/jobs/{segment(job_id)}/metrics", query)
         if out.format == "json":
-            out.json({"schema": "metrics.v1", **told})
-            return Exit.OK
-        rows = [{"key": key, **point} for key, points in told["series"].items() for point in points]
+            out.json({"schema": "metrics.v1", **answer})
+            return ExitCode.OK
+        rows = [{"key": key, **point} for key, points in answer["series"].items() for point in points]
         if out.format == "csv":
             _csv(rows)
         elif out.format == "name":
-            for key in told["keys"]:
+            for key in answer["keys"]:
                 print(clean(key))
         else:
             if not rows and not out.for_programs:
-                known = ", ".join(told["keys"])
+                names = ", ".join(answer["keys"])
                 out.hint(
-                    _("It has told: %(known)s", known=known) if known else _("It has told no numbers yet.")
+                    _("It has told: %(known)s", known=names) if names else _("It has told no numbers yet.")
                 )
             out.items("metrics", rows, LIST)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def _csv(rows: list[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from simpletuner_fleet.cli.files import bundles
-from simpletuner_fleet.cli.frame.errors import CliError, Exit, fail, usage
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.jobs import job_text
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL
@@ -16,7 +16,7 @@ from simpletuner_fleet.cli.jobs.logs import print_log
 from simpletuner_fleet.cli.jobs.waiting import wait_for_end
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.cli.remote.changes import nudges
+from simpletuner_fleet.cli.remote.changes import changes
 from simpletuner_fleet.cli.remote.datasets import find_dataset
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
@@ -40,22 +40,22 @@ def submit(args: argparse.Namespace) -> int:
     key = args.idempotency_key or f"cli-{secrets.token_urlsafe(18)}"
     with connected(args) as api:
         if mounts:
-            request["datasets"] = {mount: find_dataset(api, called) for mount, called in mounts.items()}
+            request["datasets"] = {mount: find_dataset(api, name) for mount, name in mounts.items()}
         answer = _send(api, args, request, key)
         if args.dry_run:
-            return _told_only(answer, out)
-        _tell(answer, out, brief=args.follow or args.wait)
+            return _show_dry_run(answer, out)
+        _show_answer(answer, out, brief=args.follow or args.wait)
         if args.follow:
             return _follow(api, answer["job_id"], out)
         if args.wait:
             job = wait_for_end(api, answer["job_id"], None)
             out.item(job, job_text.DETAIL)
-            return Exit.OK if job["status"] == "completed" else Exit.JOB_FAILED
-    return Exit.OK
+            return ExitCode.OK if job["status"] == "completed" else ExitCode.JOB_FAILED
+    return ExitCode.OK
 
 
 def request_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Only what was asked for: the server knows the defaults."""
+    """Returns only what was asked for: the server knows the defaults."""
     request: dict[str, Any] = {
         "target": args.target,
         "worker_labels": _pairs(args.label, "--label"),
@@ -75,18 +75,18 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "no_wait": args.no_wait,
         "dry_run": args.dry_run,
     }
-    given = {key: value for key, value in request.items() if value or (value == 0 and value is not False)}
+    chosen = {key: value for key, value in request.items() if value or (value == 0 and value is not False)}
     if bundles.looks_like_path(args.config_ref):
         config = bundles.load(args.config_ref)
-        return {"config_name": bundles.name_for(args.config_ref), "config": config, **given}
-    return {"config_name": args.config_ref, **given}
+        return {"config_name": bundles.name_for(args.config_ref), "config": config, **chosen}
+    return {"config_name": args.config_ref, **chosen}
 
 
 def _send(api: Api, args: argparse.Namespace, request: dict[str, Any], key: str) -> dict[str, Any]:
     try:
         return dict(api.post_once("/api/queue/submit", request, key))
     except CliError as error:
-        if error.trouble.exit == Exit.NOT_FOUND and os.path.exists(args.config_ref):
+        if error.trouble.exit == ExitCode.NOT_FOUND and os.path.exists(args.config_ref):
             raise fail(
                 _("there is no saved config '%(config_ref)s'", config_ref=args.config_ref),
                 _(
@@ -95,18 +95,18 @@ def _send(api: Api, args: argparse.Namespace, request: dict[str, Any], key: str)
                 ),
                 f"simpletuner jobs submit ./{args.config_ref}",
                 error.trouble.code,
-                Exit.NOT_FOUND,
+                ExitCode.NOT_FOUND,
             ) from None
         raise
 
 
-def _told_only(answer: dict[str, Any], out: Output) -> int:
+def _show_dry_run(answer: dict[str, Any], out: Output) -> int:
     out.item(answer, DRY, id_field="job_id")
     out.say(_("Nothing was submitted (--dry-run)."))
-    return Exit.OK
+    return ExitCode.OK
 
 
-def _tell(answer: dict[str, Any], out: Output, *, brief: bool) -> None:
+def _show_answer(answer: dict[str, Any], out: Output, *, brief: bool) -> None:
     if not brief:
         out.item(answer, RESULT, id_field="job_id")
     else:
@@ -125,11 +125,11 @@ def _tell(answer: dict[str, Any], out: Output, *, brief: bool) -> None:
 
 
 def _follow(api: Api, job_id: str, out: Output) -> int:
-    """States on stderr, the log on stdout, attempt after attempt. Ctrl-C leaves the job alone."""
+    """Prints states on stderr, the log on stdout, attempt after attempt. Ctrl-C leaves the job alone."""
     followed = 0
     last = ""
     try:
-        for _nudge in nudges(api):
+        for _change in changes(api):
             job = lookup.job(api, job_id)
             state = " ".join(filter(None, (job["status"], job_text.reason(job))))
             if state != last:
@@ -144,7 +144,7 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
                 out.say(f"{job_id}: {job['status']}")
                 for step in job_text.advice(job):
                     out.say("  " + _("next: %(step)s", step=step))
-                return Exit.OK if job["status"] == "completed" else Exit.JOB_FAILED
+                return ExitCode.OK if job["status"] == "completed" else ExitCode.JOB_FAILED
     except KeyboardInterrupt:
         print(file=sys.stderr)
         out.say(
@@ -154,14 +154,14 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
             )
         )
         raise
-    return Exit.FAILED
+    return ExitCode.FAILED
 
 
-def _pairs(given: list[str], flag: str, *, split: bool = True) -> dict[str, str]:
+def _pairs(words: list[str], flag: str, *, split: bool = True) -> dict[str, str]:
     try:
         if split:
-            return values.pairs(given)
-        return dict(_pair(item) for item in given)
+            return values.pairs(words)
+        return dict(_pair(item) for item in words)
     except ValueError as error:
         raise usage(
             _("%(flag)s cannot be used so", flag=flag),
@@ -178,7 +178,7 @@ def _pair(item: str) -> tuple[str, str]:
 
 
 def _value(text: str) -> Any:
-    """JSON where it is JSON (3, true, [1,2]), else the text itself."""
+    """Reads JSON where it is JSON (3, true, [1,2]); else the text itself is the value."""
     try:
         return json.loads(text)
     except ValueError:

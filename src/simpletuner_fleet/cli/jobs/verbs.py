@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.jobs import job_progress, job_text
 from simpletuner_fleet.cli.jobs import logs as job_logs
@@ -28,15 +28,15 @@ def list_(args: argparse.Namespace) -> int:
         }
         if args.watch:
             watch_items(api, out, lambda: lookup.pages(api, query, args.limit), job_text.LIST)
-            return Exit.OK
-        found = lookup.pages(api, query, args.limit, lookup=False)
-        if not found and not out.for_programs:
+            return ExitCode.OK
+        jobs = lookup.pages(api, query, args.limit, lookup=False)
+        if not jobs and not out.for_programs:
             out.hint(_("No jobs yet. Submit one:  simpletuner jobs submit CONFIG"))
-        out.items("jobs", found, job_text.LIST)
-        stuck = next((job for job in found if job["status"] in WAITING and job_text.reason(job)), None)
+        out.items("jobs", jobs, job_text.LIST)
+        stuck = next((job for job in jobs if job["status"] in WAITING and job_text.reason(job)), None)
         if stuck and not out.for_programs:
             out.hint(_("Why does it wait?  simpletuner jobs explain %(id)s", id=stuck["id"]))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def get(args: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def get(args: argparse.Namespace) -> int:
                 out.say(note)
         for step in job_text.advice(job) if not out.for_programs else ():
             out.hint(_("next: %(step)s", step=step))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def watch(args: argparse.Namespace) -> int:
@@ -57,31 +57,31 @@ def watch(args: argparse.Namespace) -> int:
     with connected(args) as api:
         if not args.job:
             watch_items(api, out, lambda: lookup.pages(api, {}, 50), job_text.LIST)
-            return Exit.OK
+            return ExitCode.OK
         job_id = lookup.job_id(api, args.job)
         ended = watch_items(
             api,
             out,
             lambda: [lookup.job(api, job_id)],
             job_text.LIST,
-            done=lambda items: items[0]["status"] in TERMINAL,
+            is_done=lambda items: items[0]["status"] in TERMINAL,
             draw=None if out.fields else lambda items: job_progress.drawn(items[0], out),
         )
-        return _exit_of(ended[0]) if ended else Exit.OK
+        return _exit_of(ended[0]) if ended else ExitCode.OK
 
 
 def explain(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        told = api.get(f"/api/jobs/{segment(_id_for_call(api, args))}/explain")
+        answer = api.get(f"/api/jobs/{segment(_id_for_call(api, args))}/explain")
         if out.for_programs or out.fields:
-            out.item(told, ())
-            return Exit.OK
-        for line in job_text.explained(told):
+            out.item(answer, ())
+            return ExitCode.OK
+        for line in job_text.explained(answer):
             print(line)
-        for step in told.get("fixes") or of_reason(str(told.get("code"))):
+        for step in answer.get("fixes") or of_reason(str(answer.get("code"))):
             out.say(_("next: %(step)s", step=step))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def wait(args: argparse.Namespace) -> int:
@@ -89,13 +89,13 @@ def wait(args: argparse.Namespace) -> int:
     with connected(args) as api:
         job = wait_for_end(api, lookup.job_id(api, args.job), args.timeout)
         out.item(job, job_text.DETAIL)
-        return Exit.OK if args.until == "terminal" else _exit_of(job)
+        return ExitCode.OK if args.until == "terminal" else _exit_of(job)
 
 
 def logs(args: argparse.Namespace) -> int:
     with connected(args) as api:
         job_id = _id_for_call(api, args)
-        wanted = job_logs.Wanted(
+        request = job_logs.LogRequest(
             follow=args.follow,
             tail=args.tail,
             since=args.since,
@@ -105,32 +105,36 @@ def logs(args: argparse.Namespace) -> int:
             timestamps=args.timestamps,
             raw=args.raw,
         )
-        job_logs.show(api, job_id, wanted)
-    return Exit.OK
+        job_logs.show(api, job_id, request)
+    return ExitCode.OK
 
 
 def cancel(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         cancelled = []
-        for called in args.jobs:
-            job_id = called if getattr(args, "curl", False) else lookup.job_id(api, called)
+        for name in args.jobs:
+            job_id = name if getattr(args, "curl", False) else lookup.job_id(api, name)
             answer = dict(
-                api.post(f"/api/jobs/{segment(job_id)}/cancel", _cancel_wish(args)) or {"id": job_id}
+                api.post(f"/api/jobs/{segment(job_id)}/cancel", _cancel_body(args)) or {"id": job_id}
             )
             cancelled.append(answer)
-            told = detail_text(current(), str((answer.get("stopping") or {}).get("sentence") or ""))
+            sentence = detail_text(current(), str((answer.get("stopping") or {}).get("sentence") or ""))
             out.say(
-                _("%(job_id)s is %(told)s", job_id=job_id, told=told or answer.get("status", "cancelling"))
+                _(
+                    "%(job_id)s is %(told)s",
+                    job_id=job_id,
+                    told=sentence or answer.get("status", "cancelling"),
+                )
             )
         if out.for_programs or out.format == "name":
             out.items("jobs", cancelled, job_text.LIST)
-    return Exit.OK
+    return ExitCode.OK
 
 
-def _cancel_wish(args: argparse.Namespace) -> dict[str, Any] | None:
-    wish = {"checkpoint_first": args.checkpoint_first or None, "grace_s": args.grace}
-    return {key: value for key, value in wish.items() if value is not None} or None
+def _cancel_body(args: argparse.Namespace) -> dict[str, Any] | None:
+    body = {"checkpoint_first": args.checkpoint_first or None, "grace_s": args.grace}
+    return {key: value for key, value in body.items() if value is not None} or None
 
 
 def retry(args: argparse.Namespace) -> int:
@@ -141,7 +145,7 @@ def retry(args: argparse.Namespace) -> int:
         job = {**job, "id": job.get("id") or job.get("job_id")}
         out.say(_("%(old)s is tried again as %(id)s", old=old, id=job["id"]))
         out.item(job, job_text.DETAIL)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def set_priority(args: argparse.Namespace) -> int:
@@ -152,7 +156,7 @@ def set_priority(args: argparse.Namespace) -> int:
         out.say(_("priority of %(job_id)s is now %(priority)s", job_id=job_id, priority=args.priority))
         if isinstance(job, dict) and out.for_programs:
             out.item(job, job_text.DETAIL)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def _direct(api: Api, args: argparse.Namespace) -> Job:
@@ -167,4 +171,4 @@ def _id_for_call(api: Api, args: argparse.Namespace) -> str:
 
 
 def _exit_of(job: Job) -> int:
-    return Exit.OK if job["status"] == "completed" else Exit.JOB_FAILED
+    return ExitCode.OK if job["status"] == "completed" else ExitCode.JOB_FAILED

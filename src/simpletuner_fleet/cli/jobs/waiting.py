@@ -1,13 +1,13 @@
-"""Waiting for the end of a job."""
+"""Waits for the end of a job."""
 
 import time
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import Exit, fail
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.changes import nudges
+from simpletuner_fleet.cli.remote.changes import changes
 from simpletuner_fleet.languages import _
 
 Job = dict[str, Any]
@@ -16,7 +16,7 @@ Job = dict[str, Any]
 def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
     deadline = time.monotonic() + timeout_s if timeout_s else None
     job: Job = {"status": "unknown"}
-    for _nudge in nudges(api, deadline):
+    for _change in changes(api, deadline):
         job = lookup.job(api, job_id)
         if job["status"] in TERMINAL:
             return job
@@ -25,5 +25,5 @@ def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
         _("it is %(status)s", status=job["status"]),
         f"simpletuner jobs explain {job_id}",
         "E_TIMEOUT",
-        Exit.TIMEOUT,
+        ExitCode.TIMEOUT,
     )

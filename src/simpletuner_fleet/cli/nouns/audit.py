@@ -3,7 +3,7 @@
 import argparse
 from datetime import UTC, datetime, timedelta
 
-from simpletuner_fleet.cli.frame.errors import Exit, usage
+from simpletuner_fleet.cli.frame.errors import ExitCode, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import parse
 from simpletuner_fleet.cli.frame.text import clean
@@ -42,7 +42,7 @@ def list_(args: argparse.Namespace) -> int:
             out.hint(
                 _("%(left)s more:  --offset %(offset)s", left=left, offset=args.offset + len(page["entries"]))
             )
-    return Exit.OK
+    return ExitCode.OK
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def verify(args: argparse.Namespace) -> int:
             print(_verdict(result["valid"], result["checked"]))
             for problem in result.get("problems") or ():
                 print("  " + _("entry %(seq)s: %(what)s", seq=problem["seq"], what=clean(problem["what"])))
-        return Exit.OK if result["valid"] else Exit.FAILED
+        return ExitCode.OK if result["valid"] else ExitCode.FAILED
 
 
 def _verdict(valid: bool, checked: int) -> str:
@@ -64,20 +64,20 @@ def _verdict(valid: bool, checked: int) -> str:
     return ngettext("NOT VALID: %(n)s entry checked", "NOT VALID: %(n)s entries checked", checked)
 
 
-def moment(given: str | None, flag: str) -> str | None:
-    """A time as it is, or a span before now."""
-    if given is None or parse(given):
-        return given
+def moment(text: str | None, flag: str) -> str | None:
+    """Returns a time as it is, or the moment a span before now."""
+    if text is None or parse(text):
+        return text
     try:
         return (
-            (datetime.now(UTC) - timedelta(seconds=values.seconds(given))).isoformat().replace("+00:00", "Z")
+            (datetime.now(UTC) - timedelta(seconds=values.seconds(text))).isoformat().replace("+00:00", "Z")
         )
     except (ValueError, OverflowError):
         raise usage(
             _("%(flag)s cannot be used so", flag=flag),
             _(
                 "expected a time such as 2026-11-15T10:00:00Z or a span such as 2h, got '%(given)s'",
-                given=given,
+                given=text,
             ),
             f"{flag} 2h",
         ) from None

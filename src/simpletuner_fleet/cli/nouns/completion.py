@@ -4,11 +4,11 @@ import argparse
 import sys
 
 from simpletuner_fleet.cli.commands import build_parser
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 
 
 def completion(args: argparse.Namespace) -> int:
     import shtab  # used by this command alone
 
     sys.stdout.write(shtab.complete(build_parser(), shell=args.shell) + "\n")
-    return Exit.OK
+    return ExitCode.OK

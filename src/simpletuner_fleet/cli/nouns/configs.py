@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.cli.files import bundles
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import connected
@@ -34,11 +34,11 @@ BUNDLE_KEYS = (
 def list_(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        found = api.items("/api/configs", "configs")
-        if not found and not out.for_programs:
+        configs = api.items("/api/configs", "configs")
+        if not configs and not out.for_programs:
             out.hint(_("No configs yet. Save one:  simpletuner configs import PATH"))
-        out.items("configs", found, LIST, id_field="name")
-    return Exit.OK
+        out.items("configs", configs, LIST, id_field="name")
+    return ExitCode.OK
 
 
 def get(args: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def get(args: argparse.Namespace) -> int:
             out.line(out.picked(config))
         else:
             out.json(out.picked(config))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def import_(args: argparse.Namespace) -> int:
@@ -66,32 +66,32 @@ def import_(args: argparse.Namespace) -> int:
         if out.for_programs:
             out.item(saved, LIST, id_field="name")
         out.hint(_("Train it:  simpletuner jobs submit %(name)s", name=name))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def history(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        found = api.items(f"/api/configs/{segment(args.name)}/versions", "versions")
-        Output(args).items("versions", found[::-1], HISTORY, id_field="version")
-    return Exit.OK
+        versions = api.items(f"/api/configs/{segment(args.name)}/versions", "versions")
+        Output(args).items("versions", versions[::-1], HISTORY, id_field="version")
+    return ExitCode.OK
 
 
 def diff(args: argparse.Namespace) -> int:
     out = Output(args)
     query = {key: value for key, value in (("from", args.since), ("to", args.to)) if value is not None}
     with connected(args) as api:
-        found = api.get(f"/api/configs/{segment(args.name)}/diff", query)
-        out.items("changes", found["changes"], CHANGES, id_field="path")
+        answer = api.get(f"/api/configs/{segment(args.name)}/diff", query)
+        out.items("changes", answer["changes"], CHANGES, id_field="path")
         out.hint(
             ngettext(
                 "version %(old)s to version %(new)s: %(n)s change",
                 "version %(old)s to version %(new)s: %(n)s changes",
-                len(found["changes"]),
-                old=found["from"],
-                new=found["to"],
+                len(answer["changes"]),
+                old=answer["from"],
+                new=answer["to"],
             )
         )
-    return Exit.OK
+    return ExitCode.OK
 
 
 def export(args: argparse.Namespace) -> int:
@@ -101,22 +101,22 @@ def export(args: argparse.Namespace) -> int:
         for file in bundles.save(bundle_in(config), Path(args.path or args.name), force=args.force):
             print(file)
         out.say(_("exported %(name)s", name=args.name))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def validate(args: argparse.Namespace) -> int:
     out = Output(args)
     bundle = read_bundle(bundles.load(args.path))
-    found: dict[str, Any] = {"valid": True, "trainer": bundle.trainer, "gpus": gpus_of(bundle)}
-    out.item(found, (field("valid"), field("trainer"), field("gpus")), id_field="trainer")
-    return Exit.OK
+    summary: dict[str, Any] = {"valid": True, "trainer": bundle.trainer, "gpus": gpus_of(bundle)}
+    out.item(summary, (field("valid"), field("trainer"), field("gpus")), id_field="trainer")
+    return ExitCode.OK
 
 
 def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
         api.delete(f"/api/configs/{segment(args.name)}")
         Output(args).say(_("deleted %(name)s; jobs keep the copies they were submitted with", name=args.name))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def _side(change: dict[str, Any], side: str) -> str:
@@ -124,5 +124,5 @@ def _side(change: dict[str, Any], side: str) -> str:
 
 
 def bundle_in(config: dict[str, Any]) -> dict[str, Any]:
-    """The bundle without what the server knows about it."""
+    """Returns the bundle without what the server knows about it."""
     return {key: config[key] for key in BUNDLE_KEYS if key in config}

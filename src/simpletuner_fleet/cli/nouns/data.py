@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.cli.files.downloads import Fetcher, Wanted
+from simpletuner_fleet.cli.files.downloads import Downloader, RemoteFile
 from simpletuner_fleet.cli.files.uploads import Progress, Sender, read_folder
-from simpletuner_fleet.cli.frame.errors import CliError, Exit, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago, size_text
 from simpletuner_fleet.cli.remote.api import Api, connected
@@ -62,17 +62,17 @@ def push(args: argparse.Namespace) -> int:
     else:
         out.item(stored, LIST)
     out.hint(_("Use it in a config:  %(example)s", example=f'"datasets": {{"{name}": "{stored["id"]}"}}'))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def list_(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        found = api.items(DATA, "datasets")
-        if not found and not out.for_programs:
+        datasets = api.items(DATA, "datasets")
+        if not datasets and not out.for_programs:
             out.hint(_("No datasets yet. Push one:  simpletuner data push DIR"))
-        out.items("datasets", found, LIST)
-    return Exit.OK
+        out.items("datasets", datasets, LIST)
+    return ExitCode.OK
 
 
 def show(args: argparse.Namespace) -> int:
@@ -82,11 +82,11 @@ def show(args: argparse.Namespace) -> int:
         dataset = api.get(f"{DATA}/{segment(dataset_id)}")
         if args.files:
             files = files_of(api, dataset)
-            told = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
-            out.items("files", told, FILES, id_field="path")
+            rows = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
+            out.items("files", rows, FILES, id_field="path")
         else:
             out.item(dataset, DETAIL)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def delete(args: argparse.Namespace) -> int:
@@ -94,7 +94,7 @@ def delete(args: argparse.Namespace) -> int:
         dataset_id = find_dataset(api, args.dataset)
         api.delete(f"{DATA}/{segment(dataset_id)}")
         Output(args).say(_("deleted %(id)s; workers let it go when they need the room", id=dataset_id))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def pull(args: argparse.Namespace) -> int:
@@ -103,28 +103,28 @@ def pull(args: argparse.Namespace) -> int:
         dataset_id = find_dataset(api, args.dataset)
         dataset = api.get(f"{DATA}/{segment(dataset_id)}", lookup=True)
         base = f"{DATA}/{segment(dataset_id)}/objects"
-        wanted = [
-            Wanted(url=f"{base}/{file.sha256}", place=file.path, size=file.size, sha256=file.sha256)
+        files = [
+            RemoteFile(url=f"{base}/{file.sha256}", place=file.path, size=file.size, sha256=file.sha256)
             for file in files_of(api, dataset)
         ]
-        Fetcher(api).to_folder(folder, wanted)
-        total = size_text(sum(file.size for file in wanted))
+        Downloader(api).to_folder(folder, files)
+        total = size_text(sum(file.size for file in files))
         out.say(
             _(
                 "%(name)s: %(files)s files, %(size)s, verified, in %(folder)s",
                 name=dataset["name"],
-                files=len(wanted),
+                files=len(files),
                 size=total,
                 folder=folder,
             )
         )
         if out.for_programs:
             out.item(dataset, DETAIL)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def files_of(api: Api, dataset: Dataset) -> tuple[FileEntry, ...]:
-    """Its manifest, believed only if it has the dataset's id: its paths are written to this disk."""
+    """Returns the files of its manifest, believed only if it has the dataset's id: its paths are written to this disk."""
     dataset_id = str(dataset["id"]).removeprefix(PREFIX)
     with api.stream(f"{DATA}/{PREFIX}{dataset_id}/objects/{dataset_id}", read_timeout_s=60.0) as answer:
         data = answer.read()
@@ -146,13 +146,13 @@ def _foreign(dataset_id: str, why: str) -> CliError:
 
 
 def _name_for(folder: Path) -> str:
-    """The folder's own name, with what a name cannot hold replaced."""
+    """Returns the folder's own name, with what a name cannot hold replaced."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")[:128] or "data"
 
 
 @contextmanager
 def _progress(out: Output) -> Iterator[Progress]:
-    """A bar for somebody who looks on, nothing otherwise."""
+    """Draws a bar for somebody who looks on, nothing otherwise."""
     if out.quiet or not sys.stderr.isatty():
         yield lambda what, count, total: None
         return
@@ -169,11 +169,11 @@ def _progress(out: Output) -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     with Bars(*columns, console=Console(stderr=True, no_color=not out.color), transient=True) as bars:
-        shown: dict[str, Any] = {}
+        tasks: dict[str, Any] = {}
 
         def tell(what: str, count: int, total: int) -> None:
-            if what not in shown:
-                shown[what] = bars.add_task(names[what], total=total)
-            bars.update(shown[what], advance=count)
+            if what not in tasks:
+                tasks[what] = bars.add_task(names[what], total=total)
+            bars.update(tasks[what], advance=count)
 
         yield tell

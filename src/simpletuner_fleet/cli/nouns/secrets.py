@@ -5,7 +5,7 @@ import getpass
 import sys
 from pathlib import Path
 
-from simpletuner_fleet.cli.frame.errors import Exit, fail, usage
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import connected
@@ -25,11 +25,11 @@ LIST = (
 def list_(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
-        found = api.items(SECRETS, "secrets")
-        if not found and not out.for_programs:
+        rows = api.items(SECRETS, "secrets")
+        if not rows and not out.for_programs:
             out.hint(_("No secrets yet. Store one:  simpletuner secrets set NAME"))
-        out.items("secrets", found, LIST, id_field="name")
-    return Exit.OK
+        out.items("secrets", rows, LIST, id_field="name")
+    return ExitCode.OK
 
 
 def set_(args: argparse.Namespace) -> int:
@@ -49,18 +49,18 @@ def set_(args: argparse.Namespace) -> int:
                 )
             )
         out.hint(_('Use it in a config:  "secrets": {"VARIABLE": "%(name)s"}', name=args.name))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
         api.delete(f"{SECRETS}/{segment(args.name)}")
         Output(args).say(_("deleted %(name)s; attempts that run keep what they were given", name=args.name))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def _value(args: argparse.Namespace) -> str:
-    """Without the newline that editors and echo put at the end."""
+    """Returns the value without the newline that editors and echo put at the end."""
     if getattr(args, "curl", False):
         return "VALUE"  # what is printed may be kept by the terminal
     if args.from_file:
@@ -88,5 +88,5 @@ def _read(file: Path) -> str:
             _("it is no text") if isinstance(error, UnicodeDecodeError) else error.strerror or str(error),
             _("verify the path"),
             "E_SECRET_FILE",
-            Exit.NOT_FOUND if isinstance(error, FileNotFoundError) else Exit.FAILED,
+            ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED,
         ) from None

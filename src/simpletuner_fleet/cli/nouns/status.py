@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import CliError, Exit
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.jobs import job_text
@@ -30,7 +30,7 @@ def status(args: argparse.Namespace) -> int:
             out.item(_document(api, ready, who, workers, running, waiting), ())
         else:
             _print(out, api, who, workers, running, waiting)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def _document(api: Api, ready: Any, who: Any, workers: Any, running: Any, waiting: Any) -> dict[str, Any]:
@@ -74,9 +74,9 @@ def _workers_line(workers: list[dict[str, Any]] | None) -> str:
         return _("none")
     counts = Counter(str(worker["status"]) for worker in workers)
     gpus = sum(int(worker.get("gpu_count") or 0) for worker in workers if worker["status"] != "offline")
-    told = [f"{counts[state]} {state}" for state in WORKER_STATES if counts[state]]
+    parts = [f"{counts[state]} {state}" for state in WORKER_STATES if counts[state]]
     return ngettext(
-        "%(workers)s; %(n)s GPU online", "%(workers)s; %(n)s GPUs online", gpus, workers=", ".join(told)
+        "%(workers)s; %(n)s GPU online", "%(workers)s; %(n)s GPUs online", gpus, workers=", ".join(parts)
     )
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from simpletuner_fleet.cli.frame.errors import Exit, fail
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import connected
@@ -25,7 +25,7 @@ MADE = (field("id"), field("name"), field("token"), field("permissions"), field(
 def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
         Output(args).items("tokens", api.items(TOKENS, "tokens"), LIST)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def create(args: argparse.Namespace) -> int:
@@ -36,26 +36,26 @@ def create(args: argparse.Namespace) -> int:
     with connected(args) as api:
         out.item(api.post(TOKENS, body), MADE)
         out.say(_("The token is shown only once."))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def revoke(args: argparse.Namespace) -> int:
     with connected(args) as api:
         token_id = args.id
         if not token_id.startswith("t_"):
-            known = api.items(TOKENS, "tokens", lookup=True)
-            named = [
-                token["id"] for token in known if token["name"] == args.id and not token.get("revoked_at")
+            tokens = api.items(TOKENS, "tokens", lookup=True)
+            matches = [
+                token["id"] for token in tokens if token["name"] == args.id and not token.get("revoked_at")
             ]
-            if len(named) != 1:
+            if len(matches) != 1:
                 raise fail(
                     _("no single token is named '%(id)s'", id=args.id),
-                    ngettext("%(n)s has this name", "%(n)s have this name", len(named)),
+                    ngettext("%(n)s has this name", "%(n)s have this name", len(matches)),
                     _("simpletuner tokens list, then revoke by id"),
                     "not_found",
-                    Exit.NOT_FOUND,
+                    ExitCode.NOT_FOUND,
                 )
-            token_id = named[0]
+            token_id = matches[0]
         api.delete(f"{TOKENS}/{segment(token_id)}")
         Output(args).say(_("%(id)s is revoked", id=args.id))
-    return Exit.OK
+    return ExitCode.OK

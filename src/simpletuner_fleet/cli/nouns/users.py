@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import Exit, fail
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import Api, connected
@@ -26,26 +26,26 @@ LINK = (field("link"), field("expires_at", "EXPIRES"))
 def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
         Output(args).items("users", api.items(USERS, "users"), LIST)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def create(args: argparse.Namespace) -> int:
     with connected(args) as api:
-        made = api.post(USERS, {"name": args.name, "role": args.role})
-        _show(args, made, MADE)
-    return Exit.OK
+        answer = api.post(USERS, {"name": args.name, "role": args.role})
+        _show(args, answer, MADE)
+    return ExitCode.OK
 
 
 def link(args: argparse.Namespace) -> int:
     with connected(args) as api:
         _show(args, api.post(f"{USERS}/link"), LINK)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def reset_password(args: argparse.Namespace) -> int:
     with connected(args) as api:
         _show(args, api.post(f"{USERS}/{segment(_user_id(api, args.user))}/link"), LINK)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def disable(args: argparse.Namespace) -> int:
@@ -63,24 +63,24 @@ def set_role(args: argparse.Namespace) -> int:
 def _change(args: argparse.Namespace, body: dict[str, Any]) -> int:
     with connected(args) as api:
         Output(args).item(api.patch(f"{USERS}/{segment(_user_id(api, args.user))}", body), LIST)
-    return Exit.OK
+    return ExitCode.OK
 
 
-def _show(args: argparse.Namespace, made: dict[str, Any], rows: tuple[Column, ...]) -> None:
+def _show(args: argparse.Namespace, answer: dict[str, Any], rows: tuple[Column, ...]) -> None:
     out = Output(args)
-    out.item(made, rows, id_field="link")
+    out.item(answer, rows, id_field="link")
     out.say(_("The link works once and is shown only here."))
 
 
-def _user_id(api: Api, called: str) -> str:
-    known = api.items(USERS, "users", lookup=True)
-    for user in known:
-        if user["id"] == called or user["name"].casefold() == called.casefold():
+def _user_id(api: Api, name_or_id: str) -> str:
+    users = api.items(USERS, "users", lookup=True)
+    for user in users:
+        if user["id"] == name_or_id or user["name"].casefold() == name_or_id.casefold():
             return str(user["id"])
     raise fail(
-        _("there is no user '%(called)s'", called=called),
+        _("there is no user '%(called)s'", called=name_or_id),
         _("no user has this id or name"),
         "simpletuner users list",
         "not_found",
-        Exit.NOT_FOUND,
+        ExitCode.NOT_FOUND,
     )

@@ -5,7 +5,7 @@ import platform
 import sys
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.cli.frame.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 
 
 def version(args: argparse.Namespace) -> int:
@@ -13,4 +13,4 @@ def version(args: argparse.Namespace) -> int:
         sys.stdout.write(f'{{"version":"{__version__}","python":"{platform.python_version()}"}}\n')
     else:
         sys.stdout.write(f"simpletuner-fleet {__version__}\n")
-    return Exit.OK
+    return ExitCode.OK

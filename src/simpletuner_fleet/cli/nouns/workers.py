@@ -5,13 +5,13 @@ import re
 import sys
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import Exit, usage
+from simpletuner_fleet.cli.frame.errors import ExitCode, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago, size_text
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.cli.remote.changes import nudges
+from simpletuner_fleet.cli.remote.changes import changes
 from simpletuner_fleet.cli.remote.lookup import segment
 from simpletuner_fleet.cli.remote.watch import watch
 from simpletuner_fleet.languages import _
@@ -59,12 +59,12 @@ MADE = (field("worker_id", "ID"), field("name"), field("token"), field("connecti
 
 
 def data_text(worker: dict[str, Any]) -> str | None:
-    """What its cache holds, of how much it may."""
+    """Says how much its cache holds, of how much it may."""
     limit = worker.get("data_limit_bytes")
     if not limit:
         return None
-    held, count = size_text(worker.get("data_bytes") or 0), len(worker.get("datasets") or ())
-    return f"{count} datasets, {held} of {size_text(limit)}"
+    size, count = size_text(worker.get("data_bytes") or 0), len(worker.get("datasets") or ())
+    return f"{count} datasets, {size} of {size_text(limit)}"
 
 
 def list_(args: argparse.Namespace) -> int:
@@ -73,12 +73,12 @@ def list_(args: argparse.Namespace) -> int:
     with connected(args) as api:
         if args.watch:
             watch(api, out, lambda: lookup.workers(api, **query), LIST)
-            return Exit.OK
-        found = api.items(WORKERS, "workers", {**query, "local": "true"})
-        if not found and not out.for_programs:
+            return ExitCode.OK
+        workers = api.items(WORKERS, "workers", {**query, "local": "true"})
+        if not workers and not out.for_programs:
             out.hint(_("No workers yet. Create one:  simpletuner workers create NAME"))
-        out.items("workers", found, LIST)
-    return Exit.OK
+        out.items("workers", workers, LIST)
+    return ExitCode.OK
 
 
 def get(args: argparse.Namespace) -> int:
@@ -86,7 +86,7 @@ def get(args: argparse.Namespace) -> int:
         if getattr(args, "curl", False):
             api.get(WORKERS)
         Output(args).item(lookup.worker(api, args.worker), DETAIL)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def create(args: argparse.Namespace) -> int:
@@ -94,24 +94,24 @@ def create(args: argparse.Namespace) -> int:
     body = {"name": args.name, "worker_type": args.type, "labels": _labels(args.label)}
     with connected(args) as api:
         _show_token(out, api.post(WORKERS, body))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def drain(args: argparse.Namespace) -> int:
-    wish = {"note": args.note, "timeout_s": args.timeout}
-    wish["checkpoint_first"] = False if args.no_checkpoint else None
-    body = {key: value for key, value in wish.items() if value is not None} or None
-    done = _act(args, "drain", body, _("%(worker)s takes no new jobs", worker=args.worker))
+    options = {"note": args.note, "timeout_s": args.timeout}
+    options["checkpoint_first"] = False if args.no_checkpoint else None
+    body = {key: value for key, value in options.items() if value is not None} or None
+    status = _act(args, "drain", body, _("%(worker)s takes no new jobs", worker=args.worker))
     if args.wait and not getattr(args, "curl", False):
         _wait_until_empty(args)
-    return done
+    return status
 
 
 def _wait_until_empty(args: argparse.Namespace) -> None:
     with connected(args) as api:
-        for _nudge in nudges(api):
-            held = lookup.worker(api, args.worker).get("attempts")
-            if not held:
+        for _change in changes(api):
+            attempts = lookup.worker(api, args.worker).get("attempts")
+            if not attempts:
                 Output(args).say(_("%(worker)s runs nothing any more", worker=args.worker))
                 return
 
@@ -124,10 +124,10 @@ def rotate_token(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         worker_id = _id(api, args)
-        made = dict(api.post(f"{WORKERS}/{segment(worker_id)}/token"))
-        _show_token(out, {"worker_id": worker_id, **made})
+        answer = dict(api.post(f"{WORKERS}/{segment(worker_id)}/token"))
+        _show_token(out, {"worker_id": worker_id, **answer})
         out.say(_("The old token is invalid now; a running job goes on. Give the worker the new one."))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def set_labels(args: argparse.Namespace) -> int:
@@ -146,14 +146,14 @@ def set_labels(args: argparse.Namespace) -> int:
         )
         if out.for_programs:
             out.item(answer, DETAIL)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
         api.delete(f"{WORKERS}/{segment(_id(api, args))}")
         Output(args).say(_("%(worker)s is deleted; its token is invalid now", worker=args.worker))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def changed(labels: dict[str, str], words: list[str]) -> dict[str, str]:
@@ -180,16 +180,16 @@ def _act(args: argparse.Namespace, verb: str, body: dict[str, Any] | None, outco
         out.say(outcome)
         if out.for_programs and isinstance(answer, dict):
             out.item(answer, DETAIL)
-    return Exit.OK
+    return ExitCode.OK
 
 
 def _id(api: Api, args: argparse.Namespace) -> str:
     return lookup.worker_id(api, args.worker)
 
 
-def _labels(given: list[str]) -> dict[str, str]:
+def _labels(words: list[str]) -> dict[str, str]:
     try:
-        return values.pairs(given)
+        return values.pairs(words)
     except ValueError as error:
         raise usage(
             _("%(flag)s cannot be used so", flag="--label"),
@@ -198,15 +198,15 @@ def _labels(given: list[str]) -> dict[str, str]:
         ) from None
 
 
-def _show_token(out: Output, made: dict[str, Any]) -> None:
-    """Once, on stdout; on a terminal so that the whole command can be copied in one piece."""
+def _show_token(out: Output, answer: dict[str, Any]) -> None:
+    """Prints the token once, on stdout; on a terminal so that the whole command can be copied in one piece."""
     if not out.terminal or out.format != "table" or out.fields:
-        out.item(made, MADE, id_field="worker_id")
+        out.item(answer, MADE, id_field="worker_id")
         return
-    print(f"{clean(made.get('name') or 'worker')} ({clean(made['worker_id'])})\n")
-    print(f"  {_('Token, shown only once:')}\n\n  {clean(made['token'])}")
-    if made.get("connection_command"):
-        print(f"\n  {_('Start it on the GPU machine:')}\n\n{_indented(str(made['connection_command']))}")
+    print(f"{clean(answer.get('name') or 'worker')} ({clean(answer['worker_id'])})\n")
+    print(f"  {_('Token, shown only once:')}\n\n  {clean(answer['token'])}")
+    if answer.get("connection_command"):
+        print(f"\n  {_('Start it on the GPU machine:')}\n\n{_indented(str(answer['connection_command']))}")
     sys.stdout.flush()
 
 

@@ -12,7 +12,7 @@ DOOR = "open-console.html"
 
 
 def can_open() -> bool:
-    """A terminal and a display: not a service, not a remote shell."""
+    """Whether there is a terminal and a display: a service or a remote shell has none."""
     has_display = sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )
@@ -20,7 +20,7 @@ def can_open() -> bool:
 
 
 def open_page(url: str, folder: Path) -> None:
-    """By way of a file that only its owner can read: everybody on the machine sees a browser's arguments."""
+    """Goes by way of a file that only its owner can read: everybody on the machine sees a browser's arguments."""
     if not can_open():
         return
     door = folder / DOOR

@@ -2,25 +2,19 @@
 
 import argparse
 import contextlib
-import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.agent.trust import Choices
-from simpletuner_fleet.cli.frame.errors import Exit, fail
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.programs.browser import open_page
+from simpletuner_fleet.cli.programs.demo_fleet import DemoFleet
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.connection import Connection
 from simpletuner_fleet.languages import _, ngettext
 
-UP_WITHIN_S = 30.0
 JOB_WITHIN_S = 1800.0
 LOOK_EVERY_S = 0.3
 TERMINAL = ("completed", "failed", "cancelled")
@@ -37,88 +31,6 @@ def demo(args: argparse.Namespace) -> int:
             print("\n" + _("Everything is kept in %(folder)s", folder=folder))
         else:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-class DemoFleet:
-    """Real programs in a folder of their own, as a user would start them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("SIMPLETUNER_")},
-            "SIMPLETUNER_HOME": str(folder / "server"),
-            "SIMPLETUNER_HEARTBEAT_INTERVAL": "1",
-            "SIMPLETUNER_HEARTBEAT_TIMEOUT": "5",
-        }
-        self._programs: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str, *arguments: str) -> None:
-        print(f"   $ simpletuner {' '.join(arguments)}", flush=True)
-        with (self.folder / f"{name}.log").open("wb") as log:
-            self._programs[name] = subprocess.Popen(
-                [sys.executable, "-m", "simpletuner_fleet.cli.main", *arguments],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def server(self) -> Api:
-        self.start("server", "server", "--port", "0", "--no-local")
-        told = self.folder / "server" / "server.json"
-        deadline = time.monotonic() + UP_WITHIN_S
-        while not told.exists():
-            if self._programs["server"].poll() is not None or time.monotonic() > deadline:
-                raise fail(
-                    _("the demo's server did not start"),
-                    self.log("server")[-600:] or _("it said nothing"),
-                    "simpletuner doctor server",
-                    "E_DEMO",
-                    Exit.FAILED,
-                )
-            time.sleep(0.05)
-        url = str(json.loads(told.read_text())["url"])
-        token = (self.folder / "server" / "admin_token").read_text().strip()
-        return Api(Connection(url, "demo", token, "demo", Choices(), "demo", []))
-
-    def worker(self, api: Api, name: str) -> None:
-        made = api.post("/api/admin/workers", {"name": name, "worker_type": "persistent"})
-        token_file = self.folder / f"{name}.token"
-        token_file.touch(mode=0o600)
-        token_file.write_text(made["token"])
-        self.start(
-            name,
-            *("worker", "--orchestrator-url", api.where.url, "--worker-token-file", str(token_file)),
-            *("--name", name, "--persistent", "--work-dir", str(self.folder / name)),
-        )
-
-    def kill_machine(self, name: str) -> None:
-        """The agent, its shims and their trainers, all at once and without a word."""
-        doomed = self._programs.pop(name)
-        for pid in [doomed.pid, *_descendants(doomed.pid)]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        doomed.wait()
-
-    def log(self, name: str) -> str:
-        try:
-            return (self.folder / f"{name}.log").read_text("utf-8", "replace")
-        except OSError:
-            return ""
-
-    def stop(self) -> None:
-        running = [self._programs[name] for name in sorted(self._programs, key=lambda name: name == "server")]
-        for program in running:
-            program.send_signal(signal.SIGTERM)
-        for program in running:
-            try:
-                program.wait(25)
-            except subprocess.TimeoutExpired:
-                program.kill()
-                program.wait()
 
 
 def _run(fleet: DemoFleet, *, steps: int, chaos: bool, look: bool) -> int:
@@ -195,7 +107,7 @@ def _until_checkpoint(api: Api, job_id: str) -> None:
         _("the job ended too soon"),
         "simpletuner demo --keep",
         "E_DEMO",
-        Exit.FAILED,
+        ExitCode.FAILED,
     )
 
 
@@ -209,13 +121,15 @@ def _follow(api: Api, job_id: str) -> dict[str, Any]:
             bar.end()
             return job
         time.sleep(LOOK_EVERY_S)
-    raise fail(_("the demo's job did not end in time"), "", "simpletuner demo --keep", "E_DEMO", Exit.TIMEOUT)
+    raise fail(
+        _("the demo's job did not end in time"), "", "simpletuner demo --keep", "E_DEMO", ExitCode.TIMEOUT
+    )
 
 
 def _tell_end(api: Api, job: dict[str, Any], chaos: bool) -> int:
     _say(_("5. What happened"))
     for attempt in api.get(f"/api/jobs/{job['id']}/attempts")["attempts"]:
-        print(f"   {_attempt_told(attempt)}")
+        print(f"   {_attempt_text(attempt)}")
     manifests = api.get(f"/api/jobs/{job['id']}/artifacts").get("manifests") or []
     for manifest in manifests:
         print(
@@ -239,21 +153,21 @@ def _tell_end(api: Api, job: dict[str, Any], chaos: bool) -> int:
         )
     )
     went_well = job["status"] == "completed" and verdict["valid"] and (not chaos or job["attempt"] > 1)
-    return Exit.OK if went_well else Exit.JOB_FAILED
+    return ExitCode.OK if went_well else ExitCode.JOB_FAILED
 
 
-def _attempt_told(attempt: dict[str, Any]) -> str:
-    known = {name: attempt[name] for name in ("attempt", "worker_name", "outcome")}
+def _attempt_text(attempt: dict[str, Any]) -> str:
+    values = {name: attempt[name] for name in ("attempt", "worker_name", "outcome")}
     if attempt.get("resumed_from_step") is None:
-        return _("attempt %(attempt)s on %(worker_name)s: %(outcome)s", **known)
+        return _("attempt %(attempt)s on %(worker_name)s: %(outcome)s", **values)
     step = f"{attempt['resumed_from_step']:,}"
     return _(
-        "attempt %(attempt)s on %(worker_name)s: %(outcome)s, resumed from step %(step)s", step=step, **known
+        "attempt %(attempt)s on %(worker_name)s: %(outcome)s, resumed from step %(step)s", step=step, **values
     )
 
 
 class _Bar:
-    """One line per tenth of the way on a pipe, one line that moves on a terminal."""
+    """Draws one line per tenth of the way on a pipe, one line that moves on a terminal."""
 
     def __init__(self) -> None:
         self._live = sys.stdout.isatty()
@@ -280,19 +194,3 @@ class _Bar:
 
 def _say(heading: str) -> None:
     print(f"\n{heading}", flush=True)
-
-
-def _descendants(pid: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found, new = [], [pid]
-    while new:
-        new = [child for parent in new for child in parents.get(parent, ())]
-        found += new
-    return found

@@ -70,7 +70,7 @@ class LocalWorker:
         return process.pid
 
     def _survivor(self) -> int | None:
-        """One that an earlier server started and left behind."""
+        """Returns the worker that an earlier server started and left behind."""
         try:
             pid = int(self._pid_file.read_text())
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -95,7 +95,7 @@ async def _gone(pid: int) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """A zombie has ended, too."""
+    """Whether the process runs; a zombie has ended, too."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -15,19 +15,25 @@ import uvloop
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.trust import is_loopback
 from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
-from simpletuner_fleet.cli.frame.errors import CliError, Exit, fail, usage
-from simpletuner_fleet.cli.frame.private_files import kept_secret, private_folder, read_private, write_private
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.frame.private_files import (
+    private_folder,
+    read_private,
+    stored_secret,
+    write_private,
+)
+from simpletuner_fleet.cli.programs.addresses import ANY_ADDRESS, own_url, without_password
+from simpletuner_fleet.cli.programs.admin_token import check_admin_token, stored_admin_token
 from simpletuner_fleet.cli.programs.browser import open_page
 from simpletuner_fleet.cli.programs.local_worker import LocalWorker
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
-from simpletuner_fleet.core import tokens
-from simpletuner_fleet.core.errors import FleetError, InvalidToken
+from simpletuner_fleet.cli.programs.server_policy import policy_of
+from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http import tls
 from simpletuner_fleet.http.accounts_api import start_link
 from simpletuner_fleet.http.api import build_api
-from simpletuner_fleet.http.auth import refuse_misshapen_api_token
 from simpletuner_fleet.http.credentials import remembered_credentials
 from simpletuner_fleet.http.deps import Deps
 from simpletuner_fleet.http.edge import Edge, EdgeSettings
@@ -51,9 +57,7 @@ from simpletuner_fleet.web.frame.problems import problem_page
 log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
-GIB = 2**30
 ERRANDS_TIMEOUT_S = 0.5
-ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 def run_server(args: argparse.Namespace) -> int:
@@ -66,46 +70,12 @@ def run_server(args: argparse.Namespace) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_Server(args, policy, data_dir).run())
     except FleetError as error:
-        raise _told(error) from error
-    return Exit.OK
+        raise _cannot_start(error) from error
+    return ExitCode.OK
 
 
-def policy_of(args: argparse.Namespace) -> Policy:
-    if args.heartbeat_timeout_s <= args.heartbeat_interval_s:
-        raise usage(
-            _("the heartbeat timeout is not longer than the heartbeat interval"),
-            _(
-                "%(heartbeat_timeout_s)s s of silence would be normal with a heartbeat every "
-                "%(heartbeat_interval_s)s s",
-                heartbeat_timeout_s=f"{args.heartbeat_timeout_s:g}",
-                heartbeat_interval_s=f"{args.heartbeat_interval_s:g}",
-            ),
-            _("set SIMPLETUNER_HEARTBEAT_TIMEOUT to three or four times SIMPLETUNER_HEARTBEAT_INTERVAL"),
-        )
-    pings = args.ping_interval_s or min(Policy().ping_interval_s, args.heartbeat_timeout_s / 8)
-    return Policy(
-        heartbeat_interval_s=args.heartbeat_interval_s,
-        heartbeat_timeout_s=args.heartbeat_timeout_s,
-        max_retries=args.max_retries,
-        ephemeral_ttl_s=args.ephemeral_ttl_s,
-        offer_timeout_s=args.offer_timeout_s,
-        offer_resend_s=args.offer_resend_s,
-        ping_interval_s=pings,
-        retry_backoff_s=args.retry_backoff_s,
-        cancel_grace_s=args.cancel_grace_s,
-        checkpoint_wait_s=args.checkpoint_wait_s,
-        token_warn_age_s=args.token_warn_age_s,
-        require_approval=args.require_approval,
-        checkpoints_keep=args.checkpoints_keep,
-        job_storage_bytes=args.job_storage_gb * GIB,
-        data_storage_bytes=args.data_storage_gb * GIB,
-        object_grace_s=args.object_grace_s,
-        jobs_keep_days=args.jobs_keep_days,
-    )
-
-
-def _told(error: FleetError) -> CliError:
-    status = Exit.USAGE if isinstance(error, BadNetwork | StorageRefused) else Exit.FAILED
+def _cannot_start(error: FleetError) -> CliError:
+    status = ExitCode.USAGE if isinstance(error, BadNetwork | StorageRefused) else ExitCode.FAILED
     return fail(
         _("the server cannot start"),
         error.detail,
@@ -141,29 +111,29 @@ class _Server:
 
     async def _run_on(self, store: Store, index: FleetIndex, blobs: Blobs) -> None:
         """From here on the data folder is ours alone: the store has let no other orchestrator in."""
-        house = self._compose(store, index, blobs)
-        admin_token, admin_token_from = self._admin_token()
-        await people.set_admin_token(house.fleet, admin_token)
-        await note_start(house.fleet, __version__)
-        if not await house.fleet.read(lambda view: view.users()):
-            self._first_key = await accounts.first_key(house.fleet, ORCHESTRATOR)
+        deps = self._compose(store, index, blobs)
+        admin_token, admin_token_from = stored_admin_token(self._data_dir, self._args.admin_token)
+        await people.set_admin_token(deps.fleet, admin_token)
+        await note_start(deps.fleet, __version__)
+        if not await deps.fleet.read(lambda view: view.users()):
+            self._first_key = await accounts.first_key(deps.fleet, ORCHESTRATOR)
         if self._local:
-            await self._know_local_worker(house.fleet)
-        runtime = Runtime(house.fleet)
-        sweeper = ObjectSweeper(house.shelf)
+            await self._know_local_worker(deps.fleet)
+        runtime = Runtime(deps.fleet)
+        sweeper = ObjectSweeper(deps.shelf)
         await runtime.start()
         sweeper.start()
         try:
-            await self._serve(house, admin_token_from)
+            await self._serve(deps, admin_token_from)
         finally:
             (self._data_dir / "server.json").unlink(missing_ok=True)
             await sweeper.stop()
             await runtime.stop()
-            await house.errands.finish(ERRANDS_TIMEOUT_S)
+            await deps.errands.finish(ERRANDS_TIMEOUT_S)
 
     def _compose(self, store: Store, index: FleetIndex, blobs: Blobs) -> Deps:
         hub = StreamHub()
-        ids = RandomIds(kept_secret(self._data_dir / "secret"))
+        ids = RandomIds(stored_secret(self._data_dir / "secret"))
         vault = SealedVault.at(self._data_dir / "secrets.key")
         fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy, vault)
         return Deps(
@@ -178,12 +148,12 @@ class _Server:
             metrics_public=self._metrics_public,
         )
 
-    async def _serve(self, house: Deps, admin_token_from: str) -> None:
+    async def _serve(self, deps: Deps, admin_token_from: str) -> None:
         edge = build_api(
-            house,
+            deps,
             self._edge_settings(),
             tls.authority_routes(
-                self._tls, lambda ip: house.certificate_looks.note(ip, house.fleet.clock.now())
+                self._tls, lambda ip: deps.certificate_looks.note(ip, deps.fleet.clock.now())
             ),
             web_routes.ROUTES,
             problem_page,
@@ -195,20 +165,9 @@ class _Server:
             self._args.port,
             context,
             lambda listening: self._ready(listening, admin_token_from),
-            lambda: self._stop(house, edge),
+            lambda: self._stop(deps, edge),
             on_hangup=lambda: self._reload(context),
         )
-
-    def _admin_token(self) -> tuple[str, str]:
-        """The token and where a person finds it."""
-        given: str | None = self._args.admin_token
-        path = self._data_dir / "admin_token"
-        kept = given or read_private(path)
-        if kept is None:
-            kept = RandomIds(os.urandom(tokens.SECRET_BYTES)).token(tokens.API)
-        check_admin_token(kept, str(path))
-        write_private(path, kept)
-        return kept, f"{path} (from SIMPLETUNER_ADMIN_TOKEN)" if given else str(path)
 
     def _certificate(self) -> tls.TlsFiles | None:
         args = self._args
@@ -239,16 +198,16 @@ class _Server:
 
     async def _know_local_worker(self, fleet: Fleet) -> None:
         path = self._data_dir / "local_worker_token"
-        kept = read_private(path)
-        _, token = await administer.local_worker(fleet, kept, ORCHESTRATOR)
-        if token != kept:
+        stored = read_private(path)
+        _, token = await administer.local_worker(fleet, stored, ORCHESTRATOR)
+        if token != stored:
             write_private(path, token)
 
     def _ready(self, listening: Listening, admin_token_from: str) -> None:
         url = own_url(listening)
         fingerprint = self._tls.fingerprint if self._tls else None
-        said = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
-        write_private(self._data_dir / "server.json", json.dumps(said))
+        document = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
+        write_private(self._data_dir / "server.json", json.dumps(document))
         if self._local:
             self._local_worker = LocalWorker(self._data_dir, self._local_arguments(url, fingerprint))
             self._local_worker.start()
@@ -267,7 +226,7 @@ class _Server:
         return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
 
     def _console(self, listening: Listening) -> str:
-        """Where a person goes first; while there is nobody, by the link that makes the first admin."""
+        """Returns where a person goes first; while there is nobody, the link that makes the first admin."""
         url = self._public_url or own_url(listening)
         return start_link(url, self._first_key) if self._first_key else url
 
@@ -291,24 +250,24 @@ class _Server:
         print("\n".join([f"SimpleTuner Fleet {__version__}", *lines]), file=sys.stderr, flush=True)
 
     def _warnings(self) -> list[str]:
-        found = []
+        warnings = []
         if self._beyond_loopback and not self._tls and not self._args.trusted_proxies:
-            found.append(
+            warnings.append(
                 "tokens and jobs travel unencrypted: use --ssl, or terminate TLS at a reverse proxy "
                 "(--trusted-proxies)"
             )
         sqlite = sqlite_warning() if self._database_url.startswith("sqlite:") else None
-        return [*found, sqlite] if sqlite else found
+        return [*warnings, sqlite] if sqlite else warnings
 
-    async def _stop(self, house: Deps, edge: Edge) -> None:
-        """The local worker first: it still wants to give its job back."""
+    async def _stop(self, deps: Deps, edge: Edge) -> None:
+        """Stops the local worker first: it still has to give its job back."""
         if self._local_worker:
             await self._local_worker.stop()
-        house.stopping = True
+        deps.stopping = True
         await edge.end_streams()
 
     def _reload(self, context: ssl.SSLContext | None) -> None:
-        """SIGHUP: a renewed certificate, without dropping anyone."""
+        """Reads a renewed certificate at SIGHUP, without dropping anyone."""
         if context is None:
             log.info("nothing to read again: the server speaks plain HTTP")
             return
@@ -319,27 +278,3 @@ class _Server:
             log.info("the certificate was read again")
         except FleetError as error:
             log.error("the certificate was not read again: %s", error.detail)
-
-
-def own_url(listening: Listening) -> str:
-    """Where this machine itself reaches the server."""
-    host = ANY_ADDRESS.get(listening.host, listening.host)
-    return Listening(host, listening.port, listening.tls).url
-
-
-def without_password(url: str) -> str:
-    parts = urlsplit(url)
-    if not parts.scheme.startswith("postgres"):
-        return url
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-
-
-def check_admin_token(token: str, where: str) -> None:
-    try:
-        refuse_misshapen_api_token(token)
-    except InvalidToken as error:
-        raise usage(
-            _("the admin token of %(where)s cannot be used", where=where),
-            error.detail,
-            _("use a token of the form st_…, or any string of 32 or more characters without blanks"),
-        ) from None

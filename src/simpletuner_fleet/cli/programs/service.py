@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.cli.frame import resolve_settings
-from simpletuner_fleet.cli.frame.errors import Exit, fail, usage
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.private_files import write_private
 from simpletuner_fleet.cli.frame.resolve_settings import Rank
 from simpletuner_fleet.cli.programs import entry
@@ -55,13 +55,13 @@ def install(args: argparse.Namespace) -> int:
         _systemctl("restart", unit.name)
     print(_("%(unit)s is installed", unit=unit.name))
     print(f"  {file}\n  journalctl -u {unit.name} -f")
-    return Exit.OK
+    return ExitCode.OK
 
 
 def show(args: argparse.Namespace) -> int:
     unit, _token = _described(args)
     print(unit.text(), end="")
-    return Exit.OK
+    return ExitCode.OK
 
 
 def uninstall(args: argparse.Namespace) -> int:
@@ -73,7 +73,7 @@ def uninstall(args: argparse.Namespace) -> int:
             _("there is no file %(file)s", file=file),
             f"simpletuner service install {args.role}",
             "E_NOT_FOUND",
-            Exit.NOT_FOUND,
+            ExitCode.NOT_FOUND,
         )
     if not args.root:
         _must_have_systemd()
@@ -87,7 +87,7 @@ def uninstall(args: argparse.Namespace) -> int:
     if not args.root:
         _systemctl("daemon-reload")
     print(_("%(unit)s is removed", unit=name))
-    return Exit.OK
+    return ExitCode.OK
 
 
 def status(args: argparse.Namespace) -> int:
@@ -96,12 +96,12 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _described(args: argparse.Namespace) -> tuple[Unit, str | None]:
-    """The unit, and the token that does not stand in it."""
-    given = {row.name: getattr(args, row.name, None) for row in GROUPS[args.role]}
+    """Returns the unit, and the token that does not stand in it."""
+    flags = {row.name: getattr(args, row.name, None) for row in GROUPS[args.role]}
     resolved, notes = resolve_settings.resolve(args.role, args)
     for note in notes:
         print(note, file=sys.stderr)
-    options, environment = _words(args.role, resolved, given, os.environ)
+    options, environment = _words(args.role, resolved, flags, os.environ)
     for name, (value, source) in resolved.items():
         setattr(args, name, value)
         args.sources = {**getattr(args, "sources", {}), name: source}
@@ -125,10 +125,10 @@ def _described(args: argparse.Namespace) -> tuple[Unit, str | None]:
 def _words(
     role: str,
     resolved: Mapping[str, resolve_settings.Resolved],
-    given: Mapping[str, Any],
+    flags: Mapping[str, Any],
     environ: Mapping[str, str],
 ) -> tuple[list[str], dict[str, str]]:
-    """What was chosen here, by flag or variable, as words for the command; what has no flag stays a variable."""
+    """Returns what was chosen by flag or variable as words for the command; what has no flag stays a variable."""
     options: list[str] = []
     environment: dict[str, str] = {}
     for row in GROUPS[role]:
@@ -144,7 +144,7 @@ def _words(
         if not row.flags:
             environment[row.env] = environ[row.env]
         else:
-            options += _option(row, value, given[row.name], environ)
+            options += _option(row, value, flags[row.name], environ)
     return options, environment
 
 
@@ -168,7 +168,7 @@ def _token(args: argparse.Namespace) -> str:
             wrong,
             _("on the orchestrator: simpletuner workers create NAME"),
             "E_INVALID_TOKEN",
-            Exit.AUTH,
+            ExitCode.AUTH,
         )
     return str(token)
 
@@ -182,12 +182,12 @@ def _read_token(file: Path) -> str:
             str(error),
             _("give one of them"),
             "E_INVALID_TOKEN",
-            Exit.AUTH,
+            ExitCode.AUTH,
         ) from None
 
 
 def _program() -> list[str]:
-    """The command that runs now, wherever it was installed."""
+    """Returns the command that runs now, wherever it was installed."""
     own = Path(sys.argv[0]).absolute()
     beside = Path(sys.executable).with_name("simpletuner")
     for candidate in (own, beside):
@@ -218,11 +218,11 @@ def _must_know(user: str) -> None:
 
 
 def _systemctl(*words: str) -> None:
-    done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)
-    if done.returncode:
+    result = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)
+    if result.returncode:
         raise fail(
             _("systemctl %(words)s failed", words=" ".join(words)),
-            done.stderr.strip() or f"exit {done.returncode}",
+            result.stderr.strip() or f"exit {result.returncode}",
             "journalctl -xe",
             "E_SYSTEMD",
         )

@@ -1,4 +1,4 @@
-"""What a systemd unit of ours says. Pure: words in, text out."""
+"""Writes the text of a systemd unit. Everything here is pure: words in, text out."""
 
 from collections.abc import Mapping, Sequence
 
@@ -64,7 +64,7 @@ def unit_name(role: str) -> str:
 
 
 def quoted(word: str) -> str:
-    """As systemd reads it: no variable and no specifier in it is one."""
+    """Quotes a word so that systemd sees no variable and no specifier in it."""
     plain = word.replace("%", "%%").replace("$", "$$")
     if plain and not any(char in plain for char in " \t\n\"'\\;"):
         return plain

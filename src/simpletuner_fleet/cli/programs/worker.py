@@ -1,4 +1,4 @@
-"""`simpletuner worker`: the agent, put together from settled settings."""
+"""`simpletuner worker`: the agent, put together from resolved settings."""
 
 import argparse
 import asyncio

@@ -15,9 +15,9 @@ import httpx2
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.troubles import of_connection_error
 from simpletuner_fleet.agent.trust import TrustError, context_for
-from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, Exit, fail
+from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, fail
 from simpletuner_fleet.cli.remote import connection
-from simpletuner_fleet.cli.remote.connection import Connection
+from simpletuner_fleet.cli.remote.connection import ConnectionSettings
 from simpletuner_fleet.cli.remote.problems import problem_of
 from simpletuner_fleet.languages import _
 
@@ -31,7 +31,7 @@ Json = Any
 class Api:
     def __init__(
         self,
-        where: Connection,
+        where: ConnectionSettings,
         *,
         curl: bool = False,
         quiet: bool = False,
@@ -50,7 +50,7 @@ class Api:
 
     @property
     def client(self) -> httpx2.Client:
-        """Made when first needed: only then is the server's identity looked at, and always before the token goes out."""
+        """Made when first needed: the server's identity is then checked, always before the token goes out."""
         if self._client is None:
             try:
                 context = context_for(self.where.url, self.where.trust, self._warn)
@@ -71,9 +71,9 @@ class Api:
     def items(
         self, path: str, key: str, query: dict[str, Any] | None = None, *, lookup: bool = False
     ) -> list[dict[str, Any]]:
-        """The list an answer holds under its key."""
-        found: list[dict[str, Any]] = self.page(path, key, query, lookup=lookup)[key]
-        return found
+        """Returns the list that an answer holds under its key."""
+        rows: list[dict[str, Any]] = self.page(path, key, query, lookup=lookup)[key]
+        return rows
 
     def page(
         self, path: str, key: str, query: dict[str, Any] | None = None, *, lookup: bool = False
@@ -93,7 +93,7 @@ class Api:
         return self.call("PUT", path, body=body)
 
     def put_bytes(self, path: str, query: dict[str, Any], content: Iterable[bytes], length: int) -> Json:
-        """In pieces, or every part sent would stay in memory with its answer. Transport errors are the caller's to judge."""
+        """Sends in pieces, or every part would stay in memory with its answer. The caller judges transport errors."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
         target, timeout = _with_query(path, query), httpx2.Timeout(TIMEOUT_S, read=SEALING_TIMEOUT_S)
         return self._read(self.client.put(target, content=content, headers=headers, timeout=timeout))
@@ -122,13 +122,15 @@ class Api:
         return self._read(answer)
 
     def post_once(self, path: str, body: Json, key: str) -> Json:
-        """Sent again while the answer is lost or the server cannot say: the key makes one act of many calls."""
+        """Sends again while the answer is lost or the server cannot say: the key makes one act of many calls."""
         for pause_s in (*RESEND_AFTER_S, None):
             try:
                 return self.call("POST", path, body=body, headers={"Idempotency-Key": key})
             except CliError as error:
                 sent = not isinstance(error.__context__, httpx2.ConnectError)
-                passing = error.trouble.exit == Exit.UNREACHABLE or error.trouble.code == "store_unavailable"
+                passing = (
+                    error.trouble.exit == ExitCode.UNREACHABLE or error.trouble.code == "store_unavailable"
+                )
                 if pause_s is None or not passing or (pause_s == RESEND_AFTER_S[0] and not sent):
                     raise
                 self.note(_("no answer; sending the same request again (it cannot be carried out twice) …"))
@@ -144,13 +146,13 @@ class Api:
         read_timeout_s: float | None = None,
         headers: dict[str, str] | None = None,
     ) -> Iterator[httpx2.Response]:
-        """An answer that comes in pieces. Transport errors while reading are the caller's to judge."""
+        """Yields an answer that comes in pieces. Transport errors while reading are the caller's to judge."""
         target = _with_query(path, query)
         if self._curl:
             self._print_curl("GET", target, None, {})
         timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
-        asked = {"Accept": "*/*", **(headers or {})}
-        with self.client.stream("GET", target, timeout=timeout, headers=asked) as answer:
+        all_headers = {"Accept": "*/*", **(headers or {})}
+        with self.client.stream("GET", target, timeout=timeout, headers=all_headers) as answer:
             if answer.status_code >= 400:
                 answer.read()
                 self._read(answer)
@@ -182,7 +184,7 @@ class Api:
             _("it answered with %(what)s", what=what),
             _("verify orchestrator URL and port"),
             "E_NOT_AN_ORCHESTRATOR",
-            Exit.UNREACHABLE,
+            ExitCode.UNREACHABLE,
         )
 
     def _print_curl(self, method: str, target: str, body: Json, headers: dict[str, str]) -> NoReturn:
@@ -204,13 +206,13 @@ class Api:
 
 
 def _with_query(path: str, query: dict[str, Any] | None) -> str:
-    given = {name: value for name, value in (query or {}).items() if value is not None}
-    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+    parameters = {name: value for name, value in (query or {}).items() if value is not None}
+    return f"{path}?{urlencode(parameters, doseq=True)}" if parameters else path
 
 
 @contextmanager
 def connected(args: argparse.Namespace) -> Iterator[Api]:
-    """The server this command talks to."""
+    """Opens the API of the server that this command talks to."""
     where = connection.find(args)
     with Api(where, curl=getattr(args, "curl", False), quiet=getattr(args, "quiet", False)) as api:
         for note in where.notes:

@@ -1,11 +1,11 @@
-"""Knowing when to look again: the server's event stream says something changed, the commands re-read what they show."""
+"""Says when to look again: the server's event stream tells of a change, and the commands read again what they show."""
 
 import time
 from collections.abc import Iterator
 
 import httpx2
 
-from simpletuner_fleet.cli.frame.errors import CliError, Exit
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge
@@ -18,31 +18,31 @@ PAUSE_S = 0.3
 RECONNECT_S = 2.0
 
 
-def nudges(api: Api, until: float | None = None) -> Iterator[None]:
+def changes(api: Api, until: float | None = None) -> Iterator[None]:
     """Yields at once, after every change, and now and then; ends when the (monotonic) time is up."""
-    looked = 0.0
+    last_look_at = 0.0
     while not _over(until):
         try:
             with api.stream("/api/events", read_timeout_s=_left(until, QUIET_S)) as answer:
                 # Looked at only once the stream stands, so that no change falls in between.
                 yield
-                looked = time.monotonic()
+                last_look_at = time.monotonic()
                 decoder = Decoder()
                 for chunk in answer.iter_raw():
                     news = [event for event in decoder.feed(chunk) if event.name not in NO_NEWS]
-                    if news or time.monotonic() - looked > LOOK_AGAIN_S:
-                        time.sleep(max(0.0, looked + PAUSE_S - time.monotonic()))
+                    if news or time.monotonic() - last_look_at > LOOK_AGAIN_S:
+                        time.sleep(max(0.0, last_look_at + PAUSE_S - time.monotonic()))
                         yield
-                        looked = time.monotonic()
+                        last_look_at = time.monotonic()
                     if _over(until):
                         return
         except (httpx2.TransportError, EventTooLarge):
             pass
         except CliError as error:
-            if error.trouble.exit != Exit.UNREACHABLE or not looked:
+            if error.trouble.exit != ExitCode.UNREACHABLE or not last_look_at:
                 raise
         if not _over(until):
-            if looked:
+            if last_look_at:
                 api.note(_("live updates lost; trying again …"))
             time.sleep(_left(until, RECONNECT_S))
 

@@ -17,7 +17,7 @@ from simpletuner_fleet.languages import _
 DEFAULT_PORT = 8001
 
 
-class Connection(NamedTuple):
+class ConnectionSettings(NamedTuple):
     url: str
     url_from: str
     token: str | None
@@ -36,14 +36,14 @@ class LocalServer(NamedTuple):
     admin_token: Path
 
 
-def find(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Connection:
+def find(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> ConnectionSettings:
     resolved, notes = resolve_settings.resolve("client", args, environ)
     logins = credentials.read(credentials_file(environ))
     local = local_server(Path(resolved["data_dir"].value))
     url, url_from = _url(resolved, logins, local)
     token, token_from = _token(url, resolved, logins, local)
     trust, trust_from = _trust(url, resolved, logins, local)
-    return Connection(url, url_from, token, token_from, trust, trust_from, notes)
+    return ConnectionSettings(url, url_from, token, token_from, trust, trust_from, notes)
 
 
 def credentials_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -52,24 +52,26 @@ def credentials_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 def local_server(data_dir: Path) -> LocalServer:
     try:
-        said = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
+        document = json.loads((data_dir / "server.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        said = {}
+        document = {}
     ca_cert = data_dir / "tls" / "ca.pem"
     return LocalServer(
-        url=said["url"].rstrip("/") if isinstance(said, dict) and isinstance(said.get("url"), str) else None,
-        fingerprint=said.get("fingerprint") if isinstance(said, dict) else None,
+        url=document["url"].rstrip("/")
+        if isinstance(document, dict) and isinstance(document.get("url"), str)
+        else None,
+        fingerprint=document.get("fingerprint") if isinstance(document, dict) else None,
         ca_cert=str(ca_cert) if ca_cert.is_file() else None,
         admin_token=data_dir / "admin_token",
     )
 
 
 def _url(
-    resolved: dict[str, Resolved], logins: credentials.Credentials, local: LocalServer
+    resolved: dict[str, Resolved], logins: credentials.SavedLogins, local: LocalServer
 ) -> tuple[str, str]:
-    asked = resolved["url"]
-    if asked.value:
-        return asked.value, asked.source.where
+    setting = resolved["url"]
+    if setting.value:
+        return setting.value, setting.source.where
     if logins.current:
         return logins.current, _("login")
     if local.url:
@@ -79,11 +81,11 @@ def _url(
 
 
 def _token(
-    url: str, resolved: dict[str, Resolved], logins: credentials.Credentials, local: LocalServer
+    url: str, resolved: dict[str, Resolved], logins: credentials.SavedLogins, local: LocalServer
 ) -> tuple[str | None, str]:
-    asked = resolved["api_token"]
-    if asked.value:
-        return asked.value, asked.source.where
+    setting = resolved["api_token"]
+    if setting.value:
+        return setting.value, setting.source.where
     if url in logins.servers:
         return logins.servers[url].token, _("login")
     if is_local(url, local):
@@ -97,7 +99,7 @@ def _token(
 
 
 def _trust(
-    url: str, resolved: dict[str, Resolved], logins: credentials.Credentials, local: LocalServer
+    url: str, resolved: dict[str, Resolved], logins: credentials.SavedLogins, local: LocalServer
 ) -> tuple[Choices, str]:
     for name, choice in (
         ("ssl_fingerprint", "fingerprint"),
@@ -121,9 +123,9 @@ def _trust(
 
 def is_local(url: str, local: LocalServer) -> bool:
     """Whether the admin token of this machine's server may be sent there: to that very server, to no other port."""
-    asked = urlsplit(url)
+    address = urlsplit(url)
     if local.url is None:
-        return is_loopback(asked.hostname or "") and asked.port == DEFAULT_PORT
+        return is_loopback(address.hostname or "") and address.port == DEFAULT_PORT
     own = urlsplit(local.url)
-    same_host = asked.hostname == own.hostname or is_loopback(asked.hostname or "")
-    return same_host and (asked.scheme, asked.port) == (own.scheme, own.port)
+    same_host = address.hostname == own.hostname or is_loopback(address.hostname or "")
+    return same_host and (address.scheme, address.port) == (own.scheme, own.port)

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from simpletuner_fleet.cli.frame.errors import Exit, fail
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.languages import _
 
 
@@ -18,12 +18,12 @@ class Login(NamedTuple):
     ca_cert: str | None = None
 
 
-class Credentials(NamedTuple):
+class SavedLogins(NamedTuple):
     current: str | None
     servers: dict[str, Login]
 
 
-def read(file: Path) -> Credentials:
+def read(file: Path) -> SavedLogins:
     try:
         with file.open("rb") as stream:
             _refuse_if_open_to_others(file, os.fstat(stream.fileno()).st_mode)
@@ -32,9 +32,9 @@ def read(file: Path) -> Credentials:
             url: Login(str(entry["token"]), entry.get("fingerprint"), entry.get("ca_cert"))
             for url, entry in document.get("servers", {}).items()
         }
-        return Credentials(document.get("current"), servers)
+        return SavedLogins(document.get("current"), servers)
     except FileNotFoundError:
-        return Credentials(None, {})
+        return SavedLogins(None, {})
     except (OSError, tomllib.TOMLDecodeError, KeyError, AttributeError, TypeError) as error:
         raise fail(
             _("cannot read %(file)s", file=file),
@@ -44,8 +44,8 @@ def read(file: Path) -> Credentials:
         ) from None
 
 
-def write(file: Path, credentials: Credentials) -> None:
-    """Never half-written, never readable by others, not even for a moment."""
+def write(file: Path, credentials: SavedLogins) -> None:
+    """Writes the file whole, and never readable by others, not even for a moment."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = [f"current = {json.dumps(credentials.current)}"] if credentials.current else []
     for url, login in sorted(credentials.servers.items()):
@@ -69,5 +69,5 @@ def _refuse_if_open_to_others(file: Path, mode: int) -> None:
             ),
             _("chmod 600 %(file)s   (and rotate the tokens in it if others may have read them)", file=file),
             "E_CREDENTIALS_OPEN",
-            Exit.AUTH,
+            ExitCode.AUTH,
         )

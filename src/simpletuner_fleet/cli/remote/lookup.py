@@ -1,9 +1,9 @@
-"""What a person calls a thing, to the thing itself: workers by id or name, jobs by id or a unique beginning of it."""
+"""Finds what a person means: workers by id or name, jobs by id or a unique beginning of it."""
 
 from typing import Any
 from urllib.parse import quote
 
-from simpletuner_fleet.cli.frame.errors import CliError, Exit, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api, Json
 from simpletuner_fleet.languages import _, ngettext
 
@@ -12,7 +12,7 @@ MAX_PAGES = 25
 
 
 def segment(text: str) -> str:
-    """Safe as one segment of a path."""
+    """Quotes the text so that it is one segment of a path."""
     return quote(text, safe="")
 
 
@@ -20,72 +20,72 @@ def workers(api: Api, **query: Any) -> list[dict[str, Any]]:
     return api.items("/api/admin/workers", "workers", {**query, "local": "true"}, lookup=True)
 
 
-def worker(api: Api, called: str) -> dict[str, Any]:
-    known = workers(api)
+def worker(api: Api, name_or_id: str) -> dict[str, Any]:
+    rows = workers(api)
     for key in ("id", "name"):
-        for candidate in known:
-            if candidate.get(key) == called:
+        for candidate in rows:
+            if candidate.get(key) == name_or_id:
                 return candidate
     raise fail(
-        _("there is no worker '%(called)s'", called=called),
+        _("there is no worker '%(called)s'", called=name_or_id),
         _("no worker has this id or name"),
         "simpletuner workers list",
         "not_found",
-        Exit.NOT_FOUND,
+        ExitCode.NOT_FOUND,
     )
 
 
-def worker_id(api: Api, called: str) -> str:
-    if called.startswith("w_"):
-        return called
-    return str(worker(api, called)["id"])
+def worker_id(api: Api, name_or_id: str) -> str:
+    if name_or_id.startswith("w_"):
+        return name_or_id
+    return str(worker(api, name_or_id)["id"])
 
 
-def job(api: Api, called: str) -> dict[str, Any]:
+def job(api: Api, id_or_beginning: str) -> dict[str, Any]:
     try:
-        return _as_job(api.get(f"/api/jobs/{segment(called)}", lookup=True))
+        return _as_job(api.get(f"/api/jobs/{segment(id_or_beginning)}", lookup=True))
     except CliError as error:
-        if error.trouble.exit != Exit.NOT_FOUND:
+        if error.trouble.exit != ExitCode.NOT_FOUND:
             raise
-    begins = called if called.startswith("j_") else f"j_{called}"
-    matches = [found for found in pages(api, {}, PAGE * MAX_PAGES) if found["id"].startswith(begins)]
+    begins = id_or_beginning if id_or_beginning.startswith("j_") else f"j_{id_or_beginning}"
+    matches = [row for row in pages(api, {}, PAGE * MAX_PAGES) if row["id"].startswith(begins)]
     if len(matches) == 1:
         return _as_job(api.get(f"/api/jobs/{segment(matches[0]['id'])}", lookup=True))
-    some = ", ".join(found["id"] for found in matches[:5])
+    some = ", ".join(row["id"] for row in matches[:5])
     raise fail(
-        _("there is no job '%(called)s'", called=called)
+        _("there is no job '%(called)s'", called=id_or_beginning)
         if not matches
         else ngettext(
             "'%(called)s' is the beginning of %(n)s job",
             "'%(called)s' is the beginning of %(n)s jobs",
             len(matches),
-            called=called,
+            called=id_or_beginning,
         ),
         _("among them %(some)s", some=some)
         if matches
         else _("no job has this id, and none of the newest begins so"),
         "simpletuner jobs list",
         "ambiguous" if matches else "not_found",
-        Exit.USAGE if matches else Exit.NOT_FOUND,
+        ExitCode.USAGE if matches else ExitCode.NOT_FOUND,
     )
 
 
-def job_id(api: Api, called: str) -> str:
-    return str(job(api, called)["id"])
+def job_id(api: Api, id_or_beginning: str) -> str:
+    return str(job(api, id_or_beginning)["id"])
 
 
 def pages(api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True) -> list[dict[str, Any]]:
-    """Jobs, newest first, page by page until there are enough."""
-    found: list[dict[str, Any]] = []
+    """Returns jobs, newest first, read page by page until there are enough."""
+    jobs: list[dict[str, Any]] = []
     cursor: str | None = None
-    while len(found) < limit:
-        asked = {**query, "limit": min(PAGE, limit - len(found)), "cursor": cursor}
-        page = api.page("/api/jobs", "jobs", asked, lookup=lookup)
-        found += page["jobs"]
+    while len(jobs) < limit:
+        page_query = {**query, "limit": min(PAGE, limit - len(jobs)), "cursor": cursor}
+        page = api.page("/api/jobs", "jobs", page_query, lookup=lookup)
+        jobs += page["jobs"]
         cursor = page.get("next")
         if not cursor or not page["jobs"]:
             break
-    return found[:limit]
+    return jobs[:limit]
 
 
 def _as_job(answer: Json) -> dict[str, Any]:

@@ -4,24 +4,24 @@ import json
 from typing import Any
 
 from simpletuner_fleet.agent.troubles import trouble
-from simpletuner_fleet.cli.frame.errors import CliError, Exit, fail
-from simpletuner_fleet.cli.remote.connection import Connection
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.remote.connection import ConnectionSettings
 from simpletuner_fleet.languages import N_, _, current
-from simpletuner_fleet.languages.told import problem_detail, problem_next, problem_title
+from simpletuner_fleet.languages.code_texts import problem_detail, problem_next, problem_title
 
 EXIT_OF_STATUS = {
-    400: Exit.USAGE,
-    401: Exit.AUTH,
-    403: Exit.AUTH,
-    404: Exit.NOT_FOUND,
-    408: Exit.TIMEOUT,
-    409: Exit.CONFLICT,
-    413: Exit.USAGE,
-    422: Exit.USAGE,
-    504: Exit.TIMEOUT,
+    400: ExitCode.USAGE,
+    401: ExitCode.AUTH,
+    403: ExitCode.AUTH,
+    404: ExitCode.NOT_FOUND,
+    408: ExitCode.TIMEOUT,
+    409: ExitCode.CONFLICT,
+    413: ExitCode.USAGE,
+    422: ExitCode.USAGE,
+    504: ExitCode.TIMEOUT,
 }
 REFUSED = N_("the server refused")
-EXIT_OF_CODE = {"cannot_be_placed": Exit.CANNOT_PLACE}
+EXIT_OF_CODE = {"cannot_be_placed": ExitCode.CANNOT_PLACE}
 WHAT_OF_STATUS = {
     400: N_("the request was not understood"),
     403: N_("not allowed"),
@@ -34,7 +34,7 @@ WHAT_OF_STATUS = {
 }
 
 
-def problem_of(status: int, body: bytes, where: Connection) -> CliError:
+def problem_of(status: int, body: bytes, where: ConnectionSettings) -> CliError:
     problem = _document(body)
     code = str(problem.get("code") or f"http_{status}")
     detail = (
@@ -51,20 +51,20 @@ def problem_of(status: int, body: bytes, where: Connection) -> CliError:
         "; ".join([detail, *_field_errors(problem)]),
         next_step,
         code,
-        EXIT_OF_CODE.get(code) or EXIT_OF_STATUS.get(status, Exit.FAILED),
+        EXIT_OF_CODE.get(code) or EXIT_OF_STATUS.get(status, ExitCode.FAILED),
     )
 
 
-def _not_let_in(code: str, detail: str, where: Connection) -> CliError:
+def _not_let_in(code: str, detail: str, where: ConnectionSettings) -> CliError:
     if not where.token:
         return fail(
             _("not logged in to %(url)s", url=where.url),
             _("no API token was found for this server"),
             ("simpletuner login " + where.url, _("or set SIMPLETUNER_API_TOKEN")),
             code,
-            Exit.AUTH,
+            ExitCode.AUTH,
         )
-    told = trouble(
+    refusal = trouble(
         "E_INVALID_TOKEN",
         where.url,
         detail=_(
@@ -74,7 +74,7 @@ def _not_let_in(code: str, detail: str, where: Connection) -> CliError:
         ),
     )
     return CliError(
-        told._replace(next=(*told.next, _("log in again: simpletuner login %(url)s", url=where.url)))
+        refusal._replace(next=(*refusal.next, _("log in again: simpletuner login %(url)s", url=where.url)))
     )
 
 
@@ -91,19 +91,19 @@ def _field_errors(problem: dict[str, Any]) -> list[str]:
     if not isinstance(errors, list):
         return []
     fields = [error for error in errors if isinstance(error, dict)]
-    said = [f"{error.get('path', '$')}: {error.get('detail', '')}" for error in fields]
-    if len(said) != 1 or fields[0].get("detail") != problem.get("detail"):
-        return said
+    lines = [f"{error.get('path', '$')}: {error.get('detail', '')}" for error in fields]
+    if len(lines) != 1 or fields[0].get("detail") != problem.get("detail"):
+        return lines
     return [_("at %(path)s", path=fields[0].get("path", "$"))]
 
 
 def _usual_next(status: int, problem: dict[str, Any]) -> str:
     if status == 403:
-        wanted = problem.get("permission", "it")
+        permission = problem.get("permission", "it")
         return _(
             "ask an administrator for a token with %(wanted)s:  "
             "simpletuner tokens create NAME --permission %(wanted)s",
-            wanted=wanted,
+            wanted=permission,
         )
     if status == 404:
         return _("list what is there:  simpletuner jobs list, workers list, configs list")

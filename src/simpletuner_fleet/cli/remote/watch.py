@@ -8,7 +8,7 @@ from typing import Any
 
 from simpletuner_fleet.cli.frame.output import Column, Output, shown
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.changes import nudges
+from simpletuner_fleet.cli.remote.changes import changes
 
 Items = list[dict[str, Any]]
 
@@ -18,22 +18,22 @@ def watch(
     out: Output,
     read: Callable[[], Items],
     columns: Sequence[Column],
-    done: Callable[[Items], bool] = lambda items: False,
+    is_done: Callable[[Items], bool] = lambda items: False,
     draw: Callable[[Items], Any] | None = None,
 ) -> Items:
-    """Until `done`, or until the user has seen enough. On a terminal a table, or what `draw` makes of it."""
+    """Shows items until `is_done`, or until the user stops it: on a terminal a table, or what `draw` makes of it."""
     live = out.terminal and not out.for_programs
     items: Items = []
     for items in _redraw(api, out, read, columns, draw) if live else _lines(api, out, read):
-        if done(items):
+        if is_done(items):
             break
     return items
 
 
 def _lines(api: Api, out: Output, read: Callable[[], Items]) -> Iterator[Items]:
-    """Each thing once, and again whenever it is different."""
+    """Prints each thing once, and again whenever it is different."""
     last: dict[str, dict[str, Any]] = {}
-    for _ in nudges(api):
+    for _ in changes(api):
         items = read()
         for item in items:
             if last.get(item["id"]) != item:
@@ -51,14 +51,14 @@ def _redraw(
 ) -> Iterator[Items]:
     from rich.live import Live  # heavy, and only a terminal needs it
 
-    chosen = out.chosen(columns)
+    shown_columns = out.chosen(columns)
 
     def table(items: Items) -> Any:
-        rows = [[shown(column.value(item)) for column in chosen] for item in items]
-        return out.rich_table(rows, chosen)
+        rows = [[shown(column.value(item)) for column in shown_columns] for item in items]
+        return out.rich_table(rows, shown_columns)
 
     with _keys_unseen(), Live(console=out.console(), auto_refresh=False, vertical_overflow="crop") as live:
-        for _ in nudges(api):
+        for _ in changes(api):
             items = read()
             live.update((draw or table)(items), refresh=True)
             yield items

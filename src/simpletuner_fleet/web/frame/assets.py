@@ -56,14 +56,14 @@ class Assets:
 
 
 def _walk(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
-    found = []
+    entries = []
     for entry in folder.iterdir():
         path = f"{prefix}{entry.name}"
         if entry.is_dir():
-            found += _walk(entry, f"{path}/")
+            entries += _walk(entry, f"{path}/")
         elif not entry.name.startswith("."):
-            found.append((path, entry.read_bytes()))
-    return found
+            entries.append((path, entry.read_bytes()))
+    return entries
 
 
 def content_type(path: str) -> str:
@@ -76,19 +76,19 @@ ASSETS = Assets(files("simpletuner_fleet.web") / "static")
 
 async def asset(call: Call[None]) -> Reply:
     """A tab left open over an update still gets its files, only not for ever."""
-    found = ASSETS.get(call.path["path"])
-    kept = FOR_EVER if call.path["tree"] == ASSETS.tree else ASK_AGAIN
-    return Reply(body=found.body, content_type=found.content_type, headers=_headers(kept))
+    file = ASSETS.get(call.path["path"])
+    cache_control = FOR_EVER if call.path["tree"] == ASSETS.tree else ASK_AGAIN
+    return Reply(body=file.body, content_type=file.content_type, headers=_headers(cache_control))
 
 
 async def favicon(call: Call[None]) -> Reply:
-    found = ASSETS.get("icon.svg")
-    return Reply(body=found.body, content_type=found.content_type, headers=_headers(ASK_AGAIN))
+    file = ASSETS.get("icon.svg")
+    return Reply(body=file.body, content_type=file.content_type, headers=_headers(ASK_AGAIN))
 
 
-def _headers(kept: str) -> dict[str, str]:
+def _headers(cache_control: str) -> dict[str, str]:
     """A worker script is held to the policy it came with, not to its page's."""
-    return {"cache-control": kept, "content-security-policy": POLICY}
+    return {"cache-control": cache_control, "content-security-policy": POLICY}
 
 
 ROUTES = (

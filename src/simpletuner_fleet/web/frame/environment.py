@@ -15,17 +15,17 @@ from simpletuner_fleet.web.frame.assets import ASSETS
 
 @cache
 def environment() -> Environment:
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("simpletuner_fleet.web", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    install(made)
-    made.globals.update(asset=ASSETS.url, script_words=script_words, **formatting.GLOBALS)
-    made.filters.update(formatting.FILTERS)
-    return made
+    install(templates)
+    templates.globals.update(asset=ASSETS.url, script_words=script_words, **formatting.GLOBALS)
+    templates.filters.update(formatting.FILTERS)
+    return templates
 
 
 @cache
@@ -34,5 +34,5 @@ def script_words(language: str) -> Markup:
 
 
 def data_block(value: Any) -> Markup:
-    """JSON for a script element of no executable kind; it cannot end the element it stands in."""
+    """Returns JSON for a script element of no executable kind; it cannot end the element it stands in."""
     return Markup(msgspec.json.encode(value).decode().replace("<", "\\u003c"))

@@ -27,12 +27,12 @@ def time_tag(at: float | str | None, style: str = "relative", missing: str = MIS
 
 
 def number_tag(value: float | None, digits: int | None = None, missing: str = MISSING) -> Markup:
-    """A count or a figure; step numbers and ids are written as they are."""
+    """Shows a count or a figure; step numbers and ids are written as they are."""
     if value is None:
         return Markup("<span class='muted'>{}</span>").format(missing)
-    shown = f"{value:.{digits}f}" if digits is not None else str(value)
-    told = Markup('<data value="{0}" data-number="{1}">{2}</data>')
-    return told.format(value, "" if digits is None else digits, shown)
+    text = f"{value:.{digits}f}" if digits is not None else str(value)
+    tag = Markup('<data value="{0}" data-number="{1}">{2}</data>')
+    return tag.format(value, "" if digits is None else digits, text)
 
 
 def size_tag(size: float | None, missing: str = MISSING) -> Markup:
@@ -102,19 +102,19 @@ UNKNOWN = Look("?", "")
 
 
 def badge(status: str, kind: str = "job") -> Markup:
-    """A mark and a word: never colour alone."""
+    """Shows a mark and a word, never colour alone."""
     look = (WORKER_LOOKS if kind == "worker" else JOB_LOOKS).get(status, UNKNOWN)
-    told = Markup(
+    tag = Markup(
         '<span class="badge {0}" data-status="{1}"><span class="mark" aria-hidden="true">{2}</span>{3}</span>'
     )
-    return told.format(look.style, status, look.mark, status_name(current(), kind, status))
+    return tag.format(look.style, status, look.mark, status_name(current(), kind, status))
 
 
 GLOBALS: dict[str, Callable[..., Any]] = {"badge": badge, "icon": icon}
 
 
-def told(english: str) -> str:
-    """A sentence that the orchestrator or a worker wrote down, in the reader's language where it is one of ours."""
+def translated(english: str) -> str:
+    """Shows what the orchestrator or a worker wrote down, in the reader's language where it is one of our sentences."""
     return detail_text(current(), english)
 
 
@@ -123,5 +123,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "number": number_tag,
     "size": size_tag,
     "duration": duration_tag,
-    "told": told,
+    "translated": translated,
 }

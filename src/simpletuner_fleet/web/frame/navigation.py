@@ -32,14 +32,16 @@ PLACES = (
 )
 
 
-class Link(Struct, frozen=True):
+class NavigationLink(Struct, frozen=True):
     place: Place
     current: bool
 
 
-def navigation(principal: Principal, path: str) -> list[Link]:
+def navigation(principal: Principal, path: str) -> list[NavigationLink]:
     return [
-        Link(place, current=_holds(place.path, path)) for place in PLACES if principal.can(place.permission)
+        NavigationLink(place, current=_holds(place.path, path))
+        for place in PLACES
+        if principal.can(place.permission)
     ]
 
 

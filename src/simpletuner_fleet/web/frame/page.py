@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.problem_words import language_for
 from simpletuner_fleet.http.routes import Call, Reply, rfc3339
 from simpletuner_fleet.languages import LANGUAGES, Words, spoken_in, translator
@@ -33,13 +33,13 @@ def spoken(call: Call[Any]) -> AbstractContextManager[Words]:
 
 
 def theme_of(call: Call[Any]) -> str:
-    kept = cookies_of(call.headers).get(THEME_COOKIE, "")
-    return kept if kept in THEMES else "auto"
+    theme = cookies_of(call.headers).get(THEME_COOKIE, "")
+    return theme if theme in THEMES else "auto"
 
 
 def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -> Reply:
     """Renders a template with what every page knows. `title` and the rest come from the page itself."""
-    language, house = language_of(call), deps(call)
+    language, deps = language_of(call), deps_of(call)
     with spoken_in(translator(language)):
         text = (
             environment()
@@ -52,8 +52,8 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
                 caller=call.principal.id,
                 navigation=navigation(call.principal, call.route.path),
                 here=here(call),
-                now=rfc3339(house.fleet.clock.now()),
-                insecure=house.beyond_loopback and not call.secure,
+                now=rfc3339(deps.fleet.clock.now()),
+                insecure=deps.beyond_loopback and not call.secure,
                 version=__version__,
                 **context,
             )
@@ -64,7 +64,7 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
 
 
 def here(call: Call[Any]) -> str:
-    """This page's address, to come back to after a log-in or a change of language."""
+    """Returns this page's address, to come back to after a log-in or a change of language."""
     path = call.route.path
     for name, value in call.path.items():
         path = path.replace(f"{{{name}}}", value)
@@ -72,5 +72,5 @@ def here(call: Call[Any]) -> str:
 
 
 def with_query(path: str, **values: Any) -> str:
-    kept = {name: value for name, value in values.items() if value not in (None, "", [])}
-    return f"{path}?{urlencode(kept, doseq=True)}" if kept else path
+    present = {name: value for name, value in values.items() if value not in (None, "", [])}
+    return f"{path}?{urlencode(present, doseq=True)}" if present else path

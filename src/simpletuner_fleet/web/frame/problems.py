@@ -1,4 +1,4 @@
-"""When a page cannot be shown: to the log-in, or what is wrong and what to do."""
+"""What is shown when a page cannot be: the log-in, or what is wrong and what to do."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from simpletuner_fleet.http.problem_words import language_for
 from simpletuner_fleet.http.problems import ProblemAnswer
 from simpletuner_fleet.http.routes import Reply
 from simpletuner_fleet.languages import LANGUAGES, spoken_in, translator
-from simpletuner_fleet.languages.told import problem_detail, problem_next, problem_title
+from simpletuner_fleet.languages.code_texts import problem_detail, problem_next, problem_title
 from simpletuner_fleet.web.frame.cookies import cookies_of
 from simpletuner_fleet.web.frame.environment import environment
 from simpletuner_fleet.web.frame.navigation import navigation
@@ -24,12 +24,12 @@ SEE_OTHER = 303
 def problem_page(
     problem: ProblemAnswer, headers: Mapping[str, str], path: str, principal: Principal
 ) -> Reply:
-    """Within the console for whoever is logged in, so that the way on is at hand; alone for all others."""
+    """Shows the problem within the console to whoever is logged in, so that the way on is at hand; alone to all others."""
     if problem.status == UNAUTHORIZED:
         return Reply(
             body=b"", status=SEE_OTHER, headers={**PAGE_HEADERS, "location": f"/login?next={quote(path)}"}
         )
-    told: dict[str, Any] = msgspec.json.decode(problem.body)
+    document: dict[str, Any] = msgspec.json.decode(problem.body)
     language = language_for(headers, principal)
     theme = cookies_of(headers).get(THEME_COOKIE, "auto")
     places = navigation(principal, "")
@@ -47,11 +47,11 @@ def problem_page(
                 insecure=False,
                 now="",
                 caller=principal.id if places else "",
-                title=problem_title(words, told),
-                detail=problem_detail(words, told),
-                following=problem_next(words, told),
-                code=told.get("code", ""),
-                permission=str(told.get("permission", "")),
+                title=problem_title(words, document),
+                detail=problem_detail(words, document),
+                following=problem_next(words, document),
+                code=document.get("code", ""),
+                permission=str(document.get("permission", "")),
             )
         )
     return Reply(

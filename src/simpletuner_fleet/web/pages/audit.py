@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import EventType
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.http.times import read_time
 from simpletuner_fleet.languages import N_, current
@@ -55,25 +55,25 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 async def audit(call: Call[None]) -> Reply:
-    house, query = deps(call), call.query
+    deps, query = deps_of(call), call.query
     since, until = read_time(query.since or None, "$.since"), read_time(query.until or None, "$.until")
-    now = house.fleet.clock.now()
-    seen = await house.fleet.read(lambda view: _look(view, query, since, until, now))
+    now = deps.fleet.clock.now()
+    result = await deps.fleet.read(lambda view: _look(view, query, since, until, now))
     with spoken(call):
         return page(
             call,
             "access/audit.html",
             query=query,
             filtered=any((query.event, query.actor, query.target, query.since, query.until)),
-            rows=[audit_row(entry, seen.names) for entry in seen.entries],
-            total=seen.total,
-            refused=refused_groups(seen.refusals, seen.names)[:GROUPS_SHOWN],
+            rows=[audit_row(entry, result.names) for entry in result.entries],
+            total=result.total,
+            refused=refused_groups(result.refusals, result.names)[:GROUPS_SHOWN],
             kinds=event_choices(),
-            people=sorted(set(seen.names.values()), key=str.casefold)[:PAGE_SIZE],
+            people=sorted(set(result.names.values()), key=str.casefold)[:PAGE_SIZE],
             before=_turned(query, -1) if query.page > 1 else None,
-            after=_turned(query, 1) if seen.total > query.page * PAGE_SIZE else None,
-            as_lines=_export(seen.where, query, "jsonl"),
-            as_csv=_export(seen.where, query, "csv"),
+            after=_turned(query, 1) if result.total > query.page * PAGE_SIZE else None,
+            as_lines=_export(result.where, query, "jsonl"),
+            as_csv=_export(result.where, query, "csv"),
             with_query=with_query,
         )
 
@@ -100,7 +100,7 @@ def _look(view: View, query: AuditPageQuery, since: float | None, until: float |
 
 
 def event_choices() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Every type of event with its name, by what it is about."""
+    """Returns every type of event with its name, by what it is about."""
     words = current()
     return [
         (title, [(str(kind), event_name(words, kind)) for kind in EventType if kind.startswith(f"{about}.")])

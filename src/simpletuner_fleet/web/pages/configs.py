@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 from simpletuner_fleet.core.bundle import Bundle, gpus_of, setting
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.job import Job
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.orchestrator import configs as saved
 from simpletuner_fleet.orchestrator import drafts
@@ -20,11 +20,11 @@ SUMMARY_KEYS = ("model_family", "model_type", "max_train_steps")
 SUMMARY_CHARS = 80
 
 
-class VersionQuery(Struct, kw_only=True):
+class ConfigPageQuery(Struct, kw_only=True):
     version: Annotated[int, Meta(ge=1)] | None = None
 
 
-class ConfigQuery(VersionQuery, kw_only=True):
+class ConfigQuery(ConfigPageQuery, kw_only=True):
     from_: Annotated[int, Meta(ge=1)] | None = field(default=None, name="from")
     to: Annotated[int, Meta(ge=1)] | None = None
 
@@ -40,11 +40,11 @@ class ConfigRow(Struct, frozen=True, kw_only=True):
 
 
 async def configs(call: Call[None]) -> Reply:
-    found = await drafts.saved_configs(deps(call).fleet)
+    all_configs = await drafts.saved_configs(deps_of(call).fleet)
     return page(
         call,
         "training/configs.html",
-        rows=[config_row(one) for one in found],
+        rows=[config_row(one) for one in all_configs],
         may_save=call.principal.can("configs.write"),
         may_train=call.principal.can("queue.submit"),
     )
@@ -52,20 +52,20 @@ async def configs(call: Call[None]) -> Reply:
 
 async def config(call: Call[None]) -> Reply:
     query, name = call.query, call.path["name"]
-    story = await drafts.story_of(deps(call).fleet, name)
-    shown = _version(story, name, query.version or query.to)
-    before = _before(story, name, shown, query.from_)
+    story = await drafts.story_of(deps_of(call).fleet, name)
+    selected = _version(story, name, query.version or query.to)
+    before = _before(story, name, selected, query.from_)
     return page(
         call,
         "training/config.html",
         name=name,
-        shown=shown,
+        selected=selected,
         before=before,
-        row=config_row(shown),
+        row=config_row(selected),
         newest=story.versions[0].config.version,
         versions=story.versions,
-        found=differences(before.bundle, shown.bundle) if before else [],
-        parts_of=_parts(shown.bundle),
+        changes=differences(before.bundle, selected.bundle) if before else [],
+        parts_of=_parts(selected.bundle),
         jobs=story.jobs,
         job_title=job_title,
         may_save=call.principal.can("configs.write"),
@@ -75,12 +75,12 @@ async def config(call: Call[None]) -> Reply:
 
 
 async def export(call: Call[None]) -> Reply:
-    """One file that the import takes again, here and in the CLI."""
+    """Returns one file that the import takes again, here and in the command line."""
     name = call.path["name"]
-    found = await saved.get_config(deps(call).fleet, name, call.query.version)
-    text = json_text(msgspec.to_builtins(saved.bundle_of(found))) + "\n"
+    saved_config = await saved.get_config(deps_of(call).fleet, name, call.query.version)
+    text = json_text(msgspec.to_builtins(saved.bundle_of(saved_config))) + "\n"
     headers = {
-        "content-disposition": f'attachment; filename="{name}-v{found.version}.json"',
+        "content-disposition": f'attachment; filename="{name}-v{saved_config.version}.json"',
         "x-content-type-options": "nosniff",
     }
     return Reply(body=text.encode(), headers=headers)
@@ -103,11 +103,11 @@ def job_title(job: Job) -> str:
 
 
 def _summary(bundle: Bundle) -> str:
-    """What tells it from others at a glance."""
+    """Says what tells it from others."""
     if bundle.trainer == "command":
         return " ".join(map(str, bundle.settings.get("command", ())))[:SUMMARY_CHARS]
-    told = [setting(bundle.settings, key) for key in SUMMARY_KEYS]
-    return " · ".join(str(value) for value in told if value not in (None, ""))[:SUMMARY_CHARS]
+    summary = [setting(bundle.settings, key) for key in SUMMARY_KEYS]
+    return " · ".join(str(value) for value in summary if value not in (None, ""))[:SUMMARY_CHARS]
 
 
 def _version(story: ConfigStory, name: str, version: int | None) -> SavedConfig:
@@ -117,20 +117,20 @@ def _version(story: ConfigStory, name: str, version: int | None) -> SavedConfig:
     raise NotFound(f"There is no config '{name}' version {version}.")
 
 
-def _before(story: ConfigStory, name: str, shown: SavedConfig, version: int | None) -> SavedConfig | None:
-    """What it is compared with: the version named, else the one before it, if there is one."""
+def _before(story: ConfigStory, name: str, selected: SavedConfig, version: int | None) -> SavedConfig | None:
+    """Returns what it is compared with: the version named, else the one before it, if there is one."""
     if version is not None:
         return _version(story, name, version)
-    older = [one for one in story.versions if one.config.version < shown.config.version]
+    older = [one for one in story.versions if one.config.version < selected.config.version]
     return older[0] if older else None
 
 
 def _parts(bundle: Bundle) -> list[tuple[str, str]]:
-    """Settings first, then the rest as far as there is any."""
+    """Returns the settings first, then the rest as far as there is any."""
     plain = msgspec.to_builtins(bundle)
-    told = [("settings", plain.pop("settings"))]
-    told += [(name, value) for name, value in plain.items() if value and name != "trainer"]
-    return [(name, json_text(value)) for name, value in told]
+    parts = [("settings", plain.pop("settings"))]
+    parts += [(name, value) for name, value in plain.items() if value and name != "trainer"]
+    return [(name, json_text(value)) for name, value in parts]
 
 
 ROUTES = (
@@ -142,6 +142,6 @@ ROUTES = (
         export,
         "configs.read",
         summary="A saved config as a file",
-        query=VersionQuery,
+        query=ConfigPageQuery,
     ),
 )

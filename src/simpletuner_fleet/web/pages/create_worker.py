@@ -6,7 +6,8 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.worker import Connection, Worker, WorkerStatus
-from simpletuner_fleet.http.deps import Deps, deps
+from simpletuner_fleet.http.deps import Deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, ngettext
 from simpletuner_fleet.orchestrator.machines import Joining, joining
@@ -53,7 +54,7 @@ class Step(Struct, frozen=True, kw_only=True):
     """Its time runs on."""
 
 
-class Trouble(Struct, frozen=True, kw_only=True):
+class JoinTrouble(Struct, frozen=True, kw_only=True):
     text: str
     at: float
 
@@ -63,16 +64,16 @@ class JoinBox(Struct, frozen=True, kw_only=True):
     status: str
     came: bool
     steps: list[Step]
-    troubles: list[Trouble]
+    troubles: list[JoinTrouble]
     demo: str
     """The body of a job for this very machine; empty where it cannot take one."""
 
 
 async def create(call: Call[None]) -> Reply:
-    house, worker_id = deps(call), call.query.worker
-    found = await joining(house.fleet, worker_id) if worker_id else None
+    deps, worker_id = deps_of(call), call.query.worker
+    machine = await joining(deps.fleet, worker_id) if worker_id else None
     with spoken(call):
-        box = join_box(found, house) if found else None
+        box = join_box(machine, deps) if machine else None
         return page(
             call,
             "workers/worker_create.html",
@@ -83,26 +84,26 @@ async def create(call: Call[None]) -> Reply:
         )
 
 
-def join_box(found: Joining, house: Deps) -> JoinBox:
-    worker = found.worker
+def join_box(machine: Joining, deps: Deps) -> JoinBox:
+    worker = machine.worker
     came = worker.registered_at is not None and worker.registered_at >= worker.token_created_at
     return JoinBox(
         worker=worker,
-        status=found.status,
+        status=machine.status,
         came=came,
         steps=_steps(worker, came),
-        troubles=_troubles(found, house),
-        demo=demo_body(worker, found.status) if came else "",
+        troubles=_troubles(machine, deps),
+        demo=demo_body(worker, machine.status) if came else "",
     )
 
 
 def _steps(worker: Worker, came: bool) -> list[Step]:
-    made = Step(done=True, text=_("Token made"), at=worker.token_created_at)
+    token_made = Step(done=True, text=_("Token made"), at=worker.token_created_at)
     if not came:
         waiting = _("Waiting for %(worker)s", worker=worker.name)
-        return [made, Step(done=False, text=waiting, at=worker.token_created_at, counts=True)]
+        return [token_made, Step(done=False, text=waiting, at=worker.token_created_at, counts=True)]
     return [
-        made,
+        token_made,
         Step(done=True, text=_connected_text(worker), at=worker.registered_at),
         Step(done=True, text=_gpus_text(worker)),
     ]
@@ -126,10 +127,10 @@ def _gpus_text(worker: Worker) -> str:
     )
 
 
-def _troubles(found: Joining, house: Deps) -> list[Trouble]:
-    told = [Trouble(text=refusal_text(entry), at=entry.at) for entry in found.refusals]
-    told += [
-        Trouble(
+def _troubles(machine: Joining, deps: Deps) -> list[JoinTrouble]:
+    troubles = [JoinTrouble(text=refusal_text(entry), at=entry.at) for entry in machine.refusals]
+    troubles += [
+        JoinTrouble(
             text=_(
                 "%(ip)s looked at this server's certificate and did not go on. "
                 "If it is your machine, its --ssl-fingerprint may be wrong.",
@@ -137,16 +138,16 @@ def _troubles(found: Joining, house: Deps) -> list[Trouble]:
             ),
             at=at,
         )
-        for ip, at in _turned_away(found.worker, house)
+        for ip, at in _turned_away(machine.worker, deps)
     ]
-    return sorted(told, key=lambda one: -one.at)[:REFUSALS_SHOWN]
+    return sorted(troubles, key=lambda one: -one.at)[:REFUSALS_SHOWN]
 
 
-def _turned_away(worker: Worker, house: Deps) -> list[tuple[str, float]]:
-    until = house.fleet.clock.now() - REGISTERS_WITHIN_S
-    looks = house.certificate_looks.between(worker.token_created_at, until)
-    came = worker.registered_at or 0.0
-    return [(ip, at) for ip, at in looks if ip != worker.address or at > came]
+def _turned_away(worker: Worker, deps: Deps) -> list[tuple[str, float]]:
+    until = deps.fleet.clock.now() - REGISTERS_WITHIN_S
+    looks = deps.certificate_looks.between(worker.token_created_at, until)
+    registered_at = worker.registered_at or 0.0
+    return [(ip, at) for ip, at in looks if ip != worker.address or at > registered_at]
 
 
 def demo_body(worker: Worker, status: str) -> str:

@@ -11,11 +11,11 @@ from simpletuner_fleet.core.failure import advice_for
 from simpletuner_fleet.core.job import Attempt, JobState
 from simpletuner_fleet.core.permissions import may_steer_job
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
+from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
-from simpletuner_fleet.languages.told import fix_texts, funnel_texts
 from simpletuner_fleet.orchestrator import artifacts, looking
 from simpletuner_fleet.orchestrator.looking import SeenJob
 from simpletuner_fleet.ports import JobNote, View
@@ -44,7 +44,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     advice: str
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class JobEventRow(Struct, frozen=True, kw_only=True):
     """An event or a remark, in one list."""
 
     at: float
@@ -55,11 +55,11 @@ class Told(Struct, frozen=True, kw_only=True):
 
 
 async def overview(call: Call[None]) -> Reply:
-    house, job_id = deps(call), call.path["id"]
-    explained = await looking.explained(house.fleet, job_id)
-    attempts = await looking.attempts_of(house.fleet, job_id)
-    manifests = await artifacts.manifests_of(house.fleet, job_id)
-    notes = await house.fleet.read(lambda view: view.notes_of_job(job_id))
+    deps, job_id = deps_of(call), call.path["id"]
+    explained = await looking.explained(deps.fleet, job_id)
+    attempts = await looking.attempts_of(deps.fleet, job_id)
+    manifests = await artifacts.manifests_of(deps.fleet, job_id)
+    notes = await deps.fleet.read(lambda view: view.notes_of_job(job_id))
     with spoken(call):
         words = current()
         return await _job_page(
@@ -80,19 +80,21 @@ async def overview(call: Call[None]) -> Reply:
 
 
 async def logs(call: Call[None]) -> Reply:
-    attempts = await looking.attempts_of(deps(call).fleet, call.path["id"])
-    told = [attempt for attempt in attempts if attempt.accepted_at is not None]
+    attempts = await looking.attempts_of(deps_of(call).fleet, call.path["id"])
+    accepted = [attempt for attempt in attempts if attempt.accepted_at is not None]
     with spoken(call):
-        return await _job_page(call, "jobs/job_logs.html", "logs", attempts=told, outcome_text=outcome_text)
+        return await _job_page(
+            call, "jobs/job_logs.html", "logs", attempts=accepted, outcome_text=outcome_text
+        )
 
 
 async def metrics_tab(call: Call[None]) -> Reply:
-    attempts = await looking.attempts_of(deps(call).fleet, call.path["id"])
+    attempts = await looking.attempts_of(deps_of(call).fleet, call.path["id"])
     return await _job_page(call, "jobs/job_metrics.html", "metrics", attempts=attempts)
 
 
 async def checkpoints(call: Call[None]) -> Reply:
-    manifests = await artifacts.manifests_of(deps(call).fleet, call.path["id"])
+    manifests = await artifacts.manifests_of(deps_of(call).fleet, call.path["id"])
     return await _job_page(
         call,
         "jobs/job_checkpoints.html",
@@ -108,12 +110,12 @@ async def checkpoints(call: Call[None]) -> Reply:
 
 
 async def config(call: Call[None]) -> Reply:
-    fleet, job_id = deps(call).fleet, call.path["id"]
-    seen = await looking.one_job(fleet, job_id)
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
+    info = await looking.one_job(fleet, job_id)
 
     def look(view: View) -> tuple[Bundle, Bundle | None, int | None]:
         own = read_bundle(msgspec.json.decode(view.job_bundle(job_id) or b"{}"))
-        earlier = _earlier_run(view, seen)
+        earlier = _earlier_run(view, info)
         return (own, *earlier)
 
     own, former, version = await fleet.read(look)
@@ -129,15 +131,15 @@ async def config(call: Call[None]) -> Reply:
 
 
 async def events(call: Call[None]) -> Reply:
-    fleet, job_id = deps(call).fleet, call.path["id"]
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
     entries, notes, names = await fleet.read(
         lambda view: (view.job_events(job_id, EVENTS_SHOWN), view.notes_of_job(job_id), all_names(view))
     )
     with spoken(call):
         words = current()
-        told = [
+        rows = [
             *(
-                Told(
+                JobEventRow(
                     at=entry.at,
                     what=event_name(words, entry.event_type),
                     who=entry.actor_name,
@@ -148,43 +150,43 @@ async def events(call: Call[None]) -> Reply:
             *(_remark(note) for note in notes),
         ]
         return await _job_page(
-            call, "jobs/job_events.html", "events", told=sorted(told, key=lambda one: one.at, reverse=True)
+            call, "jobs/job_events.html", "events", rows=sorted(rows, key=lambda one: one.at, reverse=True)
         )
 
 
 async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) -> Reply:
-    fleet, job_id = deps(call).fleet, call.path["id"]
-    seen = await looking.one_job(fleet, job_id)
-    owner = await fleet.read(lambda view: looking.owner_name(view, seen.job.owner))
-    own = may_steer_job(only_own=call.principal.only_own, caller=call.principal.id, owner=seen.job.owner)
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
+    info = await looking.one_job(fleet, job_id)
+    owner = await fleet.read(lambda view: looking.owner_name(view, info.job.owner))
+    own = may_steer_job(only_own=call.principal.only_own, caller=call.principal.id, owner=info.job.owner)
     with spoken(call):
-        row: JobRow = job_row(seen)
+        row: JobRow = job_row(info)
         return page(
             call,
             template,
-            job=seen.job,
+            job=info.job,
             row=row,
             owner=owner,
-            attempt=seen.attempt,
-            checkpoint_step=seen.checkpoint_step,
-            sentence=state_sentence(seen),
-            target=target_name(current(), seen.job.requires.target),
+            attempt=info.attempt,
+            checkpoint_step=info.checkpoint_step,
+            sentence=state_sentence(info),
+            target=target_name(current(), info.job.requires.target),
             tab=tab,
             tabs=TABS,
             pace=pace_text(row.steps.rate),
             risk=risk_text(row.steps),
             priorities=PRIORITY_NAMES,
-            may_cancel=own and call.principal.can("jobs.cancel") and not seen.job.terminal,
-            may_retry=own and call.principal.can("jobs.retry") and seen.job.terminal,
-            may_order=call.principal.can("queue.priority") and not seen.job.terminal,
-            may_approve=call.principal.can("queue.approve") and seen.job.hold == "approval",
-            runs=seen.job.state in (JobState.RUNNING, JobState.CANCELLING),
+            may_cancel=own and call.principal.can("jobs.cancel") and not info.job.terminal,
+            may_retry=own and call.principal.can("jobs.retry") and info.job.terminal,
+            may_order=call.principal.can("queue.priority") and not info.job.terminal,
+            may_approve=call.principal.can("queue.approve") and info.job.hold == "approval",
+            runs=info.job.state in (JobState.RUNNING, JobState.CANCELLING),
             **context,
         )
 
 
 def _failure(attempts: list[Attempt]) -> Failure | None:
-    """Of the newest try that failed, unless a later one went well."""
+    """Returns the failure of the newest try that failed, unless a later one went well."""
     ended = [attempt for attempt in attempts if attempt.outcome is not None]
     last = ended[-1] if ended else None
     if last is None or last.failure_class is None:
@@ -197,9 +199,9 @@ def _failure(attempts: list[Attempt]) -> Failure | None:
     )
 
 
-def _earlier_run(view: View, seen: SeenJob) -> tuple[Bundle | None, int | None]:
-    """The version of the config before the one this job was submitted with."""
-    job = seen.job
+def _earlier_run(view: View, info: SeenJob) -> tuple[Bundle | None, int | None]:
+    """Returns the version of the config before the one this job was submitted with."""
+    job = info.job
     former = view.config(job.config_name, job.config_version - 1) if job.config_version > 1 else None
     return (read_bundle(msgspec.json.decode(former.bundle)), former.version) if former else (None, None)
 
@@ -208,9 +210,9 @@ def _joined(pairs: Iterable[tuple[str, str]]) -> str:
     return " · ".join(f"{name}: {value}" for name, value in pairs)
 
 
-def _remark(note: JobNote) -> Told:
+def _remark(note: JobNote) -> JobEventRow:
     data = ((name, str(value)) for name, value in note.data.items() if value not in (None, "", [], {}))
-    return Told(at=note.at, what=note.text, who="", details=_joined(data), remark=True)
+    return JobEventRow(at=note.at, what=note.text, who="", details=_joined(data), remark=True)
 
 
 def _tab(path: str, handler: Any, summary: str) -> Route:

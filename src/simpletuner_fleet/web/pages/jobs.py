@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.job import JobState
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_
 from simpletuner_fleet.orchestrator import looking
@@ -27,7 +27,7 @@ GROUPS = {
 }
 
 
-class JobsQuery(Struct, kw_only=True):
+class JobsPageQuery(Struct, kw_only=True):
     show: str = ""
     q: Annotated[str, Meta(max_length=200)] = ""
     mine: bool = False
@@ -35,7 +35,7 @@ class JobsQuery(Struct, kw_only=True):
     cursor: str | None = None
 
 
-class Section(Struct, frozen=True, kw_only=True):
+class JobSection(Struct, frozen=True, kw_only=True):
     id: str
     title: str
     rows: list[JobRow]
@@ -44,7 +44,7 @@ class Section(Struct, frozen=True, kw_only=True):
 
 
 async def jobs(call: Call[None]) -> Reply:
-    fleet, query = deps(call).fleet, call.query
+    fleet, query = deps_of(call).fleet, call.query
     if query.show not in GROUPS:
         raise NotFound(f"There is no list '{query.show[:40]}' of jobs.")
     where = JobFilter(
@@ -77,39 +77,39 @@ async def jobs(call: Call[None]) -> Reply:
     )
 
 
-async def _all(fleet: Fleet) -> list[Section]:
-    """At work first, then the line in its order, then the newest that ended."""
+async def _all(fleet: Fleet) -> list[JobSection]:
+    """Returns what is at work first, then the line in its order, then the newest that ended."""
     working, _ = await looking.jobs_page(fleet, JobFilter(states=AT_WORK), None, PAGE_SIZE)
-    held, _ = await looking.jobs_page(fleet, JobFilter(states=(JobState.BLOCKED,)), None, PAGE_SIZE)
+    blocked, _ = await looking.jobs_page(fleet, JobFilter(states=(JobState.BLOCKED,)), None, PAGE_SIZE)
     line = await _line(fleet, None, PAGE_SIZE)
     ended, following = await looking.jobs_page(fleet, JobFilter(states=ENDED), None, PAGE_SIZE)
     more = with_query("/jobs", show="ended", cursor=following) if following else None
     return [
-        Section(id="at-work", title=N_("Running"), rows=[job_row(seen) for seen in working]),
-        Section(
+        JobSection(id="at-work", title=N_("Running"), rows=[job_row(info) for info in working]),
+        JobSection(
             id="in-line",
             title=line.title,
-            rows=[*line.rows, *(job_row(seen) for seen in held)],
+            rows=[*line.rows, *(job_row(info) for info in blocked)],
             in_line=True,
             following=line.following,
         ),
-        Section(id="ended", title=N_("Ended"), rows=[job_row(seen) for seen in ended], following=more),
+        JobSection(id="ended", title=N_("Ended"), rows=[job_row(info) for info in ended], following=more),
     ]
 
 
-async def _line(fleet: Fleet, cursor: str | None, size: int) -> Section:
+async def _line(fleet: Fleet, cursor: str | None, size: int) -> JobSection:
     waiting, following = await looking.queue_page(fleet, cursor, size)
     more = with_query("/jobs", show="waiting", cursor=following) if following else None
-    rows = [job_row(seen) for seen in waiting]
-    return Section(
+    rows = [job_row(info) for info in waiting]
+    return JobSection(
         id="in-line", title=N_("Waiting, in the order they start"), rows=rows, in_line=True, following=more
     )
 
 
-async def _some(fleet: Fleet, where: JobFilter, show: str, cursor: str | None) -> Section:
+async def _some(fleet: Fleet, where: JobFilter, show: str, cursor: str | None) -> JobSection:
     title, states = GROUPS[show]
     narrowed = JobFilter(states=states, owner=where.owner, worker_id=where.worker_id, text=where.text)
-    found, following = await looking.jobs_page(fleet, narrowed, cursor, PAGE_SIZE)
+    jobs, following = await looking.jobs_page(fleet, narrowed, cursor, PAGE_SIZE)
     more = (
         with_query(
             "/jobs",
@@ -122,11 +122,11 @@ async def _some(fleet: Fleet, where: JobFilter, show: str, cursor: str | None) -
         if following
         else None
     )
-    return Section(id="found", title=title, rows=[job_row(seen) for seen in found], following=more)
+    return JobSection(id="found", title=title, rows=[job_row(info) for info in jobs], following=more)
 
 
 def _count(counts: dict[str, int], states: tuple[JobState, ...]) -> int:
     return sum(counts.get(state, 0) for state in states or JobState)
 
 
-ROUTES = (Route("GET", "/jobs", jobs, "jobs.read", summary="All jobs", query=JobsQuery),)
+ROUTES = (Route("GET", "/jobs", jobs, "jobs.read", summary="All jobs", query=JobsPageQuery),)

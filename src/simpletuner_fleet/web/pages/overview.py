@@ -5,17 +5,18 @@ from typing import Literal
 from msgspec import Struct
 
 from simpletuner_fleet.core.samples import SAMPLES
-from simpletuner_fleet.http.deps import Deps, deps
+from simpletuner_fleet.http.deps import Deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
-from simpletuner_fleet.languages.told import reason_label
+from simpletuner_fleet.languages.code_texts import reason_label
 from simpletuner_fleet.orchestrator import artifacts, looking, metrics, overview
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Lane, Need, Overview
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.samples import Sample, samples_of
 from simpletuner_fleet.web.parts import sparkline
-from simpletuner_fleet.web.parts.cache import Kept
+from simpletuner_fleet.web.parts.cache import TimedCache
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
 
 SPARK_POINTS = 60
@@ -32,7 +33,7 @@ class OverviewQuery(Struct, kw_only=True):
     all: bool = False
 
 
-class Running(Struct, frozen=True, kw_only=True):
+class RunningJobCard(Struct, frozen=True, kw_only=True):
     row: JobRow
     spark: str
     pace: str
@@ -54,59 +55,60 @@ class Attention(Struct, frozen=True, kw_only=True):
 
 
 async def home(call: Call[None]) -> Reply:
-    house, may_all = deps(call), call.principal.can(FLEET_VIEW)
+    deps, may_all = deps_of(call), call.principal.can(FLEET_VIEW)
     whole = call.query.view == "fleet" or (call.query.view == "" and may_all)
-    seen = await overview.look(house.fleet, None if whole and may_all else call.principal.id, lanes=may_all)
+    state = await overview.look(deps.fleet, None if whole and may_all else call.principal.id, lanes=may_all)
     with spoken(call):
         return page(
             call,
             "workers/overview.html",
-            seen=seen,
+            state=state,
             whole=whole,
             may_all=may_all,
-            first_run=not seen.workers and not (seen.mine.running or seen.mine.waiting or seen.mine.ended),
-            needs=[attention(need) for need in seen.needs if may_all or need.kind.startswith("jobs_")],
-            sentence=start_sentence(seen),
-            running=[await _running(house, job_row(one)) for one in seen.mine.running],
-            waiting=[job_row(one) for one in seen.mine.waiting],
-            ended=[await _finished(house, job_row(one)) for one in seen.mine.ended],
-            reasons=[(reason_label(current(), code), count) for code, count in _most(seen.line.by_reason)],
-            next_jobs=[job_row(one) for one in seen.line.first],
-            lanes=seen.lanes if call.query.all else _liveliest(seen.lanes),
-            lanes_hidden=0 if call.query.all else max(0, len(seen.lanes) - LANES_SHOWN),
-            since=house.fleet.clock.now() - DAY_S,
+            first_run=not state.workers
+            and not (state.mine.running or state.mine.waiting or state.mine.ended),
+            needs=[attention(need) for need in state.needs if may_all or need.kind.startswith("jobs_")],
+            sentence=start_sentence(state),
+            running=[await _running(deps, job_row(one)) for one in state.mine.running],
+            waiting=[job_row(one) for one in state.mine.waiting],
+            ended=[await _finished(deps, job_row(one)) for one in state.mine.ended],
+            reasons=[(reason_label(current(), code), count) for code, count in _most(state.line.by_reason)],
+            next_jobs=[job_row(one) for one in state.line.first],
+            lanes=state.lanes if call.query.all else _liveliest(state.lanes),
+            lanes_hidden=0 if call.query.all else max(0, len(state.lanes) - LANES_SHOWN),
+            since=deps.fleet.clock.now() - DAY_S,
             day_s=DAY_S,
-            usage=await _usage(house.fleet) if may_all else [],
+            usage=await _usage(deps.fleet) if may_all else [],
             pace_text=pace_text,
             risk_text=risk_text,
         )
 
 
 async def fleet_page(call: Call[None]) -> Reply:
-    """What there is and what is free, for everybody who may see jobs."""
-    fleet = deps(call).fleet
-    seen = await overview.look(fleet, call.principal.id, lanes=False)
+    """Shows what there is and what is free, to everybody who may see jobs."""
+    fleet = deps_of(call).fleet
+    state = await overview.look(fleet, call.principal.id, lanes=False)
     with spoken(call):
         return page(
             call,
             "workers/fleet.html",
-            seen=seen,
-            sentence=start_sentence(seen),
+            state=state,
+            sentence=start_sentence(state),
             workers=await looking.workers(fleet),
             latest=fleet.gpu_history.latest,
             total=total_of,
         )
 
 
-def start_sentence(seen: Overview) -> str:
-    if not seen.workers:
+def start_sentence(state: Overview) -> str:
+    if not state.workers:
         return _("No machine has joined yet.")
-    if not seen.starts_now and seen.room:
+    if not state.starts_now and state.room:
         return _("A job that needs no GPU would start now.")
-    if not seen.starts_now:
+    if not state.starts_now:
         return _("Nothing is free: a new job waits in line.")
     return ngettext(
-        "A job with %(n)s GPU would start now.", "A job with %(n)s GPUs would start now.", seen.starts_now
+        "A job with %(n)s GPU would start now.", "A job with %(n)s GPUs would start now.", state.starts_now
     )
 
 
@@ -153,23 +155,23 @@ def attention(need: Need) -> Attention:
 
 
 def _about(need: Need, text: str, href: str, each: str, grave: bool = False) -> Attention:
-    named = tuple((f"{each}{id}", name) for id, name in need.named)
-    return Attention(text=text, href=href, grave=grave, named=named)
+    links = tuple((f"{each}{id}", name) for id, name in need.named)
+    return Attention(text=text, href=href, grave=grave, named=links)
 
 
-async def _running(house: Deps, row: JobRow) -> Running:
+async def _running(deps: Deps, row: JobRow) -> RunningJobCard:
     """A curve is read whole, however long the training: not again for every look at a page that looks each second."""
 
-    async def made() -> str:
-        curves = await metrics.curves(house.fleet, house.blobs, row.id, ["loss"], SPARK_POINTS, None)
+    async def make_path() -> str:
+        curves = await metrics.curves(deps.fleet, deps.blobs, row.id, ["loss"], SPARK_POINTS, None)
         return sparkline.path(curves.series.get("loss", []))
 
-    spark = await _sparks_kept.get(house.fleet, row.id, made)
-    return Running(row=row, spark=spark, pace=pace_text(row.steps.rate), risk=risk_text(row.steps))
+    spark = await _sparks.get(deps.fleet, row.id, make_path)
+    return RunningJobCard(row=row, spark=spark, pace=pace_text(row.steps.rate), risk=risk_text(row.steps))
 
 
-async def _finished(house: Deps, row: JobRow) -> Finished:
-    manifests = await artifacts.manifests_of(house.fleet, row.id)
+async def _finished(deps: Deps, row: JobRow) -> Finished:
+    manifests = await artifacts.manifests_of(deps.fleet, row.id)
     results = [one for one in manifests if one.kind == "artifact" and one.name != SAMPLES]
     final = results[-1] if results else None
     return Finished(
@@ -190,8 +192,8 @@ def _liveliest(lanes: list[Lane]) -> list[Lane]:
     return sorted(lanes, key=lambda lane: (-len(lane.bars), lane.name))[:LANES_SHOWN]
 
 
-_usage_kept: Kept[list[tuple[str, float]]] = Kept(USAGE_KEPT_S)
-_sparks_kept: Kept[str] = Kept(SPARK_KEPT_S)
+_usage_kept: TimedCache[list[tuple[str, float]]] = TimedCache(USAGE_KEPT_S)
+_sparks: TimedCache[str] = TimedCache(SPARK_KEPT_S)
 
 
 async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
@@ -202,8 +204,8 @@ async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
 
 
 async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    shown = hours[:USERS_SHOWN]
-    return await fleet.read(lambda view: [(looking.owner_name(view, owner), spent) for owner, spent in shown])
+    most = hours[:USERS_SHOWN]
+    return await fleet.read(lambda view: [(looking.owner_name(view, owner), spent) for owner, spent in most])
 
 
 ROUTES = (

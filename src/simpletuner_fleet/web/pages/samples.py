@@ -7,7 +7,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.checkpoint import FileEntry, StoredManifest
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.samples import MAX_BYTES, MOST, drawn_order, is_picture, step_in
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.orchestrator import artifacts
 
@@ -20,29 +20,29 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 def samples_of(manifests: Sequence[StoredManifest], most: int = MOST) -> list[Sample]:
-    """Newest first, each picture once however many checkpoints carry it."""
-    found: dict[str, Sample] = {}
+    """Returns the pictures, newest first, each once however many checkpoints carry it."""
+    samples: dict[str, Sample] = {}
     for manifest in reversed(manifests):
         pictures = [file for file in manifest.files if is_picture(file.path) and file.size <= MAX_BYTES]
         pictures.sort(key=lambda file: drawn_order(file.path, manifest.step), reverse=True)
         for file in pictures:
-            if len(found) < most:
-                found.setdefault(file.sha256, _sample(manifest, file))
-    return list(found.values())
+            if len(samples) < most:
+                samples.setdefault(file.sha256, _sample(manifest, file))
+    return list(samples.values())
 
 
 def _sample(manifest: StoredManifest, file: FileEntry) -> Sample:
-    told = step_in(file.path)
+    step = step_in(file.path)
     return Sample(
         url=f"/jobs/{manifest.job_id}/pictures/{manifest.id}/{file.sha256}",
         name=file.path,
-        step=manifest.step if told is None else told,
+        step=manifest.step if step is None else step,
         sha256=file.sha256,
     )
 
 
 def picture_type(head: bytes) -> str | None:
-    """By what the bytes are, never by their name: a page or a script must not come back as one."""
+    """Decides by what the bytes are, never by their name: a page or a script must not come back as one."""
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if head.startswith(b"\xff\xd8\xff"):
@@ -53,12 +53,12 @@ def picture_type(head: bytes) -> str | None:
 
 
 async def picture(call: Call[None]) -> Reply:
-    house, sha256 = deps(call), call.path["sha256"]
-    manifest = await artifacts.manifest_of(house.fleet, call.path["id"], call.path["manifest"])
+    deps, sha256 = deps_of(call), call.path["sha256"]
+    manifest = await artifacts.manifest_of(deps.fleet, call.path["id"], call.path["manifest"])
     file = next((file for file in manifest.files if file.sha256 == sha256 and file.size <= MAX_BYTES), None)
     if file is None:
         raise NotFound("There is no such picture.")
-    body = await house.blobs.read_object(sha256, 0, file.size)
+    body = await deps.blobs.read_object(sha256, 0, file.size)
     kind = picture_type(body[:16])
     if kind is None:
         raise NotFound("This file is no picture.")

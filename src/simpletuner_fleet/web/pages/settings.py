@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S
-from simpletuner_fleet.http.deps import Deps, deps
+from simpletuner_fleet.http.deps import Deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _
 from simpletuner_fleet.orchestrator.index import read_limits
@@ -49,17 +50,17 @@ class SecretRow(Struct, frozen=True, kw_only=True):
 
 
 async def settings(call: Call[None]) -> Reply:
-    house = deps(call)
+    deps = deps_of(call)
     sees_secrets = call.principal.can("secrets.read")
-    limits, names = await house.fleet.read(lambda view: (read_limits(view), people_names(view)))
-    secrets = await list_secrets(house.fleet) if sees_secrets else {}
+    limits, names = await deps.fleet.read(lambda view: (read_limits(view), people_names(view)))
+    secrets = await list_secrets(deps.fleet) if sees_secrets else {}
     with spoken(call):
         return page(
             call,
             "access/settings.html",
             limits=limits,
             sees_secrets=sees_secrets,
-            may_write_secrets=call.principal.can("secrets.write") and house.fleet.vault is not None,
+            may_write_secrets=call.principal.can("secrets.write") and deps.fleet.vault is not None,
             secrets=[
                 SecretRow(
                     name=name,
@@ -69,7 +70,7 @@ async def settings(call: Call[None]) -> Reply:
                 )
                 for name, secret in secrets.items()
             ],
-            groups=[(title, show(facts, house, call)) for title, facts in FACTS],
+            groups=[(title, show(facts, deps, call)) for title, facts in FACTS],
         )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.orchestrator.people import ADMIN_ID
 from simpletuner_fleet.ports import ApiToken
@@ -36,10 +36,10 @@ class TokenRow(Struct, frozen=True, kw_only=True):
 
 
 async def tokens(call: Call[None]) -> Reply:
-    house, query = deps(call), call.query
-    now = house.fleet.clock.now()
-    known = await house.fleet.read(lambda view: view.api_tokens())
-    rows = [token_row(token, now) for token in reversed(known)]
+    deps, query = deps_of(call), call.query
+    now = deps.fleet.clock.now()
+    all_tokens = await deps.fleet.read(lambda view: view.api_tokens())
+    rows = [token_row(token, now) for token in reversed(all_tokens)]
     good = [row for row in rows if row.state in ("active", "ending")]
     first = (query.page - 1) * PAGE_SIZE
     return page(
@@ -58,7 +58,7 @@ async def tokens(call: Call[None]) -> Reply:
         lives=[life // DAY_S for life in LIVES],
         usual_life=USUAL_LIFE_S // DAY_S,
         day_s=DAY_S,
-        server_url=house.base_url(call),
+        server_url=deps.base_url(call),
     )
 
 

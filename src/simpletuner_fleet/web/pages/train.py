@@ -11,12 +11,12 @@ from simpletuner_fleet.core.errors import FleetError, Invalid
 from simpletuner_fleet.core.job import Job, JobState, Target
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.core.reasons import Code
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.queue_api import MAX_SUBMIT_BYTES, SubmitBody, submitter
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, current, ngettext
+from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, reason_text
 from simpletuner_fleet.languages.details import detail_text
-from simpletuner_fleet.languages.told import fix_texts, funnel_texts, reason_text
 from simpletuner_fleet.orchestrator import drafts, submit
 from simpletuner_fleet.orchestrator.configs import bundle_of
 from simpletuner_fleet.orchestrator.drafts import Draft, Run
@@ -44,7 +44,7 @@ class TrainQuery(Struct, kw_only=True):
     new: Annotated[str, Meta(max_length=40)] = ""
 
 
-class Wishes(Struct, frozen=True, kw_only=True):
+class JobForm(Struct, frozen=True, kw_only=True):
     """What the panel begins with."""
 
     target: str = Target.WORKER
@@ -57,7 +57,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class FieldProblem(Struct, frozen=True, kw_only=True):
     detail: str
     path: str
     next: str
@@ -92,16 +92,16 @@ class Checked(Struct, frozen=True, kw_only=True):
 
 
 async def train(call: Call[None]) -> Reply:
-    house, query = deps(call), call.query
+    deps, query = deps_of(call), call.query
     draft = await _draft(call)
-    around = await drafts.surroundings(house.fleet, datasets=call.principal.can("data.read"))
+    around = await drafts.surroundings(deps.fleet, datasets=call.principal.can("data.read"))
     bundle = msgspec.to_builtins(draft.bundle)
     with spoken(call):
         return page(
             call,
             "training/train.html",
             draft=draft,
-            wishes=wishes_of(draft.job),
+            form=form_of(draft.job),
             around=around,
             trainers=sorted({*FIELDS, *around.trainers, draft.bundle.trainer}),
             fields=FIELDS,
@@ -116,45 +116,45 @@ async def train(call: Call[None]) -> Reply:
 
 async def check(call: Call[SubmitBody]) -> Reply:
     """Nothing is stored: the same rules as at the submission, told in the reader's language."""
-    house, request = deps(call), call.body
+    deps, request = deps_of(call), call.body
     name = request.config_name or ""
-    former, saved = await drafts.before(house.fleet, name) if name else (None, None)
-    asked = replace(request, dry_run=True, no_wait=False, idempotency_key=None)
-    told: Submitted | FleetError
+    former, saved = await drafts.before(deps.fleet, name) if name else (None, None)
+    dry_run = replace(request, dry_run=True, no_wait=False, idempotency_key=None)
+    result: Submitted | FleetError
     try:
-        told = await submit.submit(house.fleet, submitter(call), asked, local_enabled=house.local_enabled)
+        result = await submit.submit(deps.fleet, submitter(call), dry_run, local_enabled=deps.local_enabled)
     except FleetError as error:
-        told = error
+        result = error
     with spoken(call):
-        return Reply(body=msgspec.json.encode(_checked(call, told, former, saved)), headers=PAGE_HEADERS)
+        return Reply(body=msgspec.json.encode(_checked(call, result, former, saved)), headers=PAGE_HEADERS)
 
 
 async def _draft(call: Call[None]) -> Draft:
     query = call.query
-    found = None
+    draft = None
     if query.new not in STARTERS:
-        found = await drafts.draft_of(
-            deps(call).fleet,
+        draft = await drafts.draft_of(
+            deps_of(call).fleet,
             call.principal.id,
             name=query.config or None,
             version=query.version,
             job_id=query.job or None,
         )
     starter = STARTERS.get(query.new, STARTERS["simpletuner"])
-    return found or Draft(name="", version=None, bundle=read_bundle(starter))
+    return draft or Draft(name="", version=None, bundle=read_bundle(starter))
 
 
-def wishes_of(job: Job | None) -> Wishes:
-    """As a job had them, so that it can be sent off again with a change."""
+def form_of(job: Job | None) -> JobForm:
+    """Returns what a job had, so that it can be sent off again with a change."""
     if job is None:
-        return Wishes()
-    named = {number: name for name, number in PRIORITY_NAMES.items()}
-    return Wishes(
+        return JobForm()
+    names = {number: name for name, number in PRIORITY_NAMES.items()}
+    return JobForm(
         target=job.requires.target,
         gpus=job.requires.gpus,
         min_vram_gb=job.requires.min_vram_gb or None,
         labels=job.requires.labels,
-        priority=named.get(job.priority, "normal"),
+        priority=names.get(job.priority, "normal"),
         time_limit_h=job.time_limit_s / HOUR_S if job.time_limit_s else None,
         on_time_limit=job.on_time_limit,
         name=job.name or "",
@@ -167,11 +167,11 @@ def _known_keys() -> dict[str, list[str]]:
 
 def _checked(
     call: Call[SubmitBody],
-    told: Submitted | FleetError,
+    result: Submitted | FleetError,
     former: Run | None,
     saved: ConfigVersion | None,
 ) -> Checked:
-    problem = problem_of(told) if isinstance(told, FleetError) else None
+    problem = problem_of(result) if isinstance(result, FleetError) else None
     bundle = _sound(call.body)
     return Checked(
         ok=problem is None,
@@ -182,7 +182,7 @@ def _checked(
         outlook=_piece(
             "training/train_outlook.html",
             problem=problem,
-            outlook=None if isinstance(told, FleetError) else outlook(told),
+            outlook=None if isinstance(result, FleetError) else outlook(result),
             may_create=call.principal.can("admin.workers"),
         ),
         changes=_changes(bundle, former, saved) if bundle else "",
@@ -197,37 +197,37 @@ def _sound(request: SubmitBody) -> Bundle | None:
         return None
 
 
-def problem_of(error: FleetError) -> Problem:
+def problem_of(error: FleetError) -> FieldProblem:
     words = current()
     errors = error.params.get("errors") if isinstance(error, Invalid) else None
-    return Problem(
+    return FieldProblem(
         detail=detail_text(words, error.detail),
         path=str(errors[0]["path"]).removeprefix("$").removeprefix(".") if errors else "",
         next=detail_text(words, error.next or ""),
     )
 
 
-def outlook(told: Submitted) -> Outlook:
-    why, fleet = told.explanation, told.fleet
+def outlook(result: Submitted) -> Outlook:
+    why, fleet = result.explanation, result.fleet
     possible, free = (fleet.possible, fleet.free) if fleet else (0, 0)
-    look = "ok" if told.would_start_now else "bad" if not possible else "warn"
+    look = "ok" if result.would_start_now else "bad" if not possible else "warn"
     words = current()
     return Outlook(
         look=look,
-        headline=_headline(told, possible),
+        headline=_headline(result, possible),
         matches=ngettext(
             "Matches %(n)s worker, %(idle)s idle", "Matches %(n)s workers, %(idle)s idle", possible, idle=free
         ),
-        reason=_reason(told, free),
-        then=_what_happens(told, possible),
-        funnel=funnel_texts(words, fleet.funnel) if fleet and not told.would_start_now else [],
+        reason=_reason(result, free),
+        then=_what_happens(result, possible),
+        funnel=funnel_texts(words, fleet.funnel) if fleet and not result.would_start_now else [],
         fixes=fix_texts(words, why) if why else [],
         no_workers=why is not None and why.code is Code.NO_WORKERS,
     )
 
 
-def _reason(told: Submitted, free: int) -> str:
-    why = told.explanation
+def _reason(result: Submitted, free: int) -> str:
+    why = result.explanation
     if why is None:
         return ""
     if free and why.code in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS):
@@ -237,20 +237,20 @@ def _reason(told: Submitted, free: int) -> str:
     return reason_text(current(), why)
 
 
-def _headline(told: Submitted, possible: int) -> str:
-    if told.would_start_now:
+def _headline(result: Submitted, possible: int) -> str:
+    if result.would_start_now:
         return _("Would start now")
-    if told.job.state is JobState.BLOCKED:
+    if result.job.state is JobState.BLOCKED:
         return _("Would wait for an approval or another job")
     return _("Would wait") if possible else _("Could not start as it is")
 
 
-def _what_happens(told: Submitted, possible: int) -> list[str]:
-    if told.would_start_now:
+def _what_happens(result: Submitted, possible: int) -> list[str]:
+    if result.would_start_now:
         return [_("A fitting worker is offered the job at once.")]
     steps = []
-    if told.position is not None:
-        steps.append(_("The job takes place %(place)s in the queue.", place=told.position))
+    if result.position is not None:
+        steps.append(_("The job takes place %(place)s in the queue.", place=result.position))
     if possible:
         steps.append(_("It starts by itself as soon as its turn comes."))
     else:
@@ -260,13 +260,13 @@ def _what_happens(told: Submitted, possible: int) -> list[str]:
 
 def _changes(bundle: Bundle, former: Run | None, saved: ConfigVersion | None) -> str:
     base = former.bundle if former else bundle_of(saved) if saved else None
-    found: list[Difference] = differences(base, bundle) if base else []
+    changes: list[Difference] = differences(base, bundle) if base else []
     return _piece(
         "training/train_changes.html",
         former=former.job if former else None,
         saved=saved.version if saved else None,
-        found=found[:DIFFERENCES_SHOWN],
-        hidden=max(0, len(found) - DIFFERENCES_SHOWN),
+        changes=changes[:DIFFERENCES_SHOWN],
+        hidden=max(0, len(changes) - DIFFERENCES_SHOWN),
     )
 
 

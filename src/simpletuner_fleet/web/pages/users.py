@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.accounts import MIN_PASSWORD_CHARS, Role, User
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import LANGUAGES, N_, current
 from simpletuner_fleet.languages.names import role_name
@@ -39,10 +39,10 @@ class UserRow(Struct, frozen=True, kw_only=True):
 
 async def users(call: Call[None]) -> Reply:
     query = call.query
-    wanted = query.q.strip().casefold()
-    known = await deps(call).fleet.read(lambda view: view.users())
+    typed = query.q.strip().casefold()
+    all_users = await deps_of(call).fleet.read(lambda view: view.users())
     fitting = sorted(
-        (user for user in known if wanted in user.name.casefold()),
+        (user for user in all_users if typed in user.name.casefold()),
         key=lambda user: (user.disabled_at is not None, user.name.casefold(), user.id),
     )
     first = (query.page - 1) * PAGE_SIZE
@@ -51,11 +51,13 @@ async def users(call: Call[None]) -> Reply:
             call,
             "access/users.html",
             query=query,
-            total=len(known),
+            total=len(all_users),
             rows=[user_row(user, call.principal.id) for user in fitting[first : first + PAGE_SIZE]],
             before=_turned(query, -1) if query.page > 1 else None,
             after=_turned(query, 1) if len(fitting) > first + PAGE_SIZE else None,
-            roles=[(role.value, role_name(current(), role), told) for role, told in ROLE_MEANINGS.items()],
+            roles=[
+                (role.value, role_name(current(), role), meaning) for role, meaning in ROLE_MEANINGS.items()
+            ],
             min_password=MIN_PASSWORD_CHARS,
         )
 

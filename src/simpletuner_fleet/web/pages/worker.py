@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.worker import AdminState, Connection, Worker, WorkerStatus
-from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.names import event_name, status_meaning, status_name, worker_type_name
@@ -17,7 +17,7 @@ from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.create_worker import COMMANDS
 from simpletuner_fleet.web.pages.workers import PERMISSION
 from simpletuner_fleet.web.parts.audit_rows import detail_pairs
-from simpletuner_fleet.web.parts.gpu_history import Course, course
+from simpletuner_fleet.web.parts.gpu_chart import GpuChart, gpu_chart
 from simpletuner_fleet.web.parts.job_rows import job_row, pace_text, risk_text
 from simpletuner_fleet.web.parts.job_state import outcome_text
 from simpletuner_fleet.web.parts.refusals import refusal_text
@@ -28,11 +28,11 @@ DRAIN_WAITS_S = (900, 1800, 3600, 7200, 21_600)
 REFUSED = "worker.registration_failed"
 
 
-class WorkerQuery(Struct, kw_only=True):
+class WorkerPageQuery(Struct, kw_only=True):
     span: Literal["hour", "day"] = "hour"
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class WorkerEventRow(Struct, frozen=True, kw_only=True):
     at: float
     what: str
     who: str
@@ -41,30 +41,30 @@ class Told(Struct, frozen=True, kw_only=True):
 
 class GpuPicture(Struct, frozen=True, kw_only=True):
     gpu: GpuRow
-    course: Course
+    chart: GpuChart
 
 
 async def worker_page(call: Call[None]) -> Reply:
-    fleet = deps(call).fleet
-    seen = await machine(fleet, call.path["id"])
+    fleet = deps_of(call).fleet
+    info = await machine(fleet, call.path["id"])
     now, span_s = fleet.clock.now(), SPANS_S[call.query.span]
     with spoken(call):
-        words, worker = current(), seen.worker
+        words, worker = current(), info.worker
         return page(
             call,
             "workers/worker.html",
             worker=worker,
-            published=seen.status,
+            published=info.status,
             type=worker_type_name(words, worker.worker_type),
-            sentence=state_sentence(seen),
+            sentence=state_sentence(info),
             pictures=_pictures(worker, fleet.gpu_history, now - span_s, now),
             span=call.query.span,
             since=now - span_s,
             until=now,
-            running=[job_row(one) for one in seen.running],
-            runs=seen.runs,
-            events=[_told(entry) for entry in seen.events],
-            datasets=seen.datasets,
+            running=[job_row(one) for one in info.running],
+            runs=info.runs,
+            events=[_event_row(entry) for entry in info.events],
+            datasets=info.datasets,
             reported=sorted(
                 (key, value) for key, value in worker.effective_labels.items() if key not in worker.labels
             ),
@@ -73,7 +73,7 @@ async def worker_page(call: Call[None]) -> Reply:
             tls_is_weak=tls_is_weak(worker),
             token_is_old=now - worker.token_created_at > fleet.policy.token_warn_age_s,
             draining=worker.admin is AdminState.DRAINING,
-            kept_because=kept_because(worker, seen.status),
+            kept_because=kept_because(worker, info.status),
             drain_waits=DRAIN_WAITS_S,
             commands=COMMANDS,
             outcome_text=outcome_text,
@@ -82,8 +82,8 @@ async def worker_page(call: Call[None]) -> Reply:
         )
 
 
-def state_sentence(seen: Machine) -> str:
-    worker, running = seen.worker, len(seen.running)
+def state_sentence(info: Machine) -> str:
+    worker, running = info.worker, len(info.running)
     if worker.admin is AdminState.DRAINING and running:
         return ngettext(
             "It takes no more jobs, and is done after the one it runs.",
@@ -96,11 +96,11 @@ def state_sentence(seen: Machine) -> str:
         return _("It has not come yet.")
     if running:
         return ngettext("It runs %(n)s job.", "It runs %(n)s jobs.", running)
-    return status_meaning(current(), seen.status)
+    return status_meaning(current(), info.status)
 
 
 def kept_because(worker: Worker, status: str) -> str:
-    """Why it cannot be deleted now; empty when it can."""
+    """Says why it cannot be deleted now; nothing when it can."""
     if worker.local:
         return _("This worker belongs to the server itself.")
     if worker.connection is Connection.CONNECTING and worker.registered_at is None:
@@ -116,25 +116,25 @@ def kept_because(worker: Worker, status: str) -> str:
 def _pictures(worker: Worker, history: GpuHistory, since: float, until: float) -> list[GpuPicture]:
     points, latest = history.of(worker.id, since), history.latest(worker.id)
     return [
-        GpuPicture(gpu=gpu, course=course(points.get(gpu.uuid, []), gpu.vram_gb, since, until))
+        GpuPicture(gpu=gpu, chart=gpu_chart(points.get(gpu.uuid, []), gpu.vram_gb, since, until))
         for gpu in gpu_rows(worker, latest)
     ]
 
 
-def _told(entry: AuditEntry) -> Told:
+def _event_row(entry: AuditEntry) -> WorkerEventRow:
     who = "" if entry.actor_id in (entry.target_id, "orchestrator", "unknown") else entry.actor_name
     details = refusal_text(entry) if entry.event_type == REFUSED else _details(entry)
-    return Told(at=entry.at, what=event_name(current(), entry.event_type), who=who, details=details)
+    return WorkerEventRow(at=entry.at, what=event_name(current(), entry.event_type), who=who, details=details)
 
 
 def _details(entry: AuditEntry) -> str:
     if entry.event_type == "worker.status_changed":
         ends = (str(entry.details.get(end, "")) for end in ("from", "to"))
         return " → ".join(status_name(current(), "worker", status) for status in ends)
-    told = [f"{name}: {value}" for name, value in detail_pairs(entry, {})]
-    return " · ".join([*told, entry.ip] if entry.ip else told)
+    parts = [f"{name}: {value}" for name, value in detail_pairs(entry, {})]
+    return " · ".join([*parts, entry.ip] if entry.ip else parts)
 
 
 ROUTES = (
-    Route("GET", "/admin/workers/{id}", worker_page, PERMISSION, summary="One worker", query=WorkerQuery),
+    Route("GET", "/admin/workers/{id}", worker_page, PERMISSION, summary="One worker", query=WorkerPageQuery),
 )

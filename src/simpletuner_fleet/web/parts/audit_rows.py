@@ -111,7 +111,7 @@ class AuditRow(Struct, frozen=True, kw_only=True):
 
 
 class RefusedGroup(Struct, frozen=True, kw_only=True):
-    """The same address that failed in the same way, however often."""
+    """Registrations from one address that failed in the same way, however often."""
 
     text: str
     worker: str
@@ -142,14 +142,14 @@ def audit_row(entry: AuditEntry, names: Mapping[str, str]) -> AuditRow:
 
 
 def detail_pairs(entry: AuditEntry, names: Mapping[str, str]) -> list[tuple[str, str]]:
-    told = {key: value for key, value in entry.details.items() if key not in FOR_PROGRAMS}
-    if "worker_name" in told:
-        told.pop("worker_id", None)
-    if told.get("name") == names.get(entry.target_id):
-        told.pop("name", None)
+    details = {key: value for key, value in entry.details.items() if key not in FOR_PROGRAMS}
+    if "worker_name" in details:
+        details.pop("worker_id", None)
+    if details.get("name") == names.get(entry.target_id):
+        details.pop("name", None)
     return [
         (_(KEYS[key]) if key in KEYS else key, value_text(entry.event_type, key, value, names))
-        for key, value in told.items()
+        for key, value in details.items()
         if value not in (None, "", [], {})
     ]
 
@@ -184,11 +184,11 @@ def _plain(value: Any) -> str:
 
 
 def refused_groups(entries: Sequence[AuditEntry], names: Mapping[str, str]) -> list[RefusedGroup]:
-    """Of failed registrations, newest first; the group that failed last comes first."""
-    found: dict[tuple[str, str, str], list[AuditEntry]] = {}
+    """Groups failed registrations, given newest first; the group that failed last comes first."""
+    groups: dict[tuple[str, str, str], list[AuditEntry]] = {}
     for entry in entries:
         key = (entry.ip, str(entry.details.get("code", "")), entry.target_id)
-        found.setdefault(key, []).append(entry)
+        groups.setdefault(key, []).append(entry)
     return [
         RefusedGroup(
             text=_refused_text(same[0]),
@@ -198,7 +198,7 @@ def refused_groups(entries: Sequence[AuditEntry], names: Mapping[str, str]) -> l
             first_at=same[-1].at,
             last_at=same[0].at,
         )
-        for (_ip, _code, worker_id), same in found.items()
+        for (_ip, _code, worker_id), same in groups.items()
     ]
 
 

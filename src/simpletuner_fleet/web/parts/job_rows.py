@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import Job, JobState
 from simpletuner_fleet.languages import _, current, ngettext
+from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
-from simpletuner_fleet.languages.told import reason_text
 from simpletuner_fleet.orchestrator.looking import SeenJob
 
 WAITS = frozenset({JobState.QUEUED, JobState.BLOCKED})
@@ -51,8 +51,8 @@ class JobRow(Struct, frozen=True, kw_only=True):
     may_retry: bool
 
 
-def job_row(seen: SeenJob) -> JobRow:
-    job = seen.job
+def job_row(info: SeenJob) -> JobRow:
+    job = info.job
     return JobRow(
         id=job.id,
         title=job.name or job.config_name,
@@ -60,12 +60,12 @@ def job_row(seen: SeenJob) -> JobRow:
         status=job.state,
         owner=job.owner,
         gpus=job.requires.gpus,
-        worker=seen.attempt.worker_name if seen.attempt else None,
+        worker=info.attempt.worker_name if info.attempt else None,
         worker_id=job.worker_id,
-        steps=steps_of(job, seen.checkpoint_step),
-        line=line_of(seen),
-        hopeless=bool(seen.explanation and seen.explanation.kind == "change"),
-        position=seen.position,
+        steps=steps_of(job, info.checkpoint_step),
+        line=line_of(info),
+        hopeless=bool(info.explanation and info.explanation.kind == "change"),
+        position=info.position,
         attempt=job.attempts,
         created_at=job.created_at,
         started_at=job.started_at,
@@ -76,32 +76,32 @@ def job_row(seen: SeenJob) -> JobRow:
 
 
 def steps_of(job: Job, checkpoint_step: int | None) -> Steps:
-    told: dict[str, Any] = job.progress or {}
-    step = _whole(told.get("step"))
+    progress: dict[str, Any] = job.progress or {}
+    step = _whole(progress.get("step"))
     runs = job.state is JobState.RUNNING
     return Steps(
         step=step,
-        total=_whole(told.get("total")) or None,
-        loss=_figure(told.get("loss")),
-        rate=_figure(told.get("rate")),
-        eta_s=_figure(told.get("eta_s")) if runs else None,
+        total=_whole(progress.get("total")) or None,
+        loss=_figure(progress.get("loss")),
+        rate=_figure(progress.get("rate")),
+        eta_s=_figure(progress.get("eta_s")) if runs else None,
         at_risk=max(0, step - (checkpoint_step or 0)) if runs and step is not None else None,
-        phase=str(told.get("phase") or "")[:LINE_CHARS],
+        phase=str(progress.get("phase") or "")[:LINE_CHARS],
     )
 
 
-def line_of(seen: SeenJob) -> str:
-    job = seen.job
-    if seen.explanation and job.state in WAITS:
-        return reason_text(current(), seen.explanation)
+def line_of(info: SeenJob) -> str:
+    job = info.job
+    if info.explanation and job.state in WAITS:
+        return reason_text(current(), info.explanation)
     if job.error and job.state is not JobState.COMPLETED:
         return detail_text(current(), job.error.strip().splitlines()[0][:LINE_CHARS])
-    if seen.attempt and seen.attempt.resumed_from_step is not None and not job.terminal:
+    if info.attempt and info.attempt.resumed_from_step is not None and not job.terminal:
         return _(
             "attempt %(number)s, resumed from step %(step)s on %(worker)s",
-            number=seen.attempt.number,
-            step=seen.attempt.resumed_from_step,
-            worker=seen.attempt.worker_name,
+            number=info.attempt.number,
+            step=info.attempt.resumed_from_step,
+            worker=info.attempt.worker_name,
         )
     return ""
 

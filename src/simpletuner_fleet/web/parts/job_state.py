@@ -2,9 +2,9 @@
 
 from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
 from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import failure_name
-from simpletuner_fleet.languages.told import reason_text
 from simpletuner_fleet.orchestrator.looking import SeenJob
 
 OUTCOMES = {
@@ -17,12 +17,12 @@ OUTCOMES = {
 }
 
 
-def state_sentence(seen: SeenJob) -> str:
-    job, attempt = seen.job, seen.attempt
+def state_sentence(info: SeenJob) -> str:
+    job, attempt = info.job, info.attempt
     worker = attempt.worker_name if attempt else ""
     match job.state:
         case JobState.QUEUED | JobState.BLOCKED:
-            return reason_text(current(), seen.explanation) if seen.explanation else ""
+            return reason_text(current(), info.explanation) if info.explanation else ""
         case JobState.DISPATCHED:
             return _("Offered to %(worker)s, which has not accepted yet.", worker=worker)
         case JobState.RUNNING if attempt and attempt.resumed_from_step is not None:

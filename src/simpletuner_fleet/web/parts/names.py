@@ -4,7 +4,7 @@ from simpletuner_fleet.ports import View
 
 
 def people_names(view: View) -> dict[str, str]:
-    """Users before tokens: of two with one name, a person is meant."""
+    """Names users before tokens: of two with one name, a person is meant."""
     names = {user.id: user.name for user in view.users()}
     return names | {token.id: token.name for token in view.api_tokens()}
 
@@ -15,5 +15,5 @@ def all_names(view: View) -> dict[str, str]:
 
 def id_of(text: str, names: dict[str, str]) -> str | None:
     """People type names; records know ids. What is no name is taken as an id; nothing stays nothing."""
-    wanted = text.strip()
-    return next((one for one, name in names.items() if name.casefold() == wanted.casefold()), wanted) or None
+    typed = text.strip()
+    return next((one for one, name in names.items() if name.casefold() == typed.casefold()), typed) or None

@@ -8,7 +8,7 @@ WIDTH, HEIGHT, MARGIN = 120.0, 28.0, 2.0
 
 
 def path(buckets: Sequence[Bucket]) -> str:
-    """Empty where there is nothing to draw yet."""
+    """Returns nothing where there is nothing to draw yet."""
     levels = [level for bucket in buckets for level in (bucket.min, bucket.max) if level is not None]
     if len(buckets) < 2 or not levels:
         return ""

@@ -49,20 +49,20 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     tls_is_weak: bool
 
 
-def worker_row(seen: SeenMachine, latest: Mapping[str, GpuPoint]) -> WorkerRow:
-    worker = seen.worker
-    chosen = sorted(worker.labels.items())
+def worker_row(info: SeenMachine, latest: Mapping[str, GpuPoint]) -> WorkerRow:
+    worker = info.worker
+    labels = sorted(worker.labels.items())
     return WorkerRow(
         id=worker.id,
         name=worker.name,
-        status=seen.status,
+        status=info.status,
         type=worker_type_name(current(), worker.worker_type),
         note=worker.drain_note,
         gpus=gpu_rows(worker, latest),
         gpu_name=worker.gpu_name or "",
-        held=seen.held,
-        labels=chosen[:LABELS_SHOWN],
-        labels_more=max(0, len(chosen) - LABELS_SHOWN),
+        held=info.held,
+        labels=labels[:LABELS_SHOWN],
+        labels_more=max(0, len(labels) - LABELS_SHOWN),
         heartbeat=worker.last_heartbeat,
         version=worker.agent_version,
         tls=tls_text(worker),
@@ -106,7 +106,7 @@ def status_names() -> dict[str, str]:
 
 
 def tls_text(worker: Worker) -> str:
-    """Empty where it does not say: an older agent, or one that never came."""
+    """Returns nothing where the worker does not say: an older agent, or one that never came."""
     match worker.tls:
         case "pinned":
             return _("TLS, pinned")
@@ -121,5 +121,5 @@ def tls_text(worker: Worker) -> str:
 
 
 def tls_is_weak(worker: Worker) -> bool:
-    """Somebody in between could read its token; on the machine itself nobody is."""
+    """Whether somebody in between could read its token; on the machine itself nobody is."""
     return worker.tls in ("unverified", "none") and not is_loopback(worker.address)

@@ -12,7 +12,7 @@ LONGEST_STEP_S = MEAN_OVER_S * 1.5
 ROWS = 12
 
 
-class Course(Struct, frozen=True, kw_only=True):
+class GpuChart(Struct, frozen=True, kw_only=True):
     busy: str
     """An area, as a path for SVG."""
     full: str
@@ -21,7 +21,7 @@ class Course(Struct, frozen=True, kw_only=True):
     """Some of it in figures, the newest first."""
 
 
-def course(points: Sequence[GpuPoint], vram_gb: float, since: float, until: float) -> Course:
+def gpu_chart(points: Sequence[GpuPoint], vram_gb: float, since: float, until: float) -> GpuChart:
     def spot(point: GpuPoint, share: float) -> tuple[float, float]:
         across = (point.at - since) / max(1.0, until - since) * WIDTH
         return across, HEIGHT - 1 - max(0.0, min(1.0, share)) * (HEIGHT - 2)
@@ -33,7 +33,7 @@ def course(points: Sequence[GpuPoint], vram_gb: float, since: float, until: floa
         if one.memory_used_gb is not None and vram_gb > 0
     ]
     every = max(1, len(points) // ROWS)
-    return Course(
+    return GpuChart(
         busy="".join(_area(stretch) for stretch in _stretches(busy)),
         full="".join(_line(stretch) for stretch in _stretches(full)),
         rows=list(points)[::-every][:ROWS],
@@ -44,15 +44,15 @@ Spots = list[tuple[float, float]]
 
 
 def _stretches(spots: Sequence[tuple[float, tuple[float, float]]]) -> list[Spots]:
-    """Cut where nothing was heard."""
-    found: list[Spots] = []
+    """Cuts the points where nothing was heard."""
+    stretches: list[Spots] = []
     last = float("-inf")
     for at, spot in spots:
         if at - last > LONGEST_STEP_S:
-            found.append([])
-        found[-1].append(spot)
+            stretches.append([])
+        stretches[-1].append(spot)
         last = at
-    return found
+    return stretches
 
 
 def _line(stretch: Spots) -> str:

@@ -9,8 +9,7 @@ from simpletuner_fleet.core.job import Stopping
 from simpletuner_fleet.core.reasons import Code
 from simpletuner_fleet.http.stopping_view import DOING, _doing_now
 from simpletuner_fleet.languages import LANGUAGES, names, translator
-from simpletuner_fleet.languages.details import detail_text
-from simpletuner_fleet.languages.told import (
+from simpletuner_fleet.languages.code_texts import (
     fix_texts,
     funnel_texts,
     kind_text,
@@ -21,6 +20,7 @@ from simpletuner_fleet.languages.told import (
     reason_text,
     refusal_text,
 )
+from simpletuner_fleet.languages.details import detail_text
 
 PARAMS: dict[str, Any] = {
     "workers": 3,
