@@ -13,8 +13,6 @@ from simpletuner_fleet.core.job import OnPartition, OnTimeLimit
 from simpletuner_fleet.core.metrics import MAX_STEP
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
-PROTOCOL_VERSION = 1
-
 
 class ReportStatus(StrEnum):
     STARTING = "starting"

@@ -16,8 +16,8 @@ from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
-from simpletuner_fleet.orchestrator import artifacts, looking
-from simpletuner_fleet.orchestrator.looking import SeenJob
+from simpletuner_fleet.orchestrator import artifacts, read_models
+from simpletuner_fleet.orchestrator.read_models import SeenJob
 from simpletuner_fleet.ports import JobNote, View
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.samples import samples_of
@@ -56,8 +56,8 @@ class JobEventRow(Struct, frozen=True, kw_only=True):
 
 async def overview(call: Call[None]) -> Reply:
     deps, job_id = deps_of(call), call.path["id"]
-    explained = await looking.explained(deps.fleet, job_id)
-    attempts = await looking.attempts_of(deps.fleet, job_id)
+    explained = await read_models.explained(deps.fleet, job_id)
+    attempts = await read_models.attempts_of(deps.fleet, job_id)
     manifests = await artifacts.manifests_of(deps.fleet, job_id)
     notes = await deps.fleet.read(lambda view: view.notes_of_job(job_id))
     with spoken(call):
@@ -80,7 +80,7 @@ async def overview(call: Call[None]) -> Reply:
 
 
 async def logs(call: Call[None]) -> Reply:
-    attempts = await looking.attempts_of(deps_of(call).fleet, call.path["id"])
+    attempts = await read_models.attempts_of(deps_of(call).fleet, call.path["id"])
     accepted = [attempt for attempt in attempts if attempt.accepted_at is not None]
     with spoken(call):
         return await _job_page(
@@ -89,7 +89,7 @@ async def logs(call: Call[None]) -> Reply:
 
 
 async def metrics_tab(call: Call[None]) -> Reply:
-    attempts = await looking.attempts_of(deps_of(call).fleet, call.path["id"])
+    attempts = await read_models.attempts_of(deps_of(call).fleet, call.path["id"])
     return await _job_page(call, "jobs/job_metrics.html", "metrics", attempts=attempts)
 
 
@@ -111,7 +111,7 @@ async def checkpoints(call: Call[None]) -> Reply:
 
 async def config(call: Call[None]) -> Reply:
     fleet, job_id = deps_of(call).fleet, call.path["id"]
-    info = await looking.one_job(fleet, job_id)
+    info = await read_models.one_job(fleet, job_id)
 
     def look(view: View) -> tuple[Bundle, Bundle | None, int | None]:
         own = read_bundle(msgspec.json.decode(view.job_bundle(job_id) or b"{}"))
@@ -156,8 +156,8 @@ async def events(call: Call[None]) -> Reply:
 
 async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) -> Reply:
     fleet, job_id = deps_of(call).fleet, call.path["id"]
-    info = await looking.one_job(fleet, job_id)
-    owner = await fleet.read(lambda view: looking.owner_name(view, info.job.owner))
+    info = await read_models.one_job(fleet, job_id)
+    owner = await fleet.read(lambda view: read_models.owner_name(view, info.job.owner))
     own = may_steer_job(only_own=call.principal.only_own, caller=call.principal.id, owner=info.job.owner)
     with spoken(call):
         row: JobRow = job_row(info)

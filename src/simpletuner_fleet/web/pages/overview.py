@@ -10,9 +10,9 @@ from simpletuner_fleet.http.deps import deps as deps_of
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
-from simpletuner_fleet.orchestrator import artifacts, looking, metrics, overview
+from simpletuner_fleet.orchestrator import artifacts, metrics, overview, read_models
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Lane, Need, Overview
+from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.samples import Sample, samples_of
 from simpletuner_fleet.web.parts import sparkline
@@ -94,7 +94,7 @@ async def fleet_page(call: Call[None]) -> Reply:
             "workers/fleet.html",
             state=state,
             sentence=start_sentence(state),
-            workers=await looking.workers(fleet),
+            workers=await read_models.workers(fleet),
             latest=fleet.gpu_history.latest,
             total=total_of,
         )
@@ -185,7 +185,7 @@ def _most(counts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: -item[1])
 
 
-def _liveliest(lanes: list[Lane]) -> list[Lane]:
+def _liveliest(lanes: list[WorkerLane]) -> list[WorkerLane]:
     """Where much happened comes first when there is no room for all; otherwise they stay in their order."""
     if len(lanes) <= LANES_SHOWN:
         return lanes
@@ -205,7 +205,9 @@ async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
 
 async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:
     most = hours[:USERS_SHOWN]
-    return await fleet.read(lambda view: [(looking.owner_name(view, owner), spent) for owner, spent in most])
+    return await fleet.read(
+        lambda view: [(read_models.owner_name(view, owner), spent) for owner, spent in most]
+    )
 
 
 ROUTES = (

@@ -12,7 +12,7 @@ from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.names import event_name, status_meaning, status_name, worker_type_name
 from simpletuner_fleet.orchestrator.gpu_history import GpuHistory
-from simpletuner_fleet.orchestrator.machines import Machine, machine
+from simpletuner_fleet.orchestrator.machines import WorkerDetails, machine
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.create_worker import COMMANDS
 from simpletuner_fleet.web.pages.workers import PERMISSION
@@ -82,7 +82,7 @@ async def worker_page(call: Call[None]) -> Reply:
         )
 
 
-def state_sentence(info: Machine) -> str:
+def state_sentence(info: WorkerDetails) -> str:
     worker, running = info.worker, len(info.running)
     if worker.admin is AdminState.DRAINING and running:
         return ngettext(
