@@ -535,18 +535,18 @@ MUTANTS = (
     Mutant(
         "permission-by-prefix",
         "`admin.*` holds `administrator.x`",
-        "http/auth.py",
-        "asked.startswith(held[:-1]))",
-        "asked.startswith(held[:-2]))",
-        ("tests/http/test_auth.py",),
+        "core/permissions.py",
+        "requested.startswith(held[:-1])",
+        "requested.startswith(held[:-2])",
+        ("tests/core/test_permissions.py",),
     ),
     Mutant(
         "empty-set-is-everything",
         "a token without permissions may do everything",
-        "http/auth.py",
-        "        return any(allows(held, permission) for held in self.permissions)",
-        "        return not self.permissions or any(allows(held, permission) for held in self.permissions)",
-        ("tests/http/test_auth.py", "tests/http/test_api_permissions.py"),
+        "core/permissions.py",
+        "    return any(allows(permission, requested) for permission in held)",
+        "    return not held or any(allows(permission, requested) for permission in held)",
+        ("tests/core/test_permissions.py", "tests/http/test_auth.py", "tests/http/test_api_permissions.py"),
     ),
     # Submissions
     Mutant(

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.permissions import PERMISSIONS
 from simpletuner_fleet.http.api import ROUTES
 from simpletuner_fleet.http.routes import Access, Route
-from simpletuner_fleet.orchestrator.people import PERMISSIONS
 from tests.http.api_kit import Agent, Running, orchestrator
 
 OPEN = {"/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"}

@@ -151,7 +151,7 @@ ROWS = (
     Row(
         TOKEN,
         "**Via Web UI:** Administration → Workers → Create Worker",
-        _in("web", "workers", "a_worker_is_created_by_keyboard_and_comes_in_live"),
+        _in("web/pages", "workers", "a_worker_is_created_by_keyboard_and_comes_in_live"),
     ),
     Row(TOKEN, "**Via API:**", QUICK_START),
     Row(TOKEN, "curl -s -X POST http://localhost:8001/api/admin/workers \\", QUICK_START),
@@ -177,7 +177,7 @@ ROWS = (
     Row(
         SUBMIT,
         "**Via Web UI:** Configure your training, then click **Train in Cloud** → select **Worker** as target.",
-        _in("web", "train", "a_training_is_configured_and_sent_to_a_worker_by_keyboard"),
+        _in("web/pages", "train", "a_training_is_configured_and_sent_to_a_worker_by_keyboard"),
     ),
     Row(SUBMIT, "**Via API:**", QUICK_START),
     Row(SUBMIT, "curl -s -X POST http://localhost:8001/api/queue/submit \\", QUICK_START),
@@ -210,7 +210,7 @@ ROWS = (
         "Orchestrator cleans up offline ephemeral workers after 1 hour",
         LEAVES
         + core("liveness", "only_ephemeral_workers_offline_for_an_hour_are_cleaned_up")
-        + _in("cli", "settings", "the_defaults_are_the_documented_ones"),
+        + _in("cli/frame", "resolve_settings", "the_defaults_are_the_documented_ones"),
     ),
     Row(MODES, "**Persistent (`--persistent`):**", STAYS),
     Row(MODES, "Worker stays online waiting for new jobs", STAYS),
@@ -378,7 +378,8 @@ ROWS = (
     Row(
         DISPATCH,
         "Check worker status in admin panel",
-        NOT_DISPATCHED + _in("web", "workers", "the_list_is_filtered_by_its_address_and_folds_what_has_gone"),
+        NOT_DISPATCHED
+        + _in("web/pages", "workers", "the_list_is_filtered_by_its_address_and_folds_what_has_gone"),
     ),
     Row(DISPATCH, "Verify workers are connected and IDLE", NOT_DISPATCHED),
     Row(DISPATCH, "Check for label mismatch between job and workers", NOT_DISPATCHED + WAITING),

@@ -26,7 +26,7 @@ from playwright.async_api import (
 )
 
 from simpletuner_fleet.http.problem_words import LANGUAGE_COOKIE
-from simpletuner_fleet.web.page import THEME_COOKIE
+from simpletuner_fleet.web.frame.page import THEME_COOKIE
 
 Language = Literal["en", "pt-BR", "hi", "zh", "ja"]
 Theme = Literal["light", "dark"]

@@ -5,9 +5,11 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.accounts import Role, User
+from simpletuner_fleet.core.errors import Forbidden
+from simpletuner_fleet.core.permissions import missing_for
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, Call, Route, rfc3339
-from simpletuner_fleet.orchestrator import accounts, people
+from simpletuner_fleet.orchestrator import accounts
 from simpletuner_fleet.orchestrator.accounts import IssuedKey
 
 TAGS = ("administration",)
@@ -122,8 +124,9 @@ async def _within_reach(call: Call[Any]) -> User:
 
 def require_role(call: Call[Any], role: Role) -> None:
     """Nobody gives away what they do not hold."""
-    for permission in people.role_permissions(role):
-        call.require(permission)
+    missing = missing_for(call.principal.permissions, role)
+    if missing is not None:
+        raise Forbidden(missing)
 
 
 def link_to(call: Call[Any], key: IssuedKey) -> str:

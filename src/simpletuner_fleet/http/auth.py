@@ -18,8 +18,8 @@ from simpletuner_fleet.core.errors import (
     Unauthenticated,
 )
 from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.core.permissions import EVERYTHING, allowed, only_own_jobs, role_permissions
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.orchestrator.people import only_own, role_permissions
 from simpletuner_fleet.ports import ApiToken
 
 MIN_CHOSEN_TOKEN_CHARS = 32
@@ -43,18 +43,11 @@ class Principal(Struct, frozen=True, kw_only=True):
     """Of kind `upload` alone: the one attempt this credential may write to."""
 
     def can(self, permission: str) -> bool:
-        if permission in self.permissions or "*" in self.permissions:
-            return True
-        return any(allows(held, permission) for held in self.permissions)
+        return allowed(self.permissions, permission)
 
 
 ANONYMOUS = Principal(kind="anonymous", id="anonymous", name="anonymous")
-LOCAL_ADMIN = Principal(kind="loopback", id="local", name="local admin", permissions=("*",))
-
-
-def allows(held: str, asked: str) -> bool:
-    """Exact, `*`, or a whole leading part: `admin.*` holds `admin.workers`, not `admin` nor `administrator.x`."""
-    return held in (asked, "*") or (held.endswith(".*") and len(held) > 2 and asked.startswith(held[:-1]))
+LOCAL_ADMIN = Principal(kind="loopback", id="local", name="local admin", permissions=(EVERYTHING,))
 
 
 class SignedIn(Struct, frozen=True):
@@ -212,7 +205,7 @@ class Authenticator:
             name=user.name,
             permissions=role_permissions(user.role),
             token_hash=token_hash,
-            only_own=only_own(user.role),
+            only_own=only_own_jobs(user.role),
             language=user.language,
         )
 

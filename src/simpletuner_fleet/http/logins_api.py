@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, WrongPassword
 from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.permissions import role_permissions
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.sessions import no_session_cookie, session_cookie
 from simpletuner_fleet.http.views import Done
-from simpletuner_fleet.orchestrator import accounts, logins, people
+from simpletuner_fleet.orchestrator import accounts, logins
 from simpletuner_fleet.orchestrator.logins import LoggedIn
 
 TAGS = ("account",)
@@ -157,7 +158,7 @@ def me_view(user: User) -> MeView:
         id=user.id,
         name=user.name,
         kind="user",
-        permissions=list(people.role_permissions(user.role)),
+        permissions=list(role_permissions(user.role)),
         role=user.role,
         language=user.language,
     )

@@ -10,7 +10,7 @@ from simpletuner_fleet.http.hosts import comes_from_browser
 from simpletuner_fleet.http.problems import ProblemAnswer
 from simpletuner_fleet.http.sessions import COOKIE, SECURE_COOKIE
 from simpletuner_fleet.languages import ENGLISH, choose, translator
-from simpletuner_fleet.languages.told import problem_detail, problem_next, problem_title
+from simpletuner_fleet.languages.code_texts import problem_detail, problem_next, problem_title
 
 LANGUAGE_COOKIE = "simpletuner_lang"
 

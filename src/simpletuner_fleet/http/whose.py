@@ -3,6 +3,7 @@
 from typing import Any
 
 from simpletuner_fleet.core.errors import FleetError, Forbidden
+from simpletuner_fleet.core.permissions import may_steer_job
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import Call
 
@@ -38,5 +39,7 @@ async def refuse_job_of_another(call: Call[Any]) -> None:
     if not call.principal.only_own:
         return
     job = await deps(call).fleet.glance(lambda view: view.job(call.path["id"]))
-    if job is not None and job.owner != call.principal.id:
+    if job is not None and not may_steer_job(
+        only_own=call.principal.only_own, caller=call.principal.id, owner=job.owner
+    ):
         raise NotYourJob

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import JobState
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.reasons import Code
 from simpletuner_fleet.core.worker import Connection, WorkerType
 from simpletuner_fleet.orchestrator import administer
 from simpletuner_fleet.orchestrator.administer import CreateWorker
@@ -182,7 +183,7 @@ class Scenario:
                 continue
             code = explainer.explain(job, 0, self.world.now).code
             self.world.counts[f"waits:{code}"] += 1
-            if code in ("ALL_MATCHING_BUSY", "BEHIND_OTHERS", "RETRY_BACKOFF", "NOT_WAITING"):
+            if code in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS, Code.RETRY_BACKOFF, Code.NOT_WAITING):
                 problems.append(("L1", f"{job_id} is {job.state} at rest because {code}"))
         return problems
 
