@@ -14,16 +14,10 @@ from typing import Any
 
 import pytest
 
+from simpletuner_fleet.http.connection import HEAD_TIMEOUT_S, Connection
 from simpletuner_fleet.http.routes import PUBLIC, Call, Route
-from simpletuner_fleet.http.server import (
-    HEAD_TIMEOUT_S,
-    AddressInUse,
-    CannotListen,
-    GuardedProtocol,
-    Listening,
-    listen,
-    serve,
-)
+from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.http.sockets import AddressInUse, CannotListen, listen
 from simpletuner_fleet.http.sse_response import Chunks, EventStream, Stream
 from tests.http.edge_kit import raw_exchange, running
 
@@ -329,7 +323,7 @@ def test_every_address_of_a_name_is_bound_on_one_port() -> None:
 
 async def test_a_head_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert HEAD_TIMEOUT_S > 5
-    monkeypatch.setattr(GuardedProtocol, "head_timeout_s", 0.1)
+    monkeypatch.setattr(Connection, "head_timeout_s", 0.1)
     async with running(ROUTES, Board()) as here:
         for request in (b"", b"GET /stream HTTP/1.1\r\nHost: loc"):
             async with connected(here.listening, request) as (reader, _):

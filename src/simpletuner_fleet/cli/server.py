@@ -31,8 +31,9 @@ from simpletuner_fleet.http.auth import refuse_misshapen_api_token
 from simpletuner_fleet.http.credentials import remembered_credentials
 from simpletuner_fleet.http.deps import Deps
 from simpletuner_fleet.http.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.garbage import tune_garbage_collection
 from simpletuner_fleet.http.networks import BadNetwork
-from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.http.server import Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
 from simpletuner_fleet.orchestrator.clock import SteadyClock
@@ -189,6 +190,7 @@ class _Server:
             problem_page,
         )
         context = tls.server_context(self._tls) if self._tls else None
+        tune_garbage_collection()
         await serve(
             edge,
             self._args.host,
@@ -197,6 +199,7 @@ class _Server:
             lambda listening: self._ready(listening, admin_token_from),
             lambda: self._stop(house, edge),
             on_hangup=lambda: self._reload(context),
+            idle_timeout_s=idle_timeout_for(self._policy.heartbeat_interval_s),
         )
 
     def _admin_token(self) -> tuple[str, str]:

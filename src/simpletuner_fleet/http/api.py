@@ -84,7 +84,7 @@ def build_api(
         settings=settings,
         now=house.fleet.clock.now,
         on_worker_auth_failure=note_failure,
-        observe=house.telemetry.request,
+        observe=house.telemetry.requests.observe,
         problem_page=problem_page,
     )
     house.end_streams_of = edge.end_streams_of

@@ -4,15 +4,15 @@ import asyncio
 import difflib
 import math
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.types import Receive
 
 from simpletuner_fleet.core.errors import Invalid, Malformed, TooLarge, UnsupportedMediaType
+from simpletuner_fleet.http.exchange import CallerGone
 from simpletuner_fleet.http.problems import RequestTimeout
 
 MAX_DEPTH = 64
@@ -31,11 +31,9 @@ STRINGS_AND_NUMBERS = re.compile(
 )
 MAX_INTEGER = 2**63 - 1
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
+Receive = Callable[[], Awaitable[tuple[bytes, bool]]]
+"""Returns the next piece of a body and whether more may follow; raises CallerGone."""
 FIELD_PATH = re.compile(r" - at `(?:key in )?([^`]*)`$")
-
-
-class CallerGone(Exception):
-    """The caller hung up before the request was whole."""
 
 
 class Overflow(Exception):
@@ -89,13 +87,11 @@ class Incoming:
             try:
                 async with asyncio.timeout(self._timeout_s):
                     while more and held_bytes < piece_bytes:
-                        message = await self._receive()
-                        if message["type"] == "http.disconnect":
-                            trouble = CallerGone()
-                            break
-                        held.append(message.get("body", b""))
-                        held_bytes += len(held[-1])
-                        more = message.get("more_body", False)
+                        piece, more = await self._receive()
+                        held.append(piece)
+                        held_bytes += len(piece)
+            except CallerGone as gone:
+                trouble = gone
             except TimeoutError:
                 trouble = RequestTimeout(f"{piece_bytes} bytes did not arrive within {self._timeout_s:g} s.")
             size += held_bytes
@@ -118,15 +114,12 @@ async def _read_all(receive: Receive, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise CallerGone
-        part = message.get("body", b"")
+        part, more = await receive()
         size += len(part)
         if size > max_bytes:
-            raise Overflow(more_to_come=message.get("more_body", False))
+            raise Overflow(more_to_come=more)
         parts.append(part)
-        if not message.get("more_body", False):
+        if not more:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

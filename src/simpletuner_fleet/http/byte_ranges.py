@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from simpletuner_fleet.http.sse_response import RawHeaders
+from simpletuner_fleet.http.exchange import RawHeaders
 from simpletuner_fleet.ports import Blobs
 
 READ_BYTES = 1024 * 1024

@@ -42,7 +42,16 @@ async def _prove_store(house: Deps) -> None:
 
 
 ROUTES = [
-    Route("GET", "/health/live", live, PUBLIC, answer=Live, summary="The process answers", tags=TAGS),
+    Route(
+        "GET",
+        "/health/live",
+        live,
+        PUBLIC,
+        answer=Live,
+        summary="The process answers",
+        tags=TAGS,
+        prompt=True,
+    ),
     Route(
         "GET",
         "/health/ready",

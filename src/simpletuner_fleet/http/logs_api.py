@@ -11,9 +11,10 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.http.deps import Deps, deps
+from simpletuner_fleet.http.exchange import RawHeaders
 from simpletuner_fleet.http.log_pages import Block, LogPage, page_of, stamped
 from simpletuner_fleet.http.routes import Call, Route, rfc3339
-from simpletuner_fleet.http.sse_response import EVENT_HEADERS, Chunks, RawHeaders
+from simpletuner_fleet.http.sse_response import EVENT_HEADERS, Chunks
 from simpletuner_fleet.http.times import read_time
 from simpletuner_fleet.orchestrator.log_reading import StoredLog
 from simpletuner_fleet.ports import View

@@ -1,9 +1,9 @@
 """`/metrics` for Prometheus: for any API token, for this machine itself, or for all if the operator says so."""
 
 from simpletuner_fleet.http import telemetry
+from simpletuner_fleet.http.admission import is_local_call
 from simpletuner_fleet.http.auth import Authenticator
 from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.edge import is_local_call
 from simpletuner_fleet.http.routes import PUBLIC, Call, Reply, Route
 from simpletuner_fleet.orchestrator import looking
 

@@ -205,6 +205,7 @@ ROUTES = [
         "Submit a job",
         max_body_bytes=MAX_SUBMIT_BYTES,
         tags=TAGS,
+        prompt=True,
     ),
     Route(
         "GET",

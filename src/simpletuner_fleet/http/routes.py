@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
-from starlette.datastructures import Headers
 
 from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.events import Actor
@@ -41,7 +40,6 @@ class Call(Generic[Body]):
 
     def __init__(
         self,
-        *,
         route: "Route",
         app: Any,
         principal: Principal,
@@ -49,7 +47,7 @@ class Call(Generic[Body]):
         query: Any,
         path: Mapping[str, str],
         ip: str,
-        headers: Headers,
+        headers: Mapping[str, str],
         secure: bool,
     ) -> None:
         self.route = route
@@ -62,6 +60,7 @@ class Call(Generic[Body]):
         self.path = path
         self.ip = ip
         self.headers = headers
+        """By lower-case name."""
         self.secure = secure
         """Came over TLS, to us or to a trusted proxy."""
 
@@ -111,6 +110,8 @@ class Route(Struct, frozen=True):
     """Answers with events or a long body; such a row has no HEAD."""
     pieces: bool = False
     """A raw body is handed over as it arrives, as an `Incoming`."""
+    prompt: bool = False
+    """The handler may be begun without a task: until it first waits, it uses nothing that needs one (`asyncio.timeout`)."""
     rest: bool = False
     """The last name of the path takes all that follows, slashes too."""
 

@@ -1,46 +1,35 @@
-"""Runs the application on sockets of our own making, and stops it within a second, streams or not."""
+"""Runs an application on sockets of our own making, and stops it within a second, streams or not."""
 
 import asyncio
-import errno
+import logging
 import resource
 import signal
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+import time
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from email.utils import formatdate
 from typing import Any
 
-import httptools
-import uvicorn
 from msgspec import Struct
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.http.sse_response import ABORT_EXTENSION
+from simpletuner_fleet.http.connection import BUSY, HEAD, IDLE, NEW, STREAM, Connection
+from simpletuner_fleet.http.exchange import Application
+from simpletuner_fleet.http.http_exchange import HttpExchange
+from simpletuner_fleet.http.sockets import BACKLOG, allow_many_connections, listen
 
-BACKLOG = 4096
-KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 5, 2, 3
-USER_TIMEOUT_MS = 15_000
-IDLE_TIMEOUT_S = 20
-HEAD_TIMEOUT_S = 15.0
-MAX_HEAD_BYTES = 64 * 1024
-GRACE_S = 5
-DATE_HEADER_EVERY_S = 1.0
+IDLE_TIMEOUT_S = 75.0
+IDLE_INTERVALS = 2.5
+CROWDED_IDLE_TIMEOUT_S = 5.0
+FILES_FOR_OTHERS = 256
+GRACE_S = 5.0
+SWEEP_EVERY_S = 1.0
 
 Hook = Callable[[], Awaitable[None]]
 
-
-class CannotListen(FleetError):
-    """The server cannot listen on this address."""
-
-    code = "cannot_listen"
-
-
-class AddressInUse(CannotListen):
-    """Another program listens on this port already."""
-
-    code = "address_in_use"
+log = logging.getLogger(__name__)
 
 
 class Listening(Struct, frozen=True):
@@ -55,7 +44,7 @@ class Listening(Struct, frozen=True):
 
 
 async def serve(
-    app: ASGIApp,
+    app: Application,
     host: str = "127.0.0.1",
     port: int = 8001,
     tls: ssl.SSLContext | None = None,
@@ -64,244 +53,191 @@ async def serve(
     *,
     stop: asyncio.Event | None = None,
     on_hangup: Callable[[], None] | None = None,
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
 ) -> None:
     """Returns after SIGTERM, SIGINT or `stop`. `before_shutdown` ends the streams; `on_hangup` answers SIGHUP."""
     allow_many_connections()
     sockets = listen(host, port)
-    stop = stop or asyncio.Event()
-    config = uvicorn.Config(
-        app,
-        http=GuardedProtocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=IDLE_TIMEOUT_S,
-        timeout_graceful_shutdown=GRACE_S,
-    )
-    config.load()
-    config.ssl = tls
-
-    def ready() -> None:
-        if on_ready:
-            on_ready(Listening(host, sockets[0].getsockname()[1], tls is not None))
-
-    server = FleetServer(config, stop, ready, before_shutdown)
+    server = Server(app, tls is not None, idle_timeout_s)
+    stopping = Stopping(stop or asyncio.Event())
+    loop = asyncio.get_running_loop()
     try:
-        with signals(server, on_hangup):
-            await server.serve(sockets)
+        with signals(stopping, on_hangup):
+            acceptors = [
+                await loop.create_server(lambda: Connection(server), sock=one, ssl=tls, backlog=BACKLOG)
+                for one in sockets
+            ]
+            if on_ready:
+                on_ready(Listening(host, sockets[0].getsockname()[1], tls is not None))
+            await server.sweep_until(stopping.asked)
+            if before_shutdown:
+                await before_shutdown()  # A stream ends only when it is told to.
+            for acceptor in acceptors:
+                acceptor.close()
+            await server.shut_down(stopping)
     finally:
         for listener in sockets:
             listener.close()
 
 
-class FleetServer(uvicorn.Server):
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        stop: asyncio.Event,
-        ready: Callable[[], None],
-        before_shutdown: Hook | None,
-    ) -> None:
-        super().__init__(config)
-        self._stop = stop
-        self._ready = ready
-        self._before_shutdown = before_shutdown
+def idle_timeout_for(heartbeat_interval_s: float) -> float:
+    """A worker keeps its connection from one heartbeat to the next, even if one comes late: a new one under TLS costs
+    more than ten heartbeats."""
+    return max(IDLE_TIMEOUT_S, IDLE_INTERVALS * heartbeat_interval_s)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Ours come through the loop, and a clean stop exits with 0 instead of dying of the signal after all."""
-        yield
 
-    def ask_to_stop(self) -> None:
+class Stopping:
+    """Whether the server was asked to stop, and whether it was asked again."""
+
+    def __init__(self, asked: asyncio.Event) -> None:
+        self.asked = asked
+        self.at_once = asyncio.Event()
+
+    def ask(self) -> None:
         """A second time means now."""
-        self.force_exit = self._stop.is_set()
-        self._stop.set()
+        if self.asked.is_set():
+            self.at_once.set()
+        self.asked.set()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready()
 
-    async def main_loop(self) -> None:
-        while not self._stop.is_set():
-            await self.on_tick(0)
+class Server:
+    """What all connections share."""
+
+    def __init__(self, app: Application, tls: bool, idle_timeout_s: float) -> None:
+        self._app = app
+        self._loop = asyncio.get_running_loop()
+        self._idle_timeout_s = idle_timeout_s
+        self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._most = most_connections()
+        self._all_gone = asyncio.Event()
+        self.tls = tls
+        self.date_line = b""
+        self._tell_date()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def admit(self, connection: Connection) -> bool:
+        if len(self._connections) >= self._most:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._all_gone.set()
+
+    def run(self, exchange: HttpExchange) -> None:
+        """Walks through a request at once, as far as it goes without waiting; the rest of it becomes a task."""
+        coroutine = self._app(exchange)
+        context = copy_context()
+        exchange.in_task = False
+        try:
+            awaited = context.run(coroutine.send, None)
+        except StopIteration:
+            finished(exchange)
+        except Exception:
+            log.exception("a request was not answered")
+            finished(exchange)
+        else:
+            exchange.in_task = True
+            task = self._loop.create_task(_go_on(coroutine, awaited, exchange), context=context)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def sweep_until(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self.sweep_once()
             with suppress(TimeoutError):
-                async with asyncio.timeout(DATE_HEADER_EVERY_S):
-                    await self._stop.wait()
+                async with asyncio.timeout(SWEEP_EVERY_S):
+                    await stop.wait()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Streams first: uvicorn waits for every open connection, and a stream ends only when it is told to."""
-        if self._before_shutdown:
-            await self._before_shutdown()
-        await super().shutdown(sockets)
+    def sweep_once(self) -> None:
+        """Ends the connections that have taken too long over a head or stood idle for too long."""
+        self._tell_date()
+        now = self.now()
+        crowded = len(self._connections) > self._most * 3 // 4
+        idle_s = min(self._idle_timeout_s, CROWDED_IDLE_TIMEOUT_S) if crowded else self._idle_timeout_s
+        for connection in list(self._connections):
+            state = connection.state
+            if state in (BUSY, STREAM):
+                continue
+            if state in (NEW, HEAD):
+                if now - connection.since > connection.head_timeout_s:
+                    connection.abort()
+            elif now - connection.since > idle_s:
+                connection.close() if state == IDLE else connection.abort()
 
+    async def shut_down(self, stopping: Stopping) -> None:
+        """Waits for the answers under way, but not for long."""
+        for connection in list(self._connections):
+            connection.shut_down()
+        self._all_gone.clear()
+        if self._connections:
+            await _first_of(self._all_gone.wait(), stopping.at_once.wait(), asyncio.sleep(GRACE_S))
+        for task in list(self._tasks):
+            task.cancel("the server stops")
+        for connection in list(self._connections):
+            connection.abort()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_S)
 
-class GuardedProtocol(HttpToolsProtocol):
-    """Bounds what uvicorn leaves open: how long and how large a request's head may be. Lends streams an abort."""
-
-    head_timeout_s = HEAD_TIMEOUT_S
-    _head_timer: asyncio.TimerHandle | None = None
-    _in_head = True
-    _head_bytes = 0
-    _head_fields = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._start_head_timer()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_head_timer()
-        if self.scope is not None:
-            self.scope.get(
-                "extensions", {}
-            ).clear()  # it leads back here, and would keep us until the next collection
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self._head_bytes += len(data)
-        super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._guard_head()
-
-    def _guard_head(self) -> None:
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._stop_head_timer()
-            self.send_400_response("The request's head is too large.")
-        elif self._head_timer is None:
-            self._start_head_timer()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_fields += len(name) + len(value)
-        if self._head_fields > MAX_HEAD_BYTES:
-            raise httptools.HttpParserError("the request's head is too large")
-        super().on_header(name, value)
-
-    def on_message_begin(self) -> None:
-        self._in_head = True
-        self._head_fields = 0
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._stop_head_timer()
-        self.scope["extensions"] = {ABORT_EXTENSION: {"abort": self._abort}}
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._head_bytes = 0
-
-    def _start_head_timer(self) -> None:
-        self._head_timer = self.loop.call_later(self.head_timeout_s, self._head_too_slow)
-
-    def _stop_head_timer(self) -> None:
-        if self._head_timer:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _head_too_slow(self) -> None:
-        self._head_timer = None
-        if not self.transport.is_closing():
-            self.transport.abort()
-
-    def _abort(self) -> None:
-        if self.cycle is not None:
-            self.cycle.disconnected = True
-        self.transport.abort()
+    def _tell_date(self) -> None:
+        self.date_line = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
-    """One socket per address of the host, all on one port. Accepted sockets inherit the options."""
-    sockets: list[socket.socket] = []
+async def _go_on(coroutine: Coroutine[Any, Any, None], awaited: Any, exchange: HttpExchange) -> None:
     try:
-        for family, address in resolve(host, port):
-            sockets.append(_bound(family, (address[0], port or _port_of(sockets), *address[2:]), host))
-    except OSError as error:
-        for listener in sockets:
-            listener.close()
-        raise cannot_listen(host, port, error) from error
-    return sockets
+        await _rest_of(coroutine, awaited)
+    finally:
+        finished(exchange)
 
 
-def resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
+@types.coroutine
+def _rest_of(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
+    """Goes on with a coroutine that was begun outside of any task and waits for `awaited`, or only for a task."""
+    wanted_a_task = awaited is None
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except socket.gaierror as error:
-        raise CannotListen(
-            f"The host '{host}' is not known: {error.strerror}.",
-            next_step="Use an address of this machine, 127.0.0.1 for this machine alone, or 0.0.0.0 for all.",
-        ) from error
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found if usable(family)))
+        while True:
+            try:
+                value = None if wanted_a_task else (yield awaited)
+            except BaseException as error:
+                awaited = coroutine.throw(error)
+            else:
+                awaited = coroutine.send(value)
+            wanted_a_task = False
+    except StopIteration:
+        return
 
 
-def usable(family: socket.AddressFamily) -> bool:
-    """A host name may have an IPv6 address on a machine whose kernel has none."""
-    try:
-        socket.socket(family, socket.SOCK_STREAM).close()
-    except OSError:
-        return False
-    return True
+def finished(exchange: HttpExchange) -> None:
+    """Nobody will answer this request any more: a caller who still waits must not wait for ever."""
+    if not exchange.begun:
+        exchange.cut(at_once=False)
 
 
-def _port_of(sockets: list[socket.socket]) -> int:
-    return int(sockets[0].getsockname()[1]) if sockets else 0
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
 
 
-def _bound(family: socket.AddressFamily, address: tuple[Any, ...], host: str) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
-        notice_dead_peers(listener)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def notice_dead_peers(listener: socket.socket) -> None:
-    """A peer that vanished says nothing, and pings into the void raise no error for minutes: the kernel must ask."""
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
-
-
-def cannot_listen(host: str, port: int, error: OSError) -> CannotListen:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return AddressInUse(
-                f"Port {port} on {host} is in use by another program.",
-                next_step=f"Stop that program ('ss -ltnp sport = :{port}' names it) or choose another '--port'.",
-            )
-        case errno.EACCES | errno.EPERM:
-            return CannotListen(
-                f"This user may not listen on port {port}.", next_step="Choose a '--port' above 1023."
-            )
-        case errno.EADDRNOTAVAIL:
-            return CannotListen(
-                f"{host} is no address of this machine.",
-                next_step="Use 0.0.0.0 to listen on every address of this machine.",
-            )
-    return CannotListen(f"The server cannot listen on {host} port {port}: {error.strerror}.")
+def most_connections() -> int:
+    """Some files are left for the store, the logs and the disk, however many strangers connect."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(16, soft - FILES_FOR_OTHERS)
 
 
 @contextmanager
-def signals(server: FleetServer, on_hangup: Callable[[], None] | None) -> Iterator[None]:
+def signals(stopping: Stopping, on_hangup: Callable[[], None] | None) -> Iterator[None]:
     """Does nothing outside the main thread, where signals cannot be had."""
     loop = asyncio.get_running_loop()
     handlers: dict[signal.Signals, Callable[[], None]] = {
-        signal.SIGTERM: server.ask_to_stop,
-        signal.SIGINT: server.ask_to_stop,
+        signal.SIGTERM: stopping.ask,
+        signal.SIGINT: stopping.ask,
     }
     if on_hangup:
         handlers[signal.SIGHUP] = on_hangup
@@ -314,10 +250,3 @@ def signals(server: FleetServer, on_hangup: Callable[[], None] | None) -> Iterat
         with suppress(ValueError, RuntimeError):
             for number in handlers:
                 loop.remove_signal_handler(number)
-
-
-def allow_many_connections() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

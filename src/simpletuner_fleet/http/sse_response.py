@@ -5,15 +5,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
 
-from starlette.types import Receive, Scope, Send
-
-RawHeaders = list[tuple[bytes, bytes]]
+from simpletuner_fleet.http.exchange import CallerGone, Exchange, RawHeaders, head_of
 
 MAX_BUFFER_BYTES = 4 * 1024 * 1024
 WRITE_TIMEOUT_S = 15.0
 PING_EVERY_S = 15.0
 RETRY_LINE = b"retry: 2000\n\n"
-ABORT_EXTENSION = "simpletuner.abort"
 
 EVENT_HEADERS: RawHeaders = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -22,15 +19,22 @@ EVENT_HEADERS: RawHeaders = [
 ]
 
 
-class Stream(Protocol):
-    """An answer that writes itself, until it is told to end."""
+class Line(Protocol):
+    """The connection beneath a stream of events."""
 
-    def end(self, why: str = ...) -> None: ...
-    async def respond(self, scope: Scope, receive: Receive, send: Send, headers: RawHeaders) -> None: ...
+    def send(self, chunk: bytes) -> bool:
+        """Returns False if the reader has fallen behind: the next chunk waits until `EventStream.resume`."""
+
+    def end_stream(self) -> None:
+        """Ends the answer and the connection cleanly."""
+
+    def abort(self) -> None:
+        """Drops the connection with what is still buffered; a plain close would wait for the reader."""
 
 
 class EventStream:
-    """One reader. `push` never waits; a reader that lets the buffer fill or a write stand still is dropped.
+    """One reader, and neither task nor frame to serve it. `push` never waits; a reader that lets the buffer fill or a
+    write stand still is dropped.
 
     `on_close(why)` is called once: `gone` (the reader left), `slow`, or what `end` was told.
     """
@@ -38,13 +42,16 @@ class EventStream:
     __slots__ = (
         "_buffer",
         "_buffered",
+        "_flush_planned",
+        "_line",
         "_max",
         "_on_close",
         "_ping",
         "_ping_every_s",
+        "_stalled",
         "_timer",
-        "_wake",
         "_write_timeout_s",
+        "on_detached",
         "why",
     )
 
@@ -59,26 +66,34 @@ class EventStream:
     ) -> None:
         self.why: str | None = None
         """Why it ended; None while it lives."""
-        self._buffer: list[bytes] = [RETRY_LINE]
+        self._buffer: list[bytes] | None = [RETRY_LINE]
         self._buffered = len(RETRY_LINE)
         self._max = max_buffer_bytes
         self._on_close = on_close
+        self.on_detached: Callable[[EventStream], object] | None = None
+        """Called once, when no connection carries this stream any more."""
         self._ping = ping
         self._ping_every_s = ping_every_s
         self._write_timeout_s = write_timeout_s
-        self._wake = asyncio.Event()
+        self._line: Line | None = None
+        self._flush_planned = False
         self._timer: asyncio.TimerHandle | None = None
+        """The next ping, or, while the reader stands still, the end of our patience."""
+        self._stalled = False
 
     def push(self, chunk: bytes) -> bool:
         """False if the stream has ended, by this push too."""
         if self.why is not None:
             return False
         if self._buffered + len(chunk) > self._max:
-            self._close("slow")
+            self._drop_slow_reader()
             return False
-        self._buffer.append(chunk)
+        if self._buffer is None:
+            self._buffer = [chunk]
+        else:
+            self._buffer.append(chunk)
         self._buffered += len(chunk)
-        self._wake.set()
+        self._plan_flush()
         return True
 
     def end(self, why: str = "ended", last: bytes = b"") -> None:
@@ -86,62 +101,92 @@ class EventStream:
         if last:
             self.push(last)
         self._close(why)
+        self._plan_flush()
 
-    async def respond(self, scope: Scope, receive: Receive, send: Send, headers: RawHeaders) -> None:
-        watcher = asyncio.create_task(self._watch(receive))
-        try:
-            async with asyncio.timeout(self._write_timeout_s):
-                await send({"type": "http.response.start", "status": 200, "headers": headers + EVENT_HEADERS})
+    def attach(self, line: Line) -> None:
+        """The answer has begun on this line."""
+        self._line = line
+        if self.why in ("slow", "gone"):
+            self._drop_slow_reader()
+            return
+        self._ping_later()
+        self._flush()
+
+    def resume(self) -> None:
+        """The reader has caught up."""
+        if self._stalled:
+            self._stalled = False
+            self._stop_timer()
             self._ping_later()
-            await self._write_all(send)
-        except TimeoutError:
-            self._close("slow")
-        finally:
-            self._close("gone")
-            watcher.cancel()
-            if self.why == "slow":
-                abort(scope)
+            self._flush()
 
-    async def _write_all(self, send: Send) -> None:
-        while True:
-            self._wake.clear()
-            if self._buffer and self.why not in ("gone", "slow"):
-                chunk, self._buffer, self._buffered = b"".join(self._buffer), [], 0
-                async with asyncio.timeout(self._write_timeout_s):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            elif self.why is None:
-                await self._wake.wait()
-            else:
-                break
-        if self.why not in ("gone", "slow"):
-            async with asyncio.timeout(self._write_timeout_s):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _watch(self, receive: Receive) -> None:
-        await until_gone(receive)
+    def lost(self) -> None:
+        """The reader has left."""
         self._close("gone")
+        self._detach()
+
+    def _plan_flush(self) -> None:
+        """What is pushed in one breath goes out as one piece."""
+        if self._line and not self._flush_planned and not self._stalled:
+            self._flush_planned = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        if self._line is None or self._stalled:
+            return
+        if self._buffer:
+            chunk, self._buffer, self._buffered = b"".join(self._buffer), None, 0
+            if not self._line.send(chunk):
+                self._wait_for_reader()
+                return
+        if self.why is not None:
+            line = self._line
+            self._detach()
+            line.end_stream()
+
+    def _wait_for_reader(self) -> None:
+        self._stalled = True
+        self._stop_timer()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._write_timeout_s, self._drop_slow_reader)
+
+    def _drop_slow_reader(self) -> None:
+        self._close("slow")
+        line = self._line
+        self._detach()
+        if line:
+            line.abort()
 
     def _ping_later(self) -> None:
-        if self._ping and self.why is None:
-            self._timer = asyncio.get_running_loop().call_later(
-                self._ping_every_s, self._send_ping, self._ping
-            )
+        if self._ping and self.why is None and not self._stalled:
+            self._timer = asyncio.get_running_loop().call_later(self._ping_every_s, self._send_ping)
 
-    def _send_ping(self, ping: Callable[[], bytes]) -> None:
-        if self.push(ping()):
+    def _send_ping(self) -> None:
+        if self._ping and self.push(self._ping()):
             self._ping_later()
 
     def _close(self, why: str) -> None:
         if self.why is not None:
             return
         self.why = why
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
-        self._wake.set()
+        if not self._stalled:
+            self._stop_timer()
         if self._on_close:
             on_close, self._on_close = self._on_close, None
             on_close(why)
+
+    def _detach(self) -> None:
+        self._stop_timer()
+        self._line = self._buffer = None
+        on_detached, self.on_detached = self.on_detached, None
+        if on_detached:
+            on_detached(self)
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Chunks:
@@ -150,7 +195,7 @@ class Chunks:
     One that is told to end early ends cleanly, unless it has promised its length: then the connection is dropped.
     """
 
-    __slots__ = ("_chunks", "_ended", "_headers", "_started", "_status", "_write_timeout_s", "_writer")
+    __slots__ = ("_chunks", "_ended", "_headers", "_status", "_write_timeout_s", "_writer")
 
     def __init__(
         self,
@@ -165,7 +210,6 @@ class Chunks:
         self._headers = headers
         self._write_timeout_s = write_timeout_s
         self._writer: asyncio.Task[None] | None = None
-        self._started = False
         self._ended = False
 
     def end(self, why: str = "ended") -> None:
@@ -173,46 +217,35 @@ class Chunks:
         if self._writer:
             self._writer.cancel()
 
-    async def respond(self, scope: Scope, receive: Receive, send: Send, headers: RawHeaders) -> None:
-        writer = self._writer = asyncio.create_task(self._write_chunks(send, headers))
-        watcher = asyncio.create_task(until_gone(receive))
+    async def respond(self, exchange: Exchange, headers: RawHeaders) -> None:
+        head = head_of(self._status, [*headers, *self._headers])
+        writer = self._writer = asyncio.create_task(self._write_chunks(exchange, head))
+        exchange.on_lost(writer.cancel)
         try:
-            await asyncio.wait((writer, watcher), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((writer,))
         finally:
-            gone = watcher.done()
-            watcher.cancel()
             writer.cancel()
-        await asyncio.wait((writer,))
         failure = None if writer.cancelled() else writer.exception()
-        if isinstance(failure, TimeoutError):
-            abort(scope)
-        elif failure:
+        if isinstance(failure, TimeoutError) or (self._ended and self._promised_length):
+            exchange.cut(at_once=True)
+        elif failure and not isinstance(failure, CallerGone):
             raise failure
-        elif self._ended and any(name == b"content-length" for name, _ in self._headers):
-            abort(scope)
-        elif self._started and not gone:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif exchange.begun:
+            exchange.finish()
 
-    async def _write_chunks(self, send: Send, headers: RawHeaders) -> None:
+    @property
+    def _promised_length(self) -> bool:
+        return any(name == b"content-length" for name, _ in self._headers)
+
+    async def _write_chunks(self, exchange: Exchange, head: bytes) -> None:
         async with aclosing(self._chunks):
-            await send(
-                {"type": "http.response.start", "status": self._status, "headers": headers + self._headers}
-            )
-            self._started = True
+            exchange.begin(head)
             async for chunk in self._chunks:
                 async with asyncio.timeout(self._write_timeout_s):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    await exchange.write(chunk)
                 if self._ended:
                     break
 
 
-async def until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def abort(scope: Scope) -> None:
-    """Drops the connection with what is still buffered; a plain close would wait for the reader."""
-    extension = scope.get("extensions", {}).get(ABORT_EXTENSION)
-    if extension:
-        extension["abort"]()
+Stream = EventStream | Chunks
+"""An answer that writes itself, until it is told to end."""

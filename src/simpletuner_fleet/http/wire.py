@@ -1,10 +1,11 @@
-"""What the edge reads off the wire and puts on it, as ASGI has it."""
+"""What every answer says of itself, encoded once where it does not depend on the request."""
 
-from starlette.types import Receive, Scope, Send
+from collections.abc import Mapping
 
-from simpletuner_fleet.http.sse_response import RawHeaders
+from simpletuner_fleet.http.exchange import RawHeaders, head_of
 
 STRICT_CSP = b"default-src 'none'; frame-ancestors 'none'"
+MAX_HEADS = 512
 
 
 def security_headers(tls: bool) -> RawHeaders:
@@ -18,30 +19,34 @@ def security_headers(tls: bool) -> RawHeaders:
     return headers
 
 
-def read_headers(raw: RawHeaders) -> dict[str, str]:
-    """A doubled header is joined by a comma, so that a doubled Host or token fits nothing."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in raw:
-        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
+class Heads:
+    """The heads of answers. Nothing under `/api/` is kept by a cache unless its handler says so."""
 
+    def __init__(self, tls: bool) -> None:
+        self.of_pages = security_headers(tls)
+        self.of_api = [*self.of_pages, (b"cache-control", b"no-store")]
+        self._plain: dict[tuple[int, bool, str], bytes] = {}
 
-def raw_path(scope: Scope) -> str:
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    return raw.decode("latin-1")
+    def plain(self, status: int, path: str, content_type: str) -> bytes:
+        key = (status, path.startswith("/api/"), content_type)
+        head = self._plain.get(key)
+        if head is None:
+            head = head_of(status, self._headers(path, content_type, {}))
+            if len(self._plain) < MAX_HEADS:
+                self._plain[key] = head
+        return head
 
+    def with_more(
+        self, status: int, path: str, content_type: str, own: Mapping[str, str], more: RawHeaders
+    ) -> bytes:
+        """`own` replaces what the table says; `more` is added."""
+        return head_of(status, [*self._headers(path, content_type, own), *more])
 
-async def send_whole(send: Send, scope: Scope, status: int, headers: RawHeaders, body: bytes) -> None:
-    if status not in (204, 304):
-        headers.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-
-async def answer_lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
+    def _headers(self, path: str, content_type: str, own: Mapping[str, str]) -> RawHeaders:
+        headers = list(self.of_api if path.startswith("/api/") else self.of_pages)
+        if own:
+            named = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in own.items()}
+            headers = [*(pair for pair in headers if pair[0] not in named), *named.items()]
+        if content_type:
+            headers.append((b"content-type", content_type.encode("latin-1")))
+        return headers

@@ -113,6 +113,7 @@ ROUTES = [
         HeartbeatAnswer,
         "Periodic keepalive; the answer carries the same instructions as the stream",
         tags=TAGS,
+        prompt=True,
     ),
     Route(
         "POST",
@@ -123,6 +124,7 @@ ROUTES = [
         Accepted,
         "Take an offer; saying so again is harmless",
         tags=TAGS,
+        prompt=True,
     ),
     Route(
         "POST",
@@ -133,6 +135,7 @@ ROUTES = [
         ReportAnswer,
         "Report job progress and its end",
         tags=TAGS,
+        prompt=True,
     ),
     Route(
         "POST",
