@@ -12,8 +12,9 @@ from simpletuner_fleet.http.connection_commands import (
     connection_commands,
 )
 from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.job_views import Done
 from simpletuner_fleet.http.routes import Call, Route, rfc3339
-from simpletuner_fleet.http.views import Done, WorkersView, WorkerView, worker_view
+from simpletuner_fleet.http.worker_views import WorkersView, WorkerView, worker_view
 from simpletuner_fleet.orchestrator import administer, looking
 from simpletuner_fleet.orchestrator.administer import CreateWorker
 from simpletuner_fleet.orchestrator.gpu_history import GpuPoint

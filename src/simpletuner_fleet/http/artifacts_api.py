@@ -8,9 +8,9 @@ from simpletuner_fleet.core.checkpoint import FileEntry, StoredManifest
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.http.byte_ranges import Span, asked_span, attachment, octet_headers, read_through
 from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.job_views import ManifestsView, manifest_view
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.http.sse_response import Chunks
-from simpletuner_fleet.http.views import ManifestsView, manifest_view
 from simpletuner_fleet.orchestrator import artifacts
 from simpletuner_fleet.ports import Blobs
 

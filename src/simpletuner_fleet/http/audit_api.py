@@ -11,10 +11,10 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.audit import AuditEntry, Problem
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.routes import Call, Route, rfc3339
+from simpletuner_fleet.http.record_views import AuditView, audit_view
+from simpletuner_fleet.http.routes import Amount, Call, Route, rfc3339
 from simpletuner_fleet.http.sse_response import Chunks
 from simpletuner_fleet.http.times import read_time
-from simpletuner_fleet.http.views import AuditView, audit_view
 from simpletuner_fleet.orchestrator import auditing
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import AuditFilter, View
@@ -42,7 +42,7 @@ class ExportQuery(AuditWhere, kw_only=True):
 
 class AuditQuery(AuditWhere, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    offset: Annotated[int, Meta(ge=0)] = 0
+    offset: Amount = 0
 
 
 class AuditPage(Struct, kw_only=True):

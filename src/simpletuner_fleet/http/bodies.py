@@ -216,7 +216,7 @@ def query_decoder(kind: Any) -> Callable[[bytes], Any]:
             decoded = msgspec.convert(fields, kind, strict=False)
         except msgspec.ValidationError as error:
             raise field_error(error) from None
-        _refuse_infinite(decoded)
+        _refuse_endless_numbers(decoded)
         return decoded
 
     return decode
@@ -247,8 +247,10 @@ def _is_list(kind: Any) -> bool:
     return any(isinstance(one, msgspec.inspect.ListType | msgspec.inspect.VarTupleType) for one in options)
 
 
-def _refuse_infinite(decoded: Any) -> None:
+def _refuse_endless_numbers(decoded: Any) -> None:
     for name in decoded.__struct_fields__:
         value = getattr(decoded, name)
         if isinstance(value, float) and not math.isfinite(value):
             raise Invalid("Expected a finite number", path=f"$.{name}")
+        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise Invalid("The number is out of range", path=f"$.{name}")

@@ -8,8 +8,9 @@ from msgspec import Meta, Struct, field
 from simpletuner_fleet.core.bundle_diff import Change
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.job_views import Done
+from simpletuner_fleet.http.record_views import ConfigsView, ConfigView, VersionsView, config_view
 from simpletuner_fleet.http.routes import KIB, Call, Route, rfc3339
-from simpletuner_fleet.http.views import ConfigsView, ConfigView, Done, VersionsView, config_view
 from simpletuner_fleet.orchestrator import configs
 
 TAGS = ("configs",)

@@ -13,6 +13,16 @@ HEAD_TIMEOUT_S = 15.0
 MAX_HEAD_BYTES = 64 * 1024
 LAST_CHUNK = b"0\r\n\r\n"
 
+NAMES = {
+    spelling: name
+    for name in (
+        "accept accept-encoding authorization connection content-length content-type host user-agent"
+        " x-upload-token x-worker-token"
+    ).split()
+    for spelling in (name.encode(), name.title().encode())
+}
+"""Header names as our own agents send them, made ready for use."""
+
 NEW, HEAD, BUSY, IDLE, DISCARDING, STREAM = range(6)
 """What a connection is about. `NEW`: nothing was ever said. `DISCARDING`: its request was answered before its body came."""
 
@@ -157,7 +167,7 @@ class Connection(asyncio.Protocol):
         headers = self._headers
         if headers is None:
             return  # A trailer comes after every check was made on the head: nothing it says counts.
-        known, text = name.lower().decode("latin-1"), value.decode("latin-1")
+        known, text = NAMES.get(name) or name.lower().decode("latin-1"), value.decode("latin-1")
         headers[known] = f"{headers[known]}, {text}" if known in headers else text
 
     def on_headers_complete(self) -> None:

@@ -10,16 +10,15 @@ from simpletuner_fleet.http.artifacts_api import file_answer
 from simpletuner_fleet.http.bodies import Incoming
 from simpletuner_fleet.http.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Reply, Route, rfc3339
+from simpletuner_fleet.http.job_views import Done
+from simpletuner_fleet.http.routes import KIB, UPLOAD, Amount, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.sse_response import Chunks
 from simpletuner_fleet.http.uploads_api import (
     MAX_OBJECTS_BYTES,
     PIECE_BYTES,
-    Amount,
     FetchQuery,
     fetching_worker,
 )
-from simpletuner_fleet.http.views import Done
 from simpletuner_fleet.orchestrator import datasets
 from simpletuner_fleet.protocol.data import DataObjectsAsked, DatasetSent
 from simpletuner_fleet.protocol.uploads import PART_BYTES, ObjectsAnswer, PartAnswer

@@ -97,6 +97,8 @@ class Deps(Struct, kw_only=True):
     stopping: bool = False
     watching: Counter[str] = field(default_factory=Counter)
     """Open event streams per caller."""
+    following: Counter[str] = field(default_factory=Counter)
+    """Logs that are being followed, per caller."""
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
 

@@ -1,19 +1,16 @@
 """One stream of thin events for consoles, CLIs and other watchers: they say what changed, not how it looks now."""
 
-from collections import Counter
 from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.core.errors import TooManyRequests
 from simpletuner_fleet.http.deps import Deps, deps
+from simpletuner_fleet.http.open_streams import enter, leave
 from simpletuner_fleet.http.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.sse_response import EventStream
 from simpletuner_fleet.protocol.sse import encode_raw
 
-MAX_STREAMS_PER_CALLER = 64
 MAX_BUFFER_BYTES = 256 * 1024
-TRY_AGAIN_S = 10.0
 NEEDED_FOR = {"worker": "admin.workers", "audit": "admin.workers"}
 """Events that not every reader of jobs may see."""
 
@@ -35,7 +32,6 @@ class Watch:
             ping_every_s=house.fleet.policy.ping_interval_s,
             max_buffer_bytes=MAX_BUFFER_BYTES,
         )
-        house.watching[self._caller] += 1
         house.hub.watch(self, self._tell)
         self._tell(house.hub.event_id, "ready", {"at": rfc3339(house.fleet.clock.now())})
 
@@ -50,19 +46,12 @@ class Watch:
 
     def _closed(self, why: str) -> None:
         self._deps.hub.unwatch(self)
-        _leave(self._deps.watching, self._caller)
-
-
-def _leave(watching: Counter[str], caller: str) -> None:
-    watching[caller] -= 1
-    if watching[caller] <= 0:
-        del watching[caller]
+        leave(self._deps.watching, self._caller)
 
 
 async def events(call: Call[None]) -> EventStream:
     house = deps(call)
-    if house.watching[call.principal.id] >= MAX_STREAMS_PER_CALLER:
-        raise TooManyRequests(TRY_AGAIN_S)
+    enter(house.watching, call.principal.id)
     return Watch(house, call).events
 
 

@@ -6,10 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import JobState
 from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.queue_api import CancelBody, PageSize, cancel, current, shown, submitter
-from simpletuner_fleet.http.routes import Call, Route
-from simpletuner_fleet.http.times import read_time
-from simpletuner_fleet.http.views import (
+from simpletuner_fleet.http.job_views import (
     AttemptsView,
     ExplainView,
     JobEventsView,
@@ -20,6 +17,9 @@ from simpletuner_fleet.http.views import (
     job_event_view,
     note_view,
 )
+from simpletuner_fleet.http.queue_api import CancelBody, PageSize, cancel, current, shown, submitter
+from simpletuner_fleet.http.routes import Call, Route
+from simpletuner_fleet.http.times import read_time
 from simpletuner_fleet.http.whose import refuse_job_of_another
 from simpletuner_fleet.orchestrator import looking, submit
 from simpletuner_fleet.ports import JobFilter

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Invalid, TooLarge
 from simpletuner_fleet.http.deps import Deps, deps
-from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route
+from simpletuner_fleet.http.routes import KIB, UPLOAD, Amount, Call, Route
 from simpletuner_fleet.http.uploads_api import uploading_worker
 from simpletuner_fleet.orchestrator.logs import MAX_GAP, Arriving, Mark, append_log
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER, LogAnswer, LogChunk
@@ -22,7 +22,7 @@ TAGS = ("workers",)
 
 class PieceQuery(Struct, kw_only=True):
     epoch: int
-    offset: Annotated[int, Meta(ge=0)]
+    offset: Amount
     """Of the first byte of this piece."""
     gap: Annotated[int, Meta(ge=0, le=MAX_GAP)] = 0
     """Bytes that were left out just before it."""

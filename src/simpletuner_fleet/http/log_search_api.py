@@ -8,8 +8,8 @@ from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.log_pages import MAX_TEXT_CHARS
 from simpletuner_fleet.http.log_search import Found, search_pattern, search_text
-from simpletuner_fleet.http.logs_api import Amount, Rank, look, stored_log
-from simpletuner_fleet.http.routes import Call, Route, rfc3339
+from simpletuner_fleet.http.logs_api import Rank, look, stored_log
+from simpletuner_fleet.http.routes import Amount, Call, Route, rfc3339
 
 MAX_QUERY_CHARS = 500
 MAX_MATCHES = 1000

@@ -9,9 +9,9 @@ from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_langua
 from simpletuner_fleet.core.errors import Conflict, Invalid
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.job_views import Done
 from simpletuner_fleet.http.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.sessions import no_session_cookie, session_cookie
-from simpletuner_fleet.http.views import Done
 from simpletuner_fleet.orchestrator import accounts, logins, people
 from simpletuner_fleet.orchestrator.logins import LoggedIn, WrongPassword
 

@@ -13,7 +13,8 @@ from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.exchange import RawHeaders
 from simpletuner_fleet.http.log_pages import Block, LogPage, page_of, stamped
-from simpletuner_fleet.http.routes import Call, Route, rfc3339
+from simpletuner_fleet.http.open_streams import enter, leave
+from simpletuner_fleet.http.routes import Amount, Call, Route, rfc3339
 from simpletuner_fleet.http.sse_response import EVENT_HEADERS, Chunks
 from simpletuner_fleet.http.times import read_time
 from simpletuner_fleet.orchestrator.log_reading import StoredLog
@@ -26,8 +27,9 @@ QUIET_ROUNDS_PER_COMMENT = 15
 COMMENT = b": \n\n"
 PAGE_LINES = 1000
 MAX_LINES = 10_000
+OFFSET = re.compile(r"\d{1,15}", re.ASCII)
+"""What we have ever sent as the id of an event; anything else is somebody else's."""
 SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
-Amount = Annotated[int, Meta(ge=0)]
 Rank = Annotated[int, Meta(ge=0, le=1023)]
 
 
@@ -91,15 +93,21 @@ async def logs(call: Call[None]) -> Chunks | LogPage:
         most = query.lines or query.tail or PAGE_LINES
         return await page_of(log, attempt, query.rank, piece.start, piece.end, piece.size, most)
     blocks = _follow(house, job_id, query, piece.start) if query.follow else _read(log, piece)
+    headers = EVENT_HEADERS if as_events else _text_headers(job_id, attempt, piece)
     if as_events:
-        return Chunks(_events(house, job_id, query.attempt, blocks, piece.start), headers=EVENT_HEADERS)
-    chunks = stamped(blocks) if query.timestamps else _bytes(blocks)
-    return Chunks(chunks, headers=_text_headers(job_id, attempt, piece))
+        chunks = _events(house, job_id, query.attempt, blocks, piece.start)
+    else:
+        chunks = stamped(blocks) if query.timestamps else _bytes(blocks)
+    if not query.follow:
+        return Chunks(chunks, headers=headers)
+    caller = call.principal.id
+    enter(house.following, caller)
+    return Chunks(chunks, headers=headers, on_close=lambda: leave(house.following, caller))
 
 
 def _resumed_at(last_event_id: str | None, asked: int | None) -> int | None:
     """A browser that comes again asks for what it asked at first, and says in the header how far it got."""
-    return int(last_event_id) if last_event_id and last_event_id.isdecimal() else asked
+    return int(last_event_id) if last_event_id and OFFSET.fullmatch(last_event_id) else asked
 
 
 def stored_log(house: Deps, attempt: Attempt | None, rank: int) -> StoredLog | None:

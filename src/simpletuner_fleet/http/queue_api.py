@@ -9,8 +9,8 @@ from simpletuner_fleet.core.job import Job, JobState
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.submission import SubmitRequest
 from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.job_views import ExplainView, JobsPage, JobView, explain_view, job_view
 from simpletuner_fleet.http.routes import KIB, Call, Route
-from simpletuner_fleet.http.views import ExplainView, JobsPage, JobView, explain_view, job_view
 from simpletuner_fleet.http.whose import refuse_job_of_another
 from simpletuner_fleet.orchestrator import limits, looking, submit
 from simpletuner_fleet.orchestrator.submit import APPROVE, SUBMIT_LOCAL, Submitter

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.events import Actor
@@ -16,6 +16,9 @@ Body = TypeVar("Body")
 
 KIB = 1024
 DEFAULT_MAX_BODY_BYTES = 256 * KIB
+Amount = Annotated[int, Meta(ge=0, le=2**53)]
+"""Of bytes or rows: all that a caller may name as an offset or a size."""
+EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC).timestamp(), 253_402_300_799.0
 
 
 class Access(StrEnum):
@@ -117,6 +120,8 @@ class Route(Struct, frozen=True):
 
 
 def rfc3339(at: float | None) -> str | None:
-    if at is None:
+    """A time that no calendar has, as a broken clock or a hostile worker says one, becomes the nearest that it has."""
+    if at is None or at != at:
         return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moment = datetime.fromtimestamp(min(max(at, EARLIEST), LATEST), UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.job_views import Done
 from simpletuner_fleet.http.routes import KIB, Call, Route, rfc3339
-from simpletuner_fleet.http.views import Done
 from simpletuner_fleet.orchestrator import keyring
 from simpletuner_fleet.orchestrator.keyring import StoredSecret
 

@@ -193,9 +193,10 @@ class Chunks:
     """A long answer read from a generator at the reader's pace; the generator is closed when the reader leaves.
 
     One that is told to end early ends cleanly, unless it has promised its length: then the connection is dropped.
+    `on_close` is called once, however it ended.
     """
 
-    __slots__ = ("_chunks", "_ended", "_headers", "_status", "_write_timeout_s", "_writer")
+    __slots__ = ("_chunks", "_ended", "_headers", "_on_close", "_status", "_write_timeout_s", "_writer")
 
     def __init__(
         self,
@@ -204,8 +205,10 @@ class Chunks:
         headers: RawHeaders = EVENT_HEADERS,
         status: int = 200,
         write_timeout_s: float = WRITE_TIMEOUT_S,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
         self._chunks = chunks
+        self._on_close = on_close
         self._status = status
         self._headers = headers
         self._write_timeout_s = write_timeout_s
@@ -218,6 +221,13 @@ class Chunks:
             self._writer.cancel()
 
     async def respond(self, exchange: Exchange, headers: RawHeaders) -> None:
+        try:
+            await self._respond(exchange, headers)
+        finally:
+            if self._on_close:
+                self._on_close()
+
+    async def _respond(self, exchange: Exchange, headers: RawHeaders) -> None:
         head = head_of(self._status, [*headers, *self._headers])
         writer = self._writer = asyncio.create_task(self._write_chunks(exchange, head))
         exchange.on_lost(writer.cancel)

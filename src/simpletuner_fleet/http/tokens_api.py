@@ -3,8 +3,8 @@
 from msgspec import Struct
 
 from simpletuner_fleet.http.deps import deps
+from simpletuner_fleet.http.record_views import TokensView, TokenView, token_view
 from simpletuner_fleet.http.routes import ANY_USER, Call, Route
-from simpletuner_fleet.http.views import TokensView, TokenView, token_view
 from simpletuner_fleet.orchestrator import people
 from simpletuner_fleet.orchestrator.people import CreateToken
 

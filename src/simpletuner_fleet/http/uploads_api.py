@@ -1,15 +1,15 @@
 """What workers upload: files by content in parts, manifests last; and what they fetch to go on."""
 
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, StaleAttempt, TooLarge
 from simpletuner_fleet.http.bodies import Incoming
 from simpletuner_fleet.http.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route
+from simpletuner_fleet.http.routes import KIB, UPLOAD, Amount, Call, Route
 from simpletuner_fleet.http.sse_response import Chunks
 from simpletuner_fleet.orchestrator import artifacts
 from simpletuner_fleet.protocol.uploads import (
@@ -29,7 +29,6 @@ MAX_OBJECTS_BYTES = 2 * KIB * KIB
 MAX_MANIFEST_BYTES = 16 * KIB * KIB
 MAX_NOTES, MAX_NOTE_CHARS, MAX_KIND_CHARS = 100, 4_000, 64
 TAGS = ("workers",)
-Amount = Annotated[int, Meta(ge=0)]
 
 
 class PartQuery(Struct, kw_only=True):
