@@ -15,10 +15,18 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 NAMES = {
     spelling: name
-    for name in (
-        "accept accept-encoding authorization connection content-length content-type host user-agent"
-        " x-upload-token x-worker-token"
-    ).split()
+    for name in [
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "user-agent",
+        "x-upload-token",
+        "x-worker-token",
+    ]
     for spelling in (name.encode(), name.title().encode())
 }
 """Header names as our own agents send them, made ready for use."""
