@@ -7,8 +7,8 @@ from pathlib import Path
 
 import uvloop
 
-from simpletuner_fleet.http.exchange import Exchange, head_of
-from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.http.edge.exchange import Exchange, head_of
+from simpletuner_fleet.http.server.serving import Listening, serve
 
 
 class Receiver:

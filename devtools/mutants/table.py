@@ -12,7 +12,7 @@ CORE_OR_SIM = ("tests/core/test_lifecycle.py", "tests/core/test_retry.py", *SIM)
 STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/store/test_transactions.py")
 INBOX = ("tests/agent/test_inbox.py", *SIM)
 STOPPING = ("tests/core/test_stopping.py", "tests/orchestrator/test_stopping.py")
-API = ("tests/http/test_api_byzantine.py", "tests/http/test_api_workers.py")
+API = ("tests/http/api/workers/test_api_byzantine.py", "tests/http/api/workers/test_api_workers.py")
 
 
 class Mutant(NamedTuple):
@@ -33,7 +33,7 @@ MUTANTS = (
         "core/checkpoint.py",
         'if one.kind == "checkpoint" and (one.step or 0) >= below]',
         'if one.kind == "checkpoint" and (one.step or 0) > below]',
-        ("tests/http/test_api_watchdog.py",),
+        ("tests/http/api/workers/test_api_watchdog.py",),
     ),
     Mutant(
         "a-pause-is-a-stall",
@@ -477,26 +477,26 @@ MUTANTS = (
     Mutant(
         "rotated-token-remembered",
         "a rotated token still works because it was remembered",
-        "http/auth.py",
+        "http/access/auth.py",
         "        self._forgotten += 1\n        self._api_tokens.clear()\n        self._workers.clear()",
         "        self._forgotten += 1",
-        ("tests/http/test_auth.py", *API),
+        ("tests/http/access/test_auth.py", *API),
     ),
     Mutant(
         "permission-by-prefix",
         "`admin.*` holds `administrator.x`",
-        "http/auth.py",
+        "http/access/auth.py",
         "asked.startswith(held[:-1]))",
         "asked.startswith(held[:-2]))",
-        ("tests/http/test_auth.py",),
+        ("tests/http/access/test_auth.py",),
     ),
     Mutant(
         "empty-set-is-everything",
         "a token without permissions may do everything",
-        "http/auth.py",
+        "http/access/auth.py",
         "        return any(allows(held, permission) for held in self.permissions)",
         "        return not self.permissions or any(allows(held, permission) for held in self.permissions)",
-        ("tests/http/test_auth.py", "tests/http/test_api_permissions.py"),
+        ("tests/http/access/test_auth.py", "tests/http/api/test_api_permissions.py"),
     ),
     # Submissions
     Mutant(

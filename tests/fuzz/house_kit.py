@@ -11,13 +11,13 @@ from msgspec import Struct
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.http.api import build_api
-from simpletuner_fleet.http.credentials import remembered_credentials
-from simpletuner_fleet.http.deps import Deps
-from simpletuner_fleet.http.edge import Edge, EdgeSettings
-from simpletuner_fleet.http.exchange import Exchange
-from simpletuner_fleet.http.limits import Rate, RateLimits
-from simpletuner_fleet.http.sse_response import EventStream
+from simpletuner_fleet.http.access.credentials import remembered_credentials
+from simpletuner_fleet.http.access.limits import Rate, RateLimits
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.application import build_api
+from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.edge.exchange import Exchange
+from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.orchestrator import attendance, people
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.ids import RandomIds

@@ -24,16 +24,16 @@ from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.http import tls
-from simpletuner_fleet.http.accounts_api import start_link
-from simpletuner_fleet.http.api import build_api
-from simpletuner_fleet.http.auth import refuse_misshapen_api_token
-from simpletuner_fleet.http.credentials import remembered_credentials
-from simpletuner_fleet.http.deps import Deps
-from simpletuner_fleet.http.edge import Edge, EdgeSettings
-from simpletuner_fleet.http.garbage import tune_garbage_collection
-from simpletuner_fleet.http.networks import BadNetwork
-from simpletuner_fleet.http.server import Listening, idle_timeout_for, serve
+from simpletuner_fleet.http.access.auth import refuse_misshapen_api_token
+from simpletuner_fleet.http.access.credentials import remembered_credentials
+from simpletuner_fleet.http.access.networks import BadNetwork
+from simpletuner_fleet.http.api.admin.accounts import start_link
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.application import build_api
+from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.server import tls
+from simpletuner_fleet.http.server.garbage import tune_garbage_collection
+from simpletuner_fleet.http.server.serving import Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
 from simpletuner_fleet.orchestrator.clock import SteadyClock

@@ -10,8 +10,8 @@ from simpletuner_fleet.core.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.failure import advice_for
 from simpletuner_fleet.core.job import Attempt, JobState
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
-from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
 from simpletuner_fleet.languages.told import fix_texts, funnel_texts

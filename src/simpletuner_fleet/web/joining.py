@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.worker import Connection, Worker, WorkerStatus
-from simpletuner_fleet.http.deps import Deps, deps
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import Deps, deps
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, ngettext
 from simpletuner_fleet.orchestrator.machines import Joining, joining
 from simpletuner_fleet.web.page import page, spoken

@@ -5,8 +5,8 @@ from typing import Literal
 from msgspec import Struct
 
 from simpletuner_fleet.core.samples import SAMPLES
-from simpletuner_fleet.http.deps import Deps, deps
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import Deps, deps
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, ngettext
 from simpletuner_fleet.orchestrator import artifacts, looking, metrics, overview
 from simpletuner_fleet.orchestrator.fleet import Fleet

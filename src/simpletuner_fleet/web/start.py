@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.routes import ANY_USER, PUBLIC, Call, Reply, Route
+from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Call, Reply, Route
 from simpletuner_fleet.orchestrator import logins
 from simpletuner_fleet.orchestrator.logins import LinkUsed, StartKey
 from simpletuner_fleet.web.page import page

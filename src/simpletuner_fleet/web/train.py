@@ -11,9 +11,9 @@ from simpletuner_fleet.core.errors import FleetError, Invalid
 from simpletuner_fleet.core.explain import Code
 from simpletuner_fleet.core.job import Job, JobState, Target
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
-from simpletuner_fleet.http.deps import deps
-from simpletuner_fleet.http.queue_api import MAX_SUBMIT_BYTES, SubmitBody, submitter
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.jobs.queue import MAX_SUBMIT_BYTES, SubmitBody, submitter
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, current, ngettext
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.told import fix_texts, funnel_texts, reason_text

@@ -1,0 +1,308 @@
+"""The queue: jobs come in, are looked at in order, and are told otherwise."""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.job import Job, JobState
+from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.submission import SubmitRequest
+from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.ownership import refuse_job_of_another
+from simpletuner_fleet.http.edge.routes import KIB, Call, Route
+from simpletuner_fleet.http.views.jobs import ExplainView, JobsPage, JobView, explain_view, job_view
+from simpletuner_fleet.orchestrator import limits, looking, submit
+from simpletuner_fleet.orchestrator.submit import APPROVE, SUBMIT_LOCAL, Submitter
+from simpletuner_fleet.ports import JobFilter
+
+TAGS = ("queue",)
+MAX_SUBMIT_BYTES = 6 * KIB * KIB
+PageSize = Annotated[int, Meta(ge=1, le=500)]
+
+
+class SubmitBody(SubmitRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A misspelt wish is told, not ignored."""
+
+
+class SubmitAnswer(Struct, kw_only=True):
+    success: bool
+    job_id: str | None
+    status: str
+    queue_position: int | None
+    allocated_worker_id: str | None
+    allocated_gpus: list[str]
+    explain: ExplainView | None
+    repeated: bool = False
+    """The same request with the same idempotency key had been carried out before."""
+    dry_run: bool = False
+    would_start_now: bool | UnsetType = UNSET
+    matching_workers: int | UnsetType = UNSET
+    """Of a dry run: how many could ever take the job."""
+    idle_workers: int | UnsetType = UNSET
+    """Of a dry run: how many of them have room for it now."""
+
+
+class PageQuery(Struct, kw_only=True):
+    cursor: str | None = None
+    limit: PageSize = 100
+
+
+class MineQuery(PageQuery, kw_only=True):
+    status: list[JobState] = []
+
+
+class StatsView(Struct, kw_only=True):
+    total: int
+    by_state: dict[str, int]
+    by_reason: dict[str, int]
+    """Why the jobs at the front of the queue wait."""
+    reasons_counted: int
+
+
+class PositionView(Struct, kw_only=True):
+    job_id: str
+    status: str
+    queue_position: int | None
+    """1 for the next in line; null when the job is not queued."""
+
+
+class PriorityBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    priority: int | str
+
+
+class RejectBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    reason: str = ""
+
+
+class CancelBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    checkpoint_first: bool = False
+    """Ask the trainer for a checkpoint, store it, then stop. A second call without it hurries."""
+    grace_s: float | None = None
+    """From the request to end to the kill; left out: as the server has it."""
+
+
+class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Left out: as it is. Null: no limit."""
+
+    global_running: int | UnsetType | None = UNSET
+    user_running: int | UnsetType | None = UNSET
+
+
+def submitter(call: Call[Any]) -> Submitter:
+    return Submitter(call.actor, call.principal.can(SUBMIT_LOCAL), call.principal.can(APPROVE))
+
+
+async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
+    house, request = deps(call), call.body
+    key = call.headers.get("idempotency-key")
+    if key:
+        request = replace(request, idempotency_key=key)
+    done = await submit.submit(house.fleet, submitter(call), request, local_enabled=house.local_enabled)
+    job = done.job
+    return SubmitAnswer(
+        success=True,
+        job_id=None if request.dry_run else job.id,
+        status=job.state,
+        queue_position=done.position,
+        allocated_worker_id=job.worker_id,
+        allocated_gpus=list(job.gpus),
+        explain=explain_view(done.explanation) if done.explanation else None,
+        repeated=done.repeated,
+        dry_run=request.dry_run,
+        would_start_now=UNSET if done.would_start_now is None else done.would_start_now,
+        matching_workers=done.fleet.possible if done.fleet else UNSET,
+        idle_workers=done.fleet.free if done.fleet else UNSET,
+    )
+
+
+async def list_queue(call: Call[None]) -> JobsPage:
+    page, following = await looking.queue_page(deps(call).fleet, call.query.cursor, call.query.limit)
+    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
+
+
+async def list_mine(call: Call[None]) -> JobsPage:
+    where = JobFilter(owner=call.principal.id, states=tuple(call.query.status))
+    page, following = await looking.jobs_page(deps(call).fleet, where, call.query.cursor, call.query.limit)
+    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
+
+
+async def stats(call: Call[None]) -> StatsView:
+    found = await looking.queue_stats(deps(call).fleet)
+    return StatsView(
+        total=sum(found.by_state.values()),
+        by_state=found.by_state,
+        by_reason=found.by_reason,
+        reasons_counted=found.reasons_counted,
+    )
+
+
+async def position(call: Call[None]) -> PositionView:
+    seen = await looking.one_job(deps(call).fleet, call.path["id"])
+    return PositionView(job_id=seen.job.id, status=seen.job.state, queue_position=seen.position)
+
+
+async def cancel(call: Call[CancelBody | None]) -> JobView:
+    await refuse_job_of_another(call)
+    wish = call.body or CancelBody()
+    await submit.cancel(
+        deps(call).fleet,
+        call.path["id"],
+        call.actor,
+        checkpoint_first=wish.checkpoint_first,
+        grace_s=wish.grace_s,
+    )
+    return await current(call)
+
+
+async def set_priority(call: Call[PriorityBody]) -> JobView:
+    await submit.set_priority(deps(call).fleet, call.path["id"], call.body.priority, call.actor)
+    return await current(call)
+
+
+async def approve(call: Call[None]) -> JobView:
+    await submit.approve(deps(call).fleet, call.path["id"], call.actor)
+    return await current(call)
+
+
+async def reject(call: Call[RejectBody | None]) -> JobView:
+    why = call.body.reason if call.body else ""
+    await submit.reject(deps(call).fleet, call.path["id"], why, call.actor)
+    return await current(call)
+
+
+async def get_concurrency(call: Call[None]) -> Limits:
+    return await limits.get_limits(deps(call).fleet)
+
+
+async def set_concurrency(call: Call[ConcurrencyBody]) -> Limits:
+    fleet, asked = deps(call).fleet, call.body
+    kept = await limits.get_limits(fleet)
+    wanted = Limits(
+        global_running=kept.global_running if asked.global_running is UNSET else asked.global_running,
+        user_running=kept.user_running if asked.user_running is UNSET else asked.user_running,
+    )
+    return await limits.set_limits(fleet, wanted, call.actor)
+
+
+async def current(call: Call[Any], job: Job | None = None) -> JobView:
+    """The job as it is after the act, told as everywhere else."""
+    return shown(await looking.one_job(deps(call).fleet, job.id if job else call.path["id"]))
+
+
+def shown(seen: looking.SeenJob) -> JobView:
+    return job_view(seen.job, seen.attempt, seen.explanation, seen.position, seen.checkpoint_step)
+
+
+ROUTES = [
+    Route(
+        "POST",
+        "/api/queue/submit",
+        submit_job,
+        "queue.submit",
+        SubmitBody,
+        SubmitAnswer,
+        "Submit a job",
+        max_body_bytes=MAX_SUBMIT_BYTES,
+        tags=TAGS,
+        prompt=True,
+    ),
+    Route(
+        "GET",
+        "/api/queue",
+        list_queue,
+        "queue.read",
+        answer=JobsPage,
+        summary="The queue in scheduling order, each waiting job with its reason",
+        query=PageQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/queue/stats",
+        stats,
+        "queue.read",
+        answer=StatsView,
+        summary="How many jobs are in which state, and why they wait",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/queue/me",
+        list_mine,
+        "queue.read",
+        answer=JobsPage,
+        summary="The caller's own jobs, newest first",
+        query=MineQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/queue/position/{id}",
+        position,
+        "queue.read",
+        answer=PositionView,
+        summary="Where a job stands in line",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/queue/concurrency",
+        get_concurrency,
+        "queue.read",
+        answer=Limits,
+        summary="How many jobs may run at once",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/queue/concurrency",
+        set_concurrency,
+        "admin.limits",
+        ConcurrencyBody,
+        Limits,
+        "Set how many jobs may run at once",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/queue/{id}/cancel",
+        cancel,
+        "queue.cancel",
+        CancelBody,
+        JobView,
+        "Cancel a job, on request with a checkpoint saved first",
+        body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/queue/{id}/priority",
+        set_priority,
+        "queue.priority",
+        PriorityBody,
+        JobView,
+        "Move a job in the queue",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/queue/{id}/approve",
+        approve,
+        "queue.approve",
+        answer=JobView,
+        summary="Let a job that waits for an approval queue",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/queue/{id}/reject",
+        reject,
+        "queue.approve",
+        RejectBody,
+        JobView,
+        "Refuse a job that waits for an approval",
+        body_required=False,
+        tags=TAGS,
+    ),
+]

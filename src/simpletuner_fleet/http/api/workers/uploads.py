@@ -1,0 +1,176 @@
+"""What workers upload: files by content in parts, manifests last; and what they fetch to go on."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import Invalid, StaleAttempt, TooLarge
+from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
+from simpletuner_fleet.http.edge.bodies import Incoming
+from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Amount, Call, Route
+from simpletuner_fleet.http.edge.streams import Chunks
+from simpletuner_fleet.orchestrator import artifacts
+from simpletuner_fleet.protocol.uploads import (
+    ManifestAnswer,
+    ManifestSent,
+    NotesAnswer,
+    NotesSent,
+    ObjectsAnswer,
+    ObjectsAsked,
+    PartAnswer,
+)
+
+PIECE_BYTES = KIB * KIB
+MOST_AT_ONCE_BYTES = KIB**4
+"""No limit of its own: what a file may have is the policy's to say."""
+MAX_OBJECTS_BYTES = 2 * KIB * KIB
+MAX_MANIFEST_BYTES = 16 * KIB * KIB
+MAX_NOTES, MAX_NOTE_CHARS, MAX_KIND_CHARS = 100, 4_000, 64
+TAGS = ("workers",)
+
+
+class PartQuery(Struct, kw_only=True):
+    epoch: int
+    offset: Amount
+    """Of the first byte of this part."""
+    size: Amount
+    """Of the whole file."""
+
+
+class FetchQuery(Struct, kw_only=True):
+    offset: Amount = 0
+
+
+async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
+    house, job_id, body = deps(call), call.path["id"], call.body
+    worker_id = uploading_worker(call, body.epoch)
+    if len(body.objects) > house.fleet.policy.max_manifest_files:
+        raise TooLarge(f"At most {house.fleet.policy.max_manifest_files} files can be asked for at once.")
+    found = await artifacts.missing(house.shelf, worker_id, job_id, body.epoch, body.objects)
+    return ObjectsAnswer(missing=found)
+
+
+async def put_part(call: Call[Incoming]) -> PartAnswer:
+    query: PartQuery = call.query
+    worker_id = uploading_worker(call, query.epoch)
+    return await artifacts.put_part(
+        deps(call).shelf,
+        worker_id,
+        call.path["id"],
+        query.epoch,
+        call.path["sha256"],
+        query.size,
+        query.offset,
+        call.body.pieces(PIECE_BYTES),
+    )
+
+
+async def send_manifest(call: Call[ManifestSent]) -> ManifestAnswer:
+    body = call.body
+    worker_id = uploading_worker(call, body.epoch)
+    return await artifacts.accept_manifest(
+        deps(call).fleet, worker_id, call.path["id"], body.epoch, body.manifest
+    )
+
+
+async def fetch_object(call: Call[None]) -> Chunks:
+    house, sha256, start = deps(call), call.path["sha256"], call.query.offset
+    size = await artifacts.size_for_worker(house.fleet, fetching_worker(call), call.path["id"], sha256)
+    if start > size:
+        raise Invalid("offset is beyond the end.", path="$.offset")
+    chunks: AsyncGenerator[bytes, None] = read_through(house.blobs, sha256, start, size)
+    return Chunks(chunks, headers=octet_headers(size - start))
+
+
+async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
+    body = call.body
+    worker_id = uploading_worker(call, body.epoch)
+    if len(body.notes) > MAX_NOTES:
+        raise TooLarge(f"At most {MAX_NOTES} notes can be sent at once.")
+    for at, note in enumerate(body.notes):
+        if not (0 < len(note.id) <= MAX_KIND_CHARS and 0 < len(note.kind) <= MAX_KIND_CHARS):
+            raise Invalid(f"id and kind have 1 to {MAX_KIND_CHARS} characters.", path=f"$.notes[{at}].kind")
+        if len(note.text) > MAX_NOTE_CHARS:
+            raise Invalid(f"A note has at most {MAX_NOTE_CHARS} characters.", path=f"$.notes[{at}].text")
+    stored = await artifacts.add_notes(deps(call).fleet, worker_id, call.path["id"], body.epoch, body.notes)
+    return NotesAnswer(stored=stored)
+
+
+def uploading_worker(call: Call[Any], epoch: int) -> str:
+    """Whose attempt is meant. An attempt's own token opens that attempt alone."""
+    attempt = call.principal.attempt
+    if attempt is None:
+        return call.principal.id
+    if (attempt.job_id, attempt.epoch) != (call.path["id"], epoch):
+        raise StaleAttempt
+    return attempt.worker_id
+
+
+def fetching_worker(call: Call[Any]) -> str:
+    attempt = call.principal.attempt
+    if attempt is None:
+        return call.principal.id
+    if attempt.job_id != call.path["id"] or not attempt.live:
+        raise StaleAttempt
+    return attempt.worker_id
+
+
+ROUTES = [
+    Route(
+        "POST",
+        "/api/workers/job/{id}/objects",
+        ask_objects,
+        UPLOAD,
+        ObjectsAsked,
+        ObjectsAnswer,
+        "Which of these files are missing, and from which byte on",
+        max_body_bytes=MAX_OBJECTS_BYTES,
+        tags=TAGS,
+    ),
+    Route(
+        "PUT",
+        "/api/workers/job/{id}/objects/{sha256}",
+        put_part,
+        UPLOAD,
+        bytes,
+        PartAnswer,
+        "A part of a file; the last one is answered when the whole is verified and stored",
+        max_body_bytes=MOST_AT_ONCE_BYTES,
+        pieces=True,
+        query=PartQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/workers/job/{id}/objects/{sha256}",
+        fetch_object,
+        UPLOAD,
+        summary="A file of a checkpoint or artifact of the job this worker runs, as bytes",
+        query=FetchQuery,
+        tags=TAGS,
+        stream=True,
+    ),
+    Route(
+        "POST",
+        "/api/workers/job/{id}/manifests",
+        send_manifest,
+        UPLOAD,
+        ManifestSent,
+        ManifestAnswer,
+        "A checkpoint or artifact whose files are all stored; saying so again is harmless",
+        max_body_bytes=MAX_MANIFEST_BYTES,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/workers/job/{id}/notes",
+        send_notes,
+        UPLOAD,
+        NotesSent,
+        NotesAnswer,
+        "Remarks on an attempt, shown with the job's events",
+        tags=TAGS,
+    ),
+]

@@ -1,0 +1,67 @@
+"""API tokens, configs and the audit log as they look on the wire."""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.http.views.shown import Time, shown
+from simpletuner_fleet.ports import ApiToken, ConfigVersion
+
+
+class TokenView(Struct, kw_only=True):
+    id: str
+    name: str
+    permissions: list[str]
+    created_at: Time
+    expires_at: Time
+    revoked_at: Time
+    last_used_at: Time
+    """To the hour; null: never."""
+    token: str | UnsetType = UNSET
+    """Only in the answer that made it."""
+
+
+class TokensView(Struct):
+    tokens: list[TokenView]
+
+
+class ConfigView(Struct, kw_only=True):
+    name: str
+    version: int
+    created_at: Time
+    created_by: str
+    changed: bool | UnsetType = UNSET
+
+
+class ConfigsView(Struct):
+    configs: list[ConfigView]
+
+
+class VersionsView(Struct):
+    versions: list[ConfigView]
+
+
+class AuditView(Struct, kw_only=True):
+    id: int
+    at: Time
+    event_type: str
+    actor: str
+    actor_id: str
+    ip: str
+    target_type: str
+    target_id: str
+    details: dict[str, Any]
+    hash: str
+
+
+def token_view(token: ApiToken, secret: str | UnsetType = UNSET) -> TokenView:
+    return shown(TokenView, token, token=secret)
+
+
+def config_view(config: ConfigVersion, changed: bool | UnsetType = UNSET) -> ConfigView:
+    return shown(ConfigView, config, changed=changed)
+
+
+def audit_view(entry: AuditEntry) -> AuditView:
+    return shown(AuditView, entry, id=entry.seq, actor=entry.actor_name)
