@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT_ERROR = "FleetError"
-TOLD_TO_CLIENTS = ("core/*.py", "http/*.py", "orchestrator/*.py", "store/memory.py", "store/operations*.py")
+TOLD_TO_CLIENTS = (
+    "core/*.py",
+    "http/**/*.py",
+    "orchestrator/*.py",
+    "store/memory.py",
+    "store/operations*.py",
+)
 LEFT_ENGLISH = frozenset(
     {
-        *("tls.py", "server.py", "networks.py"),
-        *("log_intake_api.py", "uploads_api.py", "data_api.py", "inventory.py", "metrics.py", "report.py"),
-        *("checkpoint.py", "job.py"),
+        *("http/server/tls.py", "http/server/sockets.py", "http/access/networks.py"),
+        *("http/api/workers/log_intake.py", "http/api/workers/uploads.py", "http/api/jobs/datasets.py"),
+        *("inventory.py", "orchestrator/metrics.py", "report.py", "checkpoint.py", "job.py"),
     }
 )
 """Errors of the server's own start, and of what programs send to each other: logs have them."""
@@ -31,7 +37,7 @@ def of_details(source: Path) -> list[str]:
     told: set[str] = set()
     for pattern in TOLD_TO_CLIENTS:
         for path in sorted(source.glob(pattern)):
-            if path.name not in LEFT_ENGLISH:
+            if not any(path.match(left) for left in LEFT_ENGLISH):
                 told.update(_of_calls(ast.parse(path.read_text("utf-8")), errors))
     return sorted(told)
 

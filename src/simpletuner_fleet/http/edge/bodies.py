@@ -30,6 +30,7 @@ STRINGS_AND_NUMBERS = re.compile(
     rb'"(?:[^"\\]++|\\.)*+"?|-?[0-9]++(\.[0-9]++)?([eE][+-]?[0-9]++)?', re.DOTALL
 )
 MAX_INTEGER = 2**63 - 1
+OUT_OF_RANGE = f"Expected `int` <= {MAX_INTEGER}"
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")
 Receive = Callable[[], Awaitable[tuple[bytes, bool]]]
 """Returns the next piece of a body and whether more may follow; raises CallerGone."""
@@ -253,4 +254,4 @@ def _refuse_endless_numbers(decoded: Any) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise Invalid("Expected a finite number", path=f"$.{name}")
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise Invalid("The number is out of range", path=f"$.{name}")
+            raise Invalid(OUT_OF_RANGE, path=f"$.{name}")

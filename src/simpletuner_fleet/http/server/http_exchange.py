@@ -101,7 +101,7 @@ class HttpExchange(Exchange):
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
         if self._spoilt:
-            raise Malformed("The body of the request is not well-formed HTTP.")
+            raise Malformed
         if self._lost or self._connection is None:
             raise CallerGone
         piece, self._pieces, self._unread_bytes = b"".join(self._pieces), [], 0
