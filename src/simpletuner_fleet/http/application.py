@@ -56,7 +56,7 @@ ROUTES: tuple[Route, ...] = (
 
 
 def build_api(
-    house: Deps,
+    deps: Deps,
     settings: EdgeSettings,
     further: Sequence[Route] = (),
     pages: Sequence[Route] = (),
@@ -71,19 +71,19 @@ def build_api(
             code=failure.code,
             token_hash=failure.token_hash,
         )
-        await attendance.registration_failed(house.fleet, refusal)
+        await attendance.registration_failed(deps.fleet, refusal)
 
     table = [*ROUTES, *further]
-    house.fleet.on_first_offer = house.telemetry.first_offer
+    deps.fleet.on_first_offer = deps.telemetry.first_offer
     edge = build_app(
         [*table, *documentation_routes(table), *pages],
-        house,
-        credentials=house.credentials,
+        deps,
+        credentials=deps.credentials,
         settings=settings,
-        now=house.fleet.clock.now,
+        now=deps.fleet.clock.now,
         on_worker_auth_failure=note_failure,
-        observe=house.telemetry.requests.observe,
+        observe=deps.telemetry.requests.observe,
         problem_page=problem_page,
     )
-    house.end_streams_of = edge.end_streams_of
+    deps.end_streams_of = edge.end_streams_of
     return edge

@@ -16,7 +16,7 @@ import pytest
 
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Route
 from simpletuner_fleet.http.edge.streams import Chunks, EventStream, Stream
-from simpletuner_fleet.http.server.connection import HEAD_TIMEOUT_S, Connection
+from simpletuner_fleet.http.server.connection import HEAD_TIMEOUT_S, HttpConnection
 from simpletuner_fleet.http.server.serving import Listening, serve
 from simpletuner_fleet.http.server.sockets import AddressInUse, CannotListen, listen
 from tests.http.edge_kit import raw_exchange, running
@@ -323,7 +323,7 @@ def test_every_address_of_a_name_is_bound_on_one_port() -> None:
 
 async def test_a_head_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert HEAD_TIMEOUT_S > 5
-    monkeypatch.setattr(Connection, "head_timeout_s", 0.1)
+    monkeypatch.setattr(HttpConnection, "head_timeout_s", 0.1)
     async with running(ROUTES, Board()) as here:
         for request in (b"", b"GET /stream HTTP/1.1\r\nHost: loc"):
             async with connected(here.listening, request) as (reader, _):

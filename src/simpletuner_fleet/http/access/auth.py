@@ -62,7 +62,7 @@ class SignedIn(Struct, frozen=True):
     user: User
 
 
-class Credentials(Protocol):
+class CredentialSource(Protocol):
     """Looks credentials up by the SHA-256 of the secret. Every answer must be true at the moment it is given."""
 
     async def api_token(self, token_hash: str) -> ApiToken | None: ...
@@ -94,7 +94,7 @@ class CachedCredentials:
     under way meanwhile is not remembered: it may have seen the old row.
     """
 
-    def __init__(self, source: Credentials, max_entries: int = CACHE_SIZE) -> None:
+    def __init__(self, source: CredentialSource, max_entries: int = CACHE_SIZE) -> None:
         self._source = source
         self._max = max_entries
         self._forgotten = 0
@@ -183,7 +183,7 @@ class Authenticator:
     again, which costs more than all the rest.
     """
 
-    def __init__(self, credentials: Credentials, now: Callable[[], float]) -> None:
+    def __init__(self, credentials: CredentialSource, now: Callable[[], float]) -> None:
         self._credentials = credentials
         self._now = now
         self._known_worker: Callable[[str], Worker | None] = nothing_known

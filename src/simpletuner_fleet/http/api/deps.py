@@ -120,14 +120,18 @@ class Deps(Struct, kw_only=True):
         return self.public_url or f"{'https' if call.secure else 'http'}://{call.headers.get('host', '')}"
 
 
-def deps(call: Call[Any]) -> Deps:
-    found: Deps = call.app
-    return found
+def deps_of(call: Call[Any]) -> Deps:
+    deps: Deps = call.app
+    return deps
+
+
+deps = deps_of
+"""The name under which pages know it."""
 
 
 async def own_worker(call: Call[Any]) -> Worker:
     """The caller's row as it is now: what was remembered at the door may be old."""
-    worker = await deps(call).fleet.glance(lambda view: view.worker(call.principal.id))
+    worker = await deps_of(call).fleet.glance(lambda view: view.worker(call.principal.id))
     if worker is None or worker.token_hash != call.principal.token_hash:
         raise InvalidToken
     return worker

@@ -3,7 +3,7 @@
 from typing import Any
 
 from simpletuner_fleet.core.errors import FleetError, Forbidden
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call
 
 
@@ -37,6 +37,6 @@ async def refuse_job_of_another(call: Call[Any]) -> None:
     """A job keeps its owner, so it is enough to look before the act."""
     if not call.principal.only_own:
         return
-    job = await deps(call).fleet.glance(lambda view: view.job(call.path["id"]))
+    job = await deps_of(call).fleet.glance(lambda view: view.job(call.path["id"]))
     if job is not None and job.owner != call.principal.id:
         raise NotYourJob

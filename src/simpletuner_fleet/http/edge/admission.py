@@ -9,7 +9,7 @@ from simpletuner_fleet.http.access.auth import (
     ANONYMOUS,
     LOCAL_ADMIN,
     Authenticator,
-    Credentials,
+    CredentialSource,
     Principal,
     SessionEnded,
     WorkerAuthFailure,
@@ -53,7 +53,7 @@ class Admission:
     def __init__(
         self,
         settings: EdgeSettings,
-        credentials: Credentials,
+        credentials: CredentialSource,
         now: Callable[[], float],
         monotonic: Callable[[], float],
         on_worker_auth_failure: WorkerAuthFailure | None,

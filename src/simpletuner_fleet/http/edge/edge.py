@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.http.access.auth import ANONYMOUS, Credentials, Principal, WorkerAuthFailure
+from simpletuner_fleet.http.access.auth import ANONYMOUS, CredentialSource, Principal, WorkerAuthFailure
 from simpletuner_fleet.http.access.hosts import comes_from_browser
 from simpletuner_fleet.http.edge import problems
 from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings
@@ -44,7 +44,7 @@ class Edge:
         routes: Sequence[Route],
         deps: Any,
         *,
-        credentials: Credentials,
+        credentials: CredentialSource,
         settings: EdgeSettings,
         now: Callable[[], float],
         monotonic: Callable[[], float],
@@ -212,7 +212,7 @@ def build_app(
     routes: Sequence[Route],
     deps: Any,
     *,
-    credentials: Credentials,
+    credentials: CredentialSource,
     settings: EdgeSettings | None = None,
     now: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,

@@ -19,7 +19,7 @@ EVENT_HEADERS: RawHeaders = [
 ]
 
 
-class Line(Protocol):
+class StreamLine(Protocol):
     """The connection beneath a stream of events."""
 
     def send(self, chunk: bytes) -> bool:
@@ -75,7 +75,7 @@ class EventStream:
         self._ping = ping
         self._ping_every_s = ping_every_s
         self._write_timeout_s = write_timeout_s
-        self._line: Line | None = None
+        self._line: StreamLine | None = None
         self._flush_planned = False
         self._timer: asyncio.TimerHandle | None = None
         """The next ping, or, while the reader stands still, the end of our patience."""
@@ -103,7 +103,7 @@ class EventStream:
         self._close(why)
         self._plan_flush()
 
-    def attach(self, line: Line) -> None:
+    def attach(self, line: StreamLine) -> None:
         """The answer has begun on this line."""
         self._line = line
         if self.why in ("slow", "gone"):

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.http.edge.exchange import Application
-from simpletuner_fleet.http.server.connection import BUSY, HEAD, IDLE, NEW, STREAM, Connection
+from simpletuner_fleet.http.server.connection import BUSY, HEAD, IDLE, NEW, STREAM, HttpConnection
 from simpletuner_fleet.http.server.http_exchange import HttpExchange
 from simpletuner_fleet.http.server.sockets import BACKLOG, allow_many_connections, listen
 
@@ -58,13 +58,13 @@ async def serve(
     """Returns after SIGTERM, SIGINT or `stop`. `before_shutdown` ends the streams; `on_hangup` answers SIGHUP."""
     allow_many_connections()
     sockets = listen(host, port)
-    server = Server(app, tls is not None, idle_timeout_s)
-    stopping = Stopping(stop or asyncio.Event())
+    server = HttpServer(app, tls is not None, idle_timeout_s)
+    stopping = StopRequest(stop or asyncio.Event())
     loop = asyncio.get_running_loop()
     try:
         with signals(stopping, on_hangup):
             acceptors = [
-                await loop.create_server(lambda: Connection(server), sock=one, ssl=tls, backlog=BACKLOG)
+                await loop.create_server(lambda: HttpConnection(server), sock=one, ssl=tls, backlog=BACKLOG)
                 for one in sockets
             ]
             if on_ready:
@@ -86,7 +86,7 @@ def idle_timeout_for(heartbeat_interval_s: float) -> float:
     return max(IDLE_TIMEOUT_S, IDLE_INTERVALS * heartbeat_interval_s)
 
 
-class Stopping:
+class StopRequest:
     """Whether the server was asked to stop, and whether it was asked again."""
 
     def __init__(self, asked: asyncio.Event) -> None:
@@ -100,14 +100,14 @@ class Stopping:
         self.asked.set()
 
 
-class Server:
+class HttpServer:
     """What all connections share."""
 
     def __init__(self, app: Application, tls: bool, idle_timeout_s: float) -> None:
         self._app = app
         self._loop = asyncio.get_running_loop()
         self._idle_timeout_s = idle_timeout_s
-        self._connections: set[Connection] = set()
+        self._connections: set[HttpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._most = most_connections()
         self._all_gone = asyncio.Event()
@@ -118,13 +118,13 @@ class Server:
     def now(self) -> float:
         return self._loop.time()
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: HttpConnection) -> bool:
         if len(self._connections) >= self._most:
             return False
         self._connections.add(connection)
         return True
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: HttpConnection) -> None:
         self._connections.discard(connection)
         if not self._connections:
             self._all_gone.set()
@@ -170,7 +170,7 @@ class Server:
             elif now - connection.since > idle_s:
                 connection.close() if state == IDLE else connection.abort()
 
-    async def shut_down(self, stopping: Stopping) -> None:
+    async def shut_down(self, stopping: StopRequest) -> None:
         """Waits for the answers under way, but not for long."""
         for connection in list(self._connections):
             connection.shut_down()
@@ -232,7 +232,7 @@ def most_connections() -> int:
 
 
 @contextmanager
-def signals(stopping: Stopping, on_hangup: Callable[[], None] | None) -> Iterator[None]:
+def signals(stopping: StopRequest, on_hangup: Callable[[], None] | None) -> Iterator[None]:
     """Does nothing outside the main thread, where signals cannot be had."""
     loop = asyncio.get_running_loop()
     handlers: dict[signal.Signals, Callable[[], None]] = {

@@ -42,7 +42,7 @@ class VersionsView(Struct):
     versions: list[ConfigView]
 
 
-class AuditView(Struct, kw_only=True):
+class AuditEntryView(Struct, kw_only=True):
     id: int
     at: Time
     event_type: str
@@ -63,5 +63,5 @@ def config_view(config: ConfigVersion, changed: bool | UnsetType = UNSET) -> Con
     return shown(ConfigView, config, changed=changed)
 
 
-def audit_view(entry: AuditEntry) -> AuditView:
-    return shown(AuditView, entry, id=entry.seq, actor=entry.actor_name)
+def audit_view(entry: AuditEntry) -> AuditEntryView:
+    return shown(AuditEntryView, entry, id=entry.seq, actor=entry.actor_name)

@@ -70,7 +70,7 @@ class WorkerView(Struct, kw_only=True):
     token_warning: str | None
 
 
-class WorkersView(Struct):
+class WorkerListView(Struct):
     workers: list[WorkerView]
 
 

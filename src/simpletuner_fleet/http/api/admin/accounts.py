@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.accounts import Role, User
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.orchestrator import accounts, people
 from simpletuner_fleet.orchestrator.accounts import IssuedKey
@@ -44,14 +44,14 @@ class UserMade(UserView, kw_only=True):
     link_expires_at: str | None
 
 
-class CreateBody(Struct, kw_only=True, forbid_unknown_fields=True):
+class CreateUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
     name: str
     role: Role = Role.MEMBER
     language: str = ""
     password: str | None = None
 
 
-class ChangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
+class ChangeUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Left out: as it is."""
 
     role: Role | UnsetType = UNSET
@@ -59,22 +59,22 @@ class ChangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 async def list_users(call: Call[None]) -> UsersView:
-    return UsersView([user_view(user) for user in await deps(call).fleet.read(lambda view: view.users())])
+    return UsersView([user_view(user) for user in await deps_of(call).fleet.read(lambda view: view.users())])
 
 
-async def create_user(call: Call[CreateBody]) -> UserMade:
-    house, body = deps(call), call.body
+async def create_user(call: Call[CreateUserBody]) -> UserMade:
+    deps, body = deps_of(call), call.body
     require_role(call, body.role)
     user = await accounts.create_user(
-        house.fleet,
-        house.passwords,
+        deps.fleet,
+        deps.passwords,
         call.actor,
         name=body.name,
         role=body.role,
         language=body.language,
         password=body.password,
     )
-    key = None if user.password_hash else await accounts.personal_key(house.fleet, user.id, call.actor)
+    key = None if user.password_hash else await accounts.personal_key(deps.fleet, user.id, call.actor)
     return UserMade(
         **_fields(user),
         link=link_to(call, key) if key else None,
@@ -82,7 +82,7 @@ async def create_user(call: Call[CreateBody]) -> UserMade:
     )
 
 
-async def change_user(call: Call[ChangeBody]) -> UserView:
+async def change_user(call: Call[ChangeUserBody]) -> UserView:
     body = call.body
     role = None if body.role is UNSET else body.role
     return await _change(call, role, None if body.disabled is UNSET else body.disabled)
@@ -94,28 +94,28 @@ async def disable_user(call: Call[None]) -> UserView:
 
 
 async def _change(call: Call[Any], role: Role | None, disabled: bool | None) -> UserView:
-    house = deps(call)
+    deps = deps_of(call)
     user = await _within_reach(call)
     if role:
         require_role(call, role)
-    done = await accounts.change_user(house.fleet, user.id, call.actor, role=role, disabled=disabled)
-    house.revoke(done.sessions)
+    done = await accounts.change_user(deps.fleet, user.id, call.actor, role=role, disabled=disabled)
+    deps.revoke(done.sessions)
     return user_view(done.user)
 
 
 async def personal_link(call: Call[None]) -> LinkView:
     user = await _within_reach(call)
-    return _link_view(call, await accounts.personal_key(deps(call).fleet, user.id, call.actor))
+    return _link_view(call, await accounts.personal_key(deps_of(call).fleet, user.id, call.actor))
 
 
 async def first_link(call: Call[None]) -> LinkView:
     require_role(call, Role.ADMIN)
-    return _link_view(call, await accounts.first_key(deps(call).fleet, call.actor))
+    return _link_view(call, await accounts.first_key(deps_of(call).fleet, call.actor))
 
 
 async def _within_reach(call: Call[Any]) -> User:
     """Who may reset an admin's password could become that admin."""
-    user = await deps(call).fleet.read(lambda view: accounts.existing_user(view, call.path["id"]))
+    user = await deps_of(call).fleet.read(lambda view: accounts.existing_user(view, call.path["id"]))
     require_role(call, user.role)
     return user
 
@@ -127,7 +127,7 @@ def require_role(call: Call[Any], role: Role) -> None:
 
 
 def link_to(call: Call[Any], key: IssuedKey) -> str:
-    return start_link(deps(call).base_url(call), key)
+    return start_link(deps_of(call).base_url(call), key)
 
 
 def start_link(base_url: str, key: IssuedKey) -> str:
@@ -162,7 +162,7 @@ ROUTES = [
         USERS,
         create_user,
         PERMISSION,
-        CreateBody,
+        CreateUserBody,
         UserMade,
         "Create a user; without a password, with a link to choose one",
         status=201,
@@ -183,7 +183,7 @@ ROUTES = [
         f"{USERS}/{{id}}",
         change_user,
         PERMISSION,
-        ChangeBody,
+        ChangeUserBody,
         UserView,
         "Change a user's role; disable or enable a user",
         tags=TAGS,

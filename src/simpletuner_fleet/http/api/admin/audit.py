@@ -10,10 +10,10 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.audit import AuditEntry, Problem
 from simpletuner_fleet.core.events import EventType
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Amount, Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import Chunks
-from simpletuner_fleet.http.views.records import AuditView, audit_view
+from simpletuner_fleet.http.views.records import AuditEntryView, audit_view
 from simpletuner_fleet.http.views.times import read_time
 from simpletuner_fleet.orchestrator import auditing
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -46,7 +46,7 @@ class AuditQuery(AuditWhere, kw_only=True):
 
 
 class AuditPage(Struct, kw_only=True):
-    entries: list[AuditView]
+    entries: list[AuditEntryView]
     total: int
 
 
@@ -59,7 +59,7 @@ class AuditTypes(Struct, kw_only=True):
     types: list[str]
 
 
-class Verified(Struct, kw_only=True):
+class AuditVerification(Struct, kw_only=True):
     valid: bool
     checked: int
     problems: list[Problem]
@@ -73,7 +73,7 @@ async def list_entries(call: Call[None]) -> AuditPage:
         entries = view.audit_page(where, query.limit, query.offset)
         return AuditPage(entries=[audit_view(entry) for entry in entries], total=view.audit_count(where))
 
-    return await deps(call).fleet.read(look)
+    return await deps_of(call).fleet.read(look)
 
 
 def wanted(query: AuditWhere) -> AuditFilter:
@@ -90,7 +90,7 @@ def wanted(query: AuditWhere) -> AuditFilter:
 async def export(call: Call[None]) -> Chunks:
     """All that fits, oldest first, read as fast as it is taken."""
     query: ExportQuery = call.query
-    fleet, where = deps(call).fleet, wanted(query)
+    fleet, where = deps_of(call).fleet, wanted(query)
     pieces = _as_csv(fleet, where) if query.format == "csv" else _as_lines(fleet, where)
     kind = b"text/csv; charset=utf-8" if query.format == "csv" else b"application/x-ndjson"
     return Chunks(
@@ -142,7 +142,7 @@ def _harmless(cell: str) -> str:
 
 
 async def stats(call: Call[None]) -> AuditStats:
-    by_type = await deps(call).fleet.read(lambda view: view.audit_stats())
+    by_type = await deps_of(call).fleet.read(lambda view: view.audit_stats())
     return AuditStats(total=sum(by_type.values()), by_type=by_type)
 
 
@@ -150,9 +150,9 @@ async def types(call: Call[None]) -> AuditTypes:
     return AuditTypes(types=[str(kind) for kind in EventType])
 
 
-async def verify(call: Call[None]) -> Verified:
-    checked, problems = await auditing.verify(deps(call).fleet)
-    return Verified(valid=not problems, checked=checked, problems=problems)
+async def verify(call: Call[None]) -> AuditVerification:
+    checked, problems = await auditing.verify(deps_of(call).fleet)
+    return AuditVerification(valid=not problems, checked=checked, problems=problems)
 
 
 ROUTES = [
@@ -199,7 +199,7 @@ ROUTES = [
         "/api/audit/verify",
         verify,
         PERMISSION,
-        answer=Verified,
+        answer=AuditVerification,
         summary="Whether the log is whole: no entry changed, missing or cut off",
         tags=TAGS,
     ),

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_langua
 from simpletuner_fleet.core.errors import Conflict, Invalid
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator import accounts, logins, people
@@ -39,7 +39,7 @@ class LogoutBody(Struct, kw_only=True, forbid_unknown_fields=True):
     everywhere: bool = False
 
 
-class StartQuery(Struct, kw_only=True):
+class StartLinkQuery(Struct, kw_only=True):
     k: str
 
 
@@ -74,29 +74,29 @@ class NotAUser(Conflict):
 
 
 async def login(call: Call[LoginBody]) -> Reply:
-    house, name = deps(call), plain_name(call.body.name)[: MAX_NAME_CHARS + 1]
-    house.login_door.knock(call.ip, name)
+    deps, name = deps_of(call), plain_name(call.body.name)[: MAX_NAME_CHARS + 1]
+    deps.login_door.knock(call.ip, name)
     try:
-        done = await logins.log_in(house.fleet, house.passwords, name, call.body.password, call.ip)
+        done = await logins.log_in(deps.fleet, deps.passwords, name, call.body.password, call.ip)
     except WrongPassword:
-        if not house.login_door.noted.take(""):
-            await logins.note_failure(house.fleet, name, call.ip)
+        if not deps.login_door.noted.take(""):
+            await logins.note_failure(deps.fleet, name, call.ip)
         raise
-    house.login_door.welcome(call.ip, name)
+    deps.login_door.welcome(call.ip, name)
     return _welcome(call, done)
 
 
 async def logout(call: Call[LogoutBody | None]) -> Reply:
     """Does nothing for an API token: there is nothing to log out of."""
-    caller, house = call.principal, deps(call)
+    caller, deps = call.principal, deps_of(call)
     if caller.kind == "user":
         everywhere = call.body is not None and call.body.everywhere
-        house.revoke(await logins.log_out(house.fleet, caller.id, caller.token_hash, call.actor, everywhere))
+        deps.revoke(await logins.log_out(deps.fleet, caller.id, caller.token_hash, call.actor, everywhere))
     return Reply(body=Done(id=caller.id), cookies=(no_session_cookie(call.secure),))
 
 
 async def look_at_start(call: Call[None]) -> StartView:
-    found = await logins.start_key(deps(call).fleet, call.query.k)
+    found = await logins.start_key(deps_of(call).fleet, call.query.k)
     return StartView(
         purpose="choose_password" if found.user else "first_admin",
         name=found.user.name if found.user else None,
@@ -105,10 +105,10 @@ async def look_at_start(call: Call[None]) -> StartView:
 
 
 async def start(call: Call[StartBody]) -> Reply:
-    house, body = deps(call), call.body
+    deps, body = deps_of(call), call.body
     done = await logins.start(
-        house.fleet,
-        house.passwords,
+        deps.fleet,
+        deps.passwords,
         body.k,
         name=body.name,
         password=body.password,
@@ -121,12 +121,12 @@ async def start(call: Call[StartBody]) -> Reply:
 async def me(call: Call[Any]) -> MeView:
     caller = call.principal
     if caller.kind == "user":
-        return me_view(await deps(call).fleet.glance(lambda view: accounts.existing_user(view, caller.id)))
+        return me_view(await deps_of(call).fleet.glance(lambda view: accounts.existing_user(view, caller.id)))
     return MeView(id=caller.id, name=caller.name, kind=caller.kind, permissions=list(caller.permissions))
 
 
 async def change_me(call: Call[MeBody]) -> MeView | Reply:
-    house, caller, body = deps(call), call.principal, call.body
+    deps, caller, body = deps_of(call), call.principal, call.body
     if body == MeBody():
         return await me(call)
     if caller.kind != "user":
@@ -135,20 +135,20 @@ async def change_me(call: Call[MeBody]) -> MeView | Reply:
         checked_language(body.language)
     done = None if body.password is UNSET else await _new_password(call, body.password)
     if body.language is not UNSET:
-        await accounts.set_language(house.fleet, caller.id, body.language)
-        house.credentials.forget_all()
+        await accounts.set_language(deps.fleet, caller.id, body.language)
+        deps.credentials.forget_all()
     return _welcome(call, done, await me(call)) if done else await me(call)
 
 
 async def _new_password(call: Call[MeBody], wanted: str) -> LoggedIn:
-    house, caller = deps(call), call.principal
+    deps, caller = deps_of(call), call.principal
     if call.body.current_password is UNSET:
         raise Invalid(N_("A new password needs the current one beside it."), path="$.current_password")
-    house.login_door.knock(call.ip, caller.name)
+    deps.login_door.knock(call.ip, caller.name)
     done = await logins.change_password(
-        house.fleet, house.passwords, caller.id, call.body.current_password, wanted, call.ip
+        deps.fleet, deps.passwords, caller.id, call.body.current_password, wanted, call.ip
     )
-    house.login_door.welcome(call.ip, caller.name)
+    deps.login_door.welcome(call.ip, caller.name)
     return done
 
 
@@ -164,7 +164,7 @@ def me_view(user: User) -> MeView:
 
 
 def _welcome(call: Call[Any], done: LoggedIn, who: MeView | None = None) -> Reply:
-    deps(call).revoke(done.ended)
+    deps_of(call).revoke(done.ended)
     return Reply(body=who or me_view(done.user), cookies=(session_cookie(done.secret, call.secure),))
 
 
@@ -189,7 +189,7 @@ ROUTES = [
         PUBLIC,
         answer=StartView,
         summary="What a one-time link is good for; looking does not use it up",
-        query=StartQuery,
+        query=StartLinkQuery,
         tags=TAGS,
     ),
     replace(

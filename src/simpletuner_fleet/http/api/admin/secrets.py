@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator import keyring
@@ -28,17 +28,17 @@ class SecretsView(Struct):
 
 
 async def list_secrets(call: Call[None]) -> SecretsView:
-    found = await keyring.list_secrets(deps(call).fleet)
+    found = await keyring.list_secrets(deps_of(call).fleet)
     return SecretsView([_view(name, secret) for name, secret in found.items()])
 
 
 async def save_secret(call: Call[SecretValue]) -> SecretView:
     name = call.path["name"]
-    return _view(name, await keyring.save_secret(deps(call).fleet, name, call.body.value, call.actor))
+    return _view(name, await keyring.save_secret(deps_of(call).fleet, name, call.body.value, call.actor))
 
 
 async def delete_secret(call: Call[None]) -> Done:
-    await keyring.delete_secret(deps(call).fleet, call.path["name"], call.actor)
+    await keyring.delete_secret(deps_of(call).fleet, call.path["name"], call.actor)
     return Done(id=call.path["name"])
 
 

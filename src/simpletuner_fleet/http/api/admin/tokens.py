@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route
 from simpletuner_fleet.http.views.records import TokensView, TokenView, token_view
 from simpletuner_fleet.orchestrator import people
@@ -12,7 +12,7 @@ TAGS = ("administration",)
 PERMISSION = "admin.tokens"
 
 
-class CreateBody(CreateToken, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CreateTokenBody(CreateToken, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A misspelt choice is told, not ignored."""
 
 
@@ -29,22 +29,22 @@ async def whoami(call: Call[None]) -> WhoAmI:
 
 
 async def list_tokens(call: Call[None]) -> TokensView:
-    found = await deps(call).fleet.read(lambda view: view.api_tokens())
+    found = await deps_of(call).fleet.read(lambda view: view.api_tokens())
     return TokensView([token_view(token) for token in found])
 
 
-async def create_token(call: Call[CreateBody]) -> TokenView:
+async def create_token(call: Call[CreateTokenBody]) -> TokenView:
     """Nobody gives away what they do not hold."""
     for permission in call.body.permissions:
         call.require(permission)
-    token, secret = await people.create_token(deps(call).fleet, call.body, call.actor)
+    token, secret = await people.create_token(deps_of(call).fleet, call.body, call.actor)
     return token_view(token, secret)
 
 
 async def revoke_token(call: Call[None]) -> TokenView:
-    house = deps(call)
-    token = await people.revoke_token(house.fleet, call.path["id"], call.actor)
-    house.revoke([token.token_hash])
+    deps = deps_of(call)
+    token = await people.revoke_token(deps.fleet, call.path["id"], call.actor)
+    deps.revoke([token.token_hash])
     return token_view(token)
 
 
@@ -72,7 +72,7 @@ ROUTES = [
         "/api/admin/tokens",
         create_token,
         PERMISSION,
-        CreateBody,
+        CreateTokenBody,
         TokenView,
         "Create an API token with a set of permissions",
         status=201,

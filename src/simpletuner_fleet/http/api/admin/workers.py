@@ -11,10 +11,10 @@ from simpletuner_fleet.http.api.admin.connection_commands import (
     connection_command,
     connection_commands,
 )
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
-from simpletuner_fleet.http.views.workers import WorkersView, WorkerView, worker_view
+from simpletuner_fleet.http.views.workers import WorkerListView, WorkerView, worker_view
 from simpletuner_fleet.orchestrator import administer, looking
 from simpletuner_fleet.orchestrator.administer import CreateWorker
 from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
@@ -24,7 +24,7 @@ TAGS = ("administration",)
 PERMISSION = "admin.workers"
 
 
-class CreateBody(CreateWorker, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CreateWorkerBody(CreateWorker, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A misspelt choice is told, not ignored."""
 
 
@@ -52,7 +52,7 @@ class PulsesView(Struct):
     workers: dict[str, Pulse]
 
 
-class WorkersQuery(Struct, kw_only=True):
+class WorkerListQuery(Struct, kw_only=True):
     status: list[WorkerStatus] = []
     label: list[str] = []
     """`key=glob`; may be repeated."""
@@ -68,23 +68,23 @@ class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """At the deadline: ask each trainer for a checkpoint before it is stopped."""
 
 
-class ChangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
+class ChangeWorkerBody(Struct, kw_only=True, forbid_unknown_fields=True):
     labels: dict[str, str]
     """All of them: what is left out is gone."""
 
 
-async def list_workers(call: Call[None]) -> WorkersView:
-    query: WorkersQuery = call.query
-    found = await looking.workers(deps(call).fleet, query.status, [_label(text) for text in query.label])
-    return WorkersView([_shown(call, seen) for seen in found if query.local or not seen.worker.local])
+async def list_workers(call: Call[None]) -> WorkerListView:
+    query: WorkerListQuery = call.query
+    found = await looking.workers(deps_of(call).fleet, query.status, [_label(text) for text in query.label])
+    return WorkerListView([_shown(call, seen) for seen in found if query.local or not seen.worker.local])
 
 
 async def get_worker(call: Call[Any]) -> WorkerView:
-    return _shown(call, await looking.one_worker(deps(call).fleet, call.path["id"]))
+    return _shown(call, await looking.one_worker(deps_of(call).fleet, call.path["id"]))
 
 
 async def pulses(call: Call[None]) -> PulsesView:
-    fleet = deps(call).fleet
+    fleet = deps_of(call).fleet
     workers = await fleet.read(lambda view: view.workers())
     return PulsesView(
         {
@@ -101,20 +101,20 @@ def _pulse(worker: Worker, latest: dict[str, GpuPoint]) -> Pulse:
     )
 
 
-async def create_worker(call: Call[CreateBody]) -> WorkerToken:
-    worker, token = await administer.create_worker(deps(call).fleet, call.body, call.actor)
+async def create_worker(call: Call[CreateWorkerBody]) -> WorkerToken:
+    worker, token = await administer.create_worker(deps_of(call).fleet, call.body, call.actor)
     return _with_token(call, worker, token)
 
 
 async def rotate_token(call: Call[None]) -> WorkerToken:
-    worker, token = await administer.rotate_token(deps(call).fleet, call.path["id"], call.actor)
+    worker, token = await administer.rotate_token(deps_of(call).fleet, call.path["id"], call.actor)
     return _with_token(call, worker, token)
 
 
 async def drain(call: Call[DrainBody | None]) -> WorkerView:
     wish = call.body or DrainBody()
     await administer.drain(
-        deps(call).fleet,
+        deps_of(call).fleet,
         call.path["id"],
         wish.note,
         call.actor,
@@ -125,17 +125,17 @@ async def drain(call: Call[DrainBody | None]) -> WorkerView:
 
 
 async def resume(call: Call[None]) -> WorkerView:
-    await administer.resume(deps(call).fleet, call.path["id"], call.actor)
+    await administer.resume(deps_of(call).fleet, call.path["id"], call.actor)
     return await get_worker(call)
 
 
-async def change_worker(call: Call[ChangeBody]) -> WorkerView:
-    await administer.set_labels(deps(call).fleet, call.path["id"], call.body.labels, call.actor)
+async def change_worker(call: Call[ChangeWorkerBody]) -> WorkerView:
+    await administer.set_labels(deps_of(call).fleet, call.path["id"], call.body.labels, call.actor)
     return await get_worker(call)
 
 
 async def delete_worker(call: Call[None]) -> Done:
-    await administer.delete_worker(deps(call).fleet, call.path["id"], call.actor)
+    await administer.delete_worker(deps_of(call).fleet, call.path["id"], call.actor)
     return Done(id=call.path["id"])
 
 
@@ -147,14 +147,14 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _shown(call: Call[Any], seen: looking.SeenWorker) -> WorkerView:
-    fleet = deps(call).fleet
+    fleet = deps_of(call).fleet
     worker = with_newest_heartbeat(fleet, seen.worker)
     return worker_view(worker, seen.held, fleet.policy, fleet.clock.now())
 
 
 def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:
-    house = deps(call)
-    told = (worker, token, house.base_url(call), house.fingerprint)
+    deps = deps_of(call)
+    told = (worker, token, deps.base_url(call), deps.fingerprint)
     return WorkerToken(
         worker_id=worker.id,
         token=token,
@@ -172,9 +172,9 @@ ROUTES = [
         "/api/admin/workers",
         list_workers,
         PERMISSION,
-        answer=WorkersView,
+        answer=WorkerListView,
         summary="List all workers",
-        query=WorkersQuery,
+        query=WorkerListQuery,
         tags=TAGS,
     ),
     Route(
@@ -191,7 +191,7 @@ ROUTES = [
         "/api/admin/workers",
         create_worker,
         PERMISSION,
-        CreateBody,
+        CreateWorkerBody,
         WorkerToken,
         "Create a worker and its token",
         status=201,
@@ -211,7 +211,7 @@ ROUTES = [
         "/api/admin/workers/{id}",
         change_worker,
         PERMISSION,
-        ChangeBody,
+        ChangeWorkerBody,
         WorkerView,
         "Set a worker's labels",
         tags=TAGS,

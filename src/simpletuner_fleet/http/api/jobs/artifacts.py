@@ -6,7 +6,7 @@ from typing import Any
 
 from simpletuner_fleet.core.checkpoint import FileEntry, StoredManifest
 from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.byte_ranges import (
     Span,
     asked_span,
@@ -25,7 +25,7 @@ FILE_MODE = 0o644
 
 
 async def list_artifacts(call: Call[None]) -> ManifestsView:
-    found = await artifacts.manifests_of(deps(call).fleet, call.path["id"])
+    found = await artifacts.manifests_of(deps_of(call).fleet, call.path["id"])
     return ManifestsView([manifest_view(manifest) for manifest in found])
 
 
@@ -46,7 +46,7 @@ def file_answer(call: Call[None], file: FileEntry) -> Chunks | Reply:
             headers={"Content-Range": f"bytes */{file.size}"},
             content_type="application/octet-stream",
         )
-    return _answer(deps(call).blobs, file, etag, span)
+    return _answer(deps_of(call).blobs, file, etag, span)
 
 
 def _answer(blobs: Blobs, file: FileEntry, etag: str, span: Span | None) -> Chunks:
@@ -69,7 +69,7 @@ async def archive(call: Call[None]) -> Chunks:
         (b"cache-control", b"no-store"),
         (b"content-disposition", attachment(f"{manifest.job_id}-{manifest.name}.tar")),
     ]
-    return Chunks(_tar(deps(call).blobs, manifest), headers=headers)
+    return Chunks(_tar(deps_of(call).blobs, manifest), headers=headers)
 
 
 async def _tar(blobs: Blobs, manifest: StoredManifest) -> AsyncGenerator[bytes, None]:
@@ -90,7 +90,7 @@ def _tar_head(manifest: StoredManifest, file: FileEntry) -> bytes:
 
 
 async def _manifest(call: Call[None]) -> StoredManifest:
-    return await artifacts.manifest_of(deps(call).fleet, call.path["id"], call.path["manifest_id"])
+    return await artifacts.manifest_of(deps_of(call).fleet, call.path["id"], call.path["manifest_id"])
 
 
 def _file_at(manifest: StoredManifest, path: str) -> FileEntry:

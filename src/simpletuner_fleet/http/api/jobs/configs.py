@@ -7,7 +7,7 @@ from msgspec import Meta, Struct, field
 
 from simpletuner_fleet.core.bundle_diff import Change
 from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.http.views.records import ConfigsView, ConfigView, VersionsView, config_view
@@ -17,7 +17,7 @@ TAGS = ("configs",)
 MAX_CONFIG_BYTES = 5 * KIB * KIB
 
 
-class VersionQuery(Struct, kw_only=True):
+class ConfigVersionQuery(Struct, kw_only=True):
     version: Annotated[int, Meta(ge=1)] | None = None
 
 
@@ -55,12 +55,12 @@ class DiffView(Struct, kw_only=True):
 
 
 async def list_configs(call: Call[None]) -> ConfigsView:
-    found = await deps(call).fleet.read(lambda view: view.configs())
+    found = await deps_of(call).fleet.read(lambda view: view.configs())
     return ConfigsView([config_view(config) for config in found])
 
 
 async def get_config(call: Call[None]) -> StoredConfig:
-    config = await configs.get_config(deps(call).fleet, call.path["name"], call.query.version)
+    config = await configs.get_config(deps_of(call).fleet, call.path["name"], call.query.version)
     bundle = configs.bundle_of(config)
     return StoredConfig(
         name=config.name,
@@ -81,7 +81,7 @@ async def get_config(call: Call[None]) -> StoredConfig:
 
 async def list_versions(call: Call[None]) -> VersionsView:
     name = call.path["name"]
-    found = await deps(call).fleet.read(lambda view: view.config_versions(name))
+    found = await deps_of(call).fleet.read(lambda view: view.config_versions(name))
     if not found:
         raise NotFound(f"There is no config '{name}'.")
     return VersionsView([config_view(config) for config in found])
@@ -89,17 +89,17 @@ async def list_versions(call: Call[None]) -> VersionsView:
 
 async def diff_config(call: Call[None]) -> DiffView:
     name = call.path["name"]
-    found = await configs.diff_configs(deps(call).fleet, name, call.query.from_, call.query.to)
+    found = await configs.diff_configs(deps_of(call).fleet, name, call.query.from_, call.query.to)
     return DiffView(name=name, from_=found.was, to=found.now, changes=found.changes)
 
 
 async def save_config(call: Call[dict[str, Any]]) -> ConfigView:
-    saved, changed = await configs.save_config(deps(call).fleet, call.path["name"], call.body, call.actor)
+    saved, changed = await configs.save_config(deps_of(call).fleet, call.path["name"], call.body, call.actor)
     return config_view(saved, changed)
 
 
 async def delete_config(call: Call[None]) -> Done:
-    await configs.delete_config(deps(call).fleet, call.path["name"], call.actor)
+    await configs.delete_config(deps_of(call).fleet, call.path["name"], call.actor)
     return Done(id=call.path["name"])
 
 
@@ -120,7 +120,7 @@ ROUTES = [
         "configs.read",
         answer=StoredConfig,
         summary="One config, in its newest version unless one is named",
-        query=VersionQuery,
+        query=ConfigVersionQuery,
         tags=TAGS,
     ),
     Route(

@@ -6,7 +6,7 @@ from simpletuner_fleet.core.bundle import check_name
 from simpletuner_fleet.core.checkpoint import FileEntry
 from simpletuner_fleet.core.datasets import Dataset, read_id, told
 from simpletuner_fleet.core.errors import Invalid, TooLarge
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.artifacts import file_answer
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.api.workers.uploads import (
@@ -45,7 +45,7 @@ class DatasetView(Struct, kw_only=True):
     created_by: str
 
 
-class DatasetsView(Struct):
+class DatasetListView(Struct):
     datasets: list[DatasetView]
 
 
@@ -60,14 +60,14 @@ class DatasetDetails(DatasetView, kw_only=True):
 async def ask_objects(call: Call[DataObjectsAsked]) -> ObjectsAnswer:
     if len(call.body.objects) > MAX_ASKED:
         raise TooLarge(f"At most {MAX_ASKED} files can be asked for at once.")
-    found = await datasets.missing(deps(call).shelf, call.principal.id, call.body.objects)
+    found = await datasets.missing(deps_of(call).shelf, call.principal.id, call.body.objects)
     return ObjectsAnswer(missing=found)
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: DataPartQuery = call.query
     return await datasets.put_part(
-        deps(call).shelf,
+        deps_of(call).shelf,
         call.principal.id,
         call.path["sha256"],
         query.size,
@@ -79,15 +79,15 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 async def add_dataset(call: Call[DatasetSent]) -> DatasetView:
     name = check_name(call.body.name, "$.name", "dataset's name")
     dataset_id = read_id(call.body.id, "$.id")
-    return _view(await datasets.accept(deps(call).shelf, dataset_id, name, call.actor))
+    return _view(await datasets.accept(deps_of(call).shelf, dataset_id, name, call.actor))
 
 
-async def list_datasets(call: Call[None]) -> DatasetsView:
-    return DatasetsView([_view(dataset) for dataset in await datasets.every(deps(call).fleet)])
+async def list_datasets(call: Call[None]) -> DatasetListView:
+    return DatasetListView([_view(dataset) for dataset in await datasets.every(deps_of(call).fleet)])
 
 
 async def get_dataset(call: Call[None]) -> DatasetDetails:
-    fleet, dataset_id = deps(call).fleet, _id(call)
+    fleet, dataset_id = deps_of(call).fleet, _id(call)
     dataset = await datasets.one(fleet, dataset_id)
     workers = await fleet.read(lambda view: view.workers())
     return DatasetDetails(
@@ -100,22 +100,22 @@ async def get_dataset(call: Call[None]) -> DatasetDetails:
 
 async def delete_dataset(call: Call[None]) -> Done:
     dataset_id = _id(call)
-    await datasets.delete(deps(call).fleet, dataset_id, call.actor)
+    await datasets.delete(deps_of(call).fleet, dataset_id, call.actor)
     return Done(id=told(dataset_id))
 
 
 async def one_object(call: Call[None]) -> Chunks | Reply:
     sha256 = call.path["sha256"]
-    size = await datasets.file_size(deps(call).fleet, _id(call), sha256)
+    size = await datasets.file_size(deps_of(call).fleet, _id(call), sha256)
     return file_answer(call, FileEntry(path=sha256, size=size, sha256=sha256))
 
 
 async def fetch_for_job(call: Call[None]) -> Chunks:
-    house, sha256, start = deps(call), call.path["sha256"], call.query.offset
-    size = await datasets.size_for_worker(house.fleet, fetching_worker(call), call.path["id"], sha256)
+    deps, sha256, start = deps_of(call), call.path["sha256"], call.query.offset
+    size = await datasets.size_for_worker(deps.fleet, fetching_worker(call), call.path["id"], sha256)
     if start > size:
         raise Invalid("offset is beyond the end.", path="$.offset")
-    return Chunks(read_through(house.blobs, sha256, start, size), headers=octet_headers(size - start))
+    return Chunks(read_through(deps.blobs, sha256, start, size), headers=octet_headers(size - start))
 
 
 def _id(call: Call[None]) -> str:
@@ -169,7 +169,9 @@ ROUTES = [
         max_body_bytes=KIB,
         tags=TAGS,
     ),
-    Route("GET", "/api/data", list_datasets, READ, None, DatasetsView, "Datasets, newest first", tags=TAGS),
+    Route(
+        "GET", "/api/data", list_datasets, READ, None, DatasetListView, "Datasets, newest first", tags=TAGS
+    ),
     Route(
         "GET",
         "/api/data/{id}",

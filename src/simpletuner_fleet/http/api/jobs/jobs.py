@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.job import JobState
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import CancelBody, PageSize, cancel, current, shown, submitter
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import Call, Route
@@ -28,7 +28,7 @@ TAGS = ("jobs",)
 EVENTS_TOLD = 1000
 
 
-class JobsQuery(Struct, kw_only=True):
+class JobListQuery(Struct, kw_only=True):
     status: list[JobState] = []
     """May be repeated."""
     owner: str | None = None
@@ -41,7 +41,7 @@ class JobsQuery(Struct, kw_only=True):
 
 
 async def list_jobs(call: Call[None]) -> JobsPage:
-    query: JobsQuery = call.query
+    query: JobListQuery = call.query
     where = JobFilter(
         states=tuple(query.status),
         owner=query.owner,
@@ -49,7 +49,7 @@ async def list_jobs(call: Call[None]) -> JobsPage:
         config_name=query.config_name,
         created_since=read_time(query.since, "$.since"),
     )
-    page, following = await looking.jobs_page(deps(call).fleet, where, query.cursor, query.limit)
+    page, following = await looking.jobs_page(deps_of(call).fleet, where, query.cursor, query.limit)
     return JobsPage(jobs=[shown(seen) for seen in page], next=following)
 
 
@@ -58,16 +58,16 @@ async def get_job(call: Call[None]) -> JobView:
 
 
 async def explain(call: Call[None]) -> ExplainView:
-    return explain_view(await looking.explained(deps(call).fleet, call.path["id"]))
+    return explain_view(await looking.explained(deps_of(call).fleet, call.path["id"]))
 
 
 async def attempts(call: Call[None]) -> AttemptsView:
-    found = await looking.attempts_of(deps(call).fleet, call.path["id"])
+    found = await looking.attempts_of(deps_of(call).fleet, call.path["id"])
     return AttemptsView([attempt_view(attempt) for attempt in found])
 
 
 async def events(call: Call[None]) -> JobEventsView:
-    fleet, job_id = deps(call).fleet, call.path["id"]
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
     await looking.one_job(fleet, job_id)
     found, notes = await fleet.read(
         lambda view: (view.job_events(job_id, EVENTS_TOLD), view.notes_of_job(job_id))
@@ -77,7 +77,7 @@ async def events(call: Call[None]) -> JobEventsView:
 
 async def retry(call: Call[None]) -> JobView:
     await refuse_job_of_another(call)
-    job = await submit.retry(deps(call).fleet, call.path["id"], submitter(call))
+    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call))
     return await current(call, job)
 
 
@@ -86,7 +86,7 @@ def _get(path: str, handler: Any, answer: Any, summary: str, query: Any = None) 
 
 
 ROUTES = [
-    _get("/api/jobs", list_jobs, JobsPage, "Jobs, newest first", JobsQuery),
+    _get("/api/jobs", list_jobs, JobsPage, "Jobs, newest first", JobListQuery),
     _get("/api/jobs/{id}", get_job, JobView, "One job"),
     _get("/api/jobs/{id}/explain", explain, ExplainView, "Why a job waits, and what would help"),
     _get("/api/jobs/{id}/attempts", attempts, AttemptsView, "Every try at a job, oldest first"),

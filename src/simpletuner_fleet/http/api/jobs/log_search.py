@@ -38,7 +38,7 @@ class Hit(Struct, frozen=True):
     line: bytes
 
 
-class Found(Struct, frozen=True):
+class SearchResult(Struct, frozen=True):
     hits: list[Hit]
     next: int
     """Where to go on: a line begins there."""
@@ -48,7 +48,7 @@ class PatternTooSlow(Invalid):
     code = "pattern_too_slow"
 
 
-async def search_text(log: StoredLog, text: str, start: int, most: int) -> Found:
+async def search_text(log: StoredLog, text: str, start: int, most: int) -> SearchResult:
     """Lines with this text from `start` on, which is where a line begins. Upper and lower case differ."""
     needle = text.encode()
 
@@ -58,13 +58,13 @@ async def search_text(log: StoredLog, text: str, start: int, most: int) -> Found
     return await _walk(log, start, most, find, TEXT_BLOCK_BYTES)
 
 
-async def search_pattern(log: StoredLog, pattern: str, start: int, most: int) -> Found:
+async def search_pattern(log: StoredLog, pattern: str, start: int, most: int) -> SearchResult:
     """Lines that the pattern is found in; it sees bytes, and the first 8 KiB of each line."""
     async with _child_for(pattern) as find:
         return await _walk(log, start, most, find, PATTERN_BLOCK_BYTES)
 
 
-async def _walk(log: StoredLog, start: int, most: int, find: Find, block_bytes: int) -> Found:
+async def _walk(log: StoredLog, start: int, most: int, find: Find, block_bytes: int) -> SearchResult:
     hits: list[Hit] = []
     at, until = start, time.monotonic() + BUDGET_S
     while time.monotonic() < until:
@@ -78,9 +78,9 @@ async def _walk(log: StoredLog, start: int, most: int, find: Find, block_bytes: 
             hits.append(Hit(at + begin, lines[begin : min(end, begin + MAX_LINE_BYTES)]))
         if len(hits) >= most:
             last = hits[-1].offset - at
-            return Found(hits, at + (lines.find(b"\n", last) + 1 or len(lines)))
+            return SearchResult(hits, at + (lines.find(b"\n", last) + 1 or len(lines)))
         at += len(lines)
-    return Found(hits, at)
+    return SearchResult(hits, at)
 
 
 def _lines_with(block: bytes, needle: bytes, room: int) -> list[Span]:

@@ -5,9 +5,9 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import MAX_TEXT_CHARS
-from simpletuner_fleet.http.api.jobs.log_search import Found, search_pattern, search_text
+from simpletuner_fleet.http.api.jobs.log_search import SearchResult, search_pattern, search_text
 from simpletuner_fleet.http.api.jobs.logs import Rank, look, stored_log
 from simpletuner_fleet.http.edge.routes import Amount, Call, Route, rfc3339
 
@@ -48,16 +48,16 @@ class Matches(Struct, kw_only=True):
 
 async def search(call: Call[None]) -> Matches:
     """Looks for about a second, then says how far it came."""
-    house, query = deps(call), call.query
-    _, attempt = await look(house, call.path["id"], query.attempt)
-    log = stored_log(house, attempt, query.rank)
+    deps, query = deps_of(call), call.query
+    _, attempt = await look(deps, call.path["id"], query.attempt)
+    log = stored_log(deps, attempt, query.rank)
     if "\n" in query.q:
         raise Invalid("Lines are searched one by one: there is no newline in them.", path="$.q")
     if log is None:
         return Matches(attempt=None, rank=query.rank, matches=[], next=0, scanned=0, size=0, done=True)
     if query.regex:
-        async with house.log_searches:
-            found: Found = await search_pattern(log, query.q, query.start, query.limit)
+        async with deps.log_searches:
+            found: SearchResult = await search_pattern(log, query.q, query.start, query.limit)
     else:
         found = await search_text(log, query.q, query.start, query.limit)
     size = await log.size()

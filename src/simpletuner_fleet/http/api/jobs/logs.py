@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.job import Attempt, Job
-from simpletuner_fleet.http.api.deps import Deps, deps
+from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import Block, LogPage, page_of, stamped
 from simpletuner_fleet.http.api.open_streams import enter, leave
 from simpletuner_fleet.http.edge.exchange import RawHeaders
@@ -55,7 +55,7 @@ class LogQuery(Struct, kw_only=True):
     """In text: the time before each line."""
 
 
-class Piece(Struct):
+class LogRange(Struct):
     """What to send: from `start`, and up to `end` unless the log is followed."""
 
     start: int
@@ -63,7 +63,7 @@ class Piece(Struct):
     size: int
 
 
-class LogText(Struct, kw_only=True):
+class LogTextEvent(Struct, kw_only=True):
     text: str
     offset: int
     """Of the byte after this text; the event's id says the same."""
@@ -71,38 +71,38 @@ class LogText(Struct, kw_only=True):
     """When its first byte was seen by the worker."""
 
 
-class LogEnd(Struct, kw_only=True):
+class LogEndEvent(Struct, kw_only=True):
     attempt: int | None
     outcome: str | None
 
 
 async def logs(call: Call[None]) -> Chunks | LogPage:
-    house, query, job_id = deps(call), call.query, call.path["id"]
+    deps, query, job_id = deps_of(call), call.query, call.path["id"]
     accepts = call.headers.get("accept", "")
     as_events, as_page = "text/event-stream" in accepts, "application/json" in accepts and not query.follow
     if as_events:
         query.offset = _resumed_at(call.headers.get("last-event-id"), query.offset)
-    _, attempt = await look(house, job_id, query.attempt)
+    _, attempt = await look(deps, job_id, query.attempt)
     if query.attempt is not None and attempt is None and not query.follow:
         raise NotFound(f"Job {job_id} has no attempt {query.attempt}.")
-    log = stored_log(house, attempt, query.rank)
+    log = stored_log(deps, attempt, query.rank)
     if as_page and query.offset is None and query.since is None and query.before is None:
         query.tail = min(query.tail or query.lines or PAGE_LINES, MAX_LINES)
-    piece = await _piece(house, log, query)
+    piece = await _piece(deps, log, query)
     if as_page:
         most = query.lines or query.tail or PAGE_LINES
         return await page_of(log, attempt, query.rank, piece.start, piece.end, piece.size, most)
-    blocks = _follow(house, job_id, query, piece.start) if query.follow else _read(log, piece)
+    blocks = _follow(deps, job_id, query, piece.start) if query.follow else _read(log, piece)
     headers = EVENT_HEADERS if as_events else _text_headers(job_id, attempt, piece)
     if as_events:
-        chunks = _events(house, job_id, query.attempt, blocks, piece.start)
+        chunks = _events(deps, job_id, query.attempt, blocks, piece.start)
     else:
         chunks = stamped(blocks) if query.timestamps else _bytes(blocks)
     if not query.follow:
         return Chunks(chunks, headers=headers)
     caller = call.principal.id
-    enter(house.following, caller)
-    return Chunks(chunks, headers=headers, on_close=lambda: leave(house.following, caller))
+    enter(deps.following, caller)
+    return Chunks(chunks, headers=headers, on_close=lambda: leave(deps.following, caller))
 
 
 def _resumed_at(last_event_id: str | None, asked: int | None) -> int | None:
@@ -110,11 +110,11 @@ def _resumed_at(last_event_id: str | None, asked: int | None) -> int | None:
     return int(last_event_id) if last_event_id and OFFSET.fullmatch(last_event_id) else asked
 
 
-def stored_log(house: Deps, attempt: Attempt | None, rank: int) -> StoredLog | None:
-    return StoredLog(house.blobs, attempt.id, rank) if attempt else None
+def stored_log(deps: Deps, attempt: Attempt | None, rank: int) -> StoredLog | None:
+    return StoredLog(deps.blobs, attempt.id, rank) if attempt else None
 
 
-async def look(house: Deps, job_id: str, number: int | None) -> tuple[Job, Attempt | None]:
+async def look(deps: Deps, job_id: str, number: int | None) -> tuple[Job, Attempt | None]:
     """The job and the try that is meant, if there was one yet."""
 
     def seen(view: View) -> tuple[Job, Attempt | None]:
@@ -126,7 +126,7 @@ async def look(house: Deps, job_id: str, number: int | None) -> tuple[Job, Attem
             return job, _newest_told(tries)
         return job, next((one for one in tries if one.number == number), None)
 
-    job, attempt = await house.fleet.read(seen)
+    job, attempt = await deps.fleet.read(seen)
     if number is not None and attempt is None and (job.terminal or number <= job.attempts):
         raise NotFound(f"Job {job_id} has no attempt {number}.")
     return job, attempt
@@ -138,13 +138,13 @@ def _newest_told(tries: list[Attempt]) -> Attempt | None:
     return accepted[-1] if accepted else tries[-1] if tries else None
 
 
-async def _piece(house: Deps, log: StoredLog | None, query: LogQuery) -> Piece:
+async def _piece(deps: Deps, log: StoredLog | None, query: LogQuery) -> LogRange:
     given = [name for name in ("tail", "offset", "since", "before") if getattr(query, name) is not None]
     if len(given) > 1:
         raise Invalid(f"Give {given[0]} or {given[1]}, not both.", path=f"$.{given[0]}")
-    since = _since(query.since, house.fleet.clock.now())
+    since = _since(query.since, deps.fleet.clock.now())
     if log is None:
-        return Piece(query.offset or 0, 0, 0)
+        return LogRange(query.offset or 0, 0, 0)
     size = end = await log.size()
     start = query.offset or 0
     if query.tail is not None:
@@ -156,14 +156,14 @@ async def _piece(house: Deps, log: StoredLog | None, query: LogQuery) -> Piece:
         start = await log.line_start(await log.offset_since(since))
     if query.limit is not None:
         end = min(end, start + query.limit)
-    return Piece(start, end, size)
+    return LogRange(start, end, size)
 
 
 def _since(text: str | None, now: float) -> float | None:
     return now - float(text) if text and SECONDS.fullmatch(text) else read_time(text, "$.since")
 
 
-async def _read(log: StoredLog | None, piece: Piece) -> AsyncGenerator[Block, None]:
+async def _read(log: StoredLog | None, piece: LogRange) -> AsyncGenerator[Block, None]:
     at = piece.start
     while log and at < piece.end:
         data = await log.read(at, min(CHUNK_BYTES, piece.end - at))
@@ -173,15 +173,15 @@ async def _read(log: StoredLog | None, piece: Piece) -> AsyncGenerator[Block, No
         at += len(data)
 
 
-async def _follow(house: Deps, job_id: str, query: LogQuery, start: int) -> AsyncGenerator[Block, None]:
+async def _follow(deps: Deps, job_id: str, query: LogQuery, start: int) -> AsyncGenerator[Block, None]:
     """Until the try has ended and all it left was sent. An empty block says: still here, nothing new."""
     at, number, quiet = start, query.attempt, 0
     while True:
-        job, attempt = await look(house, job_id, number)
+        job, attempt = await look(deps, job_id, number)
         if attempt and attempt.accepted_at is not None:
             number = attempt.number
         over = job.terminal if attempt is None else not attempt.live and (number is not None or job.terminal)
-        log = stored_log(house, attempt, query.rank)
+        log = stored_log(deps, attempt, query.rank)
         data = await log.read(at, CHUNK_BYTES) if log else b""
         if data:
             yield Block(at, data, log)
@@ -189,7 +189,7 @@ async def _follow(house: Deps, job_id: str, query: LogQuery, start: int) -> Asyn
         elif over:
             return
         else:
-            await house.log_bells.wait(job_id, LOOK_AGAIN_S)
+            await deps.log_bells.wait(job_id, LOOK_AGAIN_S)
             quiet += 1
             if quiet % QUIET_ROUNDS_PER_COMMENT == 0:
                 yield Block(at, b"", log)
@@ -201,7 +201,7 @@ async def _bytes(blocks: AsyncGenerator[Block, None]) -> AsyncGenerator[bytes, N
 
 
 async def _events(
-    house: Deps, job_id: str, number: int | None, blocks: AsyncGenerator[Block, None], start: int
+    deps: Deps, job_id: str, number: int | None, blocks: AsyncGenerator[Block, None], start: int
 ) -> AsyncGenerator[bytes, None]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     at = start
@@ -214,14 +214,16 @@ async def _events(
             continue
         told = at - len(decoder.getstate()[0])
         seen = await block.log.times_of([block.offset - held]) if block.log else [None]
-        event = LogText(text=text, offset=told, at=rfc3339(seen[0]))
+        event = LogTextEvent(text=text, offset=told, at=rfc3339(seen[0]))
         yield encode_raw("log", told, msgspec.json.encode(event))
-    _, attempt = await look(house, job_id, number)
-    end = LogEnd(attempt=attempt.number if attempt else None, outcome=attempt.outcome if attempt else None)
+    _, attempt = await look(deps, job_id, number)
+    end = LogEndEvent(
+        attempt=attempt.number if attempt else None, outcome=attempt.outcome if attempt else None
+    )
     yield encode_raw("end", at, msgspec.json.encode(end))
 
 
-def _text_headers(job_id: str, attempt: Attempt | None, piece: Piece) -> RawHeaders:
+def _text_headers(job_id: str, attempt: Attempt | None, piece: LogRange) -> RawHeaders:
     number = attempt.number if attempt and attempt.accepted_at is not None else 0
     return [
         (b"content-type", b"text/plain; charset=utf-8"),

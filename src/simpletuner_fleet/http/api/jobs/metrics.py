@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.metrics import Bucket
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.workers.uploads import uploading_worker
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Route, rfc3339
 from simpletuner_fleet.orchestrator import metrics
@@ -48,7 +48,7 @@ async def send_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
     worker_id = uploading_worker(call, body.epoch)
     stored = await metrics.store(
-        deps(call).shelf, worker_id, call.path["id"], body.epoch, body.first, body.points
+        deps_of(call).shelf, worker_id, call.path["id"], body.epoch, body.first, body.points
     )
     return MetricsAnswer(next=stored)
 
@@ -57,15 +57,15 @@ async def send_gpu_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
     worker_id = uploading_worker(call, body.epoch)
     stored = await metrics.store_of_gpus(
-        deps(call).shelf, worker_id, call.path["id"], body.epoch, body.first, body.points
+        deps_of(call).shelf, worker_id, call.path["id"], body.epoch, body.first, body.points
     )
     return MetricsAnswer(next=stored)
 
 
 async def show_metrics(call: Call[None]) -> MetricsView:
-    house, query = deps(call), call.query
+    deps, query = deps_of(call), call.query
     found = await metrics.curves(
-        house.fleet, house.blobs, call.path["id"], query.key, query.points, query.attempt
+        deps.fleet, deps.blobs, call.path["id"], query.key, query.points, query.attempt
     )
     series = {key: [_curve_point(bucket) for bucket in buckets] for key, buckets in found.series.items()}
     return MetricsView(keys=found.keys, attempt=query.attempt, series=series, total=found.total)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.job import Job, JobState
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.submission import SubmitRequest
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import ExplainView, JobsPage, JobView, explain_view, job_view
@@ -94,11 +94,11 @@ def submitter(call: Call[Any]) -> Submitter:
 
 
 async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
-    house, request = deps(call), call.body
+    deps, request = deps_of(call), call.body
     key = call.headers.get("idempotency-key")
     if key:
         request = replace(request, idempotency_key=key)
-    done = await submit.submit(house.fleet, submitter(call), request, local_enabled=house.local_enabled)
+    done = await submit.submit(deps.fleet, submitter(call), request, local_enabled=deps.local_enabled)
     job = done.job
     return SubmitAnswer(
         success=True,
@@ -117,18 +117,18 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
 
 
 async def list_queue(call: Call[None]) -> JobsPage:
-    page, following = await looking.queue_page(deps(call).fleet, call.query.cursor, call.query.limit)
+    page, following = await looking.queue_page(deps_of(call).fleet, call.query.cursor, call.query.limit)
     return JobsPage(jobs=[shown(seen) for seen in page], next=following)
 
 
 async def list_mine(call: Call[None]) -> JobsPage:
     where = JobFilter(owner=call.principal.id, states=tuple(call.query.status))
-    page, following = await looking.jobs_page(deps(call).fleet, where, call.query.cursor, call.query.limit)
+    page, following = await looking.jobs_page(deps_of(call).fleet, where, call.query.cursor, call.query.limit)
     return JobsPage(jobs=[shown(seen) for seen in page], next=following)
 
 
 async def stats(call: Call[None]) -> StatsView:
-    found = await looking.queue_stats(deps(call).fleet)
+    found = await looking.queue_stats(deps_of(call).fleet)
     return StatsView(
         total=sum(found.by_state.values()),
         by_state=found.by_state,
@@ -138,7 +138,7 @@ async def stats(call: Call[None]) -> StatsView:
 
 
 async def position(call: Call[None]) -> PositionView:
-    seen = await looking.one_job(deps(call).fleet, call.path["id"])
+    seen = await looking.one_job(deps_of(call).fleet, call.path["id"])
     return PositionView(job_id=seen.job.id, status=seen.job.state, queue_position=seen.position)
 
 
@@ -146,7 +146,7 @@ async def cancel(call: Call[CancelBody | None]) -> JobView:
     await refuse_job_of_another(call)
     wish = call.body or CancelBody()
     await submit.cancel(
-        deps(call).fleet,
+        deps_of(call).fleet,
         call.path["id"],
         call.actor,
         checkpoint_first=wish.checkpoint_first,
@@ -156,27 +156,27 @@ async def cancel(call: Call[CancelBody | None]) -> JobView:
 
 
 async def set_priority(call: Call[PriorityBody]) -> JobView:
-    await submit.set_priority(deps(call).fleet, call.path["id"], call.body.priority, call.actor)
+    await submit.set_priority(deps_of(call).fleet, call.path["id"], call.body.priority, call.actor)
     return await current(call)
 
 
 async def approve(call: Call[None]) -> JobView:
-    await submit.approve(deps(call).fleet, call.path["id"], call.actor)
+    await submit.approve(deps_of(call).fleet, call.path["id"], call.actor)
     return await current(call)
 
 
 async def reject(call: Call[RejectBody | None]) -> JobView:
     why = call.body.reason if call.body else ""
-    await submit.reject(deps(call).fleet, call.path["id"], why, call.actor)
+    await submit.reject(deps_of(call).fleet, call.path["id"], why, call.actor)
     return await current(call)
 
 
 async def get_concurrency(call: Call[None]) -> Limits:
-    return await limits.get_limits(deps(call).fleet)
+    return await limits.get_limits(deps_of(call).fleet)
 
 
 async def set_concurrency(call: Call[ConcurrencyBody]) -> Limits:
-    fleet, asked = deps(call).fleet, call.body
+    fleet, asked = deps_of(call).fleet, call.body
     kept = await limits.get_limits(fleet)
     wanted = Limits(
         global_running=kept.global_running if asked.global_running is UNSET else asked.global_running,
@@ -187,7 +187,7 @@ async def set_concurrency(call: Call[ConcurrencyBody]) -> Limits:
 
 async def current(call: Call[Any], job: Job | None = None) -> JobView:
     """The job as it is after the act, told as everywhere else."""
-    return shown(await looking.one_job(deps(call).fleet, job.id if job else call.path["id"]))
+    return shown(await looking.one_job(deps_of(call).fleet, job.id if job else call.path["id"]))
 
 
 def shown(seen: looking.SeenJob) -> JobView:

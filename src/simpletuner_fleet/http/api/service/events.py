@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.http.api.deps import Deps, deps
+from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.open_streams import enter, leave
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EventStream
@@ -15,13 +15,13 @@ NEEDED_FOR = {"worker": "admin.workers", "audit": "admin.workers"}
 """Events that not every reader of jobs may see."""
 
 
-class Watch:
+class EventWatch:
     """One watcher. Whoever does not keep up is dropped and comes again."""
 
     __slots__ = ("_caller", "_deps", "_hidden", "events")
 
-    def __init__(self, house: Deps, call: Call[None]) -> None:
-        self._deps = house
+    def __init__(self, deps: Deps, call: Call[None]) -> None:
+        self._deps = deps
         self._caller = call.principal.id
         self._hidden = frozenset(
             event for event, permission in NEEDED_FOR.items() if not call.principal.can(permission)
@@ -29,11 +29,11 @@ class Watch:
         self.events = EventStream(
             on_close=self._closed,
             ping=self._ping,
-            ping_every_s=house.fleet.policy.ping_interval_s,
+            ping_every_s=deps.fleet.policy.ping_interval_s,
             max_buffer_bytes=MAX_BUFFER_BYTES,
         )
-        house.hub.watch(self, self._tell)
-        self._tell(house.hub.event_id, "ready", {"at": rfc3339(house.fleet.clock.now())})
+        deps.hub.watch(self, self._tell)
+        self._tell(deps.hub.event_id, "ready", {"at": rfc3339(deps.fleet.clock.now())})
 
     def _tell(self, event_id: int, event: str, data: dict[str, Any]) -> None:
         if event not in self._hidden:
@@ -50,9 +50,9 @@ class Watch:
 
 
 async def events(call: Call[None]) -> EventStream:
-    house = deps(call)
-    enter(house.watching, call.principal.id)
-    return Watch(house, call).events
+    deps = deps_of(call)
+    enter(deps.watching, call.principal.id)
+    return EventWatch(deps, call).events
 
 
 ROUTES = [

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.http.api.deps import Deps, deps
+from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Route
 
 TAGS = ("server",)
@@ -11,34 +11,34 @@ PROBE_SETTING = "last_probe"
 PROBED_AT_MOST_EVERY_S = 2.0
 
 
-class Live(Struct, kw_only=True):
+class LiveAnswer(Struct, kw_only=True):
     status: str = "live"
     version: str = __version__
 
 
-class Ready(Struct, kw_only=True):
+class ReadyAnswer(Struct, kw_only=True):
     status: str = "ready"
     version: str = __version__
 
 
-async def live(call: Call[None]) -> Live:
-    return Live()
+async def live(call: Call[None]) -> LiveAnswer:
+    return LiveAnswer()
 
 
-async def ready(call: Call[None]) -> Ready:
+async def ready(call: Call[None]) -> ReadyAnswer:
     """The store can be read and written; otherwise the answer is 503."""
-    await _prove_store(deps(call))
-    return Ready()
+    await _prove_store(deps_of(call))
+    return ReadyAnswer()
 
 
-async def _prove_store(house: Deps) -> None:
+async def _prove_store(deps: Deps) -> None:
     """Really writes, but not for every caller: anyone may ask."""
-    now = house.fleet.clock.now()
-    if house.proven_at is not None and now - house.proven_at < PROBED_AT_MOST_EVERY_S:
+    now = deps.fleet.clock.now()
+    if deps.proven_at is not None and now - deps.proven_at < PROBED_AT_MOST_EVERY_S:
         return
-    await house.fleet.act(lambda desk: desk.tx.put_setting(PROBE_SETTING, repr(now)))
-    await house.fleet.read(lambda view: view.setting(PROBE_SETTING))
-    house.proven_at = now
+    await deps.fleet.act(lambda desk: desk.tx.put_setting(PROBE_SETTING, repr(now)))
+    await deps.fleet.read(lambda view: view.setting(PROBE_SETTING))
+    deps.proven_at = now
 
 
 ROUTES = [
@@ -47,7 +47,7 @@ ROUTES = [
         "/health/live",
         live,
         PUBLIC,
-        answer=Live,
+        answer=LiveAnswer,
         summary="The process answers",
         tags=TAGS,
         prompt=True,
@@ -57,7 +57,7 @@ ROUTES = [
         "/health/ready",
         ready,
         PUBLIC,
-        answer=Ready,
+        answer=ReadyAnswer,
         summary="The store can be read and written",
         tags=TAGS,
     ),

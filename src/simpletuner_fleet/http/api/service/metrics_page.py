@@ -2,22 +2,22 @@
 
 from simpletuner_fleet.http.access.auth import Authenticator
 from simpletuner_fleet.http.api import telemetry
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.admission import is_local_call
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Reply, Route
 from simpletuner_fleet.orchestrator import looking
 
 
 async def metrics(call: Call[None]) -> Reply:
-    house = deps(call)
-    if not house.metrics_public and not is_local_call(call.ip, call.headers):
-        await Authenticator(house.credentials, house.fleet.clock.now).user(call.headers)
-    page = house.telemetry.page(
-        jobs=await house.fleet.read(lambda view: view.job_counts()),
-        workers=await looking.worker_counts(house.fleet),
-        streams=house.hub.worker_count,
-        watchers=house.hub.watcher_count,
-        commits=house.fleet.commits,
+    deps = deps_of(call)
+    if not deps.metrics_public and not is_local_call(call.ip, call.headers):
+        await Authenticator(deps.credentials, deps.fleet.clock.now).user(call.headers)
+    page = deps.telemetry.page(
+        jobs=await deps.fleet.read(lambda view: view.job_counts()),
+        workers=await looking.worker_counts(deps.fleet),
+        streams=deps.hub.worker_count,
+        watchers=deps.hub.watcher_count,
+        commits=deps.fleet.commits,
     )
     return Reply(body=page, content_type=telemetry.CONTENT_TYPE)
 

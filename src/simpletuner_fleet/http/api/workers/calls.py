@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, InvalidToken, Superseded
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.http.api.deps import deps, own_worker
+from simpletuner_fleet.http.api.deps import deps_of, own_worker
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import UPLOAD, WORKER, Call, Route
 from simpletuner_fleet.orchestrator import attendance, report
@@ -28,7 +28,7 @@ class HasJobs(Struct):
     has_jobs: bool
 
 
-class WorkerQuery(Struct, kw_only=True):
+class WorkerIdQuery(Struct, kw_only=True):
     worker_id: str | None = None
 
 
@@ -37,45 +37,45 @@ class Left(Struct):
 
 
 async def register(call: Call[Register]) -> Registered:
-    house = deps(call)
+    deps = deps_of(call)
     try:
         return await attendance.register(
-            house.fleet, call.principal.id, call.body, ip=call.ip, base_url=house.base_url(call)
+            deps.fleet, call.principal.id, call.body, ip=call.ip, base_url=deps.base_url(call)
         )
     except (Invalid, Superseded) as error:
-        if house.noted_refusals.take(call.principal.id) == 0.0:
+        if deps.noted_refusals.take(call.principal.id) == 0.0:
             refusal = attendance.Refusal(
                 ip=call.ip, why=error.detail, code=error.code, worker_id=call.principal.id
             )
-            await attendance.registration_failed(house.fleet, refusal)
+            await attendance.registration_failed(deps.fleet, refusal)
         raise
 
 
 async def heartbeat(call: Call[Heartbeat]) -> HeartbeatAnswer:
     refuse_other_worker(call, call.body.worker_id)
-    house = deps(call)
+    deps = deps_of(call)
     worker = await own_worker(call)
-    return await attendance.heartbeat(house.fleet, worker, call.body, base_url=house.base_url(call))
+    return await attendance.heartbeat(deps.fleet, worker, call.body, base_url=deps.base_url(call))
 
 
 async def accept(call: Call[Accept]) -> Accepted:
-    return await report.accept(deps(call).fleet, call.principal.id, call.path["id"], call.body)
+    return await report.accept(deps_of(call).fleet, call.principal.id, call.path["id"], call.body)
 
 
 async def status(call: Call[StatusReport]) -> ReportAnswer:
-    house, job_id = deps(call), call.path["id"]
+    deps, job_id = deps_of(call), call.path["id"]
     if call.principal.attempt:
-        answer = await report.report_of_attempt(house.fleet, call.principal.id, job_id, call.body)
+        answer = await report.report_of_attempt(deps.fleet, call.principal.id, job_id, call.body)
     else:
-        answer = await report.report(house.fleet, await _known_worker(call), job_id, call.body)
+        answer = await report.report(deps.fleet, await _known_worker(call), job_id, call.body)
     if call.body.status in FINAL_REPORTS:
-        house.log_bells.ring(job_id)
+        deps.log_bells.ring(job_id)
     return answer
 
 
 async def _known_worker(call: Call[StatusReport]) -> Worker:
     """As remembered at the door: the report itself reads the row anew."""
-    worker = await deps(call).credentials.worker(call.principal.token_hash)
+    worker = await deps_of(call).credentials.worker(call.principal.token_hash)
     if worker is None:
         raise InvalidToken
     return worker
@@ -84,13 +84,13 @@ async def _known_worker(call: Call[StatusReport]) -> Worker:
 async def disconnect(call: Call[Goodbye | None]) -> Left:
     message = call.body or Goodbye()
     refuse_other_worker(call, message.worker_id)
-    await attendance.goodbye(deps(call).fleet, await own_worker(call), message, ip=call.ip)
+    await attendance.goodbye(deps_of(call).fleet, await own_worker(call), message, ip=call.ip)
     return Left()
 
 
 async def queue(call: Call[None]) -> HasJobs:
     refuse_other_worker(call, call.query.worker_id)
-    return HasJobs(await attendance.has_jobs(deps(call).fleet, (await own_worker(call)).id))
+    return HasJobs(await attendance.has_jobs(deps_of(call).fleet, (await own_worker(call)).id))
 
 
 ROUTES = [
@@ -155,7 +155,7 @@ ROUTES = [
         WORKER,
         answer=HasJobs,
         summary="Whether this worker still has a job to do, asked by older agents before they leave",
-        query=WorkerQuery,
+        query=WorkerIdQuery,
         tags=TAGS,
     ),
 ]

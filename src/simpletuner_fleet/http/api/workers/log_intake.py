@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Invalid, TooLarge
-from simpletuner_fleet.http.api.deps import Deps, deps
+from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.workers.uploads import uploading_worker
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Amount, Call, Route
 from simpletuner_fleet.orchestrator.logs import MAX_GAP, Arriving, Mark, append_log
@@ -30,11 +30,11 @@ class PieceQuery(Struct, kw_only=True):
 
 
 async def put_log(call: Call[bytes | None]) -> LogAnswer:
-    house, query = deps(call), call.query
+    deps, query = deps_of(call), call.query
     data = call.body or b""
-    marks = _marks(call.headers.get(LOG_AGES_HEADER, ""), query.offset, len(data), house.fleet.clock.now())
+    marks = _marks(call.headers.get(LOG_AGES_HEADER, ""), query.offset, len(data), deps.fleet.clock.now())
     piece = Arriving(offset=query.offset, data=data, rank=query.rank, gap=query.gap, marks=marks)
-    return await _take(house, call, query.epoch, piece)
+    return await _take(deps, call, query.epoch, piece)
 
 
 async def post_log(call: Call[LogChunk]) -> LogAnswer:
@@ -46,16 +46,16 @@ async def post_log(call: Call[LogChunk]) -> LogAnswer:
     if chunk.offset < 0:
         raise Invalid("offset is 0 or more.", path="$.offset")
     piece = Arriving(offset=chunk.offset, data=data, gap=max(0, chunk.gap))
-    return await _take(deps(call), call, chunk.epoch, piece)
+    return await _take(deps_of(call), call, chunk.epoch, piece)
 
 
-async def _take(house: Deps, call: Call[Any], epoch: int, piece: Arriving) -> LogAnswer:
+async def _take(deps: Deps, call: Call[Any], epoch: int, piece: Arriving) -> LogAnswer:
     job_id = call.path["id"]
     worker_id = uploading_worker(call, epoch)
     if piece.offset + len(piece.data) > MAX_LOG_BYTES:
         raise TooLarge(f"The log of one attempt may have at most {MAX_LOG_BYTES} bytes.")
-    size = await append_log(house.shelf, worker_id, job_id, epoch, piece)
-    house.log_bells.ring(job_id)
+    size = await append_log(deps.shelf, worker_id, job_id, epoch, piece)
+    deps.log_bells.ring(job_id)
     return LogAnswer(next_offset=size)
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.bundle import MAX_BUNDLE_BYTES
 from simpletuner_fleet.core.errors import FleetError, NotFound
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.http.api.deps import Deps, deps, own_worker
+from simpletuner_fleet.http.api.deps import Deps, deps_of, own_worker
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import WORKER, Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EventStream
@@ -64,8 +64,8 @@ class OrderFeed:
         "events",
     )
 
-    def __init__(self, house: Deps, worker: Worker, incarnation: str, base_url: str, ip: str) -> None:
-        self._deps = house
+    def __init__(self, deps: Deps, worker: Worker, incarnation: str, base_url: str, ip: str) -> None:
+        self._deps = deps
         self._base_url = base_url
         self._ip = ip
         self._legacy = worker.legacy
@@ -80,10 +80,10 @@ class OrderFeed:
         self.events = EventStream(
             on_close=self._closed,
             ping=self._ping,
-            ping_every_s=house.fleet.policy.ping_interval_s,
+            ping_every_s=deps.fleet.policy.ping_interval_s,
             max_buffer_bytes=MAX_BUFFER_BYTES,
         )
-        self._seat = house.hub.open(worker.id, incarnation, self.look)
+        self._seat = deps.hub.open(worker.id, incarnation, self.look)
 
     def look(self) -> None:
         """There may be something to send; many wakes while one look is under way make one more look."""
@@ -225,10 +225,10 @@ async def stream(call: Call[None]) -> EventStream:
     refuse_other_worker(call, query.worker_id)
     worker = await own_worker(call)
     attendance.must_be_newest(worker, query.incarnation)
-    house = deps(call)
-    feed = OrderFeed(house, worker, query.incarnation or worker.incarnation, house.base_url(call), call.ip)
+    deps = deps_of(call)
+    feed = OrderFeed(deps, worker, query.incarnation or worker.incarnation, deps.base_url(call), call.ip)
     try:
-        await attendance.stream_opened(house.fleet, worker.id, call.ip, query.incarnation)
+        await attendance.stream_opened(deps.fleet, worker.id, call.ip, query.incarnation)
     except BaseException:
         feed.abandon()
         raise

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, StaleAttempt, TooLarge
-from simpletuner_fleet.http.api.deps import deps
+from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.edge.bodies import Incoming
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Amount, Call, Route
@@ -44,11 +44,11 @@ class FetchQuery(Struct, kw_only=True):
 
 
 async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
-    house, job_id, body = deps(call), call.path["id"], call.body
+    deps, job_id, body = deps_of(call), call.path["id"], call.body
     worker_id = uploading_worker(call, body.epoch)
-    if len(body.objects) > house.fleet.policy.max_manifest_files:
-        raise TooLarge(f"At most {house.fleet.policy.max_manifest_files} files can be asked for at once.")
-    found = await artifacts.missing(house.shelf, worker_id, job_id, body.epoch, body.objects)
+    if len(body.objects) > deps.fleet.policy.max_manifest_files:
+        raise TooLarge(f"At most {deps.fleet.policy.max_manifest_files} files can be asked for at once.")
+    found = await artifacts.missing(deps.shelf, worker_id, job_id, body.epoch, body.objects)
     return ObjectsAnswer(missing=found)
 
 
@@ -56,7 +56,7 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: PartQuery = call.query
     worker_id = uploading_worker(call, query.epoch)
     return await artifacts.put_part(
-        deps(call).shelf,
+        deps_of(call).shelf,
         worker_id,
         call.path["id"],
         query.epoch,
@@ -71,16 +71,16 @@ async def send_manifest(call: Call[ManifestSent]) -> ManifestAnswer:
     body = call.body
     worker_id = uploading_worker(call, body.epoch)
     return await artifacts.accept_manifest(
-        deps(call).fleet, worker_id, call.path["id"], body.epoch, body.manifest
+        deps_of(call).fleet, worker_id, call.path["id"], body.epoch, body.manifest
     )
 
 
 async def fetch_object(call: Call[None]) -> Chunks:
-    house, sha256, start = deps(call), call.path["sha256"], call.query.offset
-    size = await artifacts.size_for_worker(house.fleet, fetching_worker(call), call.path["id"], sha256)
+    deps, sha256, start = deps_of(call), call.path["sha256"], call.query.offset
+    size = await artifacts.size_for_worker(deps.fleet, fetching_worker(call), call.path["id"], sha256)
     if start > size:
         raise Invalid("offset is beyond the end.", path="$.offset")
-    chunks: AsyncGenerator[bytes, None] = read_through(house.blobs, sha256, start, size)
+    chunks: AsyncGenerator[bytes, None] = read_through(deps.blobs, sha256, start, size)
     return Chunks(chunks, headers=octet_headers(size - start))
 
 
@@ -94,7 +94,9 @@ async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
             raise Invalid(f"id and kind have 1 to {MAX_KIND_CHARS} characters.", path=f"$.notes[{at}].kind")
         if len(note.text) > MAX_NOTE_CHARS:
             raise Invalid(f"A note has at most {MAX_NOTE_CHARS} characters.", path=f"$.notes[{at}].text")
-    stored = await artifacts.add_notes(deps(call).fleet, worker_id, call.path["id"], body.epoch, body.notes)
+    stored = await artifacts.add_notes(
+        deps_of(call).fleet, worker_id, call.path["id"], body.epoch, body.notes
+    )
     return NotesAnswer(stored=stored)
 
 
