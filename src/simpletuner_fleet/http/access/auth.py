@@ -121,40 +121,40 @@ class CachedCredentials:
         self._sessions.clear()
 
     async def api_token(self, token_hash: str) -> ApiToken | None:
-        known = self._api_tokens.get(token_hash)
-        if known:
-            return known
-        seen = self._forgotten
-        found = await self._source.api_token(token_hash)
-        if found and seen == self._forgotten:
+        remembered = self._api_tokens.get(token_hash)
+        if remembered:
+            return remembered
+        generation = self._forgotten
+        token = await self._source.api_token(token_hash)
+        if token and generation == self._forgotten:
             self._make_room(self._api_tokens)
-            self._api_tokens[token_hash] = found
-        return found
+            self._api_tokens[token_hash] = token
+        return token
 
     async def worker(self, token_hash: str) -> Worker | None:
-        known = self._workers.get(token_hash)
-        if known:
-            return known
-        seen = self._forgotten
-        found = await self._source.worker(token_hash)
-        if found and seen == self._forgotten:
+        remembered = self._workers.get(token_hash)
+        if remembered:
+            return remembered
+        generation = self._forgotten
+        worker = await self._source.worker(token_hash)
+        if worker and generation == self._forgotten:
             self._make_room(self._workers)
-            self._workers[token_hash] = found
-        return found
+            self._workers[token_hash] = worker
+        return worker
 
     async def attempt(self, token_hash: str) -> Attempt | None:
         return await self._source.attempt(token_hash)
 
     async def session(self, token_hash: str) -> SignedIn | None:
-        known = self._sessions.get(token_hash)
-        if known:
-            return known
-        seen = self._forgotten
-        found = await self._source.session(token_hash)
-        if found and seen == self._forgotten:
+        remembered = self._sessions.get(token_hash)
+        if remembered:
+            return remembered
+        generation = self._forgotten
+        session = await self._source.session(token_hash)
+        if session and generation == self._forgotten:
             self._make_room(self._sessions)
-            self._sessions[token_hash] = found
-        return found
+            self._sessions[token_hash] = session
+        return session
 
     async def renew_session(self, token_hash: str, now: float) -> None:
         await self._source.renew_session(token_hash, now)
@@ -162,9 +162,9 @@ class CachedCredentials:
 
     async def note_token_use(self, token_hash: str, now: float) -> None:
         """Remembered first: of many requests at once one writes, and a store that cannot is not asked again and again."""
-        known = self._api_tokens.get(token_hash)
-        if known:
-            self._api_tokens[token_hash] = replace(known, last_used_at=now)
+        token = self._api_tokens.get(token_hash)
+        if token:
+            self._api_tokens[token_hash] = replace(token, last_used_at=now)
         await self._source.note_token_use(token_hash, now)
 
     def _make_room(self, entries: dict[str, ApiToken] | dict[str, Worker] | dict[str, SignedIn]) -> None:
@@ -219,15 +219,15 @@ class Authenticator:
         if len(secret) > MAX_TOKEN_CHARS or tokens.complaint(secret, tokens.SESSION):
             raise SessionEnded
         token_hash, now = tokens.hashed(secret), self._now()
-        known = await self._credentials.session(token_hash)
-        if known is None or not same(known.session.token_hash, token_hash):
+        signed_in = await self._credentials.session(token_hash)
+        if signed_in is None or not same(signed_in.session.token_hash, token_hash):
             raise SessionEnded
-        if not known.session.good_at(now) or known.user.disabled_at is not None:
+        if not signed_in.session.good_at(now) or signed_in.user.disabled_at is not None:
             raise SessionEnded
-        if known.session.wants_renewal(now):
+        if signed_in.session.wants_renewal(now):
             with suppress(StoreUnavailable):
                 await self._credentials.renew_session(token_hash, now)
-        user = known.user
+        user = signed_in.user
         return Principal(
             kind="user",
             id=user.id,

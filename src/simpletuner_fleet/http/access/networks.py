@@ -38,8 +38,8 @@ class Networks:
         return bool(self._networks)
 
     def holds(self, address: str) -> bool:
-        found = parse_address(address)
-        return found is not None and any(found in network for network in self._networks)
+        parsed = parse_address(address)
+        return parsed is not None and any(parsed in network for network in self._networks)
 
 
 def parse_network(text: str) -> Network:
@@ -79,11 +79,11 @@ def client_address(peer: str, forwarded_for: str | None, proxies: Networks) -> s
     if not forwarded_for or not proxies or not proxies.holds(peer):
         return str(address)
     for hop in reversed(forwarded_for.split(",")[-MAX_FORWARDED_HOPS:]):
-        named = parse_address(without_port(hop.strip()))
-        if named is None:
+        hop_address = parse_address(without_port(hop.strip()))
+        if hop_address is None:
             break
-        address = named
-        if not proxies.holds(str(named)):
+        address = hop_address
+        if not proxies.holds(str(hop_address)):
             break
     return str(address)
 
@@ -103,8 +103,8 @@ def machine_names() -> list[str]:
 
 def machine_addresses() -> list[str]:
     """Every address of this machine's interfaces, loopback first."""
-    found = ["127.0.0.1", "::1", *_ipv4_addresses(), *_ipv6_addresses()]
-    return list(dict.fromkeys(found))
+    addresses = ["127.0.0.1", "::1", *_ipv4_addresses(), *_ipv6_addresses()]
+    return list(dict.fromkeys(addresses))
 
 
 def _ipv4_addresses() -> list[str]:

@@ -26,9 +26,9 @@ def _cookie(value: str, max_age_s: int, secure: bool) -> str:
 
 def session_secret(cookie_header: str | None, secure: bool) -> str | None:
     """None unless there is exactly one: of two, one was planted."""
-    found = [
+    secrets = [
         value
         for name, _, value in (part.strip().partition("=") for part in (cookie_header or "").split(";"))
         if name == cookie_name(secure)
     ]
-    return found[0] or None if len(found) == 1 else None
+    return secrets[0] or None if len(secrets) == 1 else None

@@ -82,24 +82,24 @@ class Incoming:
         """
         size, more = 0, True
         while more:
-            held: list[bytes] = []
-            held_bytes = 0
+            parts: list[bytes] = []
+            part_bytes = 0
             trouble: Exception | None = None
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    while more and held_bytes < piece_bytes:
+                    while more and part_bytes < piece_bytes:
                         piece, more = await self._receive()
-                        held.append(piece)
-                        held_bytes += len(piece)
-            except CallerGone as gone:
-                trouble = gone
+                        parts.append(piece)
+                        part_bytes += len(piece)
+            except CallerGone as error:
+                trouble = error
             except TimeoutError:
                 trouble = RequestTimeout(f"{piece_bytes} bytes did not arrive within {self._timeout_s:g} s.")
-            size += held_bytes
+            size += part_bytes
             if size > self._max:
                 raise TooLarge(f"The request is larger than {self._max} bytes.")
-            if held_bytes or (size == 0 and not trouble):
-                yield b"".join(held)
+            if part_bytes or (size == 0 and not trouble):
+                yield b"".join(parts)
             if trouble:
                 raise trouble
 
@@ -187,13 +187,13 @@ def refuse_huge_integers(body: bytes) -> None:
 
 def unknown_field(error: msgspec.ValidationError, kind: Any) -> Invalid | None:
     """A misspelt field, with a guess at what was meant."""
-    found = UNKNOWN_FIELD.fullmatch(str(error))
-    if not found:
+    match = UNKNOWN_FIELD.fullmatch(str(error))
+    if not match:
         return None
-    known = [field.encode_name for field in msgspec.structs.fields(kind)]
-    near = difflib.get_close_matches(found[1], known, n=1)
-    guess = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}."
-    return Invalid(f"There is no field '{found[1]}' here; {guess}", path=f"$.{found[1]}")
+    field_names = [field.encode_name for field in msgspec.structs.fields(kind)]
+    near = difflib.get_close_matches(match[1], field_names, n=1)
+    guess = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(field_names)}."
+    return Invalid(f"There is no field '{match[1]}' here; {guess}", path=f"$.{match[1]}")
 
 
 def field_error(error: msgspec.ValidationError) -> Invalid:

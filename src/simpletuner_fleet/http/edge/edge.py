@@ -119,10 +119,10 @@ class Edge:
             body = await read_body(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
         if not body and not row.body_required:
             return None
-        wanted = RAW if row.body is bytes else JSON
-        if headers.get("content-type") != wanted:
+        media_type = RAW if row.body is bytes else JSON
+        if headers.get("content-type") != media_type:
             form_is_json = principal.kind in ("token", "loopback") and not comes_from_browser(headers)
-            check_content_type(headers.get("content-type"), wanted, form_is_json)
+            check_content_type(headers.get("content-type"), media_type, form_is_json)
         return decode_json(body, compiled.body_decoder) if compiled.body_decoder else body
 
     async def _send(self, answer: Answer, call: Call[Any], exchange: Exchange, began: float) -> int:

@@ -45,8 +45,10 @@ class Heads:
     def _headers(self, path: str, content_type: str, own: Mapping[str, str]) -> RawHeaders:
         headers = list(self.of_api if path.startswith("/api/") else self.of_pages)
         if own:
-            named = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in own.items()}
-            headers = [*(pair for pair in headers if pair[0] not in named), *named.items()]
+            replacements = {
+                name.lower().encode("latin-1"): value.encode("latin-1") for name, value in own.items()
+            }
+            headers = [*(pair for pair in headers if pair[0] not in replacements), *replacements.items()]
         if content_type:
             headers.append((b"content-type", content_type.encode("latin-1")))
         return headers

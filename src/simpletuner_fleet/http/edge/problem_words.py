@@ -17,27 +17,27 @@ LANGUAGE_COOKIE = "simpletuner_lang"
 
 def asks_for_a_person(headers: Mapping[str, str]) -> bool:
     """A page of ours asks: with a session, or, before the log-in, as only browsers do."""
-    kept = cookie_values(headers)
-    return COOKIE in kept or SECURE_COOKIE in kept or comes_from_browser(headers)
+    cookies = cookie_values(headers)
+    return COOKIE in cookies or SECURE_COOKIE in cookies or comes_from_browser(headers)
 
 
 def language_for(headers: Mapping[str, str], principal: Principal) -> str:
-    kept = cookie_values(headers).get(LANGUAGE_COOKIE)
-    return choose(headers.get("accept-language"), kept, principal.language)
+    chosen = cookie_values(headers).get(LANGUAGE_COOKIE)
+    return choose(headers.get("accept-language"), chosen, principal.language)
 
 
 def in_words_of(problem: ProblemAnswer, headers: Mapping[str, str], principal: Principal) -> ProblemAnswer:
     language = language_for(headers, principal)
     if language == ENGLISH:
         return problem
-    words, told = translator(language), _document(problem)
-    told["title"] = problem_title(words, told)
-    told["detail"] = problem_detail(words, told)
-    if "next" in told:
-        told["next"] = problem_next(words, told)
+    words, document = translator(language), _document(problem)
+    document["title"] = problem_title(words, document)
+    document["detail"] = problem_detail(words, document)
+    if "next" in document:
+        document["next"] = problem_next(words, document)
     return ProblemAnswer(
         problem.status,
-        msgspec.json.encode(told),
+        msgspec.json.encode(document),
         (*problem.headers, (b"content-language", language.encode())),
     )
 
@@ -48,5 +48,5 @@ def cookie_values(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _document(problem: ProblemAnswer) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(problem.body)
-    return found
+    document: dict[str, Any] = msgspec.json.decode(problem.body)
+    return document

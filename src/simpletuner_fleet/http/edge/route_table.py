@@ -30,24 +30,24 @@ class CompiledRoute:
     def parameters(self, segments: Sequence[str]) -> dict[str, str] | None:
         if not self.row.rest:
             return self._matched(segments)
-        own = len(self.segments) - 1
-        found = self._matched([*segments[:own], "rest"]) if len(segments) > own else None
-        tail = [path_parameter(segment, MAX_REST_CHARS) for segment in segments[own:]]
-        if found is None or None in tail:
+        fixed = len(self.segments) - 1
+        parameters = self._matched([*segments[:fixed], "rest"]) if len(segments) > fixed else None
+        tail = [path_parameter(segment, MAX_REST_CHARS) for segment in segments[fixed:]]
+        if parameters is None or None in tail:
             return None
-        return {**found, self.segments[-1][1:-1]: "/".join(segment for segment in tail if segment)}
+        return {**parameters, self.segments[-1][1:-1]: "/".join(segment for segment in tail if segment)}
 
     def _matched(self, segments: Sequence[str]) -> dict[str, str] | None:
-        found = {}
+        parameters = {}
         for pattern, segment in zip(self.segments, segments, strict=True):
             if pattern.startswith("{"):
                 value = path_parameter(segment)
                 if value is None:
                     return None
-                found[pattern[1:-1]] = value
+                parameters[pattern[1:-1]] = value
             elif pattern != segment:
                 return None
-        return found
+        return parameters
 
 
 def path_parameter(segment: str, max_chars: int = MAX_PATH_PARAMETER_CHARS) -> str | None:

@@ -40,13 +40,13 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 def resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         raise CannotListen(
             f"The host '{host}' is not known: {error.strerror}.",
             next_step="Use an address of this machine, 127.0.0.1 for this machine alone, or 0.0.0.0 for all.",
         ) from error
-    return list(dict.fromkeys((family, address) for family, _, _, _, address in found if usable(family)))
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in addresses if usable(family)))
 
 
 def usable(family: socket.AddressFamily) -> bool:

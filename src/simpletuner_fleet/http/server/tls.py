@@ -162,11 +162,11 @@ def _leaf_still_good(
     try:
         leaf, key = _read_certificate(path), _read_key(key_path)
         leaf.verify_directly_issued_by(ca)
-        held = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        leaf_names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (BadCertificate, InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
         return False
     fits = _public_bytes(leaf.public_key()) == _public_bytes(key.public_key())
-    same_names = set(held) == {_general_name(name) for name in names}
+    same_names = set(leaf_names) == {_general_name(name) for name in names}
     return fits and same_names and leaf.not_valid_after_utc - at >= RENEW_BEFORE
 
 

@@ -98,9 +98,9 @@ async def _change(call: Call[Any], role: Role | None, disabled: bool | None) -> 
     user = await _within_reach(call)
     if role:
         require_role(call, role)
-    done = await accounts.change_user(deps.fleet, user.id, call.actor, role=role, disabled=disabled)
-    deps.revoke(done.sessions)
-    return user_view(done.user)
+    change = await accounts.change_user(deps.fleet, user.id, call.actor, role=role, disabled=disabled)
+    deps.revoke(change.sessions)
+    return user_view(change.user)
 
 
 async def personal_link(call: Call[None]) -> LinkView:

@@ -77,13 +77,13 @@ async def login(call: Call[LoginBody]) -> Reply:
     deps, name = deps_of(call), plain_name(call.body.name)[: MAX_NAME_CHARS + 1]
     deps.login_door.knock(call.ip, name)
     try:
-        done = await logins.log_in(deps.fleet, deps.passwords, name, call.body.password, call.ip)
+        login = await logins.log_in(deps.fleet, deps.passwords, name, call.body.password, call.ip)
     except WrongPassword:
         if not deps.login_door.noted.take(""):
             await logins.note_failure(deps.fleet, name, call.ip)
         raise
     deps.login_door.welcome(call.ip, name)
-    return _welcome(call, done)
+    return _welcome(call, login)
 
 
 async def logout(call: Call[LogoutBody | None]) -> Reply:
@@ -96,17 +96,17 @@ async def logout(call: Call[LogoutBody | None]) -> Reply:
 
 
 async def look_at_start(call: Call[None]) -> StartView:
-    found = await logins.start_key(deps_of(call).fleet, call.query.k)
+    start_key = await logins.start_key(deps_of(call).fleet, call.query.k)
     return StartView(
-        purpose="choose_password" if found.user else "first_admin",
-        name=found.user.name if found.user else None,
-        expires_at=rfc3339(found.key.expires_at),
+        purpose="choose_password" if start_key.user else "first_admin",
+        name=start_key.user.name if start_key.user else None,
+        expires_at=rfc3339(start_key.key.expires_at),
     )
 
 
 async def start(call: Call[StartBody]) -> Reply:
     deps, body = deps_of(call), call.body
-    done = await logins.start(
+    login = await logins.start(
         deps.fleet,
         deps.passwords,
         body.k,
@@ -115,7 +115,7 @@ async def start(call: Call[StartBody]) -> Reply:
         language=body.language,
         ip=call.ip,
     )
-    return _welcome(call, done)
+    return _welcome(call, login)
 
 
 async def me(call: Call[Any]) -> MeView:
@@ -133,11 +133,11 @@ async def change_me(call: Call[MeBody]) -> MeView | Reply:
         raise NotAUser
     if body.language is not UNSET:
         checked_language(body.language)
-    done = None if body.password is UNSET else await _new_password(call, body.password)
+    login = None if body.password is UNSET else await _new_password(call, body.password)
     if body.language is not UNSET:
         await accounts.set_language(deps.fleet, caller.id, body.language)
         deps.credentials.forget_all()
-    return _welcome(call, done, await me(call)) if done else await me(call)
+    return _welcome(call, login, await me(call)) if login else await me(call)
 
 
 async def _new_password(call: Call[MeBody], wanted: str) -> LoggedIn:
@@ -145,11 +145,11 @@ async def _new_password(call: Call[MeBody], wanted: str) -> LoggedIn:
     if call.body.current_password is UNSET:
         raise Invalid(N_("A new password needs the current one beside it."), path="$.current_password")
     deps.login_door.knock(call.ip, caller.name)
-    done = await logins.change_password(
+    login = await logins.change_password(
         deps.fleet, deps.passwords, caller.id, call.body.current_password, wanted, call.ip
     )
     deps.login_door.welcome(call.ip, caller.name)
-    return done
+    return login
 
 
 def me_view(user: User) -> MeView:

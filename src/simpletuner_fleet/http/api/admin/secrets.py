@@ -28,8 +28,8 @@ class SecretsView(Struct):
 
 
 async def list_secrets(call: Call[None]) -> SecretsView:
-    found = await keyring.list_secrets(deps_of(call).fleet)
-    return SecretsView([_view(name, secret) for name, secret in found.items()])
+    secrets = await keyring.list_secrets(deps_of(call).fleet)
+    return SecretsView([_view(name, secret) for name, secret in secrets.items()])
 
 
 async def save_secret(call: Call[SecretValue]) -> SecretView:

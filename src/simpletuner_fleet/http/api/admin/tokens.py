@@ -29,8 +29,8 @@ async def whoami(call: Call[None]) -> WhoAmI:
 
 
 async def list_tokens(call: Call[None]) -> TokensView:
-    found = await deps_of(call).fleet.read(lambda view: view.api_tokens())
-    return TokensView([token_view(token) for token in found])
+    tokens = await deps_of(call).fleet.read(lambda view: view.api_tokens())
+    return TokensView([token_view(token) for token in tokens])
 
 
 async def create_token(call: Call[CreateTokenBody]) -> TokenView:

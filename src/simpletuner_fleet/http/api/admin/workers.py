@@ -75,8 +75,8 @@ class ChangeWorkerBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 async def list_workers(call: Call[None]) -> WorkerListView:
     query: WorkerListQuery = call.query
-    found = await looking.workers(deps_of(call).fleet, query.status, [_label(text) for text in query.label])
-    return WorkerListView([_shown(call, seen) for seen in found if query.local or not seen.worker.local])
+    workers = await looking.workers(deps_of(call).fleet, query.status, [_label(text) for text in query.label])
+    return WorkerListView([_shown(call, seen) for seen in workers if query.local or not seen.worker.local])
 
 
 async def get_worker(call: Call[Any]) -> WorkerView:

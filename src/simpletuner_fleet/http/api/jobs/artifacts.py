@@ -25,8 +25,8 @@ FILE_MODE = 0o644
 
 
 async def list_artifacts(call: Call[None]) -> ManifestsView:
-    found = await artifacts.manifests_of(deps_of(call).fleet, call.path["id"])
-    return ManifestsView([manifest_view(manifest) for manifest in found])
+    stored = await artifacts.manifests_of(deps_of(call).fleet, call.path["id"])
+    return ManifestsView([manifest_view(manifest) for manifest in stored])
 
 
 async def one_file(call: Call[None]) -> Chunks | Reply:

@@ -26,13 +26,13 @@ class Span(Struct, frozen=True):
 
 def asked_span(header: str | None, size: int) -> Span | None:
     """What one range asks for: None for all of it. An empty span cannot be satisfied."""
-    found = RANGE.fullmatch(header.strip()) if header else None
-    if not found or not (found[1] or found[2]):
+    match = RANGE.fullmatch(header.strip()) if header else None
+    if not match or not (match[1] or match[2]):
         return None
-    if not found[1]:
-        return Span(max(0, size - int(found[2])), size)
-    end = min(size, int(found[2]) + 1) if found[2] else size
-    return Span(int(found[1]), end) if int(found[1]) < end else Span(0, 0)
+    if not match[1]:
+        return Span(max(0, size - int(match[2])), size)
+    end = min(size, int(match[2]) + 1) if match[2] else size
+    return Span(int(match[1]), end) if int(match[1]) < end else Span(0, 0)
 
 
 async def read_through(blobs: Blobs, sha256: str, start: int, end: int) -> AsyncGenerator[bytes, None]:

@@ -55,8 +55,8 @@ class DiffView(Struct, kw_only=True):
 
 
 async def list_configs(call: Call[None]) -> ConfigsView:
-    found = await deps_of(call).fleet.read(lambda view: view.configs())
-    return ConfigsView([config_view(config) for config in found])
+    newest = await deps_of(call).fleet.read(lambda view: view.configs())
+    return ConfigsView([config_view(config) for config in newest])
 
 
 async def get_config(call: Call[None]) -> StoredConfig:
@@ -81,16 +81,16 @@ async def get_config(call: Call[None]) -> StoredConfig:
 
 async def list_versions(call: Call[None]) -> VersionsView:
     name = call.path["name"]
-    found = await deps_of(call).fleet.read(lambda view: view.config_versions(name))
-    if not found:
+    history = await deps_of(call).fleet.read(lambda view: view.config_versions(name))
+    if not history:
         raise NotFound(f"There is no config '{name}'.")
-    return VersionsView([config_view(config) for config in found])
+    return VersionsView([config_view(config) for config in history])
 
 
 async def diff_config(call: Call[None]) -> DiffView:
     name = call.path["name"]
-    found = await configs.diff_configs(deps_of(call).fleet, name, call.query.from_, call.query.to)
-    return DiffView(name=name, from_=found.was, to=found.now, changes=found.changes)
+    difference = await configs.diff_configs(deps_of(call).fleet, name, call.query.from_, call.query.to)
+    return DiffView(name=name, from_=difference.was, to=difference.now, changes=difference.changes)
 
 
 async def save_config(call: Call[dict[str, Any]]) -> ConfigView:

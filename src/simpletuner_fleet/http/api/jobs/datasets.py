@@ -60,8 +60,8 @@ class DatasetDetails(DatasetView, kw_only=True):
 async def ask_objects(call: Call[DataObjectsAsked]) -> ObjectsAnswer:
     if len(call.body.objects) > MAX_ASKED:
         raise TooLarge(f"At most {MAX_ASKED} files can be asked for at once.")
-    found = await datasets.missing(deps_of(call).shelf, call.principal.id, call.body.objects)
-    return ObjectsAnswer(missing=found)
+    missing = await datasets.missing(deps_of(call).shelf, call.principal.id, call.body.objects)
+    return ObjectsAnswer(missing=missing)
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:

@@ -62,17 +62,17 @@ async def explain(call: Call[None]) -> ExplainView:
 
 
 async def attempts(call: Call[None]) -> AttemptsView:
-    found = await looking.attempts_of(deps_of(call).fleet, call.path["id"])
-    return AttemptsView([attempt_view(attempt) for attempt in found])
+    rows = await looking.attempts_of(deps_of(call).fleet, call.path["id"])
+    return AttemptsView([attempt_view(attempt) for attempt in rows])
 
 
 async def events(call: Call[None]) -> JobEventsView:
     fleet, job_id = deps_of(call).fleet, call.path["id"]
     await looking.one_job(fleet, job_id)
-    found, notes = await fleet.read(
+    entries, notes = await fleet.read(
         lambda view: (view.job_events(job_id, EVENTS_TOLD), view.notes_of_job(job_id))
     )
-    return JobEventsView([job_event_view(entry) for entry in found], [note_view(note) for note in notes])
+    return JobEventsView([job_event_view(entry) for entry in entries], [note_view(note) for note in notes])
 
 
 async def retry(call: Call[None]) -> JobView:

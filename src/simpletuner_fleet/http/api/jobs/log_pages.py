@@ -89,9 +89,9 @@ async def stamped(blocks: AsyncGenerator[Block, None]) -> AsyncGenerator[bytes, 
         if not newline and len(rest_of) <= MAX_LINE_BYTES:
             rest = rest_of
             continue
-        taken = whole + newline if newline else rest_of
+        line = whole + newline if newline else rest_of
         rest = rest_of if newline else b""
-        yield await _stamp(log, taken, at - len(rest) - len(taken))
+        yield await _stamp(log, line, at - len(rest) - len(line))
     if rest:
         yield await _stamp(log, rest, at - len(rest))
 

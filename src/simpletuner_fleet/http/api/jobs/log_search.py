@@ -84,15 +84,15 @@ async def _walk(log: StoredLog, start: int, most: int, find: Find, block_bytes: 
 
 
 def _lines_with(block: bytes, needle: bytes, room: int) -> list[Span]:
-    found: list[Span] = []
+    spans: list[Span] = []
     at = 0
-    while len(found) < room and (hit := block.find(needle, at)) >= 0:
+    while len(spans) < room and (hit := block.find(needle, at)) >= 0:
         begin = block.rfind(b"\n", at, hit) + 1 or at
         end = block.find(b"\n", hit)
         end = len(block) if end < 0 else end
-        found.append((begin, end))
+        spans.append((begin, end))
         at = end + 1
-    return found
+    return spans
 
 
 @asynccontextmanager

@@ -29,15 +29,15 @@ def main(asked: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _spans(pattern: "re.Pattern[bytes]", block: bytes, room: int) -> list[bytes]:
-    found: list[bytes] = []
+    lines: list[bytes] = []
     begin = 0
-    while begin < len(block) and len(found) < room:
+    while begin < len(block) and len(lines) < room:
         cut = block.find(b"\n", begin)
         end = len(block) if cut < 0 else cut
         if pattern.search(block[begin : min(end, begin + LINE_BYTES)]):
-            found.append(SPAN.pack(begin, end))
+            lines.append(SPAN.pack(begin, end))
         begin = end + 1
-    return found
+    return lines
 
 
 def _answer(answers: BinaryIO, data: bytes) -> None:

@@ -57,11 +57,11 @@ async def search(call: Call[None]) -> Matches:
         return Matches(attempt=None, rank=query.rank, matches=[], next=0, scanned=0, size=0, done=True)
     if query.regex:
         async with deps.log_searches:
-            found: SearchResult = await search_pattern(log, query.q, query.start, query.limit)
+            result: SearchResult = await search_pattern(log, query.q, query.start, query.limit)
     else:
-        found = await search_text(log, query.q, query.start, query.limit)
+        result = await search_text(log, query.q, query.start, query.limit)
     size = await log.size()
-    times = await log.times_of([hit.offset for hit in found.hits])
+    times = await log.times_of([hit.offset for hit in result.hits])
     return Matches(
         attempt=attempt.number if attempt else None,
         rank=query.rank,
@@ -71,12 +71,12 @@ async def search(call: Call[None]) -> Matches:
                 line_text=hit.line.decode("utf-8", "replace")[:MAX_TEXT_CHARS],
                 at=rfc3339(at),
             )
-            for hit, at in zip(found.hits, times, strict=True)
+            for hit, at in zip(result.hits, times, strict=True)
         ],
-        next=found.next,
-        scanned=found.next - query.start,
+        next=result.next,
+        scanned=result.next - query.start,
         size=size,
-        done=found.next >= size,
+        done=result.next >= size,
     )
 
 

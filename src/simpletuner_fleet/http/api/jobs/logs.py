@@ -139,9 +139,9 @@ def _newest_told(tries: list[Attempt]) -> Attempt | None:
 
 
 async def _piece(deps: Deps, log: StoredLog | None, query: LogQuery) -> LogRange:
-    given = [name for name in ("tail", "offset", "since", "before") if getattr(query, name) is not None]
-    if len(given) > 1:
-        raise Invalid(f"Give {given[0]} or {given[1]}, not both.", path=f"$.{given[0]}")
+    positions = [name for name in ("tail", "offset", "since", "before") if getattr(query, name) is not None]
+    if len(positions) > 1:
+        raise Invalid(f"Give {positions[0]} or {positions[1]}, not both.", path=f"$.{positions[0]}")
     since = _since(query.since, deps.fleet.clock.now())
     if log is None:
         return LogRange(query.offset or 0, 0, 0)
@@ -206,16 +206,16 @@ async def _events(
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     at = start
     async for block in blocks:
-        held = len(decoder.getstate()[0])
+        unfinished_bytes = len(decoder.getstate()[0])
         text = decoder.decode(block.data)
         at = block.offset + len(block.data)
         if not text:
             yield COMMENT
             continue
-        told = at - len(decoder.getstate()[0])
-        seen = await block.log.times_of([block.offset - held]) if block.log else [None]
-        event = LogTextEvent(text=text, offset=told, at=rfc3339(seen[0]))
-        yield encode_raw("log", told, msgspec.json.encode(event))
+        text_end = at - len(decoder.getstate()[0])
+        times = await block.log.times_of([block.offset - unfinished_bytes]) if block.log else [None]
+        event = LogTextEvent(text=text, offset=text_end, at=rfc3339(times[0]))
+        yield encode_raw("log", text_end, msgspec.json.encode(event))
     _, attempt = await look(deps, job_id, number)
     end = LogEndEvent(
         attempt=attempt.number if attempt else None, outcome=attempt.outcome if attempt else None

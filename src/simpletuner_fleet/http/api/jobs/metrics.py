@@ -64,11 +64,11 @@ async def send_gpu_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
 
 async def show_metrics(call: Call[None]) -> MetricsView:
     deps, query = deps_of(call), call.query
-    found = await metrics.curves(
+    curve_set = await metrics.curves(
         deps.fleet, deps.blobs, call.path["id"], query.key, query.points, query.attempt
     )
-    series = {key: [_curve_point(bucket) for bucket in buckets] for key, buckets in found.series.items()}
-    return MetricsView(keys=found.keys, attempt=query.attempt, series=series, total=found.total)
+    series = {key: [_curve_point(bucket) for bucket in buckets] for key, buckets in curve_set.series.items()}
+    return MetricsView(keys=curve_set.keys, attempt=query.attempt, series=series, total=curve_set.total)
 
 
 def _curve_point(bucket: Bucket) -> CurvePoint:

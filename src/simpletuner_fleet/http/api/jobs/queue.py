@@ -98,21 +98,21 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
     key = call.headers.get("idempotency-key")
     if key:
         request = replace(request, idempotency_key=key)
-    done = await submit.submit(deps.fleet, submitter(call), request, local_enabled=deps.local_enabled)
-    job = done.job
+    submitted = await submit.submit(deps.fleet, submitter(call), request, local_enabled=deps.local_enabled)
+    job = submitted.job
     return SubmitAnswer(
         success=True,
         job_id=None if request.dry_run else job.id,
         status=job.state,
-        queue_position=done.position,
+        queue_position=submitted.position,
         allocated_worker_id=job.worker_id,
         allocated_gpus=list(job.gpus),
-        explain=explain_view(done.explanation) if done.explanation else None,
-        repeated=done.repeated,
+        explain=explain_view(submitted.explanation) if submitted.explanation else None,
+        repeated=submitted.repeated,
         dry_run=request.dry_run,
-        would_start_now=UNSET if done.would_start_now is None else done.would_start_now,
-        matching_workers=done.fleet.possible if done.fleet else UNSET,
-        idle_workers=done.fleet.free if done.fleet else UNSET,
+        would_start_now=UNSET if submitted.would_start_now is None else submitted.would_start_now,
+        matching_workers=submitted.fleet.possible if submitted.fleet else UNSET,
+        idle_workers=submitted.fleet.free if submitted.fleet else UNSET,
     )
 
 
@@ -128,18 +128,18 @@ async def list_mine(call: Call[None]) -> JobsPage:
 
 
 async def stats(call: Call[None]) -> StatsView:
-    found = await looking.queue_stats(deps_of(call).fleet)
+    stats = await looking.queue_stats(deps_of(call).fleet)
     return StatsView(
-        total=sum(found.by_state.values()),
-        by_state=found.by_state,
-        by_reason=found.by_reason,
-        reasons_counted=found.reasons_counted,
+        total=sum(stats.by_state.values()),
+        by_state=stats.by_state,
+        by_reason=stats.by_reason,
+        reasons_counted=stats.reasons_counted,
     )
 
 
 async def position(call: Call[None]) -> PositionView:
-    seen = await looking.one_job(deps_of(call).fleet, call.path["id"])
-    return PositionView(job_id=seen.job.id, status=seen.job.state, queue_position=seen.position)
+    details = await looking.one_job(deps_of(call).fleet, call.path["id"])
+    return PositionView(job_id=details.job.id, status=details.job.state, queue_position=details.position)
 
 
 async def cancel(call: Call[CancelBody | None]) -> JobView:
@@ -176,13 +176,13 @@ async def get_concurrency(call: Call[None]) -> Limits:
 
 
 async def set_concurrency(call: Call[ConcurrencyBody]) -> Limits:
-    fleet, asked = deps_of(call).fleet, call.body
-    kept = await limits.get_limits(fleet)
-    wanted = Limits(
-        global_running=kept.global_running if asked.global_running is UNSET else asked.global_running,
-        user_running=kept.user_running if asked.user_running is UNSET else asked.user_running,
+    fleet, changes = deps_of(call).fleet, call.body
+    current = await limits.get_limits(fleet)
+    new_limits = Limits(
+        global_running=current.global_running if changes.global_running is UNSET else changes.global_running,
+        user_running=current.user_running if changes.user_running is UNSET else changes.user_running,
     )
-    return await limits.set_limits(fleet, wanted, call.actor)
+    return await limits.set_limits(fleet, new_limits, call.actor)
 
 
 async def current(call: Call[Any], job: Job | None = None) -> JobView:

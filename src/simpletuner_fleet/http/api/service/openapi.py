@@ -167,18 +167,18 @@ def responses(row: Route) -> dict[str, Any]:
 
 
 def possible_problems(row: Route) -> list[int]:
-    found = {429, 503}
+    statuses = {429, 503}
     if row.permission is not PUBLIC:
-        found |= {401, 403}
+        statuses |= {401, 403}
     if row.body or row.query:
-        found |= {400, 413, 422}
+        statuses |= {400, 413, 422}
     if row.body:
-        found |= {408, 415}
+        statuses |= {408, 415}
     if "{" in row.path:
-        found |= {404}
+        statuses |= {404}
     if row.method != "GET":
-        found |= {409}
-    return sorted(found)
+        statuses |= {409}
+    return sorted(statuses)
 
 
 def problem_responses() -> dict[str, Any]:

@@ -30,7 +30,7 @@ from simpletuner_fleet.protocol.messages import (
 log = logging.getLogger(__name__)
 
 CANCEL_AGAIN_S = 10.0
-LOOK_AGAIN_S = 1.0
+CHECK_AGAIN_S = 1.0
 CLOSE_TRIES = 5
 MAX_BUFFER_BYTES = 4 * MAX_BUNDLE_BYTES
 LAST_WORDS: dict[str, StreamMessage] = {
@@ -44,23 +44,23 @@ Turn = tuple[str, int]
 
 
 class OrderFeed:
-    """Holds no task of its own: it looks when it is woken, and sets a timer while something is unheeded."""
+    """Holds no task of its own: it checks when it is woken, and sets a timer while an order is not followed."""
 
     __slots__ = (
         "_again",
         "_base_url",
         "_cancels",
+        "_checking",
         "_deps",
         "_drain_sent",
         "_event_id",
         "_ip",
         "_legacy",
-        "_looking",
+        "_listener",
         "_offers",
-        "_seat",
         "_shutdown_sent",
+        "_stops_sent",
         "_timer",
-        "_told",
         "events",
     )
 
@@ -70,11 +70,11 @@ class OrderFeed:
         self._ip = ip
         self._legacy = worker.legacy
         self._event_id = 0
-        self._looking = self._again = False
+        self._checking = self._again = False
         self._timer: asyncio.TimerHandle | None = None
         self._offers: dict[Turn, float] = {}
         self._cancels: dict[Turn, float] = {}
-        self._told: dict[Turn, StopAttempt] = {}
+        self._stops_sent: dict[Turn, StopAttempt] = {}
         """A stop that is hurried is another one, and sent at once."""
         self._drain_sent = self._shutdown_sent = False
         self.events = EventStream(
@@ -83,18 +83,18 @@ class OrderFeed:
             ping_every_s=deps.fleet.policy.ping_interval_s,
             max_buffer_bytes=MAX_BUFFER_BYTES,
         )
-        self._seat = deps.hub.open(worker.id, incarnation, self.look)
+        self._listener = deps.hub.open(worker.id, incarnation, self.check)
 
-    def look(self) -> None:
-        """There may be something to send; many wakes while one look is under way make one more look."""
+    def check(self) -> None:
+        """There may be something to send. However often it is woken during one check, one more follows."""
         if self.events.why is not None:
             return
-        if self._seat.closing:
-            self._end(self._seat.closing)
-        elif self._looking:
+        if self._listener.closing:
+            self._end(self._listener.closing)
+        elif self._checking:
             self._again = True
         else:
-            self._looking = True
+            self._checking = True
             self._deps.errands.start(self._send_what_is_due())
 
     def abandon(self) -> None:
@@ -104,36 +104,37 @@ class OrderFeed:
         try:
             while self.events.why is None:
                 self._again = False
-                worker, orders = await attendance.orders(
-                    self._deps.fleet, self._seat.worker_id, self._base_url
-                )
-                self._legacy = worker.legacy
-                self._send(worker, orders)
+                self._send(*await self._read_orders())
                 if not self._again:
                     break
         except NotFound:
             self._end("deleted")
         except FleetError as error:
-            log.warning("cannot read the orders of worker %s: %s", self._seat.worker_id, error.detail)
-            self._look_in(LOOK_AGAIN_S)
+            log.warning("cannot read the orders of worker %s: %s", self._listener.worker_id, error.detail)
+            self._check_in(CHECK_AGAIN_S)
         finally:
-            self._looking = False
+            self._checking = False
+
+    async def _read_orders(self) -> tuple[Worker, Orders]:
+        """The one place where a stream asks what its worker should be doing."""
+        return await attendance.orders(self._deps.fleet, self._listener.worker_id, self._base_url)
 
     def _send(self, worker: Worker, orders: Orders) -> None:
+        self._legacy = worker.legacy
         now = asyncio.get_running_loop().time()
         policy = self._deps.fleet.policy
         for job in orders.jobs:
             if _due(self._offers, (job.job_id, job.epoch), now, policy.offer_resend_s):
                 self._push(job)
         for stop in orders.stop:
-            if self._told.get((stop.job_id, stop.epoch)) != stop:
-                self._told[stop.job_id, stop.epoch] = stop
+            if self._stops_sent.get((stop.job_id, stop.epoch)) != stop:
+                self._stops_sent[stop.job_id, stop.epoch] = stop
                 self._cancels.pop((stop.job_id, stop.epoch), None)
             if _due(self._cancels, (stop.job_id, stop.epoch), now, CANCEL_AGAIN_S):
                 self._push(_cancel(stop))
         _forget(self._offers, orders.jobs)
         _forget(self._cancels, orders.stop)
-        _forget(self._told, orders.stop)
+        _forget(self._stops_sent, orders.stop)
         if orders.drain and not self._drain_sent:
             self._push(Drain(note=worker.drain_note))
         self._drain_sent = orders.drain
@@ -143,7 +144,7 @@ class OrderFeed:
         waits = [at + policy.offer_resend_s for at in self._offers.values()]
         waits += [at + CANCEL_AGAIN_S for at in self._cancels.values()]
         if waits:
-            self._look_in(max(0.0, min(waits) - now))
+            self._check_in(max(0.0, min(waits) - now))
 
     def _push(self, message: StreamMessage) -> None:
         self.events.push(self._encoded(message))
@@ -152,15 +153,15 @@ class OrderFeed:
         self._event_id += 1
         return sse.encode(message, self._event_id)
 
-    def _look_in(self, delay_s: float) -> None:
+    def _check_in(self, delay_s: float) -> None:
         if self._timer:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self.look)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.check)
 
     def _ping(self) -> bytes:
         fleet = self._deps.fleet
         if self._legacy:
-            self._deps.errands.start(attendance.stream_alive_of(fleet, self._seat.worker_id))
+            self._deps.errands.start(attendance.stream_alive_of(fleet, self._listener.worker_id))
         return self._encoded(Ping(at=rfc3339(fleet.clock.now()) or ""))
 
     def _end(self, why: str) -> None:
@@ -171,12 +172,12 @@ class OrderFeed:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        if self._deps.hub.closed(self._seat) and not self._deps.stopping:
+        if self._deps.hub.closed(self._listener) and not self._deps.stopping:
             self._deps.errands.start(self._tell_closed())
 
     async def _tell_closed(self) -> None:
         """Until it is known: work offered to a worker that hears nothing is work delayed."""
-        worker_id = self._seat.worker_id
+        worker_id = self._listener.worker_id
         for _ in range(CLOSE_TRIES):
             try:
                 if not self._deps.hub.streaming(worker_id):
@@ -188,7 +189,7 @@ class OrderFeed:
                 return
             except FleetError as error:
                 log.warning("cannot note that worker %s left its stream: %s", worker_id, error.detail)
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(CHECK_AGAIN_S)
 
 
 def _due(sent: dict[Turn, float], turn: Turn, now: float, again_s: float) -> bool:
@@ -198,9 +199,9 @@ def _due(sent: dict[Turn, float], turn: Turn, now: float, again_s: float) -> boo
     return True
 
 
-def _forget(sent: dict[Turn, Any], still: list[JobSubmit] | list[StopAttempt]) -> None:
-    wanted = {(one.job_id, one.epoch) for one in still}
-    for turn in [turn for turn in sent if turn not in wanted]:
+def _forget(sent: dict[Turn, Any], orders: list[JobSubmit] | list[StopAttempt]) -> None:
+    live_turns = {(one.job_id, one.epoch) for one in orders}
+    for turn in [turn for turn in sent if turn not in live_turns]:
         del sent[turn]
 
 
@@ -232,7 +233,7 @@ async def stream(call: Call[None]) -> EventStream:
     except BaseException:
         feed.abandon()
         raise
-    feed.look()
+    feed.check()
     return feed.events
 
 

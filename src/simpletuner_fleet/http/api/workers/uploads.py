@@ -48,8 +48,8 @@ async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
     worker_id = uploading_worker(call, body.epoch)
     if len(body.objects) > deps.fleet.policy.max_manifest_files:
         raise TooLarge(f"At most {deps.fleet.policy.max_manifest_files} files can be asked for at once.")
-    found = await artifacts.missing(deps.shelf, worker_id, job_id, body.epoch, body.objects)
-    return ObjectsAnswer(missing=found)
+    missing = await artifacts.missing(deps.shelf, worker_id, job_id, body.epoch, body.objects)
+    return ObjectsAnswer(missing=missing)
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
