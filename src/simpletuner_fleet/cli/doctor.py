@@ -92,7 +92,7 @@ def _machine(args: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _server_data(args: argparse.Namespace) -> Iterator[Finding]:
-    if find_spec("uvicorn") is None or find_spec("starlette") is None:
+    if find_spec("httptools") is None or find_spec("uvloop") is None:
         yield bad(_("server packages"), _("not installed"), "pip install 'simpletuner-fleet[server]'")
         return
     from simpletuner_fleet.cli import checks_server as server  # a worker's machine has no server packages

@@ -10,7 +10,7 @@ from simpletuner_fleet.core.datasets import told
 from simpletuner_fleet.core.explain import Explanation, FunnelStep, WorkerVerdict
 from simpletuner_fleet.core.failure import advice_for
 from simpletuner_fleet.core.job import Attempt, Job
-from simpletuner_fleet.http.views.shown import Time, shown
+from simpletuner_fleet.http.views.fields import Time, view_of
 from simpletuner_fleet.http.views.stopping import StoppingView, stopping_view
 from simpletuner_fleet.ports import JobNote, StoredManifest
 
@@ -187,11 +187,11 @@ class Done(Struct, kw_only=True):
 
 
 def reason_view(explanation: Explanation) -> WaitingReason:
-    return shown(WaitingReason, explanation)
+    return view_of(WaitingReason, explanation)
 
 
 def explain_view(explanation: Explanation) -> ExplainView:
-    return shown(ExplainView, explanation)
+    return view_of(ExplainView, explanation)
 
 
 def job_view(
@@ -201,7 +201,7 @@ def job_view(
     queue_position: int | None = None,
     checkpoint_step: int | None = None,
 ) -> JobView:
-    return shown(
+    return view_of(
         JobView,
         job,
         status=job.state,
@@ -222,11 +222,11 @@ def job_view(
 def _requires_view(job: Job) -> RequiresView:
     requires = job.requires
     datasets = {told(dataset_id): size for dataset_id, size in requires.datasets}
-    return shown(RequiresView, requires, worker_labels=dict(requires.labels), datasets=datasets)
+    return view_of(RequiresView, requires, worker_labels=dict(requires.labels), datasets=datasets)
 
 
 def attempt_view(attempt: Attempt) -> AttemptView:
-    return shown(
+    return view_of(
         AttemptView,
         attempt,
         attempt=attempt.number,
@@ -236,15 +236,15 @@ def attempt_view(attempt: Attempt) -> AttemptView:
 
 
 def job_event_view(entry: AuditEntry) -> JobEventView:
-    return shown(JobEventView, entry, id=entry.seq, actor=entry.actor_name)
+    return view_of(JobEventView, entry, id=entry.seq, actor=entry.actor_name)
 
 
 def note_view(note: JobNote) -> NoteView:
-    return shown(NoteView, note, attempt=note.attempt_number)
+    return view_of(NoteView, note, attempt=note.attempt_number)
 
 
 def manifest_view(manifest: StoredManifest) -> ManifestView:
-    return shown(ManifestView, manifest, attempt=manifest.attempt_number)
+    return view_of(ManifestView, manifest, attempt=manifest.attempt_number)
 
 
 def failure_view(attempt: Attempt) -> FailureView | None:

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.http.views.shown import Time, shown
+from simpletuner_fleet.http.views.fields import Time, view_of
 from simpletuner_fleet.ports import ApiToken, ConfigVersion
 
 
@@ -56,12 +56,12 @@ class AuditEntryView(Struct, kw_only=True):
 
 
 def token_view(token: ApiToken, secret: str | UnsetType = UNSET) -> TokenView:
-    return shown(TokenView, token, token=secret)
+    return view_of(TokenView, token, token=secret)
 
 
 def config_view(config: ConfigVersion, changed: bool | UnsetType = UNSET) -> ConfigView:
-    return shown(ConfigView, config, changed=changed)
+    return view_of(ConfigView, config, changed=changed)
 
 
 def audit_view(entry: AuditEntry) -> AuditEntryView:
-    return shown(AuditEntryView, entry, id=entry.seq, actor=entry.actor_name)
+    return view_of(AuditEntryView, entry, id=entry.seq, actor=entry.actor_name)

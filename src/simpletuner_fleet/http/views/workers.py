@@ -7,7 +7,7 @@ from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.http.edge.routes import rfc3339
-from simpletuner_fleet.http.views.shown import Time, shown
+from simpletuner_fleet.http.views.fields import Time, view_of
 
 DAY_S = 86_400.0
 
@@ -77,15 +77,15 @@ class WorkerListView(Struct):
 def worker_view(worker: Worker, held: list[Attempt], policy: Policy, now: float) -> WorkerView:
     age_s = max(0.0, now - worker.token_created_at)
     plan = worker.drain_plan
-    return shown(
+    return view_of(
         WorkerView,
         worker,
         status=worker.status(bool(held)),
-        gpus=[shown(GpuView, gpu, unusable=gpu.unusable or None) for gpu in worker.gpus],
+        gpus=[view_of(GpuView, gpu, unusable=gpu.unusable or None) for gpu in worker.gpus],
         admin_state=worker.admin,
         drain_deadline=rfc3339(plan.deadline) if plan else None,
         drain_checkpoint_first=plan.checkpoint_first if plan else None,
-        attempts=[shown(HeldView, attempt, attempt=attempt.number) for attempt in held],
+        attempts=[view_of(HeldView, attempt, attempt=attempt.number) for attempt in held],
         datasets=[told(dataset_id) for dataset_id in worker.datasets],
         version=worker.agent_version,
         token_age_days=round(age_s / DAY_S, 1),

@@ -14,7 +14,7 @@ Time = Annotated[str | None, _TIME]
 View = TypeVar("View", bound=Struct)
 
 
-def shown(view: type[View], thing: object, **own: Any) -> View:
+def view_of(view: type[View], thing: object, **own: Any) -> View:
     """Makes a view of a thing: fields of the same name are taken over, and `own` gives those that are not.
 
     Times are written out, and what the view calls a list becomes one.
