@@ -477,7 +477,7 @@ MUTANTS = (
     Mutant(
         "rotated-token-remembered",
         "a rotated token still works because it was remembered",
-        "http/access/auth.py",
+        "http/access/credential_cache.py",
         "        self._forgotten += 1\n        self._api_tokens.clear()\n        self._workers.clear()",
         "        self._forgotten += 1",
         ("tests/http/access/test_auth.py", *API),

@@ -15,7 +15,7 @@ from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.accounts import Role, Session, User
 from simpletuner_fleet.core.job import Attempt, AttemptState
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.http.access.auth import SignedIn
+from simpletuner_fleet.http.access.credential_cache import SignedIn
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings, build_app
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.http.server.serving import Listening, serve

@@ -7,7 +7,8 @@ import pytest
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import InvalidToken, StoreUnavailable, Unauthenticated
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.http.access.auth import Authenticator, CachedCredentials, Principal, allows
+from simpletuner_fleet.http.access.auth import Authenticator, Principal, allows
+from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from tests.http.edge_kit import ADMIN, CHOSEN, EXPIRED, UPLOAD_TOKEN, WORKER_TOKEN, MemoryCredentials
 
 

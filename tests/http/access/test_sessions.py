@@ -10,7 +10,8 @@ import pytest
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S, Role
 from simpletuner_fleet.core.errors import Forbidden, NotFound, StoreUnavailable
-from simpletuner_fleet.http.access.auth import Authenticator, CachedCredentials, Principal, SessionEnded
+from simpletuner_fleet.http.access.auth import Authenticator, Principal, SessionEnded
+from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Rate, RateLimits
 from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie, session_secret
 from simpletuner_fleet.http.edge.edge import EdgeSettings

@@ -11,7 +11,7 @@ import pytest
 from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Answer, Call, Reply, Route
 from simpletuner_fleet.http.edge.streams import Chunks, EventStream, Stream
 from simpletuner_fleet.http.server import serving as http_server
-from simpletuner_fleet.http.server.connection import MAX_HEAD_BYTES
+from simpletuner_fleet.http.server.head_reader import MAX_HEAD_BYTES
 from simpletuner_fleet.http.server.serving import IDLE_TIMEOUT_S, idle_timeout_for
 from tests.http.edge_kit import ADMIN, raw_exchange, running
 

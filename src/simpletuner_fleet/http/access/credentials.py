@@ -2,7 +2,7 @@
 
 from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.http.access.auth import CachedCredentials, SignedIn
+from simpletuner_fleet.http.access.credential_cache import CachedCredentials, SignedIn
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.ports import ApiToken, View

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.http.access.auth import CachedCredentials
+from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call

@@ -9,13 +9,13 @@ from simpletuner_fleet.http.access.auth import (
     ANONYMOUS,
     LOCAL_ADMIN,
     Authenticator,
-    CredentialSource,
     Principal,
     SessionEnded,
     WorkerAuthFailure,
     check_permission,
     failed_proof,
 )
+from simpletuner_fleet.http.access.credential_cache import CredentialSource
 from simpletuner_fleet.http.access.hosts import (
     AllowedHosts,
     comes_from_browser,

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from simpletuner_fleet.http.access.auth import ANONYMOUS, CredentialSource, Principal, WorkerAuthFailure
+from simpletuner_fleet.http.access.auth import ANONYMOUS, Principal, WorkerAuthFailure
+from simpletuner_fleet.http.access.credential_cache import CredentialSource
 from simpletuner_fleet.http.access.hosts import comes_from_browser
 from simpletuner_fleet.http.edge import problems
 from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings

@@ -7,29 +7,11 @@ from typing import Protocol
 import httptools
 
 from simpletuner_fleet.http.edge.streams import EventStream
+from simpletuner_fleet.http.server.head_reader import MAX_HEAD_BYTES, HeadReader
 from simpletuner_fleet.http.server.http_exchange import HttpExchange
 
 HEAD_TIMEOUT_S = 15.0
-MAX_HEAD_BYTES = 64 * 1024
 LAST_CHUNK = b"0\r\n\r\n"
-
-NAMES = {
-    spelling: name
-    for name in [
-        "accept",
-        "accept-encoding",
-        "authorization",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "user-agent",
-        "x-upload-token",
-        "x-worker-token",
-    ]
-    for spelling in (name.encode(), name.title().encode())
-}
-"""Header names as our own agents send them, made ready for use."""
 
 NEW, HEAD, BUSY, IDLE, DISCARDING, STREAM = range(6)
 """What a connection is about. `NEW`: nothing was ever said. `DISCARDING`: its request was answered before its body came."""
@@ -47,7 +29,7 @@ class Owner(Protocol):
     def run(self, exchange: HttpExchange) -> None: ...
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(HeadReader, asyncio.Protocol):
     """Reads requests and runs them one after the other, however they are sent.
 
     It keeps no timer of its own: `since` says when its present state began, and the server's sweep cuts off whoever
@@ -61,8 +43,6 @@ class HttpConnection(asyncio.Protocol):
         "_chunked",
         "_closing",
         "_current",
-        "_field_bytes",
-        "_headers",
         "_parser",
         "_peer",
         "_refusal",
@@ -71,7 +51,6 @@ class HttpConnection(asyncio.Protocol):
         "_stream",
         "_transport",
         "_unparsed_bytes",
-        "_url",
         "_waiting",
         "reading_paused",
         "since",
@@ -80,14 +59,11 @@ class HttpConnection(asyncio.Protocol):
     )
 
     def __init__(self, server: Owner) -> None:
+        super().__init__()
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpRequestParser | None = None
         self._peer = ""
-        self._url = b""
-        self._headers: dict[str, str] | None = None
-        """Of the head that is being read; None outside of one."""
-        self._field_bytes = 0
         self._unparsed_bytes = 0
         """Received since the last piece of a body or end of a request: a head, chunk sizes or trailers without end."""
         self._arriving: HttpExchange | None = None
@@ -158,32 +134,16 @@ class HttpConnection(asyncio.Protocol):
     # What the parser calls
 
     def on_message_begin(self) -> None:
-        self._url = b""
-        self._headers = {}
-        self._field_bytes = 0
+        self.begin_head()
         self._arriving = None
         if self._current is None:
             self.state, self.since = HEAD, self._server.now()
 
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._field_bytes += len(name) + len(value)
-        if self._field_bytes > MAX_HEAD_BYTES:
-            raise httptools.HttpParserError("the request's head is too large")
-        headers = self._headers
-        if headers is None:
-            return  # A trailer comes after every check was made on the head: nothing it says counts.
-        known, text = NAMES.get(name) or name.lower().decode("latin-1"), value.decode("latin-1")
-        headers[known] = f"{headers[known]}, {text}" if known in headers else text
-
     def on_headers_complete(self) -> None:
-        headers, parser = self._headers, self._parser
-        if headers is None or parser is None or self._closing:
+        parser = self._parser
+        if not self.in_head or parser is None or self._closing:
             return
-        self._headers = None
-        path, query = _split(self._url)
+        path, query, headers = self.take_head()
         exchange = self._arriving = HttpExchange(
             self,
             parser.get_method().decode("ascii"),
@@ -291,7 +251,7 @@ class HttpConnection(asyncio.Protocol):
             self._current.keep_alive = False
 
     def _rest(self) -> None:
-        self.state = IDLE if self._headers is None else HEAD
+        self.state = HEAD if self.in_head else IDLE
         self.since = self._server.now()
         if not self._waiting:
             self.resume_reading()
@@ -331,12 +291,3 @@ class HttpConnection(asyncio.Protocol):
             b"%bcontent-length: %d\r\n\r\n%b" % (self._server.date_line, len(why), why)
         )
         self.close()
-
-
-def _split(url: bytes) -> tuple[str, bytes]:
-    """The path and the query; a whole URL, as a proxy is sent one, is cut to them."""
-    if not url.startswith(b"/") or b"#" in url:
-        parsed = httptools.parse_url(url)
-        return (parsed.path or b"/").decode("ascii"), parsed.query or b""
-    path, _, query = url.partition(b"?")
-    return path.decode("ascii"), query
