@@ -34,11 +34,11 @@ class Principal(Struct, frozen=True, kw_only=True):
     permissions: tuple[str, ...] = ()
     token_hash: str = ""
     only_own: bool = False
-    """Cancels and retries their own jobs alone."""
+    """The caller may cancel and retry their own jobs alone."""
     language: str = ""
-    """As the user chose it; empty: as the browser says."""
+    """The language the user chose; empty means the browser's."""
     attempt: Attempt | None = None
-    """Of kind `upload` alone: the one attempt this credential may write to."""
+    """The one attempt that a credential of kind `upload` may write to."""
 
     def can(self, permission: str) -> bool:
         if permission in self.permissions or "*" in self.permissions:
@@ -63,7 +63,7 @@ class FailedProof(Struct, frozen=True, kw_only=True):
     why: str
     code: str
     token_hash: str = ""
-    """Of a token that has the right form; nobody has it now."""
+    """The hash of a token that has the right form, and that nobody has now."""
 
 
 WorkerAuthFailure = Callable[[FailedProof], Awaitable[None]]

@@ -17,7 +17,7 @@ MAX_REMEMBERED = 256
 
 
 class AllowedHosts:
-    """Against DNS rebinding: a page of evil.example whose name points at us still says evil.example.
+    """Guards against DNS rebinding: a page of evil.example whose name points at us still says evil.example.
 
     It matters on loopback, where a caller may be trusted for being on this machine. A server on the network is reached by
     names that it cannot know, and `any_name` lets them all in: nothing is open there without a session or a token, and the

@@ -17,18 +17,18 @@ class Rate(Struct, frozen=True):
 
 
 class RateLimits(Struct, frozen=True, kw_only=True):
-    """Generous: they stop a runaway loop or a flood, never an honest fleet."""
+    """The limits are generous: they stop a runaway loop or a flood, never an honest fleet."""
 
     worker: Rate = Rate(200, 1_000)
-    """Per worker."""
+    """The limit for each worker."""
     user: Rate = Rate(5_000, 10_000)
-    """Per API token."""
+    """The limit for each API token."""
     public: Rate = Rate(500, 2_000)
-    """Per address, for routes without a credential."""
+    """The limit for each address, on routes without a credential."""
     failed_proof: Rate = Rate(20 / 60, 20)
-    """Wrong credentials per address."""
+    """How many wrong credentials an address may show."""
     noted_failure: Rate = Rate(10 / 60, 10)
-    """Failures that are worth an audit entry, per address."""
+    """How many failures of an address are worth an audit entry."""
     noted_failures_overall: Rate = Rate(1, 60)
 
 

@@ -25,7 +25,7 @@ def _cookie(value: str, max_age_s: int, secure: bool) -> str:
 
 
 def session_secret(cookie_header: str | None, secure: bool) -> str | None:
-    """None unless there is exactly one: of two, one was planted."""
+    """Returns None unless there is exactly one: of two, one was planted."""
     secrets = [
         value
         for name, _, value in (part.strip().partition("=") for part in (cookie_header or "").split(";"))

@@ -66,7 +66,7 @@ class CertificateLooks:
 
 
 def end_no_streams(token_hashes: Collection[str]) -> None:
-    """Where no edge serves any."""
+    """Does nothing: no edge serves any streams yet."""
 
 
 class Deps(Struct, kw_only=True):
@@ -77,7 +77,7 @@ class Deps(Struct, kw_only=True):
     errands: Errands = field(default_factory=Errands)
     log_bells: Bells = field(default_factory=Bells)
     log_searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PATTERN_SEARCHES))
-    """Each holds a process of its own."""
+    """Each search holds a process of its own."""
     telemetry: Telemetry = field(default_factory=Telemetry)
     noted_refusals: Buckets = field(default_factory=lambda: Buckets(REFUSALS_NOTED, time.monotonic))
     """Refused registrations that are worth an audit entry, per worker."""
@@ -86,19 +86,19 @@ class Deps(Struct, kw_only=True):
     end_streams_of: Callable[[Collection[str]], None] = end_no_streams
     """Ends what was opened with these credentials, by their hashes."""
     public_url: str | None = None
-    """Where workers reach this orchestrator; None: wherever the caller did."""
+    """The URL at which workers reach this orchestrator; None means wherever the caller did."""
     fingerprint: str | None = None
-    """Of our own certificate authority."""
+    """The fingerprint of our own certificate authority."""
     certificate_looks: CertificateLooks = field(default_factory=CertificateLooks)
     local_enabled: bool = False
     beyond_loopback: bool = False
-    """Bound to more than this machine."""
+    """The server is bound to more than this machine."""
     metrics_public: bool = False
     stopping: bool = False
     watching: Counter[str] = field(default_factory=Counter)
-    """Open event streams per caller."""
+    """Counts the open event streams of each caller."""
     following: Counter[str] = field(default_factory=Counter)
-    """Logs that are being followed, per caller."""
+    """Counts the logs that each caller follows."""
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
 
@@ -106,12 +106,12 @@ class Deps(Struct, kw_only=True):
 
     @property
     def shelf(self) -> Shelf:
-        """One for all: it holds the locks."""
+        """There is one for all: it holds the locks."""
         self._shelf = self._shelf or Shelf(self.fleet, self.blobs)
         return self._shelf
 
     def revoke(self, token_hashes: Collection[str]) -> None:
-        """Right after the commit and before the answer: whoever held these is known no more."""
+        """Forgets these credentials and ends their streams. It is called right after the commit and before the answer."""
         for token_hash in token_hashes:
             self.credentials.forget(token_hash)
         self.end_streams_of(token_hashes)

@@ -23,10 +23,10 @@ class RequestTimes(Collector):
 
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, str], list[int]] = {}
-        """By method and route: how many fell into each bucket; the last one takes what is longer than all."""
+        """Counts by method and route how many fell into each bucket; the last bucket takes what is longer than all."""
         self._seconds: dict[tuple[str, str], float] = {}
         self._answers: dict[int, int] = {}
-        """By the hundreds of their status."""
+        """Counts by the hundreds of their status."""
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         key = (method if route else "", route)

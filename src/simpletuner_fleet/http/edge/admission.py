@@ -39,7 +39,7 @@ class EdgeSettings(Struct, frozen=True, kw_only=True):
     trust_loopback: bool = False
     """Has no effect beyond a loopback bind, whatever the command line let through."""
     beyond_loopback: bool = False
-    """Bound to more than loopback: any name or address is accepted as Host."""
+    """The server is bound to more than loopback: any name or address is accepted as Host."""
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: str = ""
     worker_networks: str = ""
@@ -150,7 +150,7 @@ class Admission:
     async def _note_worker_failure(
         self, ip: str, path: str, error: FleetError, headers: Mapping[str, str]
     ) -> None:
-        """Rarely enough that a flood cannot fill the audit log."""
+        """Notes a failure, rarely enough that a flood cannot fill the audit log."""
         if self._on_worker_auth_failure is None or self._noted_failures.take(address_key(ip)):
             return
         if not self._noted_overall.take(""):
@@ -158,7 +158,7 @@ class Admission:
 
 
 def is_local_call(peer: str, headers: Mapping[str, str]) -> bool:
-    """From this very machine, by no browser, through no proxy, and showing no other credential."""
+    """Whether this very machine calls, by no browser, through no proxy, showing no other credential."""
     return (
         is_loopback(peer)
         and names_loopback(headers.get("host"))

@@ -75,7 +75,7 @@ class Incoming:
             raise TooLarge(f"The request is larger than {max_bytes} bytes.")
 
     async def pieces(self, piece_bytes: int) -> AsyncIterator[bytes]:
-        """Each of about this size; only the last is smaller. An empty body is one empty piece.
+        """Yields pieces of about this size; only the last is smaller. An empty body is one empty piece.
 
         Each has the whole time limit to itself, so a body may take as long as it is large. What has come when the time is up
         or the line breaks is given out before that is told: it need not be sent again.

@@ -30,7 +30,7 @@ from simpletuner_fleet.http.edge.streams import EVENT_HEADERS, EventStream, Stre
 __all__ = ("Edge", "EdgeSettings", "ProblemPage", "build_app")
 
 Observe = Callable[[str, str, int, float], None]
-"""Told (method, path of the row, status, seconds) after every answer; streams count when they begin."""
+"""Called with (method, path of the row, status, seconds) after every answer; streams count when they begin."""
 ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str, Principal], Reply | None]
 """Given (problem, headers of the request, path, who asked as far as it is known): what a person who asked for a page
 sees; None: the problem itself."""
@@ -61,7 +61,7 @@ class Edge:
         self._observe = observe
         self._problem_page = problem_page
         self._streams: dict[Stream, str] = {}
-        """Each with the hash of the credential it was opened with."""
+        """Maps each to the hash of the credential it was opened with."""
         self._ending = False
         self._encode = msgspec.json.Encoder().encode
         self._heads = Heads(settings.tls)
@@ -96,7 +96,7 @@ class Edge:
                 self._observe(exchange.method, row.path if row else "", status, self._monotonic() - began)
 
     async def end_streams(self) -> None:
-        """For the server's `before_shutdown`: every open stream ends cleanly, and none begins any more."""
+        """Ends every open stream cleanly, and lets none begin any more. It is the server's `before_shutdown`."""
         self._ending = True
         for stream in list(self._streams):
             stream.end("server shutting down")

@@ -30,10 +30,10 @@ class Exchange(ABC):
     ) -> None:
         self.method = method
         self.path = path
-        """As it was sent, with its percent signs."""
+        """The path stands as it was sent, with its percent signs."""
         self.query = query
         self.headers = headers
-        """By lower-case name; a doubled header is joined by a comma, so that a doubled Host or token fits nothing."""
+        """Names are in lower case; a doubled header is joined by a comma, so that a doubled Host or token fits nothing."""
         self.peer = peer
         """The address at the other end of the connection, which may be a proxy's."""
         self.secure = secure

@@ -63,7 +63,7 @@ class Call(Generic[Body]):
         self.path = path
         self.ip = ip
         self.headers = headers
-        """By lower-case name."""
+        """Their names are in lower case."""
         self.secure = secure
         """Came over TLS, to us or to a trusted proxy."""
 
@@ -72,7 +72,7 @@ class Call(Generic[Body]):
         return Actor(self.principal.id, self.principal.name, self.ip)
 
     def require(self, permission: str) -> None:
-        """For what depends on the thing asked for and not on the route alone."""
+        """Refuses a caller without this permission, where it depends on the thing and not on the route alone."""
         if not self.principal.can(permission):
             raise Forbidden(permission)
 
@@ -82,7 +82,7 @@ class Reply(Struct, frozen=True, kw_only=True):
 
     body: Any = None
     status: int | None = None
-    """None: the row's own."""
+    """The row's own status is used where this is None."""
     headers: dict[str, str] = {}
     content_type: str = "application/json"
     cookies: tuple[str, ...] = ()

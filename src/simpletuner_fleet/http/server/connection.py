@@ -193,7 +193,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
             self.resume_reading()
 
     def carry(self, stream: EventStream, *, chunked: bool) -> None:
-        """From here on the connection is the stream's alone: no request is read from it any more."""
+        """Gives the connection to the stream alone: no request is read from it any more."""
         self._chunked = chunked
         self._current = self._arriving = self._waiting = self._parser = None
         self._stream = stream

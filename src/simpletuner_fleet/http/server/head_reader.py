@@ -31,7 +31,7 @@ class HeadReader:
     def __init__(self) -> None:
         self._url = b""
         self._headers: dict[str, str] | None = None
-        """Of the head that is being read; None outside of one."""
+        """The headers of the head that is being read; None outside of one."""
         self._field_bytes = 0
 
     @property

@@ -28,7 +28,7 @@ def view_of(view: type[View], thing: object, **own: Any) -> View:
 
 @cache
 def _plan(view: type[Struct]) -> tuple[tuple[str, Any], ...]:
-    """Each field with what turns a value of the thing into the view's, if anything has to."""
+    """Returns each field with what turns a value of the thing into the view's, if anything has to."""
     hints = get_type_hints(view, include_extras=True)
     return tuple((name, _converter(hints[name])) for name in view.__struct_fields__)
 

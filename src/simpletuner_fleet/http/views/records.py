@@ -17,9 +17,9 @@ class TokenView(Struct, kw_only=True):
     expires_at: Time
     revoked_at: Time
     last_used_at: Time
-    """To the hour; null: never."""
+    """The time is true to the hour; null means never."""
     token: str | UnsetType = UNSET
-    """Only in the answer that made it."""
+    """The secret is only in the answer that made it."""
 
 
 class TokensView(Struct):

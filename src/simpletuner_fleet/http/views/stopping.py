@@ -17,7 +17,7 @@ class StoppingView(Struct, kw_only=True):
 
 
 def stopping_view(attempt: Attempt) -> StoppingView | None:
-    """None once it has ended: then its outcome says it."""
+    """It is None once the attempt has ended: then its outcome says it."""
     wish = attempt.stopping
     if wish is None or not attempt.live:
         return None

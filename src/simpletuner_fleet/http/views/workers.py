@@ -54,7 +54,7 @@ class WorkerView(Struct, kw_only=True):
     attempts: list[HeldView]
     trainers: list[str]
     datasets: list[str]
-    """In its cache, the last used first."""
+    """The datasets in its cache, the last used first."""
     data_bytes: int
     data_limit_bytes: int
     """How much its cache may hold; 0 where it has none."""

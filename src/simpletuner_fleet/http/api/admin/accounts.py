@@ -40,7 +40,7 @@ class LinkView(Struct, kw_only=True):
 
 class UserMade(UserView, kw_only=True):
     link: str | None
-    """Where the user chooses a password; none where one was given."""
+    """The page where the user chooses a password; null where one was given."""
     link_expires_at: str | None
 
 

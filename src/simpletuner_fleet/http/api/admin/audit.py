@@ -88,7 +88,7 @@ def wanted(query: AuditWhere) -> AuditFilter:
 
 
 async def export(call: Call[None]) -> Chunks:
-    """All that fits, oldest first, read as fast as it is taken."""
+    """Streams all entries that match, oldest first, as fast as they are read."""
     query: ExportQuery = call.query
     fleet, where = deps_of(call).fleet, wanted(query)
     pieces = _as_csv(fleet, where) if query.format == "csv" else _as_lines(fleet, where)

@@ -25,7 +25,7 @@ class MeView(Struct, kw_only=True):
     kind: str
     permissions: list[str]
     role: str | None = None
-    """Of a user; an API token has none."""
+    """The user's role; an API token has none."""
     language: str = ""
     """Empty: as the browser says."""
 
@@ -55,7 +55,7 @@ class StartBody(Struct, kw_only=True, forbid_unknown_fields=True):
     k: str
     password: str
     name: str = ""
-    """Of the first admin; a link for a known user needs none."""
+    """The name of the first admin; a link for a known user needs none."""
     language: str = ""
 
 

@@ -45,7 +45,7 @@ class Pulse(Struct, kw_only=True):
 
     last_heartbeat: str | None
     memory_used_gb: dict[str, float | None]
-    """By the GPU's uuid, as last told."""
+    """The samples by the GPU's uuid, as the worker reported them last."""
 
 
 class PulsesView(Struct):
@@ -57,7 +57,7 @@ class WorkerListQuery(Struct, kw_only=True):
     label: list[str] = []
     """`key=glob`; may be repeated."""
     local: bool = False
-    """With the agent beside this server, which nobody created."""
+    """Whether to list the agent beside this server too, which nobody created."""
 
 
 class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -65,12 +65,12 @@ class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
     timeout_s: float | None = None
     """After so long what still runs there is stopped and goes on elsewhere; null waits for it to end."""
     checkpoint_first: bool = True
-    """At the deadline: ask each trainer for a checkpoint before it is stopped."""
+    """Whether each trainer is asked for a checkpoint before it is stopped at the deadline."""
 
 
 class ChangeWorkerBody(Struct, kw_only=True, forbid_unknown_fields=True):
     labels: dict[str, str]
-    """All of them: what is left out is gone."""
+    """These replace all labels: what is left out is removed."""
 
 
 async def list_workers(call: Call[None]) -> WorkerListView:

@@ -34,7 +34,7 @@ async def one_file(call: Call[None]) -> Chunks | Reply:
 
 
 def file_answer(call: Call[None], file: FileEntry) -> Chunks | Reply:
-    """All of it, or the range that was asked for."""
+    """Answers with the whole file, or with the range that was asked for."""
     etag = f'"{file.sha256}"'
     headers = call.headers
     ranged = headers.get("range") if headers.get("if-range", etag) == etag else None

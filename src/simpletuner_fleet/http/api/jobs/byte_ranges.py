@@ -21,7 +21,7 @@ class Cut(OSError):
 class Span(Struct, frozen=True):
     start: int
     end: int
-    """Of the byte after the last."""
+    """The offset of the byte after the last."""
 
 
 def asked_span(header: str | None, size: int) -> Span | None:

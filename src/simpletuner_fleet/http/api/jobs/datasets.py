@@ -30,9 +30,9 @@ MAX_ASKED = 10_000
 
 class DataPartQuery(Struct, kw_only=True):
     offset: Amount
-    """Of the first byte of this part."""
+    """The offset of the first byte of this part."""
     size: Amount
-    """Of the whole file."""
+    """The size of the whole file."""
 
 
 class DatasetView(Struct, kw_only=True):

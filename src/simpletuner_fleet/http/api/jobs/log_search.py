@@ -34,14 +34,14 @@ Find = Callable[[bytes, int], Awaitable[list[Span]]]
 
 class Hit(Struct, frozen=True):
     offset: int
-    """Where its line begins."""
+    """The offset at which its line begins."""
     line: bytes
 
 
 class SearchResult(Struct, frozen=True):
     hits: list[Hit]
     next: int
-    """Where to go on: a line begins there."""
+    """The offset to go on at: a line begins there."""
 
 
 class PatternTooSlow(Invalid):

@@ -29,7 +29,7 @@ class SearchQuery(Struct, kw_only=True):
 
 class Match(Struct, kw_only=True):
     offset: int
-    """Of the line's first byte."""
+    """The offset of the line's first byte."""
     line_text: str
     at: str | None
 
@@ -39,7 +39,7 @@ class Matches(Struct, kw_only=True):
     rank: int
     matches: list[Match]
     next: int
-    """Where to go on, unless `done`."""
+    """The offset to go on at, unless `done`."""
     scanned: int
     """Bytes that this call has looked at."""
     size: int
@@ -47,7 +47,7 @@ class Matches(Struct, kw_only=True):
 
 
 async def search(call: Call[None]) -> Matches:
-    """Looks for about a second, then says how far it came."""
+    """Searches for about a second, then says how far it came."""
     deps, query = deps_of(call), call.query
     _, attempt = await look(deps, call.path["id"], query.attempt)
     log = stored_log(deps, attempt, query.rank)

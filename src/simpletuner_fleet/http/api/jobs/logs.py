@@ -35,24 +35,24 @@ Rank = Annotated[int, Meta(ge=0, le=1023)]
 
 class LogQuery(Struct, kw_only=True):
     tail: Amount | None = None
-    """Only the last so many lines."""
+    """Sends only the last so many lines."""
     offset: Amount | None = None
-    """Bytes to skip."""
+    """How many bytes to skip."""
     since: str | None = None
-    """Only what was seen since: a time in RFC 3339, or a number of seconds ago."""
+    """Sends only what was seen since a time in RFC 3339, or since so many seconds ago."""
     before: Amount | None = None
-    """Only lines before this offset: the last so many as `lines` says."""
+    """Sends only lines before this offset: the last so many as `lines` says."""
     limit: Amount | None = None
-    """Bytes to send at most."""
+    """How many bytes to send at most."""
     lines: Annotated[int, Meta(ge=1, le=MAX_LINES)] | None = None
-    """Lines to send at most; a page as JSON has 1,000 unless told."""
+    """How many lines to send at most; a page of JSON has 1,000 by default."""
     attempt: Annotated[int, Meta(ge=1)] | None = None
-    """Number of the try; the newest one unless told."""
+    """The number of the attempt; by default the newest one."""
     rank: Rank = 0
-    """Of several processes, this one's own output, where the launcher writes it; 0 is the main output."""
+    """The process whose own output is meant, where the launcher writes it; 0 is the main output."""
     follow: bool = False
     timestamps: bool = False
-    """In text: the time before each line."""
+    """Puts the time before each line of text."""
 
 
 class LogRange(Struct):
@@ -66,7 +66,7 @@ class LogRange(Struct):
 class LogTextEvent(Struct, kw_only=True):
     text: str
     offset: int
-    """Of the byte after this text; the event's id says the same."""
+    """The offset of the byte after this text; the event's id says the same."""
     at: str | None = None
     """When its first byte was seen by the worker."""
 
@@ -174,7 +174,7 @@ async def _read(log: StoredLog | None, piece: LogRange) -> AsyncGenerator[Block,
 
 
 async def _follow(deps: Deps, job_id: str, query: LogQuery, start: int) -> AsyncGenerator[Block, None]:
-    """Until the try has ended and all it left was sent. An empty block says: still here, nothing new."""
+    """Yields blocks until the attempt has ended and all it left was sent. An empty block says that there is nothing new."""
     at, number, quiet = start, query.attempt, 0
     while True:
         job, attempt = await look(deps, job_id, number)

@@ -19,7 +19,7 @@ class MetricsQuery(Struct, kw_only=True):
     key: list[str] = []
     """Which curves; may be repeated. All of them unless told."""
     points: Annotated[int, Meta(ge=1, le=MOST_POINTS)] = 500
-    """At most so many for each curve."""
+    """The most points of each curve."""
     attempt: Annotated[int, Meta(ge=1)] | None = None
     """Number of the try; all of them as one curve unless told."""
 
@@ -37,7 +37,7 @@ class CurvePoint(Struct, kw_only=True):
 
 class MetricsView(Struct, kw_only=True):
     keys: list[str]
-    """All there are."""
+    """All keys there are."""
     attempt: int | None
     series: dict[str, list[CurvePoint]]
     total: int

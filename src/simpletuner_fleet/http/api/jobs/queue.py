@@ -38,9 +38,9 @@ class SubmitAnswer(Struct, kw_only=True):
     dry_run: bool = False
     would_start_now: bool | UnsetType = UNSET
     matching_workers: int | UnsetType = UNSET
-    """Of a dry run: how many could ever take the job."""
+    """In a dry run, how many workers could ever take the job."""
     idle_workers: int | UnsetType = UNSET
-    """Of a dry run: how many of them have room for it now."""
+    """In a dry run, how many of them have room for it now."""
 
 
 class PageQuery(Struct, kw_only=True):
@@ -79,7 +79,7 @@ class CancelBody(Struct, kw_only=True, forbid_unknown_fields=True):
     checkpoint_first: bool = False
     """Ask the trainer for a checkpoint, store it, then stop. A second call without it hurries."""
     grace_s: float | None = None
-    """From the request to end to the kill; left out: as the server has it."""
+    """The time from the request to end to the kill; the server's own where it is left out."""
 
 
 class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):

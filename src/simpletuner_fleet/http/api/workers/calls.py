@@ -74,7 +74,7 @@ async def status(call: Call[StatusReport]) -> ReportAnswer:
 
 
 async def _known_worker(call: Call[StatusReport]) -> Worker:
-    """As remembered at the door: the report itself reads the row anew."""
+    """Returns the worker as it is remembered: the report itself reads the row anew."""
     worker = await deps_of(call).credentials.worker(call.principal.token_hash)
     if worker is None:
         raise InvalidToken

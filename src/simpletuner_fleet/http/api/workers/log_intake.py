@@ -23,7 +23,7 @@ TAGS = ("workers",)
 class PieceQuery(Struct, kw_only=True):
     epoch: int
     offset: Amount
-    """Of the first byte of this piece."""
+    """The offset of the first byte of this piece."""
     gap: Annotated[int, Meta(ge=0, le=MAX_GAP)] = 0
     """Bytes that were left out just before it."""
     rank: Annotated[int, Meta(ge=0, le=MAX_RANK)] = 0

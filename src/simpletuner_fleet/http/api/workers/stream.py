@@ -176,7 +176,7 @@ class OrderFeed:
             self._deps.errands.start(self._tell_closed())
 
     async def _tell_closed(self) -> None:
-        """Until it is known: work offered to a worker that hears nothing is work delayed."""
+        """Tries until the fleet knows it: work offered to a worker that is not reachable is delayed."""
         worker_id = self._listener.worker_id
         for _ in range(CLOSE_TRIES):
             try:

@@ -34,9 +34,9 @@ TAGS = ("workers",)
 class PartQuery(Struct, kw_only=True):
     epoch: int
     offset: Amount
-    """Of the first byte of this part."""
+    """The offset of the first byte of this part."""
     size: Amount
-    """Of the whole file."""
+    """The size of the whole file."""
 
 
 class FetchQuery(Struct, kw_only=True):
