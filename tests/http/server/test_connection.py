@@ -56,6 +56,10 @@ async def split(call: Call[None]) -> Answer:
     return Reply(body=b"", headers={"X-Name": "a\r\nSet-Cookie: b=c"})
 
 
+async def large(call: Call[None]) -> Answer:
+    return Reply(body=b"x" * 50_000_000, content_type="text/plain")
+
+
 async def stream(call: Call[None]) -> Stream:
     return EventStream()
 
@@ -69,6 +73,7 @@ ROUTES = [
     Route("GET", "/short", short, PUBLIC, stream=True),
     Route("GET", "/too-short", too_short, PUBLIC, stream=True),
     Route("GET", "/split", split, PUBLIC),
+    Route("GET", "/large", large, PUBLIC),
     Route("GET", "/stream", stream, PUBLIC, stream=True),
 ]
 
@@ -230,6 +235,24 @@ async def test_idle_connections_are_kept_from_one_heartbeat_to_the_next_and_no_l
             await reader.readuntil(b"}")
         assert await asyncio.wait_for(reader.read(), 5) == b""
         writer.close()
+
+
+@pytest.mark.parametrize("more", [b"", LAST], ids=["kept open", "closed"])
+async def test_a_reader_that_never_takes_its_answer_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, more: bytes
+) -> None:
+    monkeypatch.setattr(http_server, "SWEEP_EVERY_S", 0.02)
+    monkeypatch.setattr(http_server.serve, "__kwdefaults__", {**kwdefaults(), "idle_timeout_s": 0.2})
+    async with running(ROUTES) as here:
+        reader, writer = await asyncio.open_connection(here.listening.host, here.listening.port, limit=1000)
+        writer.write(get("/large", more))
+        await asyncio.sleep(1.5)
+        received = 0
+        with contextlib.suppress(ConnectionError):
+            while piece := await asyncio.wait_for(reader.read(1_000_000), 5):
+                received += len(piece)
+        writer.close()
+    assert received < 50_000_000, "what nobody took was not kept for ever"
 
 
 def kwdefaults() -> dict[str, Any]:

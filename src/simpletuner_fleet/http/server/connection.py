@@ -13,8 +13,9 @@ from simpletuner_fleet.http.server.http_exchange import HttpExchange
 HEAD_TIMEOUT_S = 15.0
 LAST_CHUNK = b"0\r\n\r\n"
 
-NEW, HEAD, BUSY, IDLE, DISCARDING, STREAM = range(6)
-"""What a connection is about. `NEW`: nothing was ever said. `DISCARDING`: its request was answered before its body came."""
+NEW, HEAD, BUSY, IDLE, DISCARDING, STREAM, CLOSING = range(7)
+"""What a connection is about. `NEW`: nothing was ever said. `DISCARDING`: its request was answered before its body came.
+`CLOSING`: the last bytes of its last answer wait for the reader."""
 
 
 class Owner(Protocol):
@@ -183,8 +184,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         if self._transport is None:
             return
         if not exchange.keep_alive:
-            self._closing = True
-            self._transport.close()
+            self.close()
         elif exchange.whole:
             self._rest()
             self._start_next()
@@ -221,6 +221,8 @@ class HttpConnection(HeadReader, asyncio.Protocol):
     def close(self) -> None:
         """Sends what is buffered first."""
         self._closing = True
+        if self.state != CLOSING:
+            self.state, self.since = CLOSING, self._server.now()
         if self._transport is not None:
             self._transport.close()
 
