@@ -11,6 +11,7 @@ import pytest
 from simpletuner_fleet.http.edge.routes import ANY_USER, PUBLIC, Answer, Call, Reply, Route
 from simpletuner_fleet.http.edge.streams import Chunks, EventStream, Stream
 from simpletuner_fleet.http.server import serving as http_server
+from simpletuner_fleet.http.server.connection import MAX_SENT_AHEAD
 from simpletuner_fleet.http.server.head_reader import MAX_HEAD_BYTES
 from simpletuner_fleet.http.server.serving import IDLE_TIMEOUT_S, idle_timeout_for
 from tests.http.edge_kit import ADMIN, raw_exchange, running
@@ -91,6 +92,13 @@ async def test_pipelined_requests_are_answered_in_order_however_long_each_takes(
         answer = await raw_exchange(here.listening, b"".join(requests))
     ids = [part[:1] for part in answer.split(b'"id":"')[1:]]
     assert ids == [b"1", b"2", b"3", b"4"], "what follows the last request is left unread"
+
+
+async def test_requests_sent_ahead_are_answered_up_to_a_limit() -> None:
+    async with running(ROUTES) as here:
+        answer = await raw_exchange(here.listening, get("/say/1") * (MAX_SENT_AHEAD + 50))
+    statuses = re.findall(rb"HTTP/1.1 (\d+)", answer)
+    assert statuses == [b"200"] * MAX_SENT_AHEAD + [b"400"]
 
 
 async def test_what_cannot_be_read_is_refused_after_the_requests_before_it_were_answered() -> None:

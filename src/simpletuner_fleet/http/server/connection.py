@@ -12,6 +12,8 @@ from simpletuner_fleet.http.server.http_exchange import HttpExchange
 
 HEAD_TIMEOUT_S = 15.0
 LAST_CHUNK = b"0\r\n\r\n"
+MAX_SENT_AHEAD = 64
+"""Requests that may wait on one connection: they are walked through one after the other, and others wait meanwhile."""
 
 NEW, HEAD, BUSY, IDLE, DISCARDING, STREAM, CLOSING = range(7)
 """What a connection is about. `NEW`: nothing was ever said. `DISCARDING`: its request was answered before its body came.
@@ -79,8 +81,6 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         self.state = NEW
         self.since = server.now()
 
-    # What the loop calls
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
         peer = transport.get_extra_info("peername")
@@ -145,7 +145,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         if not self.in_head or parser is None or self._closing:
             return
         path, query, headers = self.take_head()
-        exchange = self._arriving = HttpExchange(
+        exchange = HttpExchange(
             self,
             parser.get_method().decode("ascii"),
             path,
@@ -158,7 +158,10 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         )
         if self._waiting is None:
             self._waiting = deque()
+        if len(self._waiting) >= MAX_SENT_AHEAD:
+            raise httptools.HttpParserError("too many requests were sent ahead")
         self._waiting.append(exchange)
+        self._arriving = exchange
 
     def on_body(self, body: bytes) -> None:
         self._unparsed_bytes = 0
