@@ -6,13 +6,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.job import Job, JobState
-from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.submission import SubmitRequest
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import ExplainView, JobsPage, JobView, explain_view, job_view
-from simpletuner_fleet.orchestrator import limits, looking, submit
+from simpletuner_fleet.orchestrator import looking, submit
 from simpletuner_fleet.orchestrator.submit import APPROVE, SUBMIT_LOCAL, Submitter
 from simpletuner_fleet.ports import JobFilter
 
@@ -80,13 +79,6 @@ class CancelBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Ask the trainer for a checkpoint, store it, then stop. A second call without it hurries."""
     grace_s: float | None = None
     """The time from the request to end to the kill; the server's own where it is left out."""
-
-
-class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Left out: as it is. Null: no limit."""
-
-    global_running: int | UnsetType | None = UNSET
-    user_running: int | UnsetType | None = UNSET
 
 
 def submitter(call: Call[Any]) -> Submitter:
@@ -171,20 +163,6 @@ async def reject(call: Call[RejectBody | None]) -> JobView:
     return await current(call)
 
 
-async def get_concurrency(call: Call[None]) -> Limits:
-    return await limits.get_limits(deps_of(call).fleet)
-
-
-async def set_concurrency(call: Call[ConcurrencyBody]) -> Limits:
-    fleet, changes = deps_of(call).fleet, call.body
-    current = await limits.get_limits(fleet)
-    new_limits = Limits(
-        global_running=current.global_running if changes.global_running is UNSET else changes.global_running,
-        user_running=current.user_running if changes.user_running is UNSET else changes.user_running,
-    )
-    return await limits.set_limits(fleet, new_limits, call.actor)
-
-
 async def current(call: Call[Any], job: Job | None = None) -> JobView:
     """The job as it is after the act, told as everywhere else."""
     return shown(await looking.one_job(deps_of(call).fleet, job.id if job else call.path["id"]))
@@ -243,25 +221,6 @@ ROUTES = [
         "queue.read",
         answer=PositionView,
         summary="Where a job stands in line",
-        tags=TAGS,
-    ),
-    Route(
-        "GET",
-        "/api/queue/concurrency",
-        get_concurrency,
-        "queue.read",
-        answer=Limits,
-        summary="How many jobs may run at once",
-        tags=TAGS,
-    ),
-    Route(
-        "POST",
-        "/api/queue/concurrency",
-        set_concurrency,
-        "admin.limits",
-        ConcurrencyBody,
-        Limits,
-        "Set how many jobs may run at once",
         tags=TAGS,
     ),
     Route(
