@@ -6,26 +6,24 @@ import sys
 from pathlib import Path
 
 import uvloop
-from starlette.types import Receive, Scope, Send
 
-from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.http.edge.exchange import Exchange, head_of
+from simpletuner_fleet.http.server.serving import Listening, serve
 
 
 class Receiver:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         file = os.open(self._folder / "received", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         more = True
         while more:
-            message = await receive()
-            os.write(file, message.get("body", b""))
-            more = message.get("more_body", False)
+            piece, more = await exchange.receive()
+            os.write(file, piece)
         await asyncio.to_thread(os.fsync, file)
         os.close(file)
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+        exchange.respond(head_of(204, []), b"")
 
 
 def main(folder: Path) -> None:

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from simpletuner_fleet.cli.programs import server
 from simpletuner_fleet.cli.main import main
+from simpletuner_fleet.cli.programs import server
 from simpletuner_fleet.ports import Store, Tx
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/stor
 INBOX = ("tests/agent/test_inbox.py", *SIM)
 STOPPING = ("tests/core/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)
-API = ("tests/http/test_api_byzantine.py", "tests/http/test_api_workers.py")
+API = ("tests/http/api/workers/test_api_byzantine.py", "tests/http/api/workers/test_api_workers.py")
 
 
 class Mutant(NamedTuple):
@@ -34,7 +34,7 @@ MUTANTS = (
         "core/checkpoint.py",
         'if one.kind == "checkpoint" and (one.step or 0) >= below]',
         'if one.kind == "checkpoint" and (one.step or 0) > below]',
-        ("tests/http/test_api_watchdog.py",),
+        ("tests/http/api/workers/test_api_watchdog.py",),
     ),
     Mutant(
         "a-pause-is-a-stall",
@@ -527,10 +527,10 @@ MUTANTS = (
     Mutant(
         "rotated-token-remembered",
         "a rotated token still works because it was remembered",
-        "http/auth.py",
+        "http/access/credential_cache.py",
         "        self._forgotten += 1\n        self._api_tokens.clear()\n        self._workers.clear()",
         "        self._forgotten += 1",
-        ("tests/http/test_auth.py", *API),
+        ("tests/http/access/test_auth.py", *API),
     ),
     Mutant(
         "permission-by-prefix",
@@ -546,7 +546,11 @@ MUTANTS = (
         "core/permissions.py",
         "    return any(allows(permission, requested) for permission in held)",
         "    return not held or any(allows(permission, requested) for permission in held)",
-        ("tests/core/test_permissions.py", "tests/http/test_auth.py", "tests/http/test_api_permissions.py"),
+        (
+            "tests/core/test_permissions.py",
+            "tests/http/access/test_auth.py",
+            "tests/http/api/test_api_permissions.py",
+        ),
     ),
     # Submissions
     Mutant(

@@ -11,7 +11,7 @@ import pytest
 
 from simpletuner_fleet.agent.bandwidth import SMALLEST_PART_BYTES, Bandwidth, PartSize
 from simpletuner_fleet.agent.part_lines import NoAnswer, Part, PartLines, Patience, Shrunk
-from simpletuner_fleet.http.tls import private_authority, server_context
+from simpletuner_fleet.http.server.tls import private_authority, server_context
 from simpletuner_fleet.protocol.uploads import PART_BYTES
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -7,7 +7,7 @@ import pytest
 from simpletuner_fleet.core import failure, matching, reasons
 from simpletuner_fleet.core.job import Stopping
 from simpletuner_fleet.core.reasons import Code
-from simpletuner_fleet.http.stopping_view import DOING, _doing_now
+from simpletuner_fleet.http.views.stopping import DOING, _doing_now
 from simpletuner_fleet.languages import LANGUAGES, names, translator
 from simpletuner_fleet.languages.code_texts import (
     fix_texts,

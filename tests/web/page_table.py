@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.http.routes import Route
+from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web import routes
 from tests.web.browser import Role
 from tests.web.fleet import FleetState

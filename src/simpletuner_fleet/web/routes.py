@@ -1,6 +1,6 @@
 """Every page of the console, in the same table as the API: one place says who may see what."""
 
-from simpletuner_fleet.http.routes import Route
+from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web.frame import assets
 from simpletuner_fleet.web.pages import (
     audit,

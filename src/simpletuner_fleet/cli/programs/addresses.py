@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from simpletuner_fleet.http.server import Listening
+from simpletuner_fleet.http.server.serving import Listening
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 

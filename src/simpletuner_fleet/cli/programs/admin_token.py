@@ -7,7 +7,7 @@ from simpletuner_fleet.cli.frame.errors import usage
 from simpletuner_fleet.cli.frame.private_files import read_private, write_private
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import InvalidToken
-from simpletuner_fleet.http.auth import refuse_misshapen_api_token
+from simpletuner_fleet.http.access.auth import refuse_misshapen_api_token
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.orchestrator.ids import RandomIds
 

@@ -31,14 +31,15 @@ from simpletuner_fleet.cli.programs.server_policy import policy_of
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.http import tls
-from simpletuner_fleet.http.accounts_api import start_link
-from simpletuner_fleet.http.api import build_api
-from simpletuner_fleet.http.credentials import remembered_credentials
-from simpletuner_fleet.http.deps import Deps
-from simpletuner_fleet.http.edge import Edge, EdgeSettings
-from simpletuner_fleet.http.networks import BadNetwork
-from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.http.access.credentials import remembered_credentials
+from simpletuner_fleet.http.access.networks import BadNetwork
+from simpletuner_fleet.http.api.admin.accounts import start_link
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.application import build_api
+from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.server import tls
+from simpletuner_fleet.http.server.garbage import tune_garbage_collection
+from simpletuner_fleet.http.server.serving import Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
 from simpletuner_fleet.orchestrator.clock import SteadyClock
@@ -159,6 +160,7 @@ class _Server:
             problem_page,
         )
         context = tls.server_context(self._tls) if self._tls else None
+        tune_garbage_collection()
         await serve(
             edge,
             self._args.host,
@@ -167,6 +169,7 @@ class _Server:
             lambda listening: self._ready(listening, admin_token_from),
             lambda: self._stop(deps, edge),
             on_hangup=lambda: self._reload(context),
+            idle_timeout_s=idle_timeout_for(self._policy.heartbeat_interval_s),
         )
 
     def _certificate(self) -> tls.TlsFiles | None:

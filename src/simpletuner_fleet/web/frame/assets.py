@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.http.routes import PUBLIC, Call, Reply, Route
+from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Reply, Route
 from simpletuner_fleet.web.frame.policy import POLICY
 
 PREFIX = "/assets"

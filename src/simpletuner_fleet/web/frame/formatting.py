@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from simpletuner_fleet.http.routes import rfc3339
+from simpletuner_fleet.http.edge.routes import rfc3339
 from simpletuner_fleet.languages import current
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import status_name

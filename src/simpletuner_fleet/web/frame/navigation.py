@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.http.auth import Principal
+from simpletuner_fleet.http.access.auth import Principal
 from simpletuner_fleet.languages import N_
 
 

@@ -5,9 +5,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.http.deps import deps as deps_of
-from simpletuner_fleet.http.problem_words import language_for
-from simpletuner_fleet.http.routes import Call, Reply, rfc3339
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.problem_words import language_for
+from simpletuner_fleet.http.edge.routes import Call, Reply, rfc3339
 from simpletuner_fleet.languages import LANGUAGES, Words, spoken_in, translator
 from simpletuner_fleet.web.frame.cookies import cookies_of
 from simpletuner_fleet.web.frame.environment import environment

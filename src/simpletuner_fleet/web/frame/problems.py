@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from simpletuner_fleet.http.auth import Principal
-from simpletuner_fleet.http.problem_words import language_for
-from simpletuner_fleet.http.problems import ProblemAnswer
-from simpletuner_fleet.http.routes import Reply
+from simpletuner_fleet.http.access.auth import Principal
+from simpletuner_fleet.http.edge.problem_words import language_for
+from simpletuner_fleet.http.edge.problems import ProblemAnswer
+from simpletuner_fleet.http.edge.routes import Reply
 from simpletuner_fleet.languages import LANGUAGES, spoken_in, translator
 from simpletuner_fleet.languages.code_texts import problem_detail, problem_next, problem_title
 from simpletuner_fleet.web.frame.cookies import cookies_of

@@ -6,9 +6,9 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import EventType
-from simpletuner_fleet.http.deps import deps as deps_of
-from simpletuner_fleet.http.routes import Call, Reply, Route
-from simpletuner_fleet.http.times import read_time
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
+from simpletuner_fleet.http.views.times import read_time
 from simpletuner_fleet.languages import N_, current
 from simpletuner_fleet.languages.names import event_name
 from simpletuner_fleet.ports import AuditFilter, View

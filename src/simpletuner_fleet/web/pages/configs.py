@@ -8,8 +8,8 @@ from msgspec import Meta, Struct, field
 from simpletuner_fleet.core.bundle import Bundle, gpus_of, setting
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.job import Job
-from simpletuner_fleet.http.deps import deps as deps_of
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.orchestrator import configs as saved
 from simpletuner_fleet.orchestrator import drafts
 from simpletuner_fleet.orchestrator.drafts import ConfigStory, SavedConfig

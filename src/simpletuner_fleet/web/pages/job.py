@@ -11,8 +11,8 @@ from simpletuner_fleet.core.failure import advice_for
 from simpletuner_fleet.core.job import Attempt, JobState
 from simpletuner_fleet.core.permissions import may_steer_job
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
-from simpletuner_fleet.http.deps import deps as deps_of
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name

@@ -6,8 +6,8 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.job import JobState
-from simpletuner_fleet.http.deps import deps as deps_of
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_
 from simpletuner_fleet.orchestrator import read_models
 from simpletuner_fleet.orchestrator.fleet import Fleet

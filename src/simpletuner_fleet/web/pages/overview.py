@@ -5,9 +5,9 @@ from typing import Literal
 from msgspec import Struct
 
 from simpletuner_fleet.core.samples import SAMPLES
-from simpletuner_fleet.http.deps import Deps
-from simpletuner_fleet.http.deps import deps as deps_of
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
 from simpletuner_fleet.orchestrator import overview, read_models

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S
-from simpletuner_fleet.http.deps import Deps
-from simpletuner_fleet.http.deps import deps as deps_of
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _
 from simpletuner_fleet.orchestrator.index import read_limits
 from simpletuner_fleet.orchestrator.keyring import list_secrets

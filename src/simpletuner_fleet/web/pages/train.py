@@ -13,9 +13,9 @@ from simpletuner_fleet.core.job import Job, JobState, Target
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.core.reasons import Code
 from simpletuner_fleet.core.submit_request import SET_PRIORITY, SUBMIT_LOCAL
-from simpletuner_fleet.http.deps import deps as deps_of
-from simpletuner_fleet.http.queue_api import MAX_SUBMIT_BYTES, SubmitBody, submitter
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.api.jobs.queue import MAX_SUBMIT_BYTES, SubmitBody, submitter
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, current, ngettext
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, reason_text
 from simpletuner_fleet.languages.details import detail_text

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.accounts import MIN_PASSWORD_CHARS, Role, User
-from simpletuner_fleet.http.deps import deps as deps_of
-from simpletuner_fleet.http.routes import Call, Reply, Route
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import LANGUAGES, N_, current
 from simpletuner_fleet.languages.names import role_name
 from simpletuner_fleet.web.frame.page import page, spoken, with_query

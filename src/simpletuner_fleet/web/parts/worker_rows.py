@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.gpu_health import OCCUPIED, UNHEALTHY
 from simpletuner_fleet.core.worker import Gpu, Worker, WorkerStatus
-from simpletuner_fleet.http.networks import is_loopback
+from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.names import status_name, worker_type_name
 from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
