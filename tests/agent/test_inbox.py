@@ -104,6 +104,50 @@ def test_a_newer_attempt_at_a_job_we_still_run_stops_the_old_one_first() -> None
     assert inbox.offered(offer("j_1", 2)) != []
 
 
+def test_the_next_job_is_taken_while_the_report_of_the_last_one_is_under_way() -> None:
+    inbox = Inbox(persistent=True, max_jobs=1)
+    running(inbox)
+    inbox.ended(TURN, DONE)
+    assert inbox.offered(offer("j_2", 2)) == [SendAccept(("j_2", 2), 1, 2)]
+    assert [attempt.state for attempt in inbox.held_attempts()] == ["finished", "accepting"]
+    assert inbox.delivered(TURN) == [Forget(TURN)]
+    assert inbox.accepted(("j_2", 2)) == [StartTrainer(offer("j_2", 2))]
+
+
+def test_a_trainer_that_is_being_stopped_keeps_its_place_until_it_is_gone() -> None:
+    inbox = Inbox(persistent=True, max_jobs=1)
+    running(inbox)
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
+    assert inbox.offered(offer("j_2", 2)) == []
+    inbox.ended(TURN, Ending(reason="stopped", exit_signal=15))
+    assert inbox.offered(offer("j_2", 2)) == [SendAccept(("j_2", 2), 1, 2)]
+
+
+def test_ended_attempts_make_no_more_room_than_there_is() -> None:
+    inbox = Inbox(persistent=True, max_jobs=1)
+    running(inbox)
+    inbox.ended(TURN, DONE)
+    running(inbox, "j_2", 2)
+    assert inbox.offered(offer("j_3", 3)) == []
+
+
+def test_a_newer_attempt_at_a_job_whose_end_is_being_reported_is_taken() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    inbox.ended(TURN, Ending(exit_code=1))
+    assert inbox.offered(offer("j_1", 2)) == [SendAccept(("j_1", 2), 1, 2)]
+    assert inbox.refused(("j_1", 2)) == [Forget(("j_1", 2))]
+    assert inbox.delivered(TURN) == [Forget(TURN)]
+
+
+def test_an_ephemeral_worker_takes_no_other_job_while_its_end_is_being_reported() -> None:
+    inbox = Inbox(persistent=False)
+    running(inbox)
+    inbox.ended(TURN, DONE)
+    assert inbox.offered(offer("j_2", 2)) == []
+    assert inbox.delivered(TURN) == [Forget(TURN), Leave("its job is done")]
+
+
 def test_a_cancel_stops_that_very_attempt_and_no_other() -> None:
     inbox = Inbox(persistent=True)
     running(inbox, "j_1", 7)

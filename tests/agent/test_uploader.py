@@ -1,6 +1,7 @@
 """Checkpoints and results on their way off the worker, over real HTTP."""
 
 import asyncio
+import functools
 import os
 import random
 import shutil
@@ -18,7 +19,7 @@ from simpletuner_fleet.agent.hashing import HashCache
 from simpletuner_fleet.agent.sample_watch import SampleWatch
 from simpletuner_fleet.agent.uploader import Uploader
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, FoundCheckpoint
 from simpletuner_fleet.trainers.contract import Paths
 from tests.agent.object_server import ObjectServer
 
@@ -114,6 +115,25 @@ async def test_a_checkpoint_is_sent_when_its_guard_is_there_and_not_before(paths
         await asyncio.wait_for(task, 10)
         assert sending.over.is_set()
         assert server.names == ["checkpoint-100"]
+
+
+async def test_a_trainer_that_ends_during_a_look_is_not_waited_for(paths: Paths) -> None:
+    """The end may come while a thread looks at the disk: the pause after that look would delay the report."""
+    async with ObjectServer() as server, connected(server) as client:
+        looks: list[bool] = []
+        loop = asyncio.get_running_loop()
+
+        class EndsMeanwhile(CheckpointHabits):
+            def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
+                if not looks:
+                    looks.append(True)
+                    end = functools.partial(sending.trainer_ended, with_artifacts=True)
+                    loop.call_soon_threadsafe(end)
+                return super().checkpoints(paths)
+
+        sending = Uploader(offer(), paths, EndsMeanwhile(), client, Bandwidth(), look_every_s=30.0)
+        await asyncio.wait_for(sending.run(), 5)
+        assert looks
 
 
 async def test_only_the_newest_is_sent_and_only_what_changed_of_the_next(paths: Paths) -> None:

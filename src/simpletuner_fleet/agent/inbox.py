@@ -175,13 +175,25 @@ class Inbox:
         if self.leaving:
             self._remember(turn)
             return [self._report(turn, StatusReport(status=ReportStatus.RELEASED, error=self.leaving))]
-        older = [held for held in self.held if held[0] == offer.job_id]
+        occupied = self._occupied()
+        older = [held for held in occupied if held[0] == offer.job_id]
         if older:
             return [action for held in older for action in self.went_stale(held)]
-        if len(self.held) >= self.max_jobs:
+        if len(occupied) >= self.max_jobs:
             return []
         self.held[turn] = Holding(offer, Phase.ACCEPTING)
         return [SendAccept(turn, offer.attempt, self.next_seq())]
+
+    def _occupied(self) -> list[Turn]:
+        """The attempts that take a place here.
+
+        One that has ended takes none: its processes are gone, and only its report is under way. The orchestrator may
+        have placed the next job before its answer to that report arrives, or after an answer that never arrives. A
+        worker that leaves after its job takes no other one meanwhile.
+        """
+        if not self.persistent:
+            return list(self.held)
+        return [turn for turn, holding in self.held.items() if holding.phase is not Phase.FINISHED]
 
     def accepted(self, turn: Turn, *, cancelling: bool = False) -> list[Action]:
         holding = self.held.get(turn)

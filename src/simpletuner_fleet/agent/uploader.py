@@ -97,10 +97,11 @@ class Uploader:
         """Until the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
         try:
             while not self.over.is_set():
+                last = self._ended.is_set()
                 try:
                     if await self._round():
                         return
-                    await self._pause(self._look_every_s)
+                    await self._pause(self._look_every_s, wake_at_end=not last)
                 except (Unreachable, TokenRejected) as error:
                     log.debug("job %s: uploads wait: %s", self._job_id, error)
                     self._troubled_since = None
@@ -338,9 +339,9 @@ class Uploader:
         self._settled.add(name)
         log.warning("job %s: %s is not sent: %s", self._job_id, name, reason)
 
-    async def _pause(self, seconds: float, *, wake_at_end: bool = True) -> None:
-        """An end of the trainer cuts the usual pause short, a stop cuts any."""
-        events = [self.over, self._ended] if wake_at_end and not self._ended.is_set() else [self.over]
+    async def _pause(self, seconds: float, *, wake_at_end: bool) -> None:
+        """An end of the trainer cuts the usual pause short, also one that came during the round; a stop cuts any."""
+        events = [self.over, self._ended] if wake_at_end else [self.over]
         waits = [asyncio.ensure_future(event.wait()) for event in events]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
