@@ -52,6 +52,8 @@ LEASE_MARGIN_SHARE = 0.15
 LEASE_MARGIN_MAX_S = 10.0
 LONGEST_INTERVAL_S = 86_400.0
 TELL_FETCHING_EVERY_S = 2.0
+KEEP_IDLE_S = 60.0
+"""At least: a connection outlives the pause between two heartbeats, however long that is."""
 SHIM_OUTCOME = {
     StopWhy.CANCELLED: "cancelled",
     StopWhy.RELEASED: "released",
@@ -165,6 +167,7 @@ class Agent:
         """Numbers that cannot be meant would stop trainers or flood the network: the last good ones hold."""
         if 0 < interval_s < timeout_s <= LONGEST_INTERVAL_S:
             self.heartbeat_interval_s, self.heartbeat_timeout_s = interval_s, timeout_s
+            self.client.keep_connections_for(max(KEEP_IDLE_S, 2 * interval_s))
         else:
             log.warning("the orchestrator wants a heartbeat every %g s within %g s", interval_s, timeout_s)
 

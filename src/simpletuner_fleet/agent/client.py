@@ -5,13 +5,14 @@ import base64
 import errno
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 
+from simpletuner_fleet.agent.call_connections import CallConnections, CallFailed, CallTimeouts
 from simpletuner_fleet.agent.logs import Chunk
 from simpletuner_fleet.agent.part_lines import NoAnswer, Part, PartLines, Patience
 from simpletuner_fleet.protocol.messages import (
@@ -53,18 +54,21 @@ NO_ANSWER = (httpx2.RequestError, httpx2.InvalidURL)
 """Nothing came, or nothing that is HTTP."""
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """It is not the JSON it should be."""
+JSON = {"Content-Type": "application/json"}
 _encoder = msgspec.json.Encoder()
 Bytes = AbstractAsyncContextManager[AsyncIterator[bytes]]
 """An answer's body, as it comes."""
 
 
 class Unreachable(Exception):
-    """No answer. `refused` tells that the orchestrator's machine is there and its program is not."""
+    """No answer, or none of use. `refused` tells that the orchestrator's machine is there and its program is not."""
 
-    def __init__(self, cause: BaseException, refused: bool) -> None:
+    def __init__(self, cause: BaseException, refused: bool, answered: bool = True) -> None:
         super().__init__(str(cause) or type(cause).__name__)
         self.cause = cause
         self.refused = refused
+        self.answered = answered
+        """Whether something answered all the same."""
 
 
 class Refused(Exception):
@@ -88,7 +92,8 @@ class TokenRejected(Refused):
 
 class OrchestratorClient:
     def __init__(self, url: str, token: Callable[[], str], context: ssl.SSLContext | None) -> None:
-        self.url = url.rstrip("/")
+        self._url = url.rstrip("/")
+        self._context = context
         self._token = token
         self.answer_timeout_s = 15.0
         self._http = httpx2.AsyncClient(
@@ -97,23 +102,46 @@ class OrchestratorClient:
             limits=httpx2.Limits(max_connections=32, max_keepalive_connections=8, keepalive_expiry=60),
             trust_env=False,
         )
+        self._control = CallConnections(self._url, context)
+        """For what a worker and its jobs live by: nothing of `_bulk` ever stands in its way."""
+        self._bulk = CallConnections(self._url, context)
         self._part_lines = PartLines(self.url, context)
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @url.setter
+    def url(self, url: str) -> None:
+        """Calls go there from now on."""
+        self._close_connections()
+        self._url = url.rstrip("/")
+        self._control = CallConnections(self._url, self._context)
+        self._bulk = CallConnections(self._url, self._context)
+
+    def keep_connections_for(self, idle_s: float) -> None:
+        self._control.keep_idle_s = self._bulk.keep_idle_s = idle_s
 
     async def close(self) -> None:
         self._part_lines.close()
+        self._close_connections()
         await self._http.aclose()
 
+    def _close_connections(self) -> None:
+        self._control.close()
+        self._bulk.close()
+
     async def register(self, message: Register) -> Registered:
-        return await self._post("/api/workers/register", message, Registered)
+        return await self._control_call("/api/workers/register", message, Registered)
 
     async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
-        return await self._post("/api/workers/heartbeat", message, HeartbeatAnswer)
+        return await self._control_call("/api/workers/heartbeat", message, HeartbeatAnswer)
 
     async def accept(self, job_id: str, message: Accept) -> Accepted:
-        return await self._post(f"/api/workers/job/{job_id}/accept", message, Accepted)
+        return await self._control_call(f"/api/workers/job/{job_id}/accept", message, Accepted)
 
     async def report(self, job_id: str, message: StatusReport) -> ReportAnswer:
-        return await self._post(f"/api/workers/job/{job_id}/status", message, ReportAnswer)
+        return await self._control_call(f"/api/workers/job/{job_id}/status", message, ReportAnswer)
 
     async def send_log(self, job_id: str, epoch: int, chunk: Chunk, rank: int = 0) -> int:
         """How much of the log the orchestrator has then. Ages are sent, not times: its clock may differ from ours."""
@@ -123,7 +151,8 @@ class OrchestratorClient:
         headers = {"Content-Type": "application/octet-stream", LOG_AGES_HEADER: ages}
         path = f"/api/workers/job/{job_id}/logs"
         try:
-            return (await self._send("PUT", path + query, chunk.data, LogAnswer, headers)).next_offset
+            answer = await self._send(self._bulk, "PUT", path + query, chunk.data, LogAnswer, headers)
+            return answer.next_offset
         except Refused as problem:
             if problem.status != 405 or rank:
                 raise
@@ -166,7 +195,7 @@ class OrchestratorClient:
         try:
             status, content = await self._part_lines.put(path + query, headers, part, patience)
         except NoAnswer as error:
-            raise Unreachable(error, _was_refused(error)) from error
+            raise _no_answer(error) from error
         return _read_answer(status, content, PartAnswer)
 
     async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
@@ -191,7 +220,7 @@ class OrchestratorClient:
                     raise _problem(response.status_code, await response.aread())
                 yield response.aiter_raw()
         except NO_ANSWER as error:
-            raise Unreachable(error, _was_refused(error)) from error
+            raise _no_answer(error) from error
 
     async def ask(self) -> None:
         """A call that changes nothing: is there an orchestrator, and does it take the token?"""
@@ -199,12 +228,12 @@ class OrchestratorClient:
         try:
             response = await self._http.get(self.url + "/api/workers/queue", headers=headers)
         except NO_ANSWER as error:
-            raise Unreachable(error, _was_refused(error)) from error
+            raise _no_answer(error) from error
         if response.status_code >= 300:
             raise _problem(response.status_code, response.content)
 
     async def goodbye(self, message: Goodbye) -> None:
-        await self._post("/api/workers/disconnect", message, dict[str, Any])
+        await self._control_call("/api/workers/disconnect", message, dict[str, Any])
 
     @asynccontextmanager
     async def stream(
@@ -223,23 +252,32 @@ class OrchestratorClient:
                     raise _problem(response.status_code, await response.aread())
                 yield _events(response, silence_s)
         except (*NO_ANSWER, EventTooLarge, TimeoutError) as error:
-            raise Unreachable(error, _was_refused(error)) from error
+            raise _no_answer(error) from error
+
+    async def _control_call(self, path: str, message: Any, answer: type[T]) -> T:
+        return await self._send(self._control, "POST", path, _encoder.encode(message), answer, JSON)
 
     async def _post(self, path: str, message: Any, answer: type[T]) -> T:
-        headers = {"Content-Type": "application/json"}
-        return await self._send("POST", path, _encoder.encode(message), answer, headers)
+        return await self._send(self._bulk, "POST", path, _encoder.encode(message), answer, JSON)
 
     async def _send(
-        self, method: str, path: str, content: bytes, answer: type[T], headers: dict[str, str]
+        self,
+        connections: CallConnections,
+        method: str,
+        path: str,
+        content: bytes,
+        answer: type[T],
+        headers: Mapping[str, str],
     ) -> T:
         headers = {"X-Worker-Token": self._token(), **headers}
+        timeouts = CallTimeouts(
+            connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s), silence_s=self.answer_timeout_s
+        )
         try:
-            response = await self._http.request(
-                method, self.url + path, content=content, headers=headers, timeout=self._timeout()
-            )
-        except NO_ANSWER as error:
-            raise Unreachable(error, _was_refused(error)) from error
-        return _read_answer(response.status_code, response.content, answer)
+            response = await connections.request(method, path, headers, content, timeouts)
+        except CallFailed as error:
+            raise _no_answer(error.__cause__ or error) from error
+        return _read_answer(response.status, response.content, answer)
 
     def _timeout(self) -> httpx2.Timeout:
         return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
@@ -275,6 +313,10 @@ def _problem(status: int, body: bytes) -> Refused:
     code = str(problem.get("code", f"http_{status}"))
     detail = str(problem.get("detail", f"the server answered {status}"))
     return TokenRejected(status, code, detail) if status == 401 else Refused(status, code, detail)
+
+
+def _no_answer(error: BaseException) -> Unreachable:
+    return Unreachable(error, _was_refused(error), answered=False)
 
 
 def _was_refused(error: BaseException) -> bool:

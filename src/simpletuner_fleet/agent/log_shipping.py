@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import httpx2
 from msgspec import Struct
 
 from simpletuner_fleet.agent.backoff import Backoff
@@ -157,7 +156,7 @@ class Shipper:
         """An orchestrator that is away is waited for; one that answers and keeps nothing only for a while."""
         if isinstance(error, TokenRejected):
             return True
-        if isinstance(error, Unreachable) and isinstance(error.cause, httpx2.RequestError):
+        if isinstance(error, Unreachable) and not error.answered:
             return True
         if isinstance(error, Refused) and not error.passing:
             return False
