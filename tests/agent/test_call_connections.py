@@ -175,12 +175,12 @@ async def test_a_slow_line_is_no_silence() -> None:
         left = 12_000_000
         while left:
             left -= len(await reader.read(1_000_000))
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.03)
         writer.write(HELLO)
         await writer.drain()
 
     async with answering(take_slowly) as url:
-        slow = CallTimeouts(connect_s=5.0, silence_s=0.5)
+        slow = CallTimeouts(connect_s=5.0, silence_s=1.5)
         connections = CallConnections(url, None)
         assert await call(connections, b"x" * 12_000_000, slow) == Answer(200, b"hello")
         connections.close()

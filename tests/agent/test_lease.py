@@ -7,7 +7,6 @@ import pytest
 from simpletuner_fleet.agent.agent import Agent, Machine
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.client import OrchestratorClient
-from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.inbox import Inbox
 from simpletuner_fleet.agent.runner import Runner
 from simpletuner_fleet.agent.shim_client import boottime
@@ -24,10 +23,13 @@ def agent_in(folder: Path) -> Agent:
     state = StateDir.open(folder)
     client = OrchestratorClient("http://127.0.0.1:9", lambda: TOKEN, None)
     machine = Machine(name="w", version="0", home=state.home, gpus=(), trainers=(), labels={})
-    attempts = Attempts(state, Runner(), Registry([]), client, ShimTrust())
-    delivery = Delivery(Spool(state.spool_dir), client)
     return Agent(
-        machine, Inbox(persistent=True), client, TokenSource(TOKEN, folder / "none"), attempts, delivery
+        machine,
+        Inbox(persistent=True),
+        client,
+        TokenSource(TOKEN, folder / "none"),
+        Spool(state.spool_dir),
+        lambda events: Attempts(state, Runner(), Registry([]), client, ShimTrust(), events=events),
     )
 
 

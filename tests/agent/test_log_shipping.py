@@ -186,9 +186,8 @@ async def test_ranks_that_print_to_files_of_their_own_have_logs_of_their_own(tmp
         files[rank][0].write_bytes(b"rank %d out\n" % rank)
         files[rank][1].write_bytes(b"rank %d err\n" % rank)
     async with attempt() as one:
-        logs = Logs(one.client)
         over = asyncio.Event()
-        logs.on_over = over.set
+        logs = Logs(one.client, on_over=over.set)
         sources = LogSources(
             output_log=log, folder=tmp_path, rank_logs=lambda: files, mask=Mask.of(["rank 1 out"])
         )

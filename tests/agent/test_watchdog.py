@@ -161,16 +161,16 @@ async def test_a_stall_is_found_by_the_clock_of_what_runs(
     trainer, clock = Trainer(), Clock()
     guard = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100, stall_first_s=1000)
     write(sources.files[0], [1])
-    await guard.look()
+    await guard.look_once()
     trainer.paused = True
     clock.at = 5000.0
-    await guard.look()
+    await guard.look_once()
     trainer.paused = False
     clock.at = 5099.0
-    await guard.look()
+    await guard.look_once()
     assert not trainer.stopped.is_set()
     clock.at = 5100.0
-    await guard.look()
+    await guard.look_once()
     assert guard.verdict == Verdict(trouble="stall", error="watchdog: no step for 100 s after step 1")
     assert trainer.stopped.is_set()
 
@@ -180,7 +180,7 @@ async def test_a_progress_bar_is_a_step_too(sources: Sources, nobody: Orchestrat
     guard = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100)
     for step in range(1, 9):
         sources.output_log.write_text(f"Steps: {step}%|#  | {step}/100 [00:01<00:09, 10.0it/s]\n")
-        await guard.look()
+        await guard.look_once()
         clock.at += 90.0
     assert guard.verdict is None
 
@@ -191,7 +191,7 @@ async def test_a_loss_that_only_a_progress_bar_tells_is_seen(
     trainer = Trainer()
     guard = guard_of(sources, trainer, nobody)
     sources.output_log.write_text("Steps:  2%|#  | 2/100 [00:01<00:09, 10.0it/s, loss=nan]\n")
-    await guard.look()
+    await guard.look_once()
     assert guard.verdict is not None
     assert guard.verdict.resume_below == 2
     assert trainer.stopped.is_set()
@@ -208,7 +208,7 @@ async def test_a_disk_is_warned_of_and_then_acted_upon(sources: Sources, nobody:
     )
     stopped = []
     while left:
-        await guard.look()
+        await guard.look_once()
         stopped.append(trainer.stopped.is_set())
         left.pop(0)
         clock.at += 30.0
@@ -221,12 +221,15 @@ async def test_a_disk_is_warned_of_and_then_acted_upon(sources: Sources, nobody:
 async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(
     sources: Sources, nobody: OrchestratorClient
 ) -> None:
-    guards = Guards(nobody, looks(every_s=600.0))
     told = []
-    guards.on_verdict = lambda turn, verdict: told.append((turn, verdict.resume_below))
+    guards = Guards(
+        nobody,
+        looks(every_s=600.0),
+        on_verdict=lambda turn, verdict: told.append((turn, verdict.resume_below)),
+    )
     offer = an_offer()
     ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    guards.begin(offer, sources, Trainer(), ending)
+    guards.watch(offer, sources, Trainer(), ending)
     await guards.look_now(turn_of(offer))
     write(sources.files[0], [3], loss=math.inf)
     await guards.look_now(turn_of(offer))

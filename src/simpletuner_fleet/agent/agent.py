@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.attempts import Attempts
+from simpletuner_fleet.agent.attempts import AttemptEvents, Attempts
 from simpletuner_fleet.agent.backoff import Backoff
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.datasets import Fetching
@@ -28,6 +28,7 @@ from simpletuner_fleet.agent.inbox import (
     turn_of,
 )
 from simpletuner_fleet.agent.shim_client import boottime
+from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.core.worker import Gpu
@@ -92,15 +93,18 @@ class Agent:
         inbox: Inbox,
         client: OrchestratorClient,
         token: TokenSource,
-        attempts: Attempts,
-        delivery: Delivery,
+        spool: Spool,
+        make_attempts: Callable[[AttemptEvents], Attempts],
     ) -> None:
+        """Attempts are made here, because they tell this agent what they do by themselves."""
         self.machine = machine
         self.inbox = inbox
         self.client = client
         self.token = token
-        self.attempts = attempts
-        self.delivery = delivery
+        self.attempts = make_attempts(self)
+        self.delivery = Delivery(
+            spool, client, may_go=self.attempts.has_sent_all, on_delivered=self._report_delivered
+        )
         self.incarnation = incarnation_of(machine.start, secrets.token_hex(8))
         self.worker_id = ""
         self.heartbeat_interval_s = 30.0
@@ -217,6 +221,20 @@ class Agent:
             case Leave(reason):
                 self.depart(Departure(reason))
 
+    # What attempts do by themselves.
+
+    def checkpoint_stored(self, turn: Turn, step: int) -> None:
+        self.inbox.stored(turn, step)
+
+    def out_of_time(self, turn: Turn) -> None:
+        self.perform(self.inbox.out_of_time(turn))
+
+    def sending_ended(self) -> None:
+        self.delivery.wake()
+
+    def _report_delivered(self, turn: Turn) -> None:
+        self.perform(self.inbox.delivered(turn))
+
     def depart(self, departure: Departure) -> None:
         if not self.departure.done():
             self.departure.set_result(departure)
@@ -237,21 +255,26 @@ class Agent:
         backoff = Backoff(0.1, 2.0)
         message = Accept(epoch=turn[1], attempt=attempt, incarnation=self.incarnation, seq=seq)
         while turn in self.inbox.held and self.inbox.held[turn].phase is Phase.ACCEPTING:
-            sent_at = boottime()
-            try:
-                answer = await self.client.accept(turn[0], message)
-            except Unreachable:
+            if not await self.accept_once(turn, message):
                 await asyncio.sleep(backoff.next_s())
-            except Refused as problem:
-                if isinstance(problem, TokenRejected) or problem.passing:
-                    await asyncio.sleep(backoff.next_s())
-                    continue
-                if problem.code == "superseded":
-                    self.superseded()
-                self.perform(self.inbox.refused(turn))
-            else:
-                self._accepted_at[turn] = sent_at
-                self.perform(self.inbox.accepted(turn, cancelling=answer.status == "cancelling"))
+
+    async def accept_once(self, turn: Turn, message: Accept) -> bool:
+        """Whether there was an answer that says something."""
+        sent_at = boottime()
+        try:
+            answer = await self.client.accept(turn[0], message)
+        except Unreachable:
+            return False
+        except Refused as problem:
+            if isinstance(problem, TokenRejected) or problem.passing:
+                return False
+            if problem.code == "superseded":
+                self.superseded()
+            self.perform(self.inbox.refused(turn))
+            return True
+        self._accepted_at[turn] = sent_at
+        self.perform(self.inbox.accepted(turn, cancelling=answer.status == "cancelling"))
+        return True
 
     async def _run(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
@@ -276,7 +299,7 @@ class Agent:
     async def _await_adopted(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
         if self.attempts.is_out_of_time(turn):
-            self.perform(self.inbox.out_of_time(turn))
+            self.out_of_time(turn)
         ending = await self.attempts.ended(turn)
         self.perform(self.inbox.ended(turn, ending))
 

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from simpletuner_fleet.agent.log_shipping import Logs, LogSources
 from simpletuner_fleet.agent.log_stream import LogLimits
 from simpletuner_fleet.agent.logs import last_lines
 from simpletuner_fleet.agent.masking import NO_MASK, Mask
-from simpletuner_fleet.agent.metrics import Metrics, Sources
+from simpletuner_fleet.agent.metrics import Metrics, Progress, Sources
 from simpletuner_fleet.agent.resume import Fetcher, ResumeFailed, read_resume
 from simpletuner_fleet.agent.runner import Ended, Exit, Runner, Running, ShimUnavailable
 from simpletuner_fleet.agent.shim_client import Order, ReportTo
@@ -26,7 +26,7 @@ from simpletuner_fleet.agent.uploads import Uploads
 from simpletuner_fleet.agent.watchdog import Guards
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.watchdog import Verdict
-from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
 from simpletuner_fleet.trainers.contract import Launch, Paths, TrainerError
@@ -63,6 +63,31 @@ class Found(NamedTuple):
     ending: Ending | None
 
 
+class AttemptEvents(Protocol):
+    """Whoever is told of what attempts do by themselves."""
+
+    def checkpoint_stored(self, turn: Turn, step: int) -> None:
+        """A checkpoint is safely off this machine."""
+
+    def progress_report(self, turn: Turn, progress: Progress) -> StatusReport | None:
+        """How far the trainer is; answers with the report to send, if there is one to send."""
+
+    def out_of_time(self, turn: Turn) -> None:
+        """The time limit is reached, and the shim waits for a checkpoint to be saved."""
+
+    def sending_ended(self) -> None:
+        """A report may have nothing more to wait for."""
+
+
+class NoEvents:
+    """For an attempt that nobody waits for."""
+
+    def checkpoint_stored(self, turn: Turn, step: int) -> None: ...
+    def progress_report(self, turn: Turn, progress: Progress) -> StatusReport | None: ...
+    def out_of_time(self, turn: Turn) -> None: ...
+    def sending_ended(self) -> None: ...
+
+
 class Attempts:
     def __init__(
         self,
@@ -74,6 +99,7 @@ class Attempts:
         bandwidth: Bandwidth | None = None,
         log_limits: LogLimits | None = None,
         data: Datasets | None = None,
+        events: AttemptEvents | None = None,
     ) -> None:
         self._state = state
         self._runner = runner
@@ -85,14 +111,28 @@ class Attempts:
         self._masks: dict[Turn, Mask] = {}
         self._running: dict[Turn, Running] = {}
         self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
-        self.uploads = Uploads(client, bandwidth or Bandwidth())
-        self.metrics = Metrics(client)
-        self.logs = Logs(client, log_limits)
-        self.guards = Guards(client)
-        self.guards.on_verdict = self._condemned
-        self.uploads.before_stored = self._before_stored
+        self._events = events = events or NoEvents()
+        self.uploads = Uploads(
+            client,
+            bandwidth or Bandwidth(),
+            on_over=events.sending_ended,
+            on_stored=events.checkpoint_stored,
+            before_stored=self._before_stored,
+        )
+        self.metrics = Metrics(client, events.sending_ended, events.progress_report)
+        self.logs = Logs(client, log_limits, events.sending_ended)
+        self.guards = Guards(client, on_over=events.sending_ended, on_verdict=self._condemned)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
-        self.on_out_of_time: Callable[[Turn], None] = lambda turn: None
+
+    def has_sent_all(self, turn: Turn) -> bool:
+        """Whether its report may go: whatever was to arrive before it has, or will not."""
+        senders = (self.logs, self.metrics, self.uploads, self.guards)
+        return all(sender.are_over(turn) for sender in senders)
+
+    def hurry(self) -> None:
+        """There is no more time: what was not sent stays here."""
+        for sender in (self.uploads, self.metrics, self.guards, self.logs):
+            sender.hurry()
 
     def prepare(self, offer: JobSubmit) -> None:
         """Folder and config are written while the acceptance is on its way; nothing runs yet."""
@@ -375,7 +415,7 @@ class Attempts:
     def _watch(self, offer: JobSubmit, running: Running) -> None:
         turn = turn_of(offer)
         self._running[turn] = running
-        running.on_out_of_time = lambda: self.on_out_of_time(turn)
+        running.on_out_of_time = lambda: self._events.out_of_time(turn)
         self._upload(offer, running)
 
     def _upload(self, offer: JobSubmit, until: Running | Ending) -> asyncio.Task[None]:
@@ -387,11 +427,11 @@ class Attempts:
             sent=attempt.path / METRICS_SENT,
             events=habits.output_folder(paths),
         )
-        self.metrics.begin(offer, sources, _end(until))
+        self.metrics.follow(offer, sources, _end(until))
         trainer = until if isinstance(until, Running) else None
-        self.guards.begin(offer, sources, trainer, _end(until))
+        self.guards.watch(offer, sources, trainer, _end(until))
         self._ship_logs(offer, attempt, habits, until)
-        return self.uploads.begin(offer, paths, habits, _end(until))
+        return self.uploads.upload(offer, paths, habits, _end(until))
 
     def _ship_logs(
         self, offer: JobSubmit, attempt: AttemptDir, habits: CheckpointHabits, until: Running | Ending

@@ -4,7 +4,6 @@ Reading and sending are apart, so that times stay true while the orchestrator is
 """
 
 import asyncio
-import contextlib
 import functools
 import logging
 import time
@@ -16,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.courier import Courier, NothingTaken, RetryRule, Sent, pause
 from simpletuner_fleet.agent.inbox import Turn, turn_of
 from simpletuner_fleet.agent.log_stream import LogLimits, LogStream, left_out
 from simpletuner_fleet.agent.logs import Chunk
@@ -76,17 +76,22 @@ class Shipper:
         self._job_id, self._epoch, self._rank = offer.job_id, offer.epoch, rank
         self._stream, self._client, self._clock = stream, client, clock
         self._in_thread = in_thread
-        self._look_every_s, self._patience_s = look_every_s, patience_s
-        self._backoff = backoff or Backoff(0.25, 10.0)
-        self._news = asyncio.Event()
-        self._all_read = False
-        self._troubled_since: float | None = None
+        self._look_every_s = look_every_s
+        self._offset, self._asks_first = 0, stream.resumed
+        self._read_at = 0.0
+        self._courier = Courier(
+            f"job {offer.job_id}: its log",
+            self._send_next,
+            RetryRule(patience_s=patience_s, nonsense_is_absence=False),
+            backoff=backoff,
+            clock=clock,
+        )
 
     async def run(self, ended: asyncio.Event) -> None:
         """Until all that was printed has arrived, or none of it is wanted any more."""
         reading = asyncio.create_task(self._read(ended))
         try:
-            await self._send_all()
+            await self._courier.run()
         finally:
             reading.cancel()
             await asyncio.wait({reading})
@@ -107,77 +112,55 @@ class Shipper:
             self._stream.close()
 
     async def _read(self, ended: asyncio.Event) -> None:
-        now = 0.0
         while True:
             last = ended.is_set()
-            now = max(now, self._clock())
-            more = await self._in_thread(self._stream.scan, now, ended=last)
-            self._all_read = last and not more
-            self._news.set()
-            if self._all_read:
+            more = await self.read_once(last)
+            if last and not more:
+                self._courier.trainer_ended()
                 return
             if not more:
                 await pause(self._look_every_s, ended)
 
-    async def _send_all(self) -> None:
-        offset = 0
-        asks_first = self._stream.resumed
-        while True:
-            self._news.clear()
-            all_read = self._all_read
-            chunk = await self._in_thread(self._stream.read_chunk, offset, ended=all_read)
-            if chunk is None and all_read:
-                return
-            if chunk is None:
-                await self._news.wait()
-                continue
-            try:
-                stored = await self._send(Chunk(0, b"") if asks_first else chunk)
-            except (Unreachable, Refused) as error:
-                if not self._goes_on_after(error):
-                    log.warning("job %s: the rest of its log is not sent: %s", self._job_id, error)
-                    return
-                await asyncio.sleep(self._backoff.next_s())
-                continue
-            if stored > offset or asks_first:
-                self._troubled_since = None
-                self._backoff.reset()
-            elif self._gives_up():
-                log.warning("job %s: the orchestrator keeps no more of its log", self._job_id)
-                return
-            else:
-                await asyncio.sleep(self._backoff.next_s())
-            offset, asks_first = max(0, stored), False
+    async def read_once(self, last: bool) -> bool:
+        """Notes what was printed since the last time; whether there may be more at once."""
+        self._read_at = max(self._read_at, self._clock())
+        more = await self._in_thread(self._stream.scan, self._read_at, ended=last)
+        self._courier.wake()
+        return more
 
-    async def _send(self, chunk: Chunk) -> int:
-        return await self._client.send_log(self._job_id, self._epoch, chunk, self._rank)
+    async def send_once(self) -> bool:
+        """Sends one chunk, or waits for one. False when nothing is left to do, now and ever."""
+        return await self._courier.send_once()
 
-    def _goes_on_after(self, error: Unreachable | Refused) -> bool:
-        """An orchestrator that is away is waited for; one that answers and keeps nothing only for a while."""
-        if isinstance(error, TokenRejected):
-            return True
-        if isinstance(error, Unreachable) and not error.answered:
-            return True
-        if isinstance(error, Refused) and not error.passing:
-            return False
-        return not self._gives_up()
-
-    def _gives_up(self) -> bool:
-        now = self._clock()
-        self._troubled_since = now if self._troubled_since is None else self._troubled_since
-        return self._all_read and now - self._troubled_since > self._patience_s
+    async def _send_next(self, all_read: bool) -> Sent:
+        chunk = await self._in_thread(self._stream.read_chunk, self._offset, ended=all_read)
+        if chunk is None:
+            return Sent.DONE if all_read else Sent.ALL
+        asked, before = self._asks_first, self._offset
+        stored = await self._client.send_log(
+            self._job_id, self._epoch, Chunk(0, b"") if asked else chunk, self._rank
+        )
+        self._offset, self._asks_first = max(0, stored), False
+        if stored <= before and not asked:
+            raise NothingTaken(f"the orchestrator keeps no more than {before} bytes of it")
+        return Sent.MORE
 
 
 class Logs:
     """The shippers of all attempts on this machine."""
 
-    def __init__(self, client: OrchestratorClient, limits: LogLimits | None = None) -> None:
+    def __init__(
+        self,
+        client: OrchestratorClient,
+        limits: LogLimits | None = None,
+        on_over: Callable[[], None] = lambda: None,
+    ) -> None:
         self._client = client
         self._limits = limits or LogLimits()
         self._tasks: dict[Turn, asyncio.Task[None]] = {}
         # Few threads of its own: every thread that ever held a large block keeps memory for the next.
         self._threads = ThreadPoolExecutor(THREADS, "logs")
-        self.on_over: Callable[[], None] = lambda: None
+        self._on_over = on_over
 
     def begin(self, offer: JobSubmit, sources: LogSources, ending: Awaitable[object]) -> None:
         task = asyncio.create_task(self._run(offer, sources, ending))
@@ -189,14 +172,14 @@ class Logs:
 
     def are_over(self, turn: Turn) -> bool:
         """Whether all of it has arrived, or never will."""
-        found = self._tasks.get(turn)
-        return found is None or found.done()
+        task = self._tasks.get(turn)
+        return task is None or task.done()
 
     def hurry(self) -> None:
         """What has not arrived is sent at the next start, where there is one."""
         for task in self._tasks.values():
             task.cancel()
-        self.on_over()
+        self._on_over()
 
     def forget(self, turn: Turn) -> None:
         task = self._tasks.pop(turn, None)
@@ -224,15 +207,21 @@ class Logs:
         known = {0}
         while True:
             last = ended.is_set()
-            for rank, files in (await self._in_thread(_found, sources.rank_logs)).items():
-                if rank not in known and 0 < rank < MAX_RANKS:
-                    known.add(rank)
-                    stream = await self._in_thread(sources.stream, rank, files, self._limits)
-                    shipper = Shipper(offer, rank, stream, self._client, in_thread=self._in_thread)
-                    tasks.create_task(shipper.run(ended))
+            for shipper in await self.find_ranks_once(offer, sources, known):
+                tasks.create_task(shipper.run(ended))
             if last:
                 return
             await pause(LOOK_FOR_RANKS_S, ended)
+
+    async def find_ranks_once(self, offer: JobSubmit, sources: LogSources, known: set[int]) -> list[Shipper]:
+        """Shippers of the ranks that are not `known` yet; they are from now on."""
+        shippers: list[Shipper] = []
+        for rank, files in (await self._in_thread(_rank_files, sources.rank_logs)).items():
+            if rank not in known and 0 < rank < MAX_RANKS:
+                known.add(rank)
+                stream = await self._in_thread(sources.stream, rank, files, self._limits)
+                shippers.append(Shipper(offer, rank, stream, self._client, in_thread=self._in_thread))
+        return shippers
 
     async def _in_thread(self, act: Callable[..., T], *args: Any, **choices: Any) -> T:
         loop = asyncio.get_running_loop()
@@ -241,18 +230,12 @@ class Logs:
     def _is_over(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception():
             log.error("sending a log failed", exc_info=task.exception())
-        self.on_over()
+        self._on_over()
 
 
-def _found(rank_logs: RankLogs) -> Mapping[int, Sequence[Path]]:
+def _rank_files(rank_logs: RankLogs) -> Mapping[int, Sequence[Path]]:
     try:
         return rank_logs()
     except Exception:  # anybody's plug-in: the main output goes on
         log.exception("a trainer could not say where its ranks write")
         return {}
-
-
-async def pause(seconds: float, unless: asyncio.Event) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await unless.wait()

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent import gpu_points
 from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.courier import Courier, RetryRule, SendersByAttempt, Sent
 from simpletuner_fleet.agent.gpu_points import GpuJournal
 from simpletuner_fleet.agent.inbox import Turn, turn_of
 from simpletuner_fleet.agent.metric_files import furthest, latest_bar, newest
@@ -67,18 +68,23 @@ class Follower:
     ) -> None:
         self._job_id = offer.job_id
         self._sources, self._client, self._clock = sources, client, clock
-        self._look_every_s, self._patience_s = look_every_s, patience_s
-        self._backoff = backoff or Backoff(0.25, 10.0)
+        self._courier = Courier(
+            f"job {offer.job_id}: its numbers",
+            self._send_all,
+            RetryRule(patience_s=patience_s),
+            look_every_s=look_every_s,
+            backoff=backoff,
+            clock=clock,
+        )
         self._step = resumed_from(offer) or 0
         self._readings = Readings((), sources.events, since=self._step)
-        self._ended = asyncio.Event()
         self._training = PointSender(
             offer.job_id,
             sources.files,
             sources.sent,
             lambda first, points: client.send_metrics(offer.job_id, offer.epoch, first, points),
             events=EventFolder(sources.events, since=self._step),
-            ended=self._ended.is_set,
+            ended=self._courier.ended.is_set,
             clock=clock,
         )
         self._gpus = PointSender(
@@ -89,59 +95,49 @@ class Follower:
             clock=clock,
         )
         self._journal = GpuJournal(offer, sources.gpus, clock)
-        self._troubled_since: float | None = None
-        self._told: Progress | None = None
-        self.over = asyncio.Event()
+        self._reported: Progress | None = None
         self.on_progress: Callable[[Progress], StatusReport | None] = lambda progress: None
         """Answers with the report to send, if there is one to send."""
 
+    @property
+    def over(self) -> asyncio.Event:
+        return self._courier.over
+
     def trainer_ended(self) -> None:
-        self._ended.set()
+        self._courier.trainer_ended()
 
     def stop(self) -> None:
-        self.over.set()
-        self._ended.set()
+        self._courier.stop()
 
     async def run(self) -> None:
-        """Until the trainer has ended and all is told, the attempt is stale, or it is told to stop."""
+        """Until the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
         try:
             await self._training.load()
             await self._gpus.load()
-            while not self.over.is_set():
-                last = self._ended.is_set()
-                try:
-                    await self._look()
-                except (Unreachable, TokenRejected) as error:
-                    log.debug("job %s: its numbers wait: %s", self._job_id, error)
-                    await self._pause(self._backoff.next_s(), self.over)
-                except Refused as problem:
-                    if not self._goes_on_after(problem):
-                        return
-                    await self._pause(self._backoff.next_s(), self.over)
-                else:
-                    if last:
-                        return
-                    await self._pause(self._look_every_s, self._ended)
+            await self._courier.run()
         finally:
             self.over.set()
 
-    async def _look(self) -> None:
+    async def send_once(self) -> bool:
+        """One look and what it finds. False when nothing is left to do, now and ever."""
+        return await self._courier.send_once()
+
+    async def _send_all(self, ended: bool) -> Sent:
         """The step is noted before anything is sent: heartbeats tell it even if nothing else gets through."""
         progress = await asyncio.to_thread(self._progress)
         if progress:
             self._step = progress["step"]
-        report = self.on_progress(progress) if progress and progress != self._told else None
+        report = self.on_progress(progress) if progress and progress != self._reported else None
         await self._training.send_all()
         if report:
             await self._client.report(self._job_id, report)
-            self._told = progress
+            self._reported = progress
         await self._gpus.send_all()
-        self._troubled_since = None
-        self._backoff.reset()
+        return Sent.DONE if ended else Sent.ALL
 
     async def note_gpus(self, samples: Sequence[GpuSample]) -> None:
         """Those of its own GPUs are kept with the job, at the step it is at; a GPU's point is no step."""
-        if not self._ended.is_set():
+        if not self._courier.ended.is_set():
             await asyncio.to_thread(self._journal.note, samples, self._step)
 
     async def flush(self) -> None:
@@ -155,73 +151,37 @@ class Follower:
         points = furthest([newest(self._sources.files), self._readings.latest()])
         return progress_of(points, latest_bar(self._sources.output_log))
 
-    def _goes_on_after(self, problem: Refused) -> bool:
-        if not problem.passing:
-            return False
-        now = self._clock()
-        self._troubled_since = now if self._troubled_since is None else self._troubled_since
-        return not self._ended.is_set() or now - self._troubled_since <= self._patience_s
 
-    async def _pause(self, seconds: float, unless: asyncio.Event) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await unless.wait()
+ReportProgress = Callable[[Turn, Progress], StatusReport | None]
+"""Answers with the report to send, if there is one to send."""
 
 
-class Metrics:
+class Metrics(SendersByAttempt[Follower]):
     """The followers of all attempts on this machine."""
 
-    def __init__(self, client: OrchestratorClient) -> None:
-        self._client = client
-        self._followers: dict[Turn, tuple[Follower, asyncio.Task[None]]] = {}
-        self.on_progress: Callable[[Turn, Progress], StatusReport | None] = lambda turn, progress: None
-        self.on_over: Callable[[], None] = lambda: None
+    def __init__(
+        self,
+        client: OrchestratorClient,
+        on_over: Callable[[], None] = lambda: None,
+        on_progress: ReportProgress = lambda turn, progress: None,
+    ) -> None:
+        super().__init__("following a training's numbers", on_over)
+        self._client, self._on_progress = client, on_progress
 
-    def begin(self, offer: JobSubmit, sources: Sources, ending: Awaitable[object]) -> None:
+    def follow(self, offer: JobSubmit, sources: Sources, ending: Awaitable[object]) -> None:
         turn = turn_of(offer)
         follower = Follower(offer, sources, self._client)
-        follower.on_progress = lambda progress: self.on_progress(turn, progress)
-        task = asyncio.create_task(_run(follower, ending))
-        task.add_done_callback(self._is_over)
-        self._followers[turn] = (follower, task)
-
-    def are_over(self, turn: Turn) -> bool:
-        """Whether its report may go: whatever was to arrive before it has, or will not."""
-        found = self._followers.get(turn)
-        return found is None or found[0].over.is_set()
+        follower.on_progress = lambda progress: self._on_progress(turn, progress)
+        self.begin(turn, follower, ending, lambda _: follower.trainer_ended())
 
     async def note_gpus(self, samples: Sequence[GpuSample]) -> None:
-        for follower, _ in list(self._followers.values()):
+        for follower in self.all():
             await follower.note_gpus(samples)
 
     async def flush(self, turn: Turn) -> None:
-        found = self._followers.get(turn)
-        if found:
-            await found[0].flush()
-
-    def hurry(self) -> None:
-        for follower, _ in self._followers.values():
-            follower.stop()
-        self.on_over()
-
-    def forget(self, turn: Turn) -> None:
-        found = self._followers.pop(turn, None)
-        if found:
-            found[0].stop()
-            found[1].cancel()
-
-    def _is_over(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception():
-            log.error("following a training's numbers failed", exc_info=task.exception())
-        self.on_over()
-
-
-async def _run(follower: Follower, ending: Awaitable[object]) -> None:
-    async with asyncio.TaskGroup() as both:
-        following = both.create_task(follower.run())
-        await ending
-        follower.trainer_ended()
-        await following
+        follower = self.get(turn)
+        if follower:
+            await follower.flush()
 
 
 def progress_of(points: Sequence[Point], bar: Bar | None) -> Progress | None:

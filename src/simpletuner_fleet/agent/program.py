@@ -17,12 +17,11 @@ from msgspec import Struct
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent import troubles
 from simpletuner_fleet.agent.agent import Agent, Departure, Machine
-from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, AttemptEvents, Attempts, ShimTrust
 from simpletuner_fleet.agent.bandwidth import Bandwidth
 from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
 from simpletuner_fleet.agent.data_cache import DataCache
 from simpletuner_fleet.agent.datasets import Datasets
-from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.gpu_probe import GpuProbe, reported_labels, select_gpus
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase, turn_of
@@ -92,19 +91,17 @@ async def run_agent(
                     max_jobs=settings.max_jobs or max(1, len(machine.gpus)),
                     release_grace_s=release_grace_s(settings.shutdown_grace_s),
                 )
-                attempts = Attempts(
-                    state,
-                    runner,
-                    trainers,
-                    client,
-                    _shim_trust(settings.tls, context, state),
-                    Bandwidth(settings.upload_limit_mbps),
-                    LogLimits.of(settings.max_log_mb * 1024 * 1024),
-                    Datasets(cache, client),
-                )
-                agent = Agent(
-                    machine, inbox, client, token, attempts, Delivery(Spool(state.spool_dir), client)
-                )
+                trust = _shim_trust(settings.tls, context, state)
+                bandwidth = Bandwidth(settings.upload_limit_mbps)
+                log_limits = LogLimits.of(settings.max_log_mb * 1024 * 1024)
+                data = Datasets(cache, client)
+
+                def make_attempts(events: AttemptEvents) -> Attempts:
+                    return Attempts(
+                        state, runner, trainers, client, trust, bandwidth, log_limits, data, events
+                    )
+
+                agent = Agent(machine, inbox, client, token, Spool(state.spool_dir), make_attempts)
                 return await _live(agent, probe, settings)
         finally:
             await probe.close()
@@ -173,14 +170,6 @@ async def _look_around(
 
 
 async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Departure:
-    agent.delivery.on_delivered = lambda turn: agent.perform(agent.inbox.delivered(turn))
-    uploads, metrics, logs = agent.attempts.uploads, agent.attempts.metrics, agent.attempts.logs
-    guards = agent.attempts.guards
-    agent.delivery.may_go = lambda turn: all(sent.are_over(turn) for sent in (logs, metrics, uploads, guards))
-    uploads.on_over = metrics.on_over = logs.on_over = guards.on_over = agent.delivery.wake
-    metrics.on_progress = agent.progress_report
-    uploads.on_stored = agent.inbox.stored
-    agent.attempts.on_out_of_time = lambda turn: agent.perform(agent.inbox.out_of_time(turn))
     await _take_up(agent)
     _listen_to_signals(agent, settings.shutdown_grace_s)
     loops = [
@@ -251,10 +240,7 @@ def _terminate(agent: Agent, grace_s: float) -> None:
     )
     loop = asyncio.get_running_loop()
     upload_within_s = grace_s * UPLOAD_SHARE if release_grace_s(grace_s) else 0.0
-    loop.call_later(upload_within_s, agent.attempts.uploads.hurry)
-    loop.call_later(upload_within_s, agent.attempts.metrics.hurry)
-    loop.call_later(upload_within_s, agent.attempts.guards.hurry)
-    loop.call_later(upload_within_s, agent.attempts.logs.hurry)
+    loop.call_later(upload_within_s, agent.attempts.hurry)
     loop.call_later(grace_s, agent.depart, left_behind)
 
 
@@ -273,9 +259,14 @@ def _loop_ended(agent: Agent, task: asyncio.Task[None]) -> None:
 async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
     await agent.connected.wait()
     while probe.inventory.source == "nvml":
-        agent.samples = await probe.sample()
-        await agent.attempts.metrics.note_gpus(agent.samples)
+        await sample_once(agent, probe)
         await asyncio.sleep(agent.heartbeat_interval_s)
+
+
+async def sample_once(agent: Agent, probe: GpuProbe) -> None:
+    """How the GPUs are doing: for the next heartbeat, and for the jobs that run on them."""
+    agent.samples = await probe.sample()
+    await agent.attempts.metrics.note_gpus(agent.samples)
 
 
 async def _say_goodbye(agent: Agent, departure: Departure) -> None:

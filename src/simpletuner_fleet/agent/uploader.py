@@ -5,6 +5,7 @@ half a checkpoint is never taken for one.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from simpletuner_fleet.agent.backoff import Backoff
 from simpletuner_fleet.agent.bandwidth import Bandwidth, PartSize
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.courier import Courier, RetryRule, Sent
 from simpletuner_fleet.agent.hashing import HashCache, Interrupted
 from simpletuner_fleet.agent.part_lines import Part, Shrunk
 from simpletuner_fleet.agent.sample_watch import Drawn, SampleWatch
@@ -37,6 +39,7 @@ MOST_FILES = 10_000
 MOST_ARTIFACT_BYTES = 200 * 2**30
 TRIES_WHILE_CHANGING = 5
 BATCH_BYTES = 64 * 2**20
+PASSING_CODES = frozenset({"objects_missing"})
 LIVE_SAMPLES = "live samples"
 """No artifact can have this name: what cannot be shown on the way may still be sent at the end."""
 
@@ -66,69 +69,63 @@ class Uploader:
         self._job_id, self._epoch = offer.job_id, offer.epoch
         self.paths, self.habits = paths, habits
         self._client, self._bandwidth, self._part_size = client, bandwidth, PartSize(bandwidth)
-        self._patience_s, self._look_every_s, self._clock = patience_s, look_every_s, clock
+        self._clock = clock
         self.checkpoint_step = resumed_from
         """The newest that the orchestrator has whole."""
         self.spoiled_from: int | None = None
         """A watchdog found the training spoiled from this step on."""
-        self.over = asyncio.Event()
         self.on_stored: Callable[[int], None] = lambda step: None
         self.before_stored: Callable[[], Awaitable[None]] = _at_once
         """What must be safe before a checkpoint is: whoever goes on from it has nothing else."""
-        self._ended = asyncio.Event()
         self._with_artifacts = True
         self._hashes = HashCache()
-        self._backoff = backoff or Backoff(0.25, 10.0)
         self._settled: set[str] = set()
         """Names that need no more thought: sent, or impossible to send."""
-        self._troubled_since: float | None = None
         self._samples = samples or SampleWatch()
         self._shown: dict[Drawn, list[FileEntry]] = {}
+
+        self._courier = Courier(
+            f"job {self._job_id}: its uploads",
+            self._send_all,
+            RetryRule(patience_s=patience_s, passing_codes=PASSING_CODES),
+            look_every_s=look_every_s,
+            backoff=backoff,
+            clock=clock,
+        )
+
+    @property
+    def over(self) -> asyncio.Event:
+        return self._courier.over
 
     def trainer_ended(self, *, with_artifacts: bool) -> None:
         """From now on only what is there is sent. An attempt that goes on elsewhere leaves no results."""
         self._with_artifacts = with_artifacts
-        self._ended.set()
+        self._courier.trainer_ended()
 
     def stop(self) -> None:
-        self.over.set()
+        self._courier.stop()
 
     async def run(self) -> None:
         """Until the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
-        try:
-            while not self.over.is_set():
-                last = self._ended.is_set()
-                try:
-                    if await self._round():
-                        return
-                    await self._pause(self._look_every_s, wake_at_end=not last)
-                except (Unreachable, TokenRejected) as error:
-                    log.debug("job %s: uploads wait: %s", self._job_id, error)
-                    self._troubled_since = None
-                    await self._pause(self._backoff.next_s(), wake_at_end=False)
-                except Refused as problem:
-                    if not self._goes_on_after(problem):
-                        return
-                    await self._pause(self._backoff.next_s(), wake_at_end=False)
-        except Interrupted:
-            return
-        finally:
-            self.over.set()
+        with contextlib.suppress(Interrupted):
+            await self._courier.run()
 
-    async def _round(self) -> bool:
-        """Whether nothing is left to do, now and ever."""
-        ended = self._ended.is_set()
+    async def send_once(self) -> bool:
+        """One look and what it finds. False when nothing is left to do, now and ever."""
+        return await self._courier.send_once()
+
+    async def _send_all(self, ended: bool) -> Sent:
         newest = await asyncio.to_thread(self._newest)
         if newest is not None:
             await self._try(newest.name, self._send_checkpoint(newest))
         if not ended:
             if self._samples.is_due():
                 await self._show_samples()
-            return False
+            return Sent.ALL
         if await asyncio.to_thread(self._newest):
-            return False
+            return Sent.ALL
         await self._send_results()
-        return True
+        return Sent.DONE
 
     async def _send_results(self) -> None:
         found = []
@@ -311,43 +308,18 @@ class Uploader:
                 self._hashes.forget(file)
                 return False
             self._part_size.took(part.count, self._clock() - began)
-            self._went_well()
+            self._courier.went_well()
             if answer.complete:
                 return True
             offset = answer.next_offset
 
     async def _commit(self, manifest: Manifest) -> None:
         await self._client.send_manifest(self._job_id, self._epoch, manifest)
-        self._went_well()
-
-    def _went_well(self) -> None:
-        self._troubled_since = None
-        self._backoff.reset()
-
-    def _goes_on_after(self, problem: Refused) -> bool:
-        if problem.code == "stale_attempt":
-            log.info("job %s: this attempt is not the job's newest any more: uploads end", self._job_id)
-            return False
-        now = self._clock()
-        self._troubled_since = now if self._troubled_since is None else self._troubled_since
-        if self._ended.is_set() and now - self._troubled_since > self._patience_s:
-            log.warning("job %s: the orchestrator takes no uploads: %s", self._job_id, problem.detail)
-            return False
-        return True
+        self._courier.went_well()
 
     def _give_up(self, name: str, reason: str) -> None:
         self._settled.add(name)
         log.warning("job %s: %s is not sent: %s", self._job_id, name, reason)
-
-    async def _pause(self, seconds: float, *, wake_at_end: bool) -> None:
-        """An end of the trainer cuts the usual pause short, also one that came during the round; a stop cuts any."""
-        events = [self.over, self._ended] if wake_at_end else [self.over]
-        waits = [asyncio.ensure_future(event.wait()) for event in events]
-        try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
 
 async def _at_once() -> None:
@@ -355,7 +327,7 @@ async def _at_once() -> None:
 
 
 def _may_pass(problem: Refused) -> bool:
-    return problem.passing or problem.code == "objects_missing"
+    return problem.passing or problem.code in PASSING_CODES
 
 
 def _in_batches(files: Sequence[Path]) -> list[list[Path]]:

@@ -1,20 +1,18 @@
 """The uploads of all attempts on this machine: begun with them, waited for by their reports, ended in a hurry."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from simpletuner_fleet.agent.bandwidth import Bandwidth
 from simpletuner_fleet.agent.client import OrchestratorClient
+from simpletuner_fleet.agent.courier import SendersByAttempt
 from simpletuner_fleet.agent.inbox import Turn, turn_of
 from simpletuner_fleet.agent.resume import read_resume
 from simpletuner_fleet.agent.uploader import Uploader
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths
-
-log = logging.getLogger(__name__)
 
 SAVE_LOOK_S = 0.1
 GOES_ON_ELSEWHERE = frozenset({"fenced", "agent_lost", "shim_lost"})
@@ -27,32 +25,38 @@ class Ended(Protocol):
     def reason(self) -> str: ...
 
 
-class Uploads:
-    def __init__(self, client: OrchestratorClient, bandwidth: Bandwidth) -> None:
+Store = Callable[[Turn, int], None]
+"""A checkpoint of this step is safely off this machine."""
+
+
+class Uploads(SendersByAttempt[Uploader]):
+    def __init__(
+        self,
+        client: OrchestratorClient,
+        bandwidth: Bandwidth,
+        on_over: Callable[[], None] = lambda: None,
+        on_stored: Store = lambda turn, step: None,
+        before_stored: Callable[[Turn], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__("uploading", on_over)
         self._client = client
         self._bandwidth = bandwidth
-        self._uploaders: dict[Turn, tuple[Uploader, asyncio.Task[None]]] = {}
+        self._on_stored, self._before_stored = on_stored, before_stored
         self._elsewhere: set[Turn] = set()
-        self.on_stored: Callable[[Turn, int], None] = lambda turn, step: None
-        self.before_stored: Callable[[Turn], Awaitable[None]] | None = None
-        self.on_over: Callable[[], None] = lambda: None
 
-    def begin(
+    def upload(
         self, offer: JobSubmit, paths: Paths, habits: CheckpointHabits, ending: Awaitable[Ended]
     ) -> asyncio.Task[None]:
         turn = turn_of(offer)
         resumed_from = read_resume(offer.resume).step if offer.resume else None
         uploader = Uploader(offer, paths, habits, self._client, self._bandwidth, resumed_from=resumed_from)
-        uploader.on_stored = lambda step: self.on_stored(turn, step)
-        before = self.before_stored
+        uploader.on_stored = lambda step: self._on_stored(turn, step)
+        before = self._before_stored
         if before:
             uploader.before_stored = lambda: before(turn)
         if resumed_from is not None:
-            self.on_stored(turn, resumed_from)
-        task = asyncio.create_task(self._run(turn, uploader, ending))
-        task.add_done_callback(self._is_over)
-        self._uploaders[turn] = (uploader, task)
-        return task
+            self._on_stored(turn, resumed_from)
+        return self.begin(turn, uploader, ending, lambda ended: self._trainer_ended(turn, uploader, ended))
 
     def goes_on_elsewhere(self, turn: Turn) -> None:
         """Its checkpoint matters, what else it leaves does not."""
@@ -60,49 +64,27 @@ class Uploads:
 
     def spoiled_from(self, turn: Turn, step: int) -> None:
         """Nobody is to go on from its checkpoints from this step on: they are not stored."""
-        found = self._uploaders.get(turn)
-        if found:
-            found[0].spoiled_from = step
-
-    def are_over(self, turn: Turn) -> bool:
-        """Whether its report may go: whatever was to arrive before it has, or will not."""
-        found = self._uploaders.get(turn)
-        return found is None or found[0].over.is_set()
-
-    def hurry(self) -> None:
-        """There is no more time: what was not sent stays here."""
-        for uploader, _ in self._uploaders.values():
-            uploader.stop()
-        self.on_over()
+        uploader = self.get(turn)
+        if uploader:
+            uploader.spoiled_from = step
 
     def forget(self, turn: Turn) -> None:
         self._elsewhere.discard(turn)
-        found = self._uploaders.pop(turn, None)
-        if found:
-            found[0].stop()
-            found[1].cancel()
+        super().forget(turn)
 
     async def checkpoint_now(self, turn: Turn, ending: Awaitable[Ended]) -> None:
         """Asks its trainer; returns when there is a new checkpoint, or none can be expected."""
         ended = asyncio.ensure_future(ending)
         try:
-            found = self._uploaders.get(turn)
-            if found:
-                await _new_checkpoint(found[0].habits, found[0].paths, ended)
+            uploader = self.get(turn)
+            if uploader:
+                await _new_checkpoint(uploader.habits, uploader.paths, ended)
         finally:
             ended.cancel()
 
-    async def _run(self, turn: Turn, uploader: Uploader, ending: Awaitable[Ended]) -> None:
-        async with asyncio.TaskGroup() as both:
-            uploading = both.create_task(uploader.run())
-            elsewhere = (await ending).reason in GOES_ON_ELSEWHERE or turn in self._elsewhere
-            uploader.trainer_ended(with_artifacts=not elsewhere)
-            await uploading
-
-    def _is_over(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception():
-            log.error("uploading failed", exc_info=task.exception())
-        self.on_over()
+    def _trainer_ended(self, turn: Turn, uploader: Uploader, ended: Ended) -> None:
+        elsewhere = ended.reason in GOES_ON_ELSEWHERE or turn in self._elsewhere
+        uploader.trainer_ended(with_artifacts=not elsewhere)
 
 
 async def _new_checkpoint(habits: CheckpointHabits, paths: Paths, ended: asyncio.Future[Ended]) -> None:

@@ -4,7 +4,6 @@ Findings are written down before they are told, so that neither a restart nor an
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import shutil
@@ -17,8 +16,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.client import OrchestratorClient
+from simpletuner_fleet.agent.courier import Courier, RetryRule, SendersByAttempt, Sent, pause
 from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
 from simpletuner_fleet.agent.metric_files import latest_bar
 from simpletuner_fleet.agent.metrics import Sources
@@ -109,8 +108,12 @@ class Guard:
         self._loaded = False
         self._one_at_a_time = asyncio.Lock()
         self._disk_at: float | None = None
-        self._ended = asyncio.Event()
-        self._news = asyncio.Event()
+        self._courier = Courier(
+            f"job {offer.job_id}: its notes",
+            self._send_notes,
+            RetryRule(patience_s=self._looks.patience_s),
+            clock=self._looks.monotonic,
+        )
         self.looked_last = asyncio.Event()
         self.over = asyncio.Event()
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
@@ -120,38 +123,35 @@ class Guard:
         return self._written.verdict
 
     def trainer_ended(self) -> None:
-        self._ended.set()
+        self._courier.trainer_ended()
 
     def stop(self) -> None:
         self.over.set()
-        self._ended.set()
-        self._news.set()
+        self._courier.stop()
 
     async def run(self) -> None:
         """Until the trainer has ended and all is told, or it is told to stop."""
-        telling = asyncio.create_task(self._tell())
+        telling = asyncio.create_task(self._courier.run())
         try:
-            while not self._ended.is_set():
-                await self.look()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._looks.every_s):
-                        await self._ended.wait()
-            await self.look(last=True)
+            while not self._courier.ended.is_set():
+                await self.look_once()
+                await pause(self._looks.every_s, self._courier.ended)
+            await self.look_once(last=True)
             self.looked_last.set()
-            self._news.set()
+            self._courier.wake()
             await telling
         finally:
             telling.cancel()
             self.looked_last.set()
             self.over.set()
 
-    async def look(self, *, last: bool = False) -> None:
+    async def look_once(self, *, last: bool = False) -> None:
         """Now. What is found is written down, and acted upon once."""
         async with self._one_at_a_time:
             if not self._loaded:
                 self._written = await asyncio.to_thread(self._load)
                 self._loaded = True
-                self._news.set()
+                self._courier.wake()
                 if self.verdict:
                     self._act(self.verdict)
             if self.verdict is None:
@@ -160,7 +160,7 @@ class Guard:
     async def _take(self, seen: _Seen) -> None:
         findings = seen.findings
         paused = self._trainer is not None and self._trainer.paused
-        if not self._ended.is_set():
+        if not self._courier.ended.is_set():
             findings += self._watch.saw_progress(
                 self._looks.monotonic(), seen.step, seen.total, paused=paused
             )
@@ -170,7 +170,7 @@ class Guard:
         self._written.notes += [self._note(finding) for finding in findings if finding.id not in known]
         self._written.verdict = next(filter(None, map(verdict_of, findings)), None)
         await asyncio.to_thread(self._save)
-        self._news.set()
+        self._courier.wake()
         for finding in findings:
             log.warning("job %s: %s; %s", self._job_id, finding.text, FOLLOWS[finding.policy])
         if self.verdict:
@@ -214,41 +214,22 @@ class Guard:
 
     def _act(self, verdict: Verdict) -> None:
         self.on_verdict(verdict)
-        if self._trainer is not None and not self._ended.is_set():
+        if self._trainer is not None and not self._courier.ended.is_set():
             self._trainer.stop(STOP_GRACE_S, outcome="lost")
 
-    async def _tell(self) -> None:
-        """Notes in their order, each until it is answered."""
-        backoff = Backoff(0.25, 10.0)
-        troubled_since: float | None = None
-        while not self.over.is_set():
-            waiting = self._written.notes[self._written.sent :]
-            if not waiting:
-                if self.looked_last.is_set():
-                    return
-                self._news.clear()
-                await self._news.wait()
-                continue
-            try:
-                await self._client.send_notes(self._job_id, self._epoch, waiting)
-            except (Unreachable, TokenRejected) as error:
-                log.debug("job %s: its notes wait: %s", self._job_id, error)
-                troubled_since = None
-            except Refused as problem:
-                now = self._looks.monotonic()
-                troubled_since = now if troubled_since is None else troubled_since
-                patient = not self._ended.is_set() or now - troubled_since <= self._looks.patience_s
-                if not problem.passing or not patient:
-                    log.warning("job %s: its notes are not taken: %s", self._job_id, problem.detail)
-                    return
-            else:
-                self._written.sent += len(waiting)
-                await asyncio.to_thread(self._save)
-                backoff.reset()
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(backoff.next_s()):
-                    await self.over.wait()
+    async def send_once(self) -> bool:
+        """Sends what is written down, or waits for something. False when nothing is left to do, now and ever."""
+        return await self._courier.send_once()
+
+    async def _send_notes(self, ended: bool) -> Sent:
+        """In their order, each until it is answered."""
+        waiting = self._written.notes[self._written.sent :]
+        if not waiting:
+            return Sent.DONE if self.looked_last.is_set() else Sent.ALL
+        await self._client.send_notes(self._job_id, self._epoch, waiting)
+        self._written.sent += len(waiting)
+        await asyncio.to_thread(self._save)
+        return Sent.MORE
 
     def _load(self) -> _Written:
         try:
@@ -265,68 +246,39 @@ class Guard:
             log.warning("job %s: what was found is kept in memory alone: %s", self._job_id, error)
 
 
-class Guards:
+class Guards(SendersByAttempt[Guard]):
     """Of all attempts on this machine."""
 
-    def __init__(self, client: OrchestratorClient, looks: Looks | None = None) -> None:
-        self._client, self._looks = client, looks
-        self._guards: dict[Turn, tuple[Guard, asyncio.Task[None]]] = {}
-        self.on_verdict: Callable[[Turn, Verdict], None] = lambda turn, verdict: None
-        self.on_over: Callable[[], None] = lambda: None
+    def __init__(
+        self,
+        client: OrchestratorClient,
+        looks: Looks | None = None,
+        on_over: Callable[[], None] = lambda: None,
+        on_verdict: Callable[[Turn, Verdict], None] = lambda turn, verdict: None,
+    ) -> None:
+        super().__init__("watching a training", on_over)
+        self._client, self._looks, self._on_verdict = client, looks, on_verdict
 
-    def begin(
+    def watch(
         self, offer: JobSubmit, sources: Sources, trainer: Trainer | None, ending: Awaitable[object]
     ) -> None:
         turn = turn_of(offer)
         guard = Guard(offer, sources, self._client, trainer, self._looks)
-        guard.on_verdict = lambda verdict: self.on_verdict(turn, verdict)
-        task = asyncio.create_task(_run(guard, ending))
-        task.add_done_callback(self._is_over)
-        self._guards[turn] = (guard, task)
+        guard.on_verdict = lambda verdict: self._on_verdict(turn, verdict)
+        self.begin(turn, guard, ending, lambda _: guard.trainer_ended())
 
     async def look_now(self, turn: Turn) -> None:
-        found = self._guards.get(turn)
-        if found:
-            await found[0].look()
+        guard = self.get(turn)
+        if guard:
+            await guard.look_once()
 
     async def last_word(self, turn: Turn, ending: Ending) -> Ending:
         """How the attempt is to be reported: as it ended, unless the watchdog has ended it."""
-        found = self._guards.get(turn)
-        if found is None:
+        guard = self.get(turn)
+        if guard is None:
             return ending
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_LOOK_WITHIN_S):
-                await found[0].looked_last.wait()
-        return judged(ending, found[0].verdict)
-
-    def are_over(self, turn: Turn) -> bool:
-        """Whether its report may go: what was found is told, or will not be."""
-        found = self._guards.get(turn)
-        return found is None or found[0].over.is_set()
-
-    def hurry(self) -> None:
-        for guard, _ in self._guards.values():
-            guard.stop()
-        self.on_over()
-
-    def forget(self, turn: Turn) -> None:
-        found = self._guards.pop(turn, None)
-        if found:
-            found[0].stop()
-            found[1].cancel()
-
-    def _is_over(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception():
-            log.error("watching a training failed", exc_info=task.exception())
-        self.on_over()
-
-
-async def _run(guard: Guard, ending: Awaitable[object]) -> None:
-    async with asyncio.TaskGroup() as both:
-        watching = both.create_task(guard.run())
-        await ending
-        guard.trainer_ended()
-        await watching
+        await pause(LAST_LOOK_WITHIN_S, guard.looked_last)
+        return judged(ending, guard.verdict)
 
 
 def judged(ending: Ending, verdict: Verdict | None) -> Ending:
