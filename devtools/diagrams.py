@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from simpletuner_fleet.core.job import (
+    GIVE_BACK_REASONS,
     HOLDS_ATTEMPT,
     JOB_TRANSITIONS,
     TERMINAL,
@@ -162,7 +163,9 @@ def _attempts() -> Iterable[str]:
         "A live attempt may be asked to stop, by a cancellation or at the end of a drain: with a checkpoint first or "
         "without. The wish can be hurried, never slowed. What was given back says why:"
     )
-    yield _table(("reason", "meaning"), ((_code(reason), REASON_MEANINGS[reason]) for reason in EndReason))
+    yield _table(
+        ("reason", "meaning"), ((_code(reason), REASON_MEANINGS[reason]) for reason in GIVE_BACK_REASONS)
+    )
 
 
 def _mermaid(lines: Iterable[str]) -> str:

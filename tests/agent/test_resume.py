@@ -14,11 +14,12 @@ import pytest
 
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.client import OrchestratorClient
-from simpletuner_fleet.agent.inbox import Ending, StopWhy, final_report
+from simpletuner_fleet.agent.inbox import Ending, final_report
 from simpletuner_fleet.agent.resume import Fetcher, ResumeFailed, ResumeUnreadable, read_resume
 from simpletuner_fleet.agent.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.core.checkpoint import FileEntry
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.registry import Registry
@@ -186,6 +187,6 @@ async def test_a_cancel_ends_the_fetching(tmp_path: Path) -> None:
         assert not placing.done()
         wanted[0] = False
         ending = await asyncio.wait_for(placing, 5)
-        assert ending == Ending(reason="stopped")
-        assert final_report(StopWhy.CANCELLED, ending).status is ReportStatus.CANCELLED
+        assert ending == Ending(reason=EndReason.STOPPED)
+        assert final_report(EndReason.CANCELLED, ending).status is ReportStatus.CANCELLED
         await attempts.forget(("j_1", 2))

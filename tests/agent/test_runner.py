@@ -14,6 +14,7 @@ import pytest
 from simpletuner_fleet.agent.runner import Ended, Runner
 from simpletuner_fleet.agent.shim_client import Hello, ShimGone, ShimLink, boottime
 from simpletuner_fleet.agent.state_dir import AttemptDir
+from simpletuner_fleet.core.job import Outcome
 from tests.agent.shim_fixtures import (
     DOUBLE_FORK,
     TICKER,
@@ -325,7 +326,7 @@ async def test_at_a_time_limit_that_allows_a_checkpoint_the_agent_is_told_and_ha
         ticks = len(read(folder / "ticks"))
         await until(lambda: len(read(folder / "ticks")) > ticks, "it goes on until it is stopped")
         assert running.out_of_time
-        running.stop(0, outcome="released")
+        running.stop(0, outcome=Outcome.RELEASED)
         ended = await running.wait()
         await running.release()
     assert ended.reason == "stopped"

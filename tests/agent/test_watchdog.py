@@ -12,6 +12,7 @@ from simpletuner_fleet.agent.client import OrchestratorClient
 from simpletuner_fleet.agent.inbox import Ending, final_report, turn_of
 from simpletuner_fleet.agent.metrics import Sources
 from simpletuner_fleet.agent.watchdog import WRITTEN, Guard, Guards, Looks, judged
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.core.watchdog import Verdict
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from tests.agent.test_metrics import Attempt, attempt, write
@@ -235,7 +236,7 @@ async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(
     await guards.look_now(turn_of(offer))
     assert told == [(turn_of(offer), 3)]
     ending.set_result(None)
-    judged_so = await guards.last_word(turn_of(offer), Ending(reason="exited", exit_code=0))
+    judged_so = await guards.last_word(turn_of(offer), Ending(reason=EndReason.EXITED, exit_code=0))
     assert judged_so.error == "watchdog: the loss was infinite at step 3"
     assert not guards.are_over(turn_of(offer))
     guards.hurry()
@@ -253,12 +254,12 @@ def _holds(true: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
 @pytest.mark.parametrize(
     ("ending", "verdict", "reason"),
     [
-        (Ending(reason="stopped"), SPOILED, "watchdog"),
-        (Ending(reason="exited", exit_code=1), SPOILED, "watchdog"),
-        (Ending(reason="exited", exit_code=0), SPOILED, "watchdog"),
-        (Ending(reason="exited", exit_code=0), Verdict(trouble="stall", error="no"), "exited"),
-        (Ending(reason="fenced"), SPOILED, "fenced"),
-        (Ending(reason="exited", exit_code=1), None, "exited"),
+        (Ending(reason=EndReason.STOPPED), SPOILED, "watchdog"),
+        (Ending(reason=EndReason.EXITED, exit_code=1), SPOILED, "watchdog"),
+        (Ending(reason=EndReason.EXITED, exit_code=0), SPOILED, "watchdog"),
+        (Ending(reason=EndReason.EXITED, exit_code=0), Verdict(trouble="stall", error="no"), "exited"),
+        (Ending(reason=EndReason.FENCED), SPOILED, "fenced"),
+        (Ending(reason=EndReason.EXITED, exit_code=1), None, "exited"),
     ],
 )
 def test_who_ended_it_is_told(ending: Ending, verdict: Verdict | None, reason: str) -> None:
@@ -266,6 +267,6 @@ def test_who_ended_it_is_told(ending: Ending, verdict: Verdict | None, reason: s
 
 
 def test_the_report_asks_for_the_restart() -> None:
-    report = final_report(None, judged(Ending(reason="exited", exit_code=0), SPOILED))
+    report = final_report(None, judged(Ending(reason=EndReason.EXITED, exit_code=0), SPOILED))
     assert (report.status, report.restart, report.resume_below) == (ReportStatus.FAILED, True, 3)
     assert report.error == SPOILED.error

@@ -23,13 +23,13 @@ from simpletuner_fleet.agent.inbox import (
     SendReport,
     StartTrainer,
     StopTrainer,
-    StopWhy,
     Turn,
     turn_of,
 )
 from simpletuner_fleet.agent.shim_client import boottime
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.core.job import EndReason, Outcome
 from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.core.worker import Gpu
 from simpletuner_fleet.protocol.data import DataHeld
@@ -56,12 +56,13 @@ TELL_FETCHING_EVERY_S = 2.0
 KEEP_IDLE_S = 60.0
 """At least: a connection outlives the pause between two heartbeats, however long that is."""
 SHIM_OUTCOME = {
-    StopWhy.CANCELLED: "cancelled",
-    StopWhy.RELEASED: "released",
-    StopWhy.DRAINED: "released",
-    StopWhy.TIME_LIMIT: "released",
-    StopWhy.STALE: "lost",
+    EndReason.CANCELLED: Outcome.CANCELLED,
+    EndReason.PREEMPTED: Outcome.RELEASED,
+    EndReason.DRAINED: Outcome.RELEASED,
+    EndReason.TIME_LIMIT: Outcome.RELEASED,
+    EndReason.STALE: Outcome.LOST,
 }
+"""What the shim of a stopped trainer reports if the agent dies meanwhile."""
 
 
 class Machine(Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirErro
 from simpletuner_fleet.agent.uploads import Uploads
 from simpletuner_fleet.agent.watchdog import Guards
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.job import EndReason, Outcome
 from simpletuner_fleet.core.watchdog import Verdict
 from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
 from simpletuner_fleet.protocol.uploads import Resume
@@ -158,15 +159,15 @@ class Attempts:
             while not fetching.done():
                 await asyncio.wait({fetching}, timeout=WANTED_LOOK_S)
                 if not wanted():
-                    return Ending(reason="stopped")
+                    return Ending(reason=EndReason.STOPPED)
                 tell(data)
             fetching.result()
         except DataUnreachable as error:
-            return Ending(reason="data_unreachable", error=error.detail)
+            return Ending(reason=EndReason.DATA_UNREACHABLE, error=error.detail)
         except ResumeFailed as error:
-            return Ending(reason="resume_failed", error=error.detail)
+            return Ending(reason=EndReason.RESUME_FAILED, error=error.detail)
         except (FleetError, OSError) as error:
-            return Ending(reason="start_failed", error=_told(error))
+            return Ending(reason=EndReason.START_FAILED, error=_told(error))
         finally:
             fetching.cancel()
         return None
@@ -178,7 +179,9 @@ class Attempts:
             launch = await self._prepared.pop(turn)
             running = await self._runner.start(self._order(offer, launch, lease_s, leased_at))
         except (FleetError, OSError) as error:
-            return Ending(reason="start_failed", error=self._masks.get(turn, NO_MASK).text(_told(error)))
+            return Ending(
+                reason=EndReason.START_FAILED, error=self._masks.get(turn, NO_MASK).text(_told(error))
+            )
         self._watch(offer, running)
         if running.pid is None:
             return self._ending(turn, await running.wait())
@@ -200,7 +203,7 @@ class Attempts:
         if verdict.restart:
             self.uploads.goes_on_elsewhere(turn)
 
-    def stop(self, turn: Turn, grace_s: float, outcome: str, save_s: float | None = None) -> None:
+    def stop(self, turn: Turn, grace_s: float, outcome: Outcome, save_s: float | None = None) -> None:
         """Asks for a checkpoint first where the trainer can make one and there is time.
 
         `save_s` is time of its own for that; without it the grace covers both, and what was to be saved by an earlier
@@ -209,7 +212,7 @@ class Attempts:
         running = self._running.get(turn)
         if running is None:
             return
-        if outcome == "released":
+        if outcome is Outcome.RELEASED:
             self.uploads.goes_on_elsewhere(turn)
         earlier = self._stopping.pop(turn, None)
         if earlier:
@@ -223,7 +226,7 @@ class Attempts:
         )
 
     async def _save_and_stop(
-        self, turn: Turn, running: Running, outcome: str, wait_s: float, grace_s: float, stop_by_s: float
+        self, turn: Turn, running: Running, outcome: Outcome, wait_s: float, grace_s: float, stop_by_s: float
     ) -> None:
         """The trainer has `wait_s` for its checkpoint, then `grace_s` to end, and `stop_by_s` for both."""
         clock = asyncio.get_running_loop().time
@@ -290,7 +293,11 @@ class Attempts:
     async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[Found]:
         if not await self._was_begun(attempt):
             return [
-                Found(offer, None, Ending(reason="agent_lost", error="the worker stopped before it started"))
+                Found(
+                    offer,
+                    None,
+                    Ending(reason=EndReason.AGENT_LOST, error="the worker stopped before it started"),
+                )
             ]
         match await self._runner.adopt(attempt.path):
             case Running() as running:
@@ -299,7 +306,7 @@ class Attempts:
                 self._watch(offer, running)
                 return [Found(offer, running, None)]
             case Ended(exit=exit, reported=reported):
-                if exit.reason == "shim_lost":
+                if exit.reason is EndReason.SHIM_LOST:
                     (attempt.path / DELIVERED).touch()
                     return []
                 if reported:
@@ -450,7 +457,7 @@ class Attempts:
     def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: Exit) -> None:
         """The shim has told how it ended while there was no agent; its log and its results are still here."""
         turn = turn_of(offer)
-        if exit.reason == "exited":
+        if exit.reason is EndReason.EXITED:
             left = [self._upload(offer, Ending(exit_code=0)), self.logs.task(turn)]
         else:
             self._ship_logs(offer, attempt, self._habits(offer), Ending(reason=exit.reason))

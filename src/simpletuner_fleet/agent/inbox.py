@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import OnTimeLimit
+from simpletuner_fleet.core.job import EndReason, OnTimeLimit
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
     HeldAttempt,
@@ -36,28 +36,20 @@ class Phase(StrEnum):
     FINISHED = "finished"
 
 
-class StopWhy(StrEnum):
-    CANCELLED = "cancelled"
-    STALE = "stale"
-    RELEASED = "released"
-    """This machine is to go."""
-    DRAINED = "drained"
-    TIME_LIMIT = "time limit"
-
-
 GIVEN_BACK = {
-    StopWhy.RELEASED: ("preempted", "the worker was asked to stop"),
-    StopWhy.DRAINED: ("drained", "the worker was drained"),
-    StopWhy.TIME_LIMIT: ("time_limit", "the time limit was reached"),
+    EndReason.PREEMPTED: "the worker was asked to stop",
+    EndReason.DRAINED: "the worker was drained",
+    EndReason.TIME_LIMIT: "the time limit was reached",
 }
-"""The job goes on elsewhere: why, in a word and in a sentence."""
+"""The job goes on elsewhere: why, in a sentence."""
+CUT_OFF = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason.DATA_UNREACHABLE})
 TIME_LIMIT_GRACE_S = 30.0
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """How a trainer's process tree ended; `reason` as the runner names it."""
+    """How a trainer's process tree ended."""
 
-    reason: str = "exited"
+    reason: EndReason = EndReason.EXITED
     exit_code: int | None = None
     exit_signal: int | None = None
     error: str | None = None
@@ -70,7 +62,7 @@ class Ending(Struct, frozen=True, kw_only=True):
 class Holding(Struct):
     offer: JobSubmit
     phase: Phase
-    stopping: StopWhy | None = None
+    stopping: EndReason | None = None
     saves: bool = False
     """Whether the stop under way waits for a checkpoint: only then can it be hurried."""
     step: int | None = None
@@ -90,7 +82,7 @@ class StartTrainer(Struct, frozen=True):
 class StopTrainer(Struct, frozen=True):
     turn: Turn
     grace_s: float
-    why: StopWhy
+    why: EndReason
     save_s: float | None = None
     """How long to wait for a checkpoint before; None: only as far as the grace allows."""
 
@@ -200,9 +192,9 @@ class Inbox:
         if holding is None or holding.phase is not Phase.ACCEPTING:
             return []
         if cancelling:
-            holding.stopping = StopWhy.CANCELLED
+            holding.stopping = EndReason.CANCELLED
         if holding.stopping:
-            return self._end(turn, holding, Ending(reason="stopped"))
+            return self._end(turn, holding, Ending(reason=EndReason.STOPPED))
         holding.phase = Phase.STARTING
         return [StartTrainer(holding.offer)]
 
@@ -254,16 +246,16 @@ class Inbox:
 
     def told_to_stop(self, order: StopAttempt) -> list[Action]:
         turn = (order.job_id, order.epoch)
-        if order.reason == "stale":
+        if order.reason is EndReason.STALE:
             return self.went_stale(turn)
-        why = StopWhy.DRAINED if order.reason == "drained" else StopWhy.CANCELLED
+        why = EndReason.DRAINED if order.reason is EndReason.DRAINED else EndReason.CANCELLED
         return self._stop(turn, why, order.grace_s, order.save_s)
 
     def out_of_time(self, turn: Turn) -> list[Action]:
         """Its time limit is reached, and it is to go on later: a checkpoint first."""
         holding = self.held.get(turn)
         save_s = holding.offer.checkpoint_wait_s if holding else None
-        return self._stop(turn, StopWhy.TIME_LIMIT, TIME_LIMIT_GRACE_S, save_s)
+        return self._stop(turn, EndReason.TIME_LIMIT, TIME_LIMIT_GRACE_S, save_s)
 
     def went_stale(self, turn: Turn) -> list[Action]:
         """The job has moved on: nothing of this turn may go on, and nobody wants to hear of it.
@@ -273,7 +265,7 @@ class Inbox:
         holding = self.held.get(turn)
         if holding and holding.phase is Phase.ACCEPTING:
             return self._drop(turn)
-        return self._stop(turn, StopWhy.STALE, 0.0)
+        return self._stop(turn, EndReason.STALE, 0.0)
 
     def told_to_leave(self, reason: str) -> list[Action]:
         """The orchestrator wants us gone once nothing runs."""
@@ -289,22 +281,22 @@ class Inbox:
         actions: list[Action] = []
         for turn, holding in list(self.held.items()):
             if holding.phase is Phase.ACCEPTING:
-                holding.stopping = holding.stopping or StopWhy.RELEASED
-                actions += self._end(turn, holding, Ending(reason="stopped"))
+                holding.stopping = holding.stopping or EndReason.PREEMPTED
+                actions += self._end(turn, holding, Ending(reason=EndReason.STOPPED))
             else:
-                actions += self._stop(turn, StopWhy.RELEASED, self._release_grace_s)
+                actions += self._stop(turn, EndReason.PREEMPTED, self._release_grace_s)
         return actions or ([] if self.held else [Leave(self.leaving)])
 
-    def _stop(self, turn: Turn, why: StopWhy, grace_s: float, save_s: float | None = None) -> list[Action]:
+    def _stop(self, turn: Turn, why: EndReason, grace_s: float, save_s: float | None = None) -> list[Action]:
         """What is stopping already can be hurried, and never told to take its time after all."""
         holding = self.held.get(turn)
-        if holding is None or holding.phase is Phase.FINISHED or holding.stopping is StopWhy.STALE:
+        if holding is None or holding.phase is Phase.FINISHED or holding.stopping is EndReason.STALE:
             return []
         if holding.stopping and save_s is not None:
             return []
         if holding.stopping is why and not holding.saves:
             return []
-        if holding.stopping is None or why is StopWhy.STALE:
+        if holding.stopping is None or why is EndReason.STALE:
             holding.stopping = why
         if holding.phase is not Phase.RUNNING:
             return []
@@ -312,7 +304,7 @@ class Inbox:
         return [StopTrainer(turn, grace_s, why, save_s)]
 
     def _end(self, turn: Turn, holding: Holding, ending: Ending) -> list[Action]:
-        if holding.stopping is StopWhy.STALE:
+        if holding.stopping is EndReason.STALE:
             return self._drop(turn)
         holding.phase = Phase.FINISHED
         return [self._report(turn, final_report(holding.stopping, ending, holding.offer.on_time_limit))]
@@ -343,7 +335,7 @@ class Inbox:
 
 
 def final_report(
-    stopping: StopWhy | None, ending: Ending, on_time_limit: OnTimeLimit = "fail"
+    stopping: EndReason | None, ending: Ending, on_time_limit: OnTimeLimit = "fail"
 ) -> StatusReport:
     """An ending by itself counts as what it was, even if a stop was on its way."""
     report = StatusReport(
@@ -355,21 +347,21 @@ def final_report(
         restart=ending.restart,
         resume_below=ending.resume_below,
     )
-    by_itself = ending.reason == "exited"
+    by_itself = ending.reason is EndReason.EXITED
     if by_itself and ending.exit_code == 0:
         report.status = ReportStatus.COMPLETED
-    elif stopping is StopWhy.CANCELLED:
+    elif stopping is EndReason.CANCELLED:
         report.status = ReportStatus.CANCELLED
     elif stopping in GIVEN_BACK:
         report.status = ReportStatus.RELEASED
-        report.reason, report.error = GIVEN_BACK[stopping]
-    elif ending.reason in ("fenced", "agent_lost", "resume_failed", "data_unreachable"):
+        report.reason, report.error = stopping, GIVEN_BACK[stopping]
+    elif ending.reason in CUT_OFF or ending.reason is EndReason.RESUME_FAILED:
         report.status = ReportStatus.RELEASED
-        report.reason = "resume_failed" if ending.reason == "resume_failed" else "cut_off"
+        report.reason = EndReason.CUT_OFF if ending.reason in CUT_OFF else ending.reason
         report.error = ending.error or "the worker was cut off from the orchestrator"
-    elif ending.reason == "time_limit":
+    elif ending.reason is EndReason.TIME_LIMIT:
         report.status = ReportStatus.RELEASED if on_time_limit == "requeue" else ReportStatus.FAILED
-        report.reason, report.error = GIVEN_BACK[StopWhy.TIME_LIMIT]
-    elif ending.reason == "shim_lost":
+        report.reason, report.error = ending.reason, GIVEN_BACK[ending.reason]
+    elif ending.reason is EndReason.SHIM_LOST:
         report.error = ending.error or "the trainer and its guardian were killed"
     return report

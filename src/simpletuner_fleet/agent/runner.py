@@ -35,6 +35,7 @@ from simpletuner_fleet.agent.shim_client import (
     boottime,
 )
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.job import EndReason, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +61,9 @@ class ShimUnavailable(FleetError):
 
 
 class Exit(Struct, frozen=True, kw_only=True):
-    """How an attempt's process tree ended.
+    """How an attempt's process tree ended."""
 
-    `reason`: exited (by itself) · stopped · time_limit · fenced · agent_lost · start_failed · shim_lost.
-    """
-
-    reason: str
+    reason: EndReason
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None
@@ -121,7 +119,7 @@ class Running:
         """`since` is the `boottime` from which the orchestrator counts at the latest: when the heartbeat was sent."""
         self._shim.link.send(Renew((boottime() if since is None else since) + lease_s))
 
-    def stop(self, grace_s: float, *, outcome: str = "lost") -> None:
+    def stop(self, grace_s: float, *, outcome: Outcome = Outcome.LOST) -> None:
         """SIGTERM to the tree, SIGKILL after the grace. `outcome` is what the shim reports if the agent dies meanwhile."""
         self._shim.link.send(Stop(grace_s, outcome))
 
@@ -140,7 +138,7 @@ class Running:
                 log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
                 await asyncio.to_thread(sweep, self.attempt_id)
                 await self._conclude(
-                    ExitRecord(reason="shim_lost", error="the trainer's guardian was killed")
+                    ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's guardian was killed")
                 )
         self._shim.link.close()
         if self._shim.child is not None:
@@ -302,5 +300,5 @@ def _ended(attempt_dir: Path, output: Path) -> Ended:
     try:
         record = msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
     except (OSError, msgspec.MsgspecError):
-        record = ExitRecord(reason="shim_lost", error="the trainer's guardian was killed")
+        record = ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's guardian was killed")
     return Ended(exit=_exit_of(record, output), reported=(attempt_dir / "reported.json").exists())

@@ -12,6 +12,8 @@ from typing import Literal, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.core.job import EndReason, Outcome
+
 SHIM = Path(__file__).with_name("shim.py")
 MAX_LINE_BYTES = 1 << 20
 MAX_SOCKET_PATH_BYTES = 96
@@ -70,7 +72,7 @@ class Renew(Struct, frozen=True, tag="renew", tag_field="do"):
 
 class Stop(Struct, frozen=True, tag="stop", tag_field="do"):
     grace_s: float
-    outcome: str = "lost"
+    outcome: Outcome = Outcome.LOST
 
 
 class Release(Struct, frozen=True, tag="release", tag_field="do"):
@@ -88,7 +90,7 @@ class Started(Struct, kw_only=True, tag="started", tag_field="event"):
 class ExitRecord(Struct, kw_only=True):
     """How a tree ended: the content of `exit.json`, told when it happens and in every greeting after."""
 
-    reason: str
+    reason: EndReason
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None

@@ -10,19 +10,20 @@ from simpletuner_fleet.agent.courier import SendersByAttempt
 from simpletuner_fleet.agent.inbox import Turn, turn_of
 from simpletuner_fleet.agent.resume import read_resume
 from simpletuner_fleet.agent.uploader import Uploader
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths
 
 SAVE_LOOK_S = 0.1
-GOES_ON_ELSEWHERE = frozenset({"fenced", "agent_lost", "shim_lost"})
+GOES_ON_ELSEWHERE = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason.SHIM_LOST})
 
 
 class Ended(Protocol):
-    """However the trainer ended, `reason` as the runner names it."""
+    """However the trainer ended."""
 
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> EndReason: ...
 
 
 Store = Callable[[Turn, int], None]

@@ -23,6 +23,7 @@ from simpletuner_fleet.agent.metric_files import latest_bar
 from simpletuner_fleet.agent.metrics import Sources
 from simpletuner_fleet.agent.readings import Readings
 from simpletuner_fleet.agent.resume import resumed_from
+from simpletuner_fleet.core.job import EndReason, Outcome
 from simpletuner_fleet.core.metrics import Point
 from simpletuner_fleet.core.watchdog import Finding, Verdict, Watch, read_watchdog, rules_of, verdict_of
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -59,7 +60,7 @@ class Trainer(Protocol):
 
     @property
     def paused(self) -> bool: ...
-    def stop(self, grace_s: float, *, outcome: str = "lost") -> None: ...
+    def stop(self, grace_s: float, *, outcome: Outcome = Outcome.LOST) -> None: ...
 
 
 class Looks(Struct, frozen=True, kw_only=True):
@@ -215,7 +216,7 @@ class Guard:
     def _act(self, verdict: Verdict) -> None:
         self.on_verdict(verdict)
         if self._trainer is not None and not self._courier.ended.is_set():
-            self._trainer.stop(STOP_GRACE_S, outcome="lost")
+            self._trainer.stop(STOP_GRACE_S, outcome=Outcome.LOST)
 
     async def send_once(self) -> bool:
         """Sends what is written down, or waits for something. False when nothing is left to do, now and ever."""
@@ -283,13 +284,13 @@ class Guards(SendersByAttempt[Guard]):
 
 def judged(ending: Ending, verdict: Verdict | None) -> Ending:
     """A model that is spoiled has failed, however its trainer ended; a trainer that ended well has not stalled."""
-    if verdict is None or ending.reason not in ("exited", "stopped"):
+    if verdict is None or ending.reason not in (EndReason.EXITED, EndReason.STOPPED):
         return ending
-    if ending.reason == "exited" and ending.exit_code == 0 and verdict.trouble != "nan":
+    if ending.reason is EndReason.EXITED and ending.exit_code == 0 and verdict.trouble != "nan":
         return ending
     return replace(
         ending,
-        reason="watchdog",
+        reason=EndReason.WATCHDOG,
         error=verdict.error,
         restart=verdict.restart,
         resume_below=verdict.resume_below,

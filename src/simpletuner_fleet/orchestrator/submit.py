@@ -20,7 +20,7 @@ from simpletuner_fleet.core.errors import (
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.explain import Explanation, Survey, survey
-from simpletuner_fleet.core.job import Hold, Job, JobState, Stopping, Target
+from simpletuner_fleet.core.job import EndReason, Hold, Job, JobState, Stopping, Target
 from simpletuner_fleet.core.ordering import limit_reached
 from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.core.submission import SubmitRequest, new_job, read_priority, with_watchdog
@@ -270,7 +270,7 @@ def _cancel(desk: Desk, job_id: str, actor: Actor, checkpoint_first: bool, grace
     attempt = desk.current_attempt(job)
     explicit = attempt is None or not desk.worker(attempt.worker_id).legacy
     wish = Stopping(
-        reason="cancelled",
+        reason=EndReason.CANCELLED,
         asked_at=desk.now,
         grace_s=desk.policy.cancel_grace_s if grace_s is None else grace_s,
         save_s=desk.policy.checkpoint_wait_s if checkpoint_first else None,

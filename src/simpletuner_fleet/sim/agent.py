@@ -15,10 +15,10 @@ from simpletuner_fleet.agent.inbox import (
     SendReport,
     StartTrainer,
     StopTrainer,
-    StopWhy,
 )
 from simpletuner_fleet.agent.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import (
     Accept,
     Accepted,
@@ -257,7 +257,7 @@ class Agent:
         for turn in sorted(turns):
             holding = self.inbox.held.get(turn)
             shim = self.machine.shims.get(turn)
-            if holding is not None and holding.stopping is not StopWhy.STALE and shim is not None:
+            if holding is not None and holding.stopping is not EndReason.STALE and shim is not None:
                 shim.renew(sent_at + self.lease_s)
 
     def _nobody_listens(self) -> None:
@@ -348,12 +348,12 @@ class Agent:
         lease_until = self._leases.pop(turn, 0.0)
         if offer.resume is not None and self.world.happens(RESUME_FAILS):
             self.world.counts["checkpoint could not be fetched"] += 1
-            self._act(self.inbox.ended(turn, Ending(reason="resume_failed", error="it is damaged")))
+            self._act(self.inbox.ended(turn, Ending(reason=EndReason.RESUME_FAILED, error="it is damaged")))
             return
         if lease_until <= self.world.now or holding.stopping is not None:
             # Too late to begin: by now the job may have been given away.
             self.world.counts["start came too late"] += 1
-            self._act(self.inbox.ended(turn, Ending(reason="fenced")))
+            self._act(self.inbox.ended(turn, Ending(reason=EndReason.FENCED)))
             return
         self.machine.orders[turn] = offer
         self.machine.shims[turn] = Shim(self.machine, offer, lease_until)

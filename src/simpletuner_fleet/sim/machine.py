@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.inbox import Ending
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.sim.network import Link, Unreachable
@@ -159,10 +160,10 @@ class Shim:
             self._save_and_stop(grace_s, save_s)
             return
         if grace_s <= 0:
-            self._end(Ending(reason="stopped", exit_signal=9))
+            self._end(Ending(reason=EndReason.STOPPED, exit_signal=9))
             return
         took_s = self.world.chance.uniform(0.0, grace_s)
-        self.world.after(took_s, lambda: self._end(Ending(reason="stopped", exit_signal=15)))
+        self.world.after(took_s, lambda: self._end(Ending(reason=EndReason.STOPPED, exit_signal=15)))
 
     def _save_and_stop(self, grace_s: float, save_s: float) -> None:
         """Most trainers save in time; one that does not is stopped without a checkpoint."""
@@ -170,7 +171,7 @@ class Shim:
         if took_s < save_s:
             self.world.after(took_s, self._save)
         ends_in_s = min(took_s, save_s) + self.world.chance.uniform(0.0, grace_s)
-        self.world.after(ends_in_s, lambda: self._end(Ending(reason="stopped", exit_signal=15)))
+        self.world.after(ends_in_s, lambda: self._end(Ending(reason=EndReason.STOPPED, exit_signal=15)))
 
     def _save(self) -> None:
         agent = self.machine.agent
@@ -196,7 +197,7 @@ class Shim:
         if not self.alone or self.machine.shims.get(self.turn) is not self:
             return
         if not self.done:
-            self._end(Ending(reason="agent_lost", exit_signal=9))
+            self._end(Ending(reason=EndReason.AGENT_LOST, exit_signal=9))
         self.machine.shims.pop(self.turn, None)
         self._report_alone(self.world.now + REPORTS_ALONE_FOR_S)
 
@@ -225,18 +226,18 @@ class Shim:
 
     def _own_report(self, ending: Ending) -> StatusReport:
         status = ReportStatus.LOST
-        if ending.reason == "exited":
+        if ending.reason is EndReason.EXITED:
             status = ReportStatus.COMPLETED if ending.exit_code == 0 else ReportStatus.FAILED
-        elif ending.reason == "time_limit":
+        elif ending.reason is EndReason.TIME_LIMIT:
             status = ReportStatus.RELEASED if self.out_of_time else ReportStatus.FAILED
-        elif ending.reason == "stopped" and self._stopping:
+        elif ending.reason is EndReason.STOPPED and self._stopping:
             status = ReportStatus(self._stopping)
         return StatusReport(
             status=status,
             epoch=self.turn[1],
             exit_code=ending.exit_code,
             exit_signal=ending.exit_signal,
-            reason="time_limit" if self.out_of_time and status is ReportStatus.RELEASED else "",
+            reason=EndReason.TIME_LIMIT if self.out_of_time and status is ReportStatus.RELEASED else "",
         )
 
     def _plan_end(self) -> None:
@@ -251,14 +252,14 @@ class Shim:
         if exit_code and self.offer.attempt % 2 and not self.alone:
             self._condemn()
         else:
-            self._end(Ending(reason="exited", exit_code=exit_code))
+            self._end(Ending(reason=EndReason.EXITED, exit_code=exit_code))
 
     def _condemn(self) -> None:
         """A watchdog has found it spoiled for half its time, and the job wants to go back before that."""
         self.world.counts["watchdog restart"] += 1
         self._end(
             Ending(
-                reason="watchdog",
+                reason=EndReason.WATCHDOG,
                 exit_signal=15,
                 error="watchdog: the loss was NaN",
                 restart=True,
@@ -277,7 +278,7 @@ class Shim:
             self._watch_lease()
         elif self.offer.on_partition == "stop":
             self.world.counts["trainer fenced"] += 1
-            self._end(Ending(reason="fenced", exit_signal=9))
+            self._end(Ending(reason=EndReason.FENCED, exit_signal=9))
         else:
             self.world.note(f"{self.machine.kind.name}: {self.turn} pauses")
             self.world.counts["trainer paused"] += 1
@@ -298,7 +299,7 @@ class Shim:
                 agent.out_of_time(self.turn)
             return
         self.world.counts["time limit reached"] += 1
-        self._end(Ending(reason="time_limit", exit_signal=9))
+        self._end(Ending(reason=EndReason.TIME_LIMIT, exit_signal=9))
 
     def _poison(self) -> None:
         if not self.done and self.machine.powered and self.machine.shims.get(self.turn) is self:
@@ -311,7 +312,7 @@ class Shim:
             return
         self.done = True
         how = {0: "completed"}.get(ending.exit_code if ending.exit_code is not None else -1, "failed")
-        how = how if ending.reason in ("exited", "time_limit") else "ended"
+        how = how if ending.reason in (EndReason.EXITED, EndReason.TIME_LIMIT) else "ended"
         self.machine.truth.ends(self.run, how, self.world.now)
         self.world.note(f"{self.machine.kind.name}: {self.turn} ends {ending.reason} {ending.exit_code}")
         self.machine.exits[self.turn] = ending
