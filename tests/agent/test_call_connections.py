@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.agent.call_connections import Answer, CallConnections, CallFailed, CallTimeouts
-from simpletuner_fleet.agent.trust import Choices, context_for
-from tests.agent.test_trust import SECRET, make, tls_server
+from simpletuner_fleet.client.trust import Choices, context_for
+from tests.client.test_trust import SECRET, make, tls_server
 
 QUICK = CallTimeouts(connect_s=5.0, silence_s=5.0)
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"

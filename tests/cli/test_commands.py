@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.api import Api
 from simpletuner_fleet.cli.connection import Connection
 from simpletuner_fleet.cli.errors import CliError, Exit
 from simpletuner_fleet.cli.main import main
+from simpletuner_fleet.client.trust import Choices
 from tests.cli.conftest import Answer, CutOff, FakeServer, Run, Seen, problem
 
 WORKER: dict[str, Any] = {

@@ -8,11 +8,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.api import Api, Json
 from simpletuner_fleet.cli.connection import Connection
 from simpletuner_fleet.cli.errors import CliError, Exit
 from simpletuner_fleet.cli.pushing import PAUSES_S, Pushed, Sender, files_under, read_folder
+from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.protocol.uploads import PART_BYTES
 from tests.cli.test_against_server import Machine
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.test_trust import make, tls_server
 
-from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli import checks_machine
 from simpletuner_fleet.cli.checks_network import _clock, way_to
 from simpletuner_fleet.cli.errors import Exit
 from simpletuner_fleet.cli.findings import Mark
+from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.core import tokens
-from tests.agent.test_trust import make, tls_server
 from tests.cli.conftest import Answer, FakeServer, Run, problem
 
 TOKEN = tokens.make(tokens.WORKER, bytes(32))

@@ -15,7 +15,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.agent import troubles
 from simpletuner_fleet.agent.agent import Agent, Departure, Machine
 from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, AttemptEvents, Attempts, ShimTrust
 from simpletuner_fleet.agent.bandwidth import Bandwidth
@@ -32,7 +31,8 @@ from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
 from simpletuner_fleet.agent.stream_loop import stream_loop
 from simpletuner_fleet.agent.token_source import TokenSource
-from simpletuner_fleet.agent.trust import Choices, context_for_async
+from simpletuner_fleet.client import troubles
+from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye
 from simpletuner_fleet.trainers.registry import Registry
 

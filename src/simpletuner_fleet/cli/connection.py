@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from simpletuner_fleet.agent.trust import Choices, is_loopback
 from simpletuner_fleet.cli import credentials, settings
 from simpletuner_fleet.cli.settings import Settled
+from simpletuner_fleet.client.trust import Choices, is_loopback
 from simpletuner_fleet.languages import _
 
 DEFAULT_PORT = 8001

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.api import Api
 from simpletuner_fleet.cli.browser import open_page
 from simpletuner_fleet.cli.connection import Connection
 from simpletuner_fleet.cli.errors import Exit, fail
+from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.languages import _, ngettext
 
 UP_WITHIN_S = 30.0

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli import checks_machine as machine
 from simpletuner_fleet.cli import checks_network as network
 from simpletuner_fleet.cli import connection, settings
@@ -17,6 +16,7 @@ from simpletuner_fleet.cli.findings import Finding, Mark, bad, good
 from simpletuner_fleet.cli.output import Output
 from simpletuner_fleet.cli.settings import Rank, Settled
 from simpletuner_fleet.cli.text import clean
+from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.languages import _
 
 STYLE = {Mark.GOOD: "", Mark.DOUBT: "yellow", Mark.BAD: "red"}

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from typing import cast
 
-from simpletuner_fleet.agent.troubles import told
 from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.errors import CliError, CurlPrinted, Exit, usage
 from simpletuner_fleet.cli.hide_token import hide_token
 from simpletuner_fleet.cli.text import clean_lines
+from simpletuner_fleet.client.troubles import told
 from simpletuner_fleet.languages import _, speak
 
 Command = Callable[[argparse.Namespace], int]

@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 import uvloop
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.agent.trust import is_loopback
 from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
 from simpletuner_fleet.cli.browser import open_page
 from simpletuner_fleet.cli.errors import CliError, Exit, fail, usage
 from simpletuner_fleet.cli.local_worker import LocalWorker
 from simpletuner_fleet.cli.logs_setup import set_up_logging
 from simpletuner_fleet.cli.private_files import kept_secret, private_folder, read_private, write_private
+from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
 from simpletuner_fleet.core.events import ORCHESTRATOR

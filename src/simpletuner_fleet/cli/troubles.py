@@ -1,6 +1,6 @@
 """Jobs that are not dispatched, or that failed: what to do, by the stable code of the reason."""
 
-from simpletuner_fleet.agent.troubles import TROUBLES
+from simpletuner_fleet.client.troubles import TROUBLES
 from simpletuner_fleet.languages import N_, _
 
 NO_IDLE_WORKERS = (

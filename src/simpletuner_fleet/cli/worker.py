@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-from simpletuner_fleet.agent import troubles
 from simpletuner_fleet.agent.agent import Departure
 from simpletuner_fleet.agent.client import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.program import (
@@ -18,8 +17,9 @@ from simpletuner_fleet.agent.program import (
     exit_status,
     run_agent,
 )
-from simpletuner_fleet.agent.trust import Choices, TrustError
 from simpletuner_fleet.cli.logs_setup import set_up_logging
+from simpletuner_fleet.client import troubles
+from simpletuner_fleet.client.trust import Choices, TrustError
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
 from simpletuner_fleet.languages import _
 

@@ -6,7 +6,7 @@ import ssl
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from simpletuner_fleet.agent.trust import TrustError
+from simpletuner_fleet.client.trust import TrustError
 from simpletuner_fleet.languages import N_, _
 
 FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT = 1, 2, 3, 4, 5

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from simpletuner_fleet.agent.trust import (
+from simpletuner_fleet.client.trust import (
     Choices,
     TrustError,
     context_for,
