@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from simpletuner_fleet.agent.runner import Runner
-from simpletuner_fleet.agent.shim_client import Order
+from simpletuner_fleet.agent.guard.runner import Runner
+from simpletuner_fleet.agent.guard.shim_client import Order
 from simpletuner_fleet.core.job import Outcome
 
 

@@ -1,10 +1,10 @@
 import asyncio
 from pathlib import Path
 
-from simpletuner_fleet.agent.client import OrchestratorClient
 from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.inbox import Turn
 from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.protocol.messages import ReportAnswer, ReportStatus, StatusReport
 
 

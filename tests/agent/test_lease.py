@@ -6,13 +6,13 @@ import pytest
 
 from simpletuner_fleet.agent.agent import Agent, Machine
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
-from simpletuner_fleet.agent.client import OrchestratorClient
+from simpletuner_fleet.agent.guard.runner import Runner
+from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox
-from simpletuner_fleet.agent.runner import Runner
-from simpletuner_fleet.agent.shim_client import boottime
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.trainers.registry import Registry
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.test_trust import make, tls_server
 
 from simpletuner_fleet.cli import checks_machine
 from simpletuner_fleet.cli.checks_network import _clock, way_to
@@ -18,6 +17,7 @@ from simpletuner_fleet.cli.findings import Mark
 from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.core import tokens
 from tests.cli.conftest import Answer, FakeServer, Run, problem
+from tests.client.test_trust import make, tls_server
 
 TOKEN = tokens.make(tokens.WORKER, bytes(32))
 INVENTORY = json.dumps([{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 2}])

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.client.test_trust import make, tls_server
 
 from simpletuner_fleet.cli.errors import Exit
 from simpletuner_fleet.cli.troubles import ADVICE
@@ -15,6 +14,7 @@ from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.troubles import TROUBLES, of_connection_error, told, trouble
 from simpletuner_fleet.core.explain import IMPOSSIBLE
 from tests.cli.conftest import Answer, FakeServer, Run, problem
+from tests.client.test_trust import make, tls_server
 
 CONTRACT = {
     "OK": 0,

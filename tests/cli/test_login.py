@@ -11,8 +11,8 @@ from simpletuner_fleet.cli import credentials
 from simpletuner_fleet.cli.connection import is_local, local_server
 from simpletuner_fleet.cli.credentials import Credentials, Login
 from simpletuner_fleet.cli.errors import Exit
-from tests.client.test_trust import make, tls_server
 from tests.cli.conftest import FakeServer, Run, problem
+from tests.client.test_trust import make, tls_server
 
 ME = {"id": "t_1", "name": "ana", "permissions": ["queue.submit"]}
 

@@ -4,7 +4,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 
-from simpletuner_fleet.agent import shim
+from simpletuner_fleet.agent.guard import shim
 from simpletuner_fleet.core.job import GIVE_BACK_REASONS, EndReason, Outcome
 from simpletuner_fleet.protocol.messages import FINAL_REPORTS, ReportStatus
 

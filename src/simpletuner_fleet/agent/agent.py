@@ -9,10 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.agent.attempts import AttemptEvents, Attempts
-from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
-from simpletuner_fleet.agent.datasets import Fetching
+from simpletuner_fleet.agent.data.datasets import Fetching
 from simpletuner_fleet.agent.delivery import Delivery
+from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import (
     Action,
     Forget,
@@ -26,9 +25,10 @@ from simpletuner_fleet.agent.inbox import (
     Turn,
     turn_of,
 )
-from simpletuner_fleet.agent.shim_client import boottime
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.job import EndReason, Outcome
 from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.core.worker import Gpu

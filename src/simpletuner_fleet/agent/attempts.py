@@ -9,21 +9,21 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.bandwidth import Bandwidth
-from simpletuner_fleet.agent.client import OrchestratorClient
-from simpletuner_fleet.agent.datasets import DataFailed, Datasets, DataUnreachable, Fetching
+from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, Fetching
+from simpletuner_fleet.agent.data.resume import Fetcher, ResumeFailed, read_resume
+from simpletuner_fleet.agent.guard.runner import Ended, Exit, Runner, Running, ShimUnavailable
+from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
+from simpletuner_fleet.agent.guard.watchdog import Guards
 from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
-from simpletuner_fleet.agent.log_shipping import Logs, LogSources
-from simpletuner_fleet.agent.log_stream import LogLimits
-from simpletuner_fleet.agent.logs import last_lines
-from simpletuner_fleet.agent.masking import NO_MASK, Mask
-from simpletuner_fleet.agent.metrics import Metrics, Progress, Sources
-from simpletuner_fleet.agent.resume import Fetcher, ResumeFailed, read_resume
-from simpletuner_fleet.agent.runner import Ended, Exit, Runner, Running, ShimUnavailable
-from simpletuner_fleet.agent.shim_client import Order, ReportTo
+from simpletuner_fleet.agent.metrics.follower import Metrics, Progress, Sources
+from simpletuner_fleet.agent.ship.log_shipper import Logs, LogSources
+from simpletuner_fleet.agent.ship.log_stream import LogLimits
+from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
+from simpletuner_fleet.agent.ship.output_log import last_lines
+from simpletuner_fleet.agent.ship.uploads import Uploads
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirError
-from simpletuner_fleet.agent.uploads import Uploads
-from simpletuner_fleet.agent.watchdog import Guards
+from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.job import EndReason, Outcome
 from simpletuner_fleet.core.watchdog import Verdict

@@ -4,11 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
-from simpletuner_fleet.agent.courier import pause
 from simpletuner_fleet.agent.inbox import Turn
+from simpletuner_fleet.agent.ship.courier import pause
 from simpletuner_fleet.agent.spool import Spool, Spooled
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.protocol.messages import StatusReport
 

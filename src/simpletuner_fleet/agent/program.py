@@ -17,20 +17,20 @@ from msgspec import Struct
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.agent import Agent, Departure, Machine
 from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, AttemptEvents, Attempts, ShimTrust
-from simpletuner_fleet.agent.bandwidth import Bandwidth
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
-from simpletuner_fleet.agent.data_cache import DataCache
-from simpletuner_fleet.agent.datasets import Datasets
-from simpletuner_fleet.agent.gpu_probe import GpuProbe, reported_labels, select_gpus
+from simpletuner_fleet.agent.data.data_cache import DataCache
+from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
+from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase, turn_of
-from simpletuner_fleet.agent.log_stream import LogLimits
 from simpletuner_fleet.agent.memory import few_threads, stay_small
-from simpletuner_fleet.agent.runner import Runner
+from simpletuner_fleet.agent.ship.log_stream import LogLimits
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
 from simpletuner_fleet.agent.stream_loop import stream_loop
 from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
+from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, Unreachable
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye

@@ -6,9 +6,9 @@ import logging
 import msgspec
 
 from simpletuner_fleet.agent.agent import Agent, Departure
-from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import UNREADABLE, Refused, TokenRejected, Unreachable
-from simpletuner_fleet.agent.shim_client import boottime
+from simpletuner_fleet.agent.guard.shim_client import boottime
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.client import UNREADABLE, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.client.troubles import of_connection_error, told
 from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt

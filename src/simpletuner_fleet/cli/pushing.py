@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 from msgspec import Struct
 
-from simpletuner_fleet.agent.hashing import sha256_of
+from simpletuner_fleet.agent.ship.hashing import sha256_of
 from simpletuner_fleet.cli.api import SEALING_TIMEOUT_S, Api
 from simpletuner_fleet.cli.errors import CliError, Exit, fail
 from simpletuner_fleet.client.troubles import of_connection_error

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from simpletuner_fleet.agent.agent import Departure
-from simpletuner_fleet.agent.client import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.program import (
     SHUTDOWN_GRACE_S,
     WorkerSettings,
@@ -17,6 +16,7 @@ from simpletuner_fleet.agent.program import (
     exit_status,
     run_agent,
 )
+from simpletuner_fleet.agent.wire.client import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.cli.logs_setup import set_up_logging
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, TrustError
