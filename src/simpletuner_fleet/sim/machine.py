@@ -1,7 +1,7 @@
 """A GPU machine: what is on its disk, the guardians of its trainers, and the power switch."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -11,13 +11,9 @@ from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.sim.network import Link, Unreachable
-from simpletuner_fleet.sim.orchestrator import Orchestrator
+from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
 from simpletuner_fleet.sim.truth import Run, Truth
 from simpletuner_fleet.sim.world import World
-
-if TYPE_CHECKING:
-    from simpletuner_fleet.sim.agent import Agent
-    from simpletuner_fleet.sim.older_agent import OlderAgent
 
 Turn = tuple[str, int]
 ADOPT_GRACE_S = 2.0
@@ -37,6 +33,23 @@ class Kind(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
+class AgentProgram(Protocol):
+    """What runs on a machine as its agent, of today's kind or of an older one."""
+
+    stream: Stream | None
+    paused: bool
+
+    def boot(self) -> None: ...
+    def die(self, *, machine_lives: bool) -> None: ...
+    def pause(self) -> None: ...
+    def wake_up(self) -> None: ...
+    def terminate(self) -> None: ...
+    def out_of_time(self, turn: Turn) -> None: ...
+    def store_checkpoint(self, turn: Turn, step: int) -> None: ...
+    def trainer_ended(self, turn: Turn, ending: Ending) -> None: ...
+    def stream_dropped(self, stream: Stream) -> None: ...
+
+
 class Machine:
     def __init__(
         self, world: World, orchestrator: Orchestrator, truth: Truth, kind: Kind, link: Link, token: str
@@ -50,8 +63,8 @@ class Machine:
         self.worker_id = ""
         self.home = f"h_{kind.name}"
         self.powered = True
-        self.agent: Agent | OlderAgent | None = None
-        self.make_agent: Callable[[Machine], Agent | OlderAgent]
+        self.agent: AgentProgram | None = None
+        self.make_agent: Callable[[Machine], AgentProgram]
         self.shims: dict[Turn, Shim] = {}
         self.orders: dict[Turn, JobSubmit] = {}
         self.exits: dict[Turn, Ending] = {}
