@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.agent import Agent, Machine
+from simpletuner_fleet.agent.agent import Agent, MachineFacts
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
@@ -22,7 +22,7 @@ TOKEN = tokens.make(tokens.WORKER, bytes(32))
 def agent_in(folder: Path) -> Agent:
     state = StateDir.open(folder)
     client = OrchestratorClient("http://127.0.0.1:9", lambda: TOKEN, None)
-    machine = Machine(name="w", version="0", home=state.home, gpus=(), trainers=(), labels={})
+    machine = MachineFacts(name="w", version="0", home=state.home, gpus=(), trainers=(), labels={})
     return Agent(
         machine,
         Inbox(persistent=True),

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.agent.attempts import AttemptEvents, Attempts
-from simpletuner_fleet.agent.data.datasets import Fetching
+from simpletuner_fleet.agent.data.datasets import FetchProgress
 from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import (
@@ -65,7 +65,7 @@ SHIM_OUTCOME = {
 """What the shim of a stopped trainer reports if the agent dies meanwhile."""
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class MachineFacts(Struct, frozen=True, kw_only=True):
     """What this worker is: told at every registration."""
 
     name: str
@@ -90,7 +90,7 @@ class Departure(Struct, frozen=True):
 class Agent:
     def __init__(
         self,
-        machine: Machine,
+        machine: MachineFacts,
         inbox: Inbox,
         client: OrchestratorClient,
         token: TokenSource,
@@ -318,7 +318,7 @@ class Agent:
             incarnation=self.incarnation,
         )
 
-    def _tell_fetching(self, offer: JobSubmit, fetching: Fetching) -> None:
+    def _tell_fetching(self, offer: JobSubmit, fetching: FetchProgress) -> None:
         """Now and then: people want to see that it moves, not every byte."""
         turn, now = turn_of(offer), boottime()
         due_at = self._fetching_told_at.get(turn, 0.0) + TELL_FETCHING_EVERY_S

@@ -9,14 +9,20 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, Fetching
-from simpletuner_fleet.agent.data.resume import Fetcher, ResumeFailed, read_resume
-from simpletuner_fleet.agent.guard.runner import Ended, Exit, Runner, Running, ShimUnavailable
+from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, FetchProgress
+from simpletuner_fleet.agent.data.resume import CheckpointFetcher, ResumeFailed, read_resume
+from simpletuner_fleet.agent.guard.runner import (
+    EndedAttempt,
+    Runner,
+    RunningTrainer,
+    ShimUnavailable,
+    TrainerExit,
+)
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
-from simpletuner_fleet.agent.guard.watchdog import Guards
-from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
-from simpletuner_fleet.agent.metrics.follower import Metrics, Progress, Sources
-from simpletuner_fleet.agent.ship.log_shipper import Logs, LogSources
+from simpletuner_fleet.agent.guard.watchdog import Watchdogs
+from simpletuner_fleet.agent.inbox import AttemptEnding, Turn, turn_of
+from simpletuner_fleet.agent.metrics.follower import MetricsFollowers, MetricSources, Progress
+from simpletuner_fleet.agent.ship.log_shipper import LogShippers, LogSources
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.ship.output_log import last_lines
@@ -56,12 +62,12 @@ class ShimTrust(NamedTuple):
     no_verify: bool = False
 
 
-class Found(NamedTuple):
+class FoundAttempt(NamedTuple):
     """What a restart finds of an attempt."""
 
     offer: JobSubmit
-    running: Running | None
-    ending: Ending | None
+    running: RunningTrainer | None
+    ending: AttemptEnding | None
 
 
 class AttemptEvents(Protocol):
@@ -110,7 +116,7 @@ class Attempts:
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
-        self._running: dict[Turn, Running] = {}
+        self._running: dict[Turn, RunningTrainer] = {}
         self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
         self._events = events = events or NoEvents()
         self.uploads = Uploads(
@@ -120,9 +126,9 @@ class Attempts:
             on_stored=events.checkpoint_stored,
             before_stored=self._before_stored,
         )
-        self.metrics = Metrics(client, events.sending_ended, events.progress_report)
-        self.logs = Logs(client, log_limits, events.sending_ended)
-        self.guards = Guards(client, on_over=events.sending_ended, on_verdict=self._condemned)
+        self.metrics = MetricsFollowers(client, events.sending_ended, events.progress_report)
+        self.logs = LogShippers(client, log_limits, events.sending_ended)
+        self.guards = Watchdogs(client, on_over=events.sending_ended, on_verdict=self._condemned)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def has_sent_all(self, turn: Turn) -> bool:
@@ -145,41 +151,41 @@ class Attempts:
         self,
         offer: JobSubmit,
         wanted: Callable[[], bool],
-        tell: Callable[[Fetching], None] = lambda fetching: None,
-    ) -> Ending | None:
+        tell: Callable[[FetchProgress], None] = lambda fetching: None,
+    ) -> AttemptEnding | None:
         """The data and the checkpoint to go on from, if any. None once they are there, else why it cannot start.
 
         May take as long as they have gigabytes; it ends when the attempt is not `wanted` any more.
         """
         if offer.resume is None and not offer.datasets:
             return None
-        data = Fetching()
+        data = FetchProgress()
         fetching = asyncio.create_task(self._fetch(offer, data))
         try:
             while not fetching.done():
                 await asyncio.wait({fetching}, timeout=WANTED_LOOK_S)
                 if not wanted():
-                    return Ending(reason=EndReason.STOPPED)
+                    return AttemptEnding(reason=EndReason.STOPPED)
                 tell(data)
             fetching.result()
         except DataUnreachable as error:
-            return Ending(reason=EndReason.DATA_UNREACHABLE, error=error.detail)
+            return AttemptEnding(reason=EndReason.DATA_UNREACHABLE, error=error.detail)
         except ResumeFailed as error:
-            return Ending(reason=EndReason.RESUME_FAILED, error=error.detail)
+            return AttemptEnding(reason=EndReason.RESUME_FAILED, error=error.detail)
         except (FleetError, OSError) as error:
-            return Ending(reason=EndReason.START_FAILED, error=_told(error))
+            return AttemptEnding(reason=EndReason.START_FAILED, error=_told(error))
         finally:
             fetching.cancel()
         return None
 
-    async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> Ending | None:
+    async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> AttemptEnding | None:
         """None once the trainer runs, else why it does not."""
         turn = turn_of(offer)
         try:
             launch = await self._prepared.pop(turn)
             running = await self._runner.start(self._order(offer, launch, lease_s, leased_at))
         except (FleetError, OSError) as error:
-            return Ending(
+            return AttemptEnding(
                 reason=EndReason.START_FAILED, error=self._masks.get(turn, NO_MASK).text(_told(error))
             )
         self._watch(offer, running)
@@ -187,7 +193,7 @@ class Attempts:
             return self._ending(turn, await running.wait())
         return None
 
-    async def ended(self, turn: Turn) -> Ending:
+    async def ended(self, turn: Turn) -> AttemptEnding:
         """When the process tree is gone."""
         ending = self._ending(turn, await self._running[turn].wait())
         return await self.guards.last_word(turn, ending)
@@ -226,7 +232,13 @@ class Attempts:
         )
 
     async def _save_and_stop(
-        self, turn: Turn, running: Running, outcome: Outcome, wait_s: float, grace_s: float, stop_by_s: float
+        self,
+        turn: Turn,
+        running: RunningTrainer,
+        outcome: Outcome,
+        wait_s: float,
+        grace_s: float,
+        stop_by_s: float,
     ) -> None:
         """The trainer has `wait_s` for its checkpoint, then `grace_s` to end, and `stop_by_s` for both."""
         clock = asyncio.get_running_loop().time
@@ -277,7 +289,7 @@ class Attempts:
         with contextlib.suppress(StateDirError, FileNotFoundError):
             (self._state.attempt(attempt_id).path / DELIVERED).touch()
 
-    async def find_again(self) -> list[Found]:
+    async def find_again(self) -> list[FoundAttempt]:
         """After a restart: trainers that still run are taken up, those that ended are told."""
         found = []
         for attempt in self._state.attempts():
@@ -290,22 +302,22 @@ class Attempts:
             await self.data.take_up([one.offer for one in found if one.running])
         return found
 
-    async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[Found]:
+    async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:
         if not await self._was_begun(attempt):
             return [
-                Found(
+                FoundAttempt(
                     offer,
                     None,
-                    Ending(reason=EndReason.AGENT_LOST, error="the worker stopped before it started"),
+                    AttemptEnding(reason=EndReason.AGENT_LOST, error="the worker stopped before it started"),
                 )
             ]
         match await self._runner.adopt(attempt.path):
-            case Running() as running:
+            case RunningTrainer() as running:
                 log.info("took up job %s again, attempt %d", offer.job_id, offer.attempt)
                 self._masks[turn_of(offer)] = Mask.of(running.hidden)
                 self._watch(offer, running)
-                return [Found(offer, running, None)]
-            case Ended(exit=exit, reported=reported):
+                return [FoundAttempt(offer, running, None)]
+            case EndedAttempt(exit=exit, reported=reported):
                 if exit.reason is EndReason.SHIM_LOST:
                     (attempt.path / DELIVERED).touch()
                     return []
@@ -314,7 +326,7 @@ class Attempts:
                     return []
                 ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)
                 self._upload(offer, ending)
-                return [Found(offer, None, await self.guards.last_word(turn_of(offer), ending))]
+                return [FoundAttempt(offer, None, await self.guards.last_word(turn_of(offer), ending))]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
         """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
@@ -340,7 +352,7 @@ class Attempts:
     def _located(self, offer: JobSubmit) -> JobSubmit:
         return self.data.located(offer) if self.data else offer
 
-    async def _fetch(self, offer: JobSubmit, data: Fetching) -> None:
+    async def _fetch(self, offer: JobSubmit, data: FetchProgress) -> None:
         turn = turn_of(offer)
         if offer.datasets:
             await asyncio.shield(self._prepared[turn])
@@ -359,7 +371,9 @@ class Attempts:
         attempt = self._state.attempt(offer.attempt_id)
         paths, habits = self._paths(attempt), self._habits(offer)
         nearby = await asyncio.to_thread(self._made_here, offer, resume)
-        fetcher = Fetcher(self._client, offer.job_id, attempt.path / "resume" / resume.name, nearby=nearby)
+        fetcher = CheckpointFetcher(
+            self._client, offer.job_id, attempt.path / "resume" / resume.name, nearby=nearby
+        )
         checkpoint = await fetcher.place(resume, habits.output_folder(paths))
 
         def point() -> Launch:
@@ -419,29 +433,33 @@ class Attempts:
             hidden=[value.decode() for value in self._masks.get(turn_of(offer), NO_MASK).values],
         )
 
-    def _watch(self, offer: JobSubmit, running: Running) -> None:
+    def _watch(self, offer: JobSubmit, running: RunningTrainer) -> None:
         turn = turn_of(offer)
         self._running[turn] = running
         running.on_out_of_time = lambda: self._events.out_of_time(turn)
         self._upload(offer, running)
 
-    def _upload(self, offer: JobSubmit, until: Running | Ending) -> asyncio.Task[None]:
+    def _upload(self, offer: JobSubmit, until: RunningTrainer | AttemptEnding) -> asyncio.Task[None]:
         attempt = self._state.attempt(offer.attempt_id)
         paths, habits = self._paths(attempt), self._habits(offer)
-        sources = Sources(
+        sources = MetricSources(
             files=tuple(habits.progress_files(paths)),
             output_log=attempt.output_log,
             sent=attempt.path / METRICS_SENT,
             events=habits.output_folder(paths),
         )
         self.metrics.follow(offer, sources, _end(until))
-        trainer = until if isinstance(until, Running) else None
+        trainer = until if isinstance(until, RunningTrainer) else None
         self.guards.watch(offer, sources, trainer, _end(until))
         self._ship_logs(offer, attempt, habits, until)
         return self.uploads.upload(offer, paths, habits, _end(until))
 
     def _ship_logs(
-        self, offer: JobSubmit, attempt: AttemptDir, habits: CheckpointHabits, until: Running | Ending
+        self,
+        offer: JobSubmit,
+        attempt: AttemptDir,
+        habits: CheckpointHabits,
+        until: RunningTrainer | AttemptEnding,
     ) -> None:
         """An attempt that ended while there was no agent took its secrets with it."""
         mask = self._masks.get(turn_of(offer))
@@ -454,13 +472,13 @@ class Attempts:
         )
         self.logs.begin(offer, sources, _end(until))
 
-    def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: Exit) -> None:
+    def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: TrainerExit) -> None:
         """The shim has told how it ended while there was no agent; its log and its results are still here."""
         turn = turn_of(offer)
         if exit.reason is EndReason.EXITED:
-            left = [self._upload(offer, Ending(exit_code=0)), self.logs.task(turn)]
+            left = [self._upload(offer, AttemptEnding(exit_code=0)), self.logs.task(turn)]
         else:
-            self._ship_logs(offer, attempt, self._habits(offer), Ending(reason=exit.reason))
+            self._ship_logs(offer, attempt, self._habits(offer), AttemptEnding(reason=exit.reason))
             left = [self.logs.task(turn)]
 
         def close(_: asyncio.Task[None]) -> None:
@@ -473,7 +491,7 @@ class Attempts:
         for task in left:
             task.add_done_callback(close)
 
-    def _ending(self, turn: Turn, exit: Exit) -> Ending:
+    def _ending(self, turn: Turn, exit: TrainerExit) -> AttemptEnding:
         """The last lines are read again where there is something to hide: a cut may have gone through it."""
         mask = self._masks.get(turn, NO_MASK)
         if not mask.values:
@@ -488,12 +506,12 @@ def _mask(offer: JobSubmit) -> Mask:
     return Mask.of([*(offer.secrets or {}).values(), *token])
 
 
-async def _end(until: Running | Ending) -> Exit | Ending:
-    return await until.wait() if isinstance(until, Running) else until
+async def _end(until: RunningTrainer | AttemptEnding) -> TrainerExit | AttemptEnding:
+    return await until.wait() if isinstance(until, RunningTrainer) else until
 
 
-def _unmasked(exit: Exit, lines: str) -> Ending:
-    return Ending(
+def _unmasked(exit: TrainerExit, lines: str) -> AttemptEnding:
+    return AttemptEnding(
         reason=exit.reason,
         exit_code=exit.exit_code,
         exit_signal=exit.signal,

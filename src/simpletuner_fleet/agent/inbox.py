@@ -46,7 +46,7 @@ CUT_OFF = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason.DATA_UNRE
 TIME_LIMIT_GRACE_S = 30.0
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class AttemptEnding(Struct, frozen=True, kw_only=True):
     """How a trainer's process tree ended."""
 
     reason: EndReason = EndReason.EXITED
@@ -194,7 +194,7 @@ class Inbox:
         if cancelling:
             holding.stopping = EndReason.CANCELLED
         if holding.stopping:
-            return self._end(turn, holding, Ending(reason=EndReason.STOPPED))
+            return self._end(turn, holding, AttemptEnding(reason=EndReason.STOPPED))
         holding.phase = Phase.STARTING
         return [StartTrainer(holding.offer)]
 
@@ -230,7 +230,7 @@ class Inbox:
         holding = self.held.get(turn)
         return holding is not None and holding.stopping is None
 
-    def ended(self, turn: Turn, ending: Ending) -> list[Action]:
+    def ended(self, turn: Turn, ending: AttemptEnding) -> list[Action]:
         holding = self.held.get(turn)
         if holding is None or holding.phase in (Phase.ACCEPTING, Phase.FINISHED):
             return []
@@ -282,7 +282,7 @@ class Inbox:
         for turn, holding in list(self.held.items()):
             if holding.phase is Phase.ACCEPTING:
                 holding.stopping = holding.stopping or EndReason.PREEMPTED
-                actions += self._end(turn, holding, Ending(reason=EndReason.STOPPED))
+                actions += self._end(turn, holding, AttemptEnding(reason=EndReason.STOPPED))
             else:
                 actions += self._stop(turn, EndReason.PREEMPTED, self._release_grace_s)
         return actions or ([] if self.held else [Leave(self.leaving)])
@@ -303,7 +303,7 @@ class Inbox:
         holding.saves = save_s is not None
         return [StopTrainer(turn, grace_s, why, save_s)]
 
-    def _end(self, turn: Turn, holding: Holding, ending: Ending) -> list[Action]:
+    def _end(self, turn: Turn, holding: Holding, ending: AttemptEnding) -> list[Action]:
         if holding.stopping is EndReason.STALE:
             return self._drop(turn)
         holding.phase = Phase.FINISHED
@@ -335,7 +335,7 @@ class Inbox:
 
 
 def final_report(
-    stopping: EndReason | None, ending: Ending, on_time_limit: OnTimeLimit = "fail"
+    stopping: EndReason | None, ending: AttemptEnding, on_time_limit: OnTimeLimit = "fail"
 ) -> StatusReport:
     """An ending by itself counts as what it was, even if a stop was on its way."""
     report = StatusReport(

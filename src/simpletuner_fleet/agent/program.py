@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.agent.agent import Agent, Departure, Machine
+from simpletuner_fleet.agent.agent import Agent, Departure, MachineFacts
 from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, AttemptEvents, Attempts, ShimTrust
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
@@ -147,7 +147,7 @@ async def check_worker(
 
 async def _look_around(
     settings: WorkerSettings, state: StateDir, probe: GpuProbe, environment: dict[str, str]
-) -> Machine:
+) -> MachineFacts:
     registry = Registry.load(trainer_python=settings.trainer_python, environment=environment)
     inventory, trainers = await asyncio.gather(probe.find(), asyncio.to_thread(registry.available))
     if inventory.problem:
@@ -157,7 +157,7 @@ async def _look_around(
         log.info("found %d GPU(s): %s", len(gpus), ", ".join(gpu.name for gpu in gpus))
     else:
         log.info("no GPU was found: this worker takes only jobs that need none")
-    return Machine(
+    return MachineFacts(
         name=settings.name,
         version=__version__,
         home=state.home,

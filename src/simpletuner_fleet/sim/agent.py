@@ -6,7 +6,7 @@ from typing import Any
 from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE, SHIM_OUTCOME
 from simpletuner_fleet.agent.inbox import (
     Action,
-    Ending,
+    AttemptEnding,
     Forget,
     Inbox,
     Leave,
@@ -37,7 +37,7 @@ from simpletuner_fleet.protocol.messages import (
     StopAttempt,
     StreamMessage,
 )
-from simpletuner_fleet.sim.machine import Machine, Shim, Turn, is_final_answer
+from simpletuner_fleet.sim.machine import SimulatedMachine, SimulatedShim, Turn, is_final_answer
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
 from simpletuner_fleet.sim.orchestrator import Stream
 
@@ -45,8 +45,8 @@ GOODBYE_TRIES = 3
 RESUME_FAILS = 0.5
 
 
-class Agent:
-    def __init__(self, machine: Machine) -> None:
+class SimulatedAgent:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
         self.world = machine.world
         self.incarnation = machine.next_incarnation()
@@ -348,19 +348,21 @@ class Agent:
         lease_until = self._leases.pop(turn, 0.0)
         if offer.resume is not None and self.world.happens(RESUME_FAILS):
             self.world.counts["checkpoint could not be fetched"] += 1
-            self._act(self.inbox.ended(turn, Ending(reason=EndReason.RESUME_FAILED, error="it is damaged")))
+            self._act(
+                self.inbox.ended(turn, AttemptEnding(reason=EndReason.RESUME_FAILED, error="it is damaged"))
+            )
             return
         if lease_until <= self.world.now or holding.stopping is not None:
             # Too late to begin: by now the job may have been given away.
             self.world.counts["start came too late"] += 1
-            self._act(self.inbox.ended(turn, Ending(reason=EndReason.FENCED)))
+            self._act(self.inbox.ended(turn, AttemptEnding(reason=EndReason.FENCED)))
             return
         self.machine.orders[turn] = offer
-        self.machine.shims[turn] = Shim(self.machine, offer, lease_until)
+        self.machine.shims[turn] = SimulatedShim(self.machine, offer, lease_until)
         self.world.note(f"{self.machine.kind.name}: {turn} starts")
         self._act(self.inbox.started(turn))
 
-    def trainer_ended(self, turn: Turn, ending: Ending) -> None:
+    def trainer_ended(self, turn: Turn, ending: AttemptEnding) -> None:
         self._run(lambda: self._act(self.inbox.ended(turn, ending)))
 
     def out_of_time(self, turn: Turn) -> None:

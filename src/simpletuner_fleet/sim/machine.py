@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.inbox import Ending
+from simpletuner_fleet.agent.inbox import AttemptEnding
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
 from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.core.reconcile import incarnation_of
@@ -21,7 +21,7 @@ REPORTS_ALONE_FOR_S = 60.0
 KILL_GRACE_S = 30.0
 
 
-class Kind(Struct, frozen=True, kw_only=True):
+class MachineKind(Struct, frozen=True, kw_only=True):
     """What a machine is and has."""
 
     name: str
@@ -46,13 +46,19 @@ class AgentProgram(Protocol):
     def terminate(self) -> None: ...
     def out_of_time(self, turn: Turn) -> None: ...
     def store_checkpoint(self, turn: Turn, step: int) -> None: ...
-    def trainer_ended(self, turn: Turn, ending: Ending) -> None: ...
+    def trainer_ended(self, turn: Turn, ending: AttemptEnding) -> None: ...
     def stream_dropped(self, stream: Stream) -> None: ...
 
 
-class Machine:
+class SimulatedMachine:
     def __init__(
-        self, world: World, orchestrator: Orchestrator, truth: Truth, kind: Kind, link: Link, token: str
+        self,
+        world: World,
+        orchestrator: Orchestrator,
+        truth: Truth,
+        kind: MachineKind,
+        link: Link,
+        token: str,
     ) -> None:
         self.world = world
         self.orchestrator = orchestrator
@@ -64,10 +70,10 @@ class Machine:
         self.home = f"h_{kind.name}"
         self.powered = True
         self.agent: AgentProgram | None = None
-        self.make_agent: Callable[[Machine], AgentProgram]
-        self.shims: dict[Turn, Shim] = {}
+        self.make_agent: Callable[[SimulatedMachine], AgentProgram]
+        self.shims: dict[Turn, SimulatedShim] = {}
         self.orders: dict[Turn, JobSubmit] = {}
-        self.exits: dict[Turn, Ending] = {}
+        self.exits: dict[Turn, AttemptEnding] = {}
         self.reported: set[Turn] = set()
         self.spool: dict[Turn, StatusReport] = {}
         self.retired = False
@@ -122,10 +128,10 @@ class Machine:
         self.spool.pop(turn, None)
 
 
-class Shim:
+class SimulatedShim:
     """One attempt's guardian: holds the lease, and ends the trainer when nobody comes back for it."""
 
-    def __init__(self, machine: Machine, offer: JobSubmit, lease_until: float) -> None:
+    def __init__(self, machine: SimulatedMachine, offer: JobSubmit, lease_until: float) -> None:
         self.machine = machine
         self.offer = offer
         self.turn = (offer.job_id, offer.epoch)
@@ -173,10 +179,10 @@ class Shim:
             self._save_and_stop(grace_s, save_s)
             return
         if grace_s <= 0:
-            self._end(Ending(reason=EndReason.STOPPED, exit_signal=9))
+            self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=9))
             return
         took_s = self.world.chance.uniform(0.0, grace_s)
-        self.world.after(took_s, lambda: self._end(Ending(reason=EndReason.STOPPED, exit_signal=15)))
+        self.world.after(took_s, lambda: self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=15)))
 
     def _save_and_stop(self, grace_s: float, save_s: float) -> None:
         """Most trainers save in time; one that does not is stopped without a checkpoint."""
@@ -184,7 +190,9 @@ class Shim:
         if took_s < save_s:
             self.world.after(took_s, self._save)
         ends_in_s = min(took_s, save_s) + self.world.chance.uniform(0.0, grace_s)
-        self.world.after(ends_in_s, lambda: self._end(Ending(reason=EndReason.STOPPED, exit_signal=15)))
+        self.world.after(
+            ends_in_s, lambda: self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
+        )
 
     def _save(self) -> None:
         agent = self.machine.agent
@@ -210,7 +218,7 @@ class Shim:
         if not self.alone or self.machine.shims.get(self.turn) is not self:
             return
         if not self.done:
-            self._end(Ending(reason=EndReason.AGENT_LOST, exit_signal=9))
+            self._end(AttemptEnding(reason=EndReason.AGENT_LOST, exit_signal=9))
         self.machine.shims.pop(self.turn, None)
         self._report_alone(self.world.now + REPORTS_ALONE_FOR_S)
 
@@ -237,7 +245,7 @@ class Shim:
             answered,
         )
 
-    def _own_report(self, ending: Ending) -> StatusReport:
+    def _own_report(self, ending: AttemptEnding) -> StatusReport:
         status = ReportStatus.LOST
         if ending.reason is EndReason.EXITED:
             status = ReportStatus.COMPLETED if ending.exit_code == 0 else ReportStatus.FAILED
@@ -265,13 +273,13 @@ class Shim:
         if exit_code and self.offer.attempt % 2 and not self.alone:
             self._condemn()
         else:
-            self._end(Ending(reason=EndReason.EXITED, exit_code=exit_code))
+            self._end(AttemptEnding(reason=EndReason.EXITED, exit_code=exit_code))
 
     def _condemn(self) -> None:
         """A watchdog has found it spoiled for half its time, and the job wants to go back before that."""
         self.world.counts["watchdog restart"] += 1
         self._end(
-            Ending(
+            AttemptEnding(
                 reason=EndReason.WATCHDOG,
                 exit_signal=15,
                 error="watchdog: the loss was NaN",
@@ -291,7 +299,7 @@ class Shim:
             self._watch_lease()
         elif self.offer.on_partition == "stop":
             self.world.counts["trainer fenced"] += 1
-            self._end(Ending(reason=EndReason.FENCED, exit_signal=9))
+            self._end(AttemptEnding(reason=EndReason.FENCED, exit_signal=9))
         else:
             self.world.note(f"{self.machine.kind.name}: {self.turn} pauses")
             self.world.counts["trainer paused"] += 1
@@ -312,7 +320,7 @@ class Shim:
                 agent.out_of_time(self.turn)
             return
         self.world.counts["time limit reached"] += 1
-        self._end(Ending(reason=EndReason.TIME_LIMIT, exit_signal=9))
+        self._end(AttemptEnding(reason=EndReason.TIME_LIMIT, exit_signal=9))
 
     def _poison(self) -> None:
         if not self.done and self.machine.powered and self.machine.shims.get(self.turn) is self:
@@ -320,7 +328,7 @@ class Shim:
             self.machine.power_off()
             self.world.after(self.world.chance.uniform(20.0, 200.0), self.machine.power_on)
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: AttemptEnding) -> None:
         if self.done or not self.machine.powered:
             return
         self.done = True

@@ -15,9 +15,9 @@ import pytest
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.data import data_cache, datasets
 from simpletuner_fleet.agent.data.data_cache import CacheInUse, CacheUnusable, DataCache
-from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, Fetching
+from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, FetchProgress
 from simpletuner_fleet.agent.guard.runner import Runner
-from simpletuner_fleet.agent.inbox import Ending, final_report
+from simpletuner_fleet.agent.inbox import AttemptEnding, final_report
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.failure import classify
@@ -84,8 +84,8 @@ def walked(folder: Path) -> list[Path]:
     return list(folder.rglob("*"))
 
 
-async def bring(cache: DataCache, client: OrchestratorClient, wanted: JobSubmit) -> Fetching:
-    fetching = Fetching()
+async def bring(cache: DataCache, client: OrchestratorClient, wanted: JobSubmit) -> FetchProgress:
+    fetching = FetchProgress()
     await Datasets(cache, client, patience_s=0.0).put_in_place(wanted, fetching)
     return fetching
 
@@ -117,7 +117,7 @@ async def test_a_second_attempt_fetches_nothing(tmp_path: Path) -> None:
 async def test_two_attempts_at_once_fetch_it_once(tmp_path: Path) -> None:
     async with a_server() as (server, client):
         brought = Datasets(DataCache.open(tmp_path, LIMIT), client)
-        await asyncio.gather(*(brought.put_in_place(offer(n, pets=PETS), Fetching()) for n in (1, 2, 3)))
+        await asyncio.gather(*(brought.put_in_place(offer(n, pets=PETS), FetchProgress()) for n in (1, 2, 3)))
         assert len(server.fetches) == 3
         for attempt in ("a_1", "a_2", "a_3"):
             assert_laid_out(tmp_path / "views" / attempt / "pets", PETS)
@@ -129,7 +129,7 @@ async def test_a_download_cut_at_random_bytes_goes_on_where_it_was(tmp_path: Pat
     async with a_server() as (server, client):
         cuts = [rng.randrange(0, 500_000) for _ in range(6)]
         server.line = lambda: cuts.pop() if cuts else None
-        fetching = Fetching()
+        fetching = FetchProgress()
         await Datasets(cache, client).put_in_place(offer(pets=PETS), fetching)
         assert fetching.done_bytes == fetching.total_bytes
         assert any(0 < offset < len(BIG) for offset in server.fetches)
@@ -220,10 +220,10 @@ async def test_the_least_recently_used_goes_when_room_is_needed(tmp_path: Path) 
         clock = iter(range(10, 100))
         brought = Datasets(cache, client, clock=lambda: float(next(clock)))
         for number, files in ((1, PETS), (2, COWS), (3, PETS)):
-            await brought.put_in_place(offer(number, pets=files), Fetching())
+            await brought.put_in_place(offer(number, pets=files), FetchProgress())
             await brought.release(f"a_{number}")
         assert cache.complete() == [order_of(PETS).id, order_of(COWS).id]
-        await brought.put_in_place(offer(4, pets=third), Fetching())
+        await brought.put_in_place(offer(4, pets=third), FetchProgress())
         assert cache.complete() == [order_of(third).id, order_of(PETS).id]
         assert not cache.object_path(sha(COWS["cow.png"])).exists()
         assert cache.object_path(sha(b"dog")).exists(), "another dataset has it, too"
@@ -234,13 +234,13 @@ async def test_what_is_in_use_is_never_let_go(tmp_path: Path) -> None:
     async with a_server() as (_, client):
         cache = DataCache.open(tmp_path, len(BIG) + 1000)
         brought = Datasets(cache, client)
-        await brought.put_in_place(offer(1, pets=PETS), Fetching())
+        await brought.put_in_place(offer(1, pets=PETS), FetchProgress())
         with pytest.raises(DataFailed, match=r"may hold 0\.0 GB \(--data-cache-gb\)"):
-            await brought.put_in_place(offer(2, pets=COWS), Fetching())
+            await brought.put_in_place(offer(2, pets=COWS), FetchProgress())
         assert cache.complete() == [order_of(PETS).id]
         assert_laid_out(cache.view("a_1", "pets"), PETS)
         await brought.release("a_1")
-        await brought.put_in_place(offer(3, pets=COWS), Fetching())
+        await brought.put_in_place(offer(3, pets=COWS), FetchProgress())
         assert cache.complete() == [order_of(COWS).id]
 
 
@@ -333,7 +333,7 @@ async def test_a_trainer_is_given_the_folders_of_its_data(tmp_path: Path) -> Non
 
 async def ending_of(
     attempts: Attempts, wanted: JobSubmit, still: Callable[[], bool] = lambda: True
-) -> Ending:
+) -> AttemptEnding:
     attempts.prepare(wanted)
     ending = await attempts.put_in_place(wanted, still)
     assert ending is not None

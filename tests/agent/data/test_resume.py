@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
-from simpletuner_fleet.agent.data.resume import Fetcher, ResumeFailed, ResumeUnreadable, read_resume
+from simpletuner_fleet.agent.data.resume import CheckpointFetcher, ResumeFailed, ResumeUnreadable, read_resume
 from simpletuner_fleet.agent.guard.runner import Runner
-from simpletuner_fleet.agent.inbox import Ending, final_report
+from simpletuner_fleet.agent.inbox import AttemptEnding, final_report
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.checkpoint import FileEntry
@@ -77,7 +77,7 @@ def assert_in_place(folder: Path) -> None:
 
 async def test_a_checkpoint_is_fetched_whole_and_appears_at_once(tmp_path: Path) -> None:
     async with a_server() as (server, client):
-        fetcher = Fetcher(client, "j_1", tmp_path / "making")
+        fetcher = CheckpointFetcher(client, "j_1", tmp_path / "making")
         found = await fetcher.place(resume(), tmp_path / "output")
         assert found == tmp_path / "output" / "checkpoint-40"
         assert_in_place(found)
@@ -90,7 +90,9 @@ async def test_a_download_cut_at_random_bytes_goes_on_where_it_was(tmp_path: Pat
     async with a_server() as (server, client):
         cuts = [rng.randrange(0, 700_000) for _ in range(6)]
         server.line = lambda: cuts.pop() if cuts else None
-        assert_in_place(await Fetcher(client, "j_1", tmp_path / "making").place(resume(), tmp_path / "out"))
+        assert_in_place(
+            await CheckpointFetcher(client, "j_1", tmp_path / "making").place(resume(), tmp_path / "out")
+        )
         assert any(0 < offset < len(WEIGHTS) for offset in server.fetches)
 
 
@@ -100,7 +102,7 @@ async def test_what_this_machine_made_itself_is_not_fetched(tmp_path: Path) -> N
         (mine / path).parent.mkdir(parents=True, exist_ok=True)
         (mine / path).write_bytes(content if path != ".guard" else b"COMPLETE\n")
     async with a_server() as (server, client):
-        fetcher = Fetcher(client, "j_1", tmp_path / "making", nearby=[tmp_path / "none", mine])
+        fetcher = CheckpointFetcher(client, "j_1", tmp_path / "making", nearby=[tmp_path / "none", mine])
         found = await fetcher.place(resume(), tmp_path / "output")
         assert_in_place(found)
         assert len(server.fetches) == 1, "only the file that was changed since"
@@ -112,7 +114,7 @@ async def test_damaged_bytes_are_fetched_again_and_given_up_in_the_end(tmp_path:
         sha256 = hashlib.sha256(WEIGHTS).hexdigest()
         server.objects[sha256] = b"?" * len(WEIGHTS)
         with pytest.raises(ResumeFailed, match=r"model\.bin arrived damaged 3 times"):
-            await Fetcher(client, "j_1", tmp_path / "making").place(resume(), tmp_path / "output")
+            await CheckpointFetcher(client, "j_1", tmp_path / "making").place(resume(), tmp_path / "output")
         assert not (tmp_path / "output").exists()
 
 
@@ -120,10 +122,12 @@ async def test_a_checkpoint_that_is_gone_or_out_of_reach_is_a_failure(tmp_path: 
     async with a_server() as (server, client):
         server.objects.clear()
         with pytest.raises(ResumeFailed, match="cannot be fetched"):
-            await Fetcher(client, "j_1", tmp_path / "making").place(resume(), tmp_path / "output")
+            await CheckpointFetcher(client, "j_1", tmp_path / "making").place(resume(), tmp_path / "output")
         client.url = "http://127.0.0.1:9"
         with pytest.raises(ResumeFailed, match="could not be fetched"):
-            await Fetcher(client, "j_1", tmp_path / "making", patience_s=0.0).place(resume(), tmp_path / "o")
+            await CheckpointFetcher(client, "j_1", tmp_path / "making", patience_s=0.0).place(
+                resume(), tmp_path / "o"
+            )
 
 
 @pytest.mark.parametrize(
@@ -187,6 +191,6 @@ async def test_a_cancel_ends_the_fetching(tmp_path: Path) -> None:
         assert not placing.done()
         wanted[0] = False
         ending = await asyncio.wait_for(placing, 5)
-        assert ending == Ending(reason=EndReason.STOPPED)
+        assert ending == AttemptEnding(reason=EndReason.STOPPED)
         assert final_report(EndReason.CANCELLED, ending).status is ReportStatus.CANCELLED
         await attempts.forget(("j_1", 2))

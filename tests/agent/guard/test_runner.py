@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from simpletuner_fleet.agent.guard.runner import Ended, Runner
+from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner
 from simpletuner_fleet.agent.guard.shim_client import Hello, ShimGone, ShimLink, boottime
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.job import Outcome
@@ -429,14 +429,14 @@ async def test_an_end_stays_readable_after_the_shim_is_gone(folder: Path) -> Non
         await running.wait()
         await running.release()
         found = await runner.adopt(folder)
-    assert isinstance(found, Ended)
+    assert isinstance(found, EndedAttempt)
     assert (found.exit.exit_code, found.exit.last_lines, found.reported) == (6, "bye", False)
 
 
 async def test_an_attempt_that_never_began_is_told_as_lost(folder: Path) -> None:
     async with Runner() as runner:
         found = await runner.adopt(folder)
-    assert isinstance(found, Ended)
+    assert isinstance(found, EndedAttempt)
     assert found.exit.reason == "shim_lost"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from simpletuner_fleet.agent.guard.runner import Ended, Runner, Running
+from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner, RunningTrainer
 from simpletuner_fleet.agent.guard.shim_client import Order
 from tests.agent.shim_fixtures import (
     DOUBLE_FORK,
@@ -86,7 +86,7 @@ async def test_a_killed_agent_takes_its_trainer_along_and_the_shim_reports_it(fo
     assert (folder / "reported.json").exists()
     async with Runner() as runner:
         found = await runner.adopt(folder)
-    assert isinstance(found, Ended)
+    assert isinstance(found, EndedAttempt)
     assert (found.exit.reason, found.reported) == ("agent_lost", True)
 
 
@@ -97,7 +97,7 @@ async def test_a_new_agent_within_the_grace_goes_on_with_the_same_trainer(folder
         await agent.kill()
         async with Runner() as runner:
             adopted = await runner.adopt(folder)
-            assert isinstance(adopted, Running)
+            assert isinstance(adopted, RunningTrainer)
             assert adopted.pid == agent.trainer
             ticks = len(read(folder / "ticks"))
             await until(lambda: len(read(folder / "ticks")) > ticks)
@@ -113,7 +113,7 @@ async def test_a_very_long_attempt_folder_is_no_hindrance(tmp_path: Path) -> Non
         await agent.kill()
         async with Runner() as runner:
             adopted = await runner.adopt(deep)
-            assert isinstance(adopted, Running)
+            assert isinstance(adopted, RunningTrainer)
             assert adopted.pid == agent.trainer
             adopted.stop(0)
             await adopted.wait()
@@ -128,7 +128,7 @@ async def test_a_trainer_that_ended_while_no_agent_was_there_is_handed_to_the_ne
         await until((folder / "exit.json").exists)
         async with Runner() as runner:
             adopted = await runner.adopt(folder)
-            assert isinstance(adopted, Running)
+            assert isinstance(adopted, RunningTrainer)
             ended = await adopted.wait()
             await adopted.release()
     assert (ended.reason, ended.exit_code, ended.last_lines) == ("exited", 0, "made it")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from simpletuner_fleet.agent.guard.watchdog import WRITTEN, Guard, Guards, Looks, judged
-from simpletuner_fleet.agent.inbox import Ending, final_report, turn_of
-from simpletuner_fleet.agent.metrics.follower import Sources
+from simpletuner_fleet.agent.guard.watchdog import WRITTEN, Watchdog, Watchdogs, WatchdogSettings, judged
+from simpletuner_fleet.agent.inbox import AttemptEnding, final_report, turn_of
+from simpletuner_fleet.agent.metrics.follower import MetricSources
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.core.watchdog import Verdict
@@ -46,8 +46,8 @@ class Clock:
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> Sources:
-    return Sources(
+def sources(tmp_path: Path) -> MetricSources:
+    return MetricSources(
         files=(tmp_path / "metrics.jsonl",),
         output_log=tmp_path / "output.log",
         sent=tmp_path / "sent.json",
@@ -55,13 +55,13 @@ def sources(tmp_path: Path) -> Sources:
     )
 
 
-def looks(**more: Any) -> Looks:
+def looks(**more: Any) -> WatchdogSettings:
     given: dict[str, Any] = {
         "every_s": 0.02,
         "disk": lambda path: Usage(2**40, 2**41),
         "now": lambda: 1_700_000_000.0,
     }
-    return Looks(**{**given, **more})
+    return WatchdogSettings(**{**given, **more})
 
 
 def an_offer(**watchdog: Any) -> JobSubmit:
@@ -87,23 +87,23 @@ async def nobody() -> AsyncIterator[OrchestratorClient]:
 
 
 def guard_of(
-    sources: Sources,
+    sources: MetricSources,
     trainer: Trainer,
     client: OrchestratorClient,
     clock: Clock | None = None,
     **watchdog: Any,
-) -> Guard:
-    return Guard(an_offer(**watchdog), sources, client, trainer, looks(monotonic=clock or Clock()))
+) -> Watchdog:
+    return Watchdog(an_offer(**watchdog), sources, client, trainer, looks(monotonic=clock or Clock()))
 
 
 async def notes_of(one: Attempt) -> list[dict[str, Any]]:
     return list((await one.running.get(f"/api/jobs/{one.offer.job_id}/events"))["notes"])
 
 
-async def test_a_nan_stops_the_trainer_and_is_told(sources: Sources) -> None:
+async def test_a_nan_stops_the_trainer_and_is_told(sources: MetricSources) -> None:
     trainer = Trainer()
     async with attempt() as one:
-        guard = Guard(one.offer, sources, one.client, trainer, looks())
+        guard = Watchdog(one.offer, sources, one.client, trainer, looks())
         running = asyncio.create_task(guard.run())
         write(sources.files[0], range(1, 3))
         await asyncio.sleep(0.05)
@@ -120,12 +120,12 @@ async def test_a_nan_stops_the_trainer_and_is_told(sources: Sources) -> None:
     )
 
 
-async def test_what_is_ignored_is_told_once_and_the_trainer_goes_on(sources: Sources) -> None:
+async def test_what_is_ignored_is_told_once_and_the_trainer_goes_on(sources: MetricSources) -> None:
     trainer = Trainer()
     async with attempt() as one:
         one.offer.watchdog = {"nan": "ignore"}
         for _ in range(2):
-            guard = Guard(one.offer, sources, one.client, trainer, looks())
+            guard = Watchdog(one.offer, sources, one.client, trainer, looks())
             (sources.sent.parent / NAME).write_bytes(scalars(7, loss=math.nan))
             guard.trainer_ended()
             await asyncio.wait_for(guard.run(), 5)
@@ -134,7 +134,7 @@ async def test_what_is_ignored_is_told_once_and_the_trainer_goes_on(sources: Sou
 
 
 async def test_what_was_found_while_nobody_listened_is_told_by_the_next_agent(
-    sources: Sources, nobody: OrchestratorClient
+    sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
     trainer = Trainer()
     alone = guard_of(sources, trainer, nobody, nan="restart-from-last-good")
@@ -146,7 +146,7 @@ async def test_what_was_found_while_nobody_listened_is_told_by_the_next_agent(
     sources.files[0].unlink()
     async with attempt() as one:
         again = Trainer()
-        guard = Guard(one.offer, sources, one.client, again, looks())
+        guard = Watchdog(one.offer, sources, one.client, again, looks())
         running = asyncio.create_task(guard.run())
         await asyncio.wait_for(again.stopped.wait(), 5)
         guard.trainer_ended()
@@ -157,7 +157,7 @@ async def test_what_was_found_while_nobody_listened_is_told_by_the_next_agent(
 
 
 async def test_a_stall_is_found_by_the_clock_of_what_runs(
-    sources: Sources, nobody: OrchestratorClient
+    sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
     trainer, clock = Trainer(), Clock()
     guard = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100, stall_first_s=1000)
@@ -176,7 +176,7 @@ async def test_a_stall_is_found_by_the_clock_of_what_runs(
     assert trainer.stopped.is_set()
 
 
-async def test_a_progress_bar_is_a_step_too(sources: Sources, nobody: OrchestratorClient) -> None:
+async def test_a_progress_bar_is_a_step_too(sources: MetricSources, nobody: OrchestratorClient) -> None:
     trainer, clock = Trainer(), Clock()
     guard = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100)
     for step in range(1, 9):
@@ -187,7 +187,7 @@ async def test_a_progress_bar_is_a_step_too(sources: Sources, nobody: Orchestrat
 
 
 async def test_a_loss_that_only_a_progress_bar_tells_is_seen(
-    sources: Sources, nobody: OrchestratorClient
+    sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
     trainer = Trainer()
     guard = guard_of(sources, trainer, nobody)
@@ -198,9 +198,11 @@ async def test_a_loss_that_only_a_progress_bar_tells_is_seen(
     assert trainer.stopped.is_set()
 
 
-async def test_a_disk_is_warned_of_and_then_acted_upon(sources: Sources, nobody: OrchestratorClient) -> None:
+async def test_a_disk_is_warned_of_and_then_acted_upon(
+    sources: MetricSources, nobody: OrchestratorClient
+) -> None:
     trainer, clock, left = Trainer(), Clock(), [30e9, 3e9, 0.5e9]
-    guard = Guard(
+    guard = Watchdog(
         an_offer(disk="fail"),
         sources,
         nobody,
@@ -220,10 +222,10 @@ async def test_a_disk_is_warned_of_and_then_acted_upon(sources: Sources, nobody:
 
 
 async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(
-    sources: Sources, nobody: OrchestratorClient
+    sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
     told = []
-    guards = Guards(
+    guards = Watchdogs(
         nobody,
         looks(every_s=600.0),
         on_verdict=lambda turn, verdict: told.append((turn, verdict.resume_below)),
@@ -236,7 +238,7 @@ async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(
     await guards.look_now(turn_of(offer))
     assert told == [(turn_of(offer), 3)]
     ending.set_result(None)
-    judged_so = await guards.last_word(turn_of(offer), Ending(reason=EndReason.EXITED, exit_code=0))
+    judged_so = await guards.last_word(turn_of(offer), AttemptEnding(reason=EndReason.EXITED, exit_code=0))
     assert judged_so.error == "watchdog: the loss was infinite at step 3"
     assert not guards.are_over(turn_of(offer))
     guards.hurry()
@@ -254,19 +256,19 @@ def _holds(true: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
 @pytest.mark.parametrize(
     ("ending", "verdict", "reason"),
     [
-        (Ending(reason=EndReason.STOPPED), SPOILED, "watchdog"),
-        (Ending(reason=EndReason.EXITED, exit_code=1), SPOILED, "watchdog"),
-        (Ending(reason=EndReason.EXITED, exit_code=0), SPOILED, "watchdog"),
-        (Ending(reason=EndReason.EXITED, exit_code=0), Verdict(trouble="stall", error="no"), "exited"),
-        (Ending(reason=EndReason.FENCED), SPOILED, "fenced"),
-        (Ending(reason=EndReason.EXITED, exit_code=1), None, "exited"),
+        (AttemptEnding(reason=EndReason.STOPPED), SPOILED, "watchdog"),
+        (AttemptEnding(reason=EndReason.EXITED, exit_code=1), SPOILED, "watchdog"),
+        (AttemptEnding(reason=EndReason.EXITED, exit_code=0), SPOILED, "watchdog"),
+        (AttemptEnding(reason=EndReason.EXITED, exit_code=0), Verdict(trouble="stall", error="no"), "exited"),
+        (AttemptEnding(reason=EndReason.FENCED), SPOILED, "fenced"),
+        (AttemptEnding(reason=EndReason.EXITED, exit_code=1), None, "exited"),
     ],
 )
-def test_who_ended_it_is_told(ending: Ending, verdict: Verdict | None, reason: str) -> None:
+def test_who_ended_it_is_told(ending: AttemptEnding, verdict: Verdict | None, reason: str) -> None:
     assert judged(ending, verdict).reason == reason
 
 
 def test_the_report_asks_for_the_restart() -> None:
-    report = final_report(None, judged(Ending(reason=EndReason.EXITED, exit_code=0), SPOILED))
+    report = final_report(None, judged(AttemptEnding(reason=EndReason.EXITED, exit_code=0), SPOILED))
     assert (report.status, report.restart, report.resume_below) == (ReportStatus.FAILED, True, 3)
     assert report.error == SPOILED.error

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.metrics.follower import Follower, Progress, Sources, progress_of
+from simpletuner_fleet.agent.metrics.follower import MetricsFollower, MetricSources, Progress, progress_of
 from simpletuner_fleet.agent.metrics.metric_files import MetricFile
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
@@ -35,8 +35,8 @@ def write(path: Path, steps: Iterable[int], mode: str = "a", **more: Any) -> Non
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> Sources:
-    return Sources(
+def sources(tmp_path: Path) -> MetricSources:
+    return MetricSources(
         files=(tmp_path / "metrics.jsonl", tmp_path / "training_metrics.jsonl"),
         output_log=tmp_path / "output.log",
         sent=tmp_path / "sent.json",
@@ -53,8 +53,8 @@ class Attempt:
         self.client = OrchestratorClient(running.listening.url, lambda: agent.token, None)
         self.told: list[Progress] = []
 
-    def follower(self, sources: Sources, **more: Any) -> Follower:
-        follower = Follower(
+    def follower(self, sources: MetricSources, **more: Any) -> MetricsFollower:
+        follower = MetricsFollower(
             self.offer, sources, self.client, look_every_s=0.02, backoff=Backoff(0.01, 0.05), **more
         )
         follower.on_progress = self._note
@@ -87,7 +87,7 @@ async def attempt(blobs: MemoryBlobs | None = None, **more: Any) -> AsyncIterato
             await found.client.close()
 
 
-async def test_points_arrive_while_the_file_grows_each_once(sources: Sources) -> None:
+async def test_points_arrive_while_the_file_grows_each_once(sources: MetricSources) -> None:
     blobs = MemoryBlobs()
     async with attempt(blobs) as one:
         follower = one.follower(sources)
@@ -102,7 +102,9 @@ async def test_points_arrive_while_the_file_grows_each_once(sources: Sources) ->
         assert (await one.running.job(one.offer.job_id))["progress"]["step"] == 1300
 
 
-async def test_points_of_tensorboard_files_arrive_beside_the_lines_and_only_once(sources: Sources) -> None:
+async def test_points_of_tensorboard_files_arrive_beside_the_lines_and_only_once(
+    sources: MetricSources,
+) -> None:
     blobs = MemoryBlobs()
     sources = replace(sources, events=sources.sent.parent)
     file = sources.sent.parent / "logs" / NAME
@@ -119,7 +121,7 @@ async def test_points_of_tensorboard_files_arrive_beside_the_lines_and_only_once
 
 
 async def test_the_attempts_own_gpus_are_told_with_the_step_it_is_at_and_disturb_nothing(
-    sources: Sources,
+    sources: MetricSources,
 ) -> None:
     now = [1_700_000_000.0]
     samples = [
@@ -152,7 +154,7 @@ async def test_the_attempts_own_gpus_are_told_with_the_step_it_is_at_and_disturb
         assert one.told[-1]["step"] == 5
 
 
-async def test_an_agent_that_was_restarted_sends_the_gpus_points_once(sources: Sources) -> None:
+async def test_an_agent_that_was_restarted_sends_the_gpus_points_once(sources: MetricSources) -> None:
     now = [1_700_000_000.0]
     blobs = MemoryBlobs()
     async with attempt(blobs) as one:
@@ -172,7 +174,7 @@ async def test_an_agent_that_was_restarted_sends_the_gpus_points_once(sources: S
         assert [at for _, at, _ in records] == [1_700_000_000.0 + 20 * turn for turn in range(3)]
 
 
-async def test_a_line_half_written_waits_for_its_end(sources: Sources) -> None:
+async def test_a_line_half_written_waits_for_its_end(sources: MetricSources) -> None:
     async with attempt() as one:
         follower = one.follower(sources)
         running = asyncio.create_task(follower.run())
@@ -191,7 +193,7 @@ async def _has(one: Attempt, steps: list[int]) -> bool:
     return await one.steps() == steps
 
 
-async def test_a_file_cut_and_written_anew_sends_only_what_is_new(sources: Sources) -> None:
+async def test_a_file_cut_and_written_anew_sends_only_what_is_new(sources: MetricSources) -> None:
     blobs = MemoryBlobs()
     async with attempt(blobs) as one:
         follower = one.follower(sources)
@@ -206,7 +208,7 @@ async def test_a_file_cut_and_written_anew_sends_only_what_is_new(sources: Sourc
         assert await one.records(blobs) == [*range(1, 31), *range(21, 41)]
 
 
-async def test_a_new_process_goes_on_where_the_one_before_was(sources: Sources) -> None:
+async def test_a_new_process_goes_on_where_the_one_before_was(sources: MetricSources) -> None:
     blobs = MemoryBlobs()
     async with attempt(blobs) as one:
         for end in (50, 120):
@@ -222,7 +224,7 @@ async def test_a_new_process_goes_on_where_the_one_before_was(sources: Sources) 
         assert await one.records(blobs) == list(range(1, 131))
 
 
-async def test_an_orchestrator_that_was_away_or_lost_points_gets_them_all(sources: Sources) -> None:
+async def test_an_orchestrator_that_was_away_or_lost_points_gets_them_all(sources: MetricSources) -> None:
     store, blobs, clock, port = MemoryStore(), MemoryBlobs(), TurnedClock(), _free_port()
     async with attempt(blobs, store=store, clock=clock, port=port) as one:
         follower = one.follower(sources)
@@ -254,7 +256,7 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-async def test_progress_is_told_when_it_changes_and_not_otherwise(sources: Sources) -> None:
+async def test_progress_is_told_when_it_changes_and_not_otherwise(sources: MetricSources) -> None:
     async with attempt() as one:
         follower = one.follower(sources)
         running = asyncio.create_task(follower.run())
@@ -268,9 +270,9 @@ async def test_progress_is_told_when_it_changes_and_not_otherwise(sources: Sourc
         await asyncio.wait_for(running, 20)
 
 
-async def test_what_was_written_before_a_checkpoint_can_be_sent_at_once(sources: Sources) -> None:
+async def test_what_was_written_before_a_checkpoint_can_be_sent_at_once(sources: MetricSources) -> None:
     async with attempt() as one:
-        follower = Follower(one.offer, sources, one.client, look_every_s=60.0)
+        follower = MetricsFollower(one.offer, sources, one.client, look_every_s=60.0)
         running = asyncio.create_task(follower.run())
         await asyncio.sleep(0.05)
         write(sources.files[0], range(1, 11))
@@ -281,7 +283,7 @@ async def test_what_was_written_before_a_checkpoint_can_be_sent_at_once(sources:
         assert await one.steps() == list(range(1, 11))
 
 
-async def test_a_stale_attempt_is_not_followed_any_more(sources: Sources) -> None:
+async def test_a_stale_attempt_is_not_followed_any_more(sources: MetricSources) -> None:
     async with attempt() as one:
         follower = one.follower(sources)
         running = asyncio.create_task(follower.run())

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simpletuner_fleet.agent.ship.log_fold import LONGEST_UPDATE, Fold, Kept
+from simpletuner_fleet.agent.ship.log_fold import LONGEST_UPDATE, ByteRange, Fold
 
 Timed = list[tuple[bytes, float]]
 
 
-def kept_of(fold: Fold, timed: Timed, *, finish: bool = True) -> list[Kept]:
+def kept_of(fold: Fold, timed: Timed, *, finish: bool = True) -> list[ByteRange]:
     kept = [one for data, at in timed for one in fold.feed(data, at)]
     return kept + (fold.finish() if finish else [])
 
@@ -52,7 +52,7 @@ def test_an_update_is_shown_when_the_trainer_falls_silent() -> None:
     fold = Fold()
     fold.feed(b"\r10%\r20%", 1.0)
     assert fold.tick(1.5) == []
-    assert fold.tick(2.0) == [Kept(5, 8, 1.0, False)]
+    assert fold.tick(2.0) == [ByteRange(5, 8, 1.0, False)]
 
 
 def test_what_is_very_long_is_no_update() -> None:
@@ -133,7 +133,7 @@ def test_a_process_after_this_one_goes_on_from_the_last_kept_bytes(
     timed = with_times(steps)
     whole = b"".join(data for data, _ in timed)
     kept = kept_of(Fold(), timed[:killed_after], finish=False)
-    last = kept[-1] if kept else Kept(0, 0, 0.0, False)
+    last = kept[-1] if kept else ByteRange(0, 0, 0.0, False)
     resumed = Fold(last.end, last.folding, last.at)
     later = [(whole[last.end :], timed[-1][1] + 10.0)] if timed else []
     kept += kept_of(resumed, later)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.agent.inbox import Turn, turn_of
-from simpletuner_fleet.agent.ship.log_shipper import Logs, LogSources, Shipper
+from simpletuner_fleet.agent.ship.log_shipper import LogShipper, LogShippers, LogSources
 from simpletuner_fleet.agent.ship.log_stream import LogLimits, LogStream
 from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.wire.backoff import Backoff
@@ -35,8 +35,10 @@ class Attempt:
     def turn(self) -> Turn:
         return turn_of(self.offer)
 
-    def shipper(self, stream: LogStream, rank: int = 0) -> Shipper:
-        return Shipper(self.offer, rank, stream, self.client, look_every_s=0.01, backoff=Backoff(0.01, 0.02))
+    def shipper(self, stream: LogStream, rank: int = 0) -> LogShipper:
+        return LogShipper(
+            self.offer, rank, stream, self.client, look_every_s=0.01, backoff=Backoff(0.01, 0.02)
+        )
 
     async def log(self, **query: Any) -> bytes:
         return (await self.running.http.get(self.path, params=query)).content
@@ -151,7 +153,7 @@ async def test_an_orchestrator_that_keeps_nothing_is_not_asked_in_a_tight_loop(t
         trainer="command",
         upload_endpoint="",
     )
-    shipper = Shipper(
+    shipper = LogShipper(
         offer,
         0,
         LogStream([log], tmp_path / "index"),
@@ -187,7 +189,7 @@ async def test_ranks_that_print_to_files_of_their_own_have_logs_of_their_own(tmp
         files[rank][1].write_bytes(b"rank %d err\n" % rank)
     async with attempt() as one:
         over = asyncio.Event()
-        logs = Logs(one.client, on_over=over.set)
+        logs = LogShippers(one.client, on_over=over.set)
         sources = LogSources(
             output_log=log, folder=tmp_path, rank_logs=lambda: files, mask=Mask.of(["rank 1 out"])
         )
@@ -206,7 +208,7 @@ async def test_what_cannot_be_masked_any_more_is_not_sent_but_counted(tmp_path: 
     log = tmp_path / "output.log"
     log.write_bytes(b"a secret\n")
     async with attempt() as one:
-        logs = Logs(one.client)
+        logs = LogShippers(one.client)
         sources = LogSources(output_log=log, folder=tmp_path, rank_logs=dict, mask=Mask(), unmaskable=True)
         logs.begin(one.offer, sources, asyncio.sleep(0))
         await asyncio.wait_for(logs.task(one.turn), 10)

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.wire.call_connections import Answer, CallConnections, CallFailed, CallTimeouts
+from simpletuner_fleet.agent.wire.call_connections import (
+    CallAnswer,
+    CallConnections,
+    CallFailed,
+    CallTimeouts,
+)
 from simpletuner_fleet.client.trust import Choices, context_for
 from tests.client.test_trust import SECRET, make, tls_server
 
@@ -85,7 +90,7 @@ async def answering(
 
 async def call(
     connections: CallConnections, content: bytes = b"{}", timeouts: CallTimeouts = QUICK
-) -> Answer:
+) -> CallAnswer:
     return await connections.request("POST", "/a", {"X-Worker-Token": "t"}, content, timeouts)
 
 
@@ -102,7 +107,7 @@ async def test_calls_one_after_the_other_share_a_connection(answer: bytes) -> No
     async with serving(answer) as server:
         connections = CallConnections(server.url + "/base/", None)
         assert [await call(connections, content) for content in (b"1", b"2", b"")] == [
-            Answer(200, b"hello")
+            CallAnswer(200, b"hello")
         ] * 3
         assert server.connections == 1
         assert server.requests[0].startswith(b"POST /base/a HTTP/1.1\r\n")
@@ -122,7 +127,7 @@ async def test_calls_at_once_have_a_connection_each() -> None:
 async def test_a_connection_that_the_server_closes_is_not_used_again() -> None:
     async with serving(CLOSES, HELLO) as server:
         connections = CallConnections(server.url, None)
-        assert await call(connections) == await call(connections) == Answer(200, b"hello")
+        assert await call(connections) == await call(connections) == CallAnswer(200, b"hello")
         assert server.connections == 2
         connections.close()
 
@@ -131,7 +136,7 @@ async def test_a_kept_connection_that_is_closed_in_the_moment_of_the_call_is_rep
     async with serving(HELLO, None, HELLO) as server:
         connections = CallConnections(server.url, None)
         await call(connections)
-        assert await call(connections) == Answer(200, b"hello")
+        assert await call(connections) == CallAnswer(200, b"hello")
         assert (server.connections, len(server.requests)) == (2, 3)
         connections.close()
 
@@ -166,7 +171,7 @@ async def test_an_answer_that_comes_before_all_is_sent_is_heard() -> None:
         await asyncio.sleep(0.2)
 
     async with answering(refuse) as url:
-        assert await call(CallConnections(url, None), b"x" * 8_000_000) == Answer(413, b"big")
+        assert await call(CallConnections(url, None), b"x" * 8_000_000) == CallAnswer(413, b"big")
 
 
 async def test_a_slow_line_is_no_silence() -> None:
@@ -182,7 +187,7 @@ async def test_a_slow_line_is_no_silence() -> None:
     async with answering(take_slowly) as url:
         slow = CallTimeouts(connect_s=5.0, silence_s=1.5)
         connections = CallConnections(url, None)
-        assert await call(connections, b"x" * 12_000_000, slow) == Answer(200, b"hello")
+        assert await call(connections, b"x" * 12_000_000, slow) == CallAnswer(200, b"hello")
         connections.close()
 
 
@@ -218,7 +223,7 @@ async def test_a_cancelled_call_leaves_no_connection_behind() -> None:
         await until(lambda: len(server.requests) == 1)
         calling.cancel()
         await asyncio.wait({calling})
-        assert await call(connections) == Answer(200, b"hello")
+        assert await call(connections) == CallAnswer(200, b"hello")
         assert server.connections == 2
         connections.close()
 
@@ -238,7 +243,7 @@ async def test_the_token_goes_to_the_pinned_certificate_alone(tmp_path: Path) ->
         context = context_for(server.url, Choices(fingerprint=leaf.pin), print)
         connections = CallConnections(server.url, context)
         headers = {"X-Worker-Token": SECRET}
-        assert await connections.request("GET", "/hello", headers, b"", QUICK) == Answer(200, b"hello")
+        assert await connections.request("GET", "/hello", headers, b"", QUICK) == CallAnswer(200, b"hello")
         connections.close()
         server.context.load_cert_chain(*impostor.files(tmp_path, "impostor"))
         received = len(server.received)
@@ -260,5 +265,5 @@ async def test_the_hosts_name_is_checked_against_a_certificate_of_an_authority(t
         assert server.received == []
 
 
-async def connections_get(url: str, context: ssl.SSLContext | None) -> Answer:
+async def connections_get(url: str, context: ssl.SSLContext | None) -> CallAnswer:
     return await CallConnections(url, context).request("GET", "/", {"X-Worker-Token": SECRET}, b"", QUICK)

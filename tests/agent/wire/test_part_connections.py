@@ -10,12 +10,18 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.agent.wire.bandwidth import SMALLEST_PART_BYTES, Bandwidth, PartSize
-from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartLines, Patience, Shrunk
+from simpletuner_fleet.agent.wire.part_connections import (
+    FileShrunk,
+    NoAnswer,
+    Part,
+    PartConnections,
+    PartTimeouts,
+)
 from simpletuner_fleet.http.tls import private_authority, server_context
 from simpletuner_fleet.protocol.uploads import PART_BYTES
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-PATIENCE = Patience(connect_s=5.0, step_s=5.0, answer_s=5.0)
+PATIENCE = PartTimeouts(connect_s=5.0, step_s=5.0, answer_s=5.0)
 CONTENT = bytes(range(256)) * 8_000
 MIB = 2**20
 
@@ -58,7 +64,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "weights"
 
 
-async def sent(lines: PartLines, file: Path, offset: int, count: int) -> tuple[int, bytes]:
+async def sent(lines: PartConnections, file: Path, offset: int, count: int) -> tuple[int, bytes]:
     part = Part(file=file, offset=offset, count=count)
     return await lines.put("/objects/x?offset=1", {"X-Worker-Token": "token"}, part, PATIENCE)
 
@@ -70,7 +76,7 @@ async def test_any_part_of_a_file_arrives_and_the_line_is_kept(
     authority = private_authority(tmp_path)
     trusting = ssl.create_default_context(cafile=str(authority.ca)) if secure else None
     async with listening(echo, server_context(authority) if secure else None) as url:
-        lines = PartLines(f"{url}/under/", trusting)
+        lines = PartConnections(f"{url}/under/", trusting)
         for offset, count in [(0, len(CONTENT)), (1_000_001, 999), (len(CONTENT), 0), (5, 1_500_000)]:
             status, answer = await sent(lines, file, offset, count)
             assert status == 200
@@ -87,7 +93,7 @@ async def test_a_refusal_that_comes_before_the_part_is_sent_is_heard(file: Path)
         await reader.read()
 
     async with listening(refuse) as url:
-        lines = PartLines(url, None)
+        lines = PartConnections(url, None)
         assert await sent(lines, file, 0, len(CONTENT)) == (409, b"stale")
         assert lines._idle == []
         lines.close()
@@ -95,14 +101,14 @@ async def test_a_refusal_that_comes_before_the_part_is_sent_is_heard(file: Path)
 
 async def test_a_file_that_is_shorter_than_it_was_or_gone_is_told_apart_from_a_dead_line(file: Path) -> None:
     async with listening(echo) as url:
-        lines = PartLines(url, None)
-        with pytest.raises(Shrunk):
+        lines = PartConnections(url, None)
+        with pytest.raises(FileShrunk):
             await sent(lines, file, 1000, len(CONTENT))
         with pytest.raises(FileNotFoundError):
             await sent(lines, file.with_name("gone"), 0, 10)
         lines.close()
     with pytest.raises(NoAnswer) as told:
-        await sent(lines := PartLines(url, None), file, 0, 10)
+        await sent(lines := PartConnections(url, None), file, 0, 10)
     assert isinstance(told.value.__cause__, OSError)
     assert told.value.__cause__.errno == errno.ECONNREFUSED
     lines.close()
@@ -116,7 +122,7 @@ async def test_a_part_nobody_waits_for_any_more_ends_at_once(file: Path) -> None
         hung_up.set()
 
     async with listening(never_answer) as url:
-        lines = PartLines(url, None)
+        lines = PartConnections(url, None)
         sending = asyncio.create_task(sent(lines, file, 0, 1000))
         await asyncio.sleep(0.2)
         sending.cancel()

@@ -62,7 +62,7 @@ class NoRoom(FleetError):
     code = "data_no_room"
 
 
-class Held(Struct):
+class CachedDataset(Struct):
     """A dataset that is here, or on its way."""
 
     contents: dict[str, int]
@@ -78,7 +78,7 @@ class DataCache:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self._lock = lock
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, CachedDataset] = {}
         self._wanted_by: Counter[str] = Counter()
         """How many datasets have each content."""
         self._sizes: dict[str, int] = {}
@@ -248,7 +248,7 @@ class DataCache:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _enter(self, dataset_id: str, contents: dict[str, int], used_at: float) -> None:
-        self._held[dataset_id] = Held(contents, used_at, complete=False)
+        self._held[dataset_id] = CachedDataset(contents, used_at, complete=False)
         for sha256, size in contents.items():
             if sha256 not in self._sizes:
                 self._sizes[sha256] = size

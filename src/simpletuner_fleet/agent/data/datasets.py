@@ -36,7 +36,7 @@ class DataUnreachable(DataFailed):
     code = "data_unreachable"
 
 
-class Fetching(Struct):
+class FetchProgress(Struct):
     """How far it is; for whoever asks meanwhile."""
 
     done_bytes: int = 0
@@ -82,7 +82,7 @@ class Datasets:
             files=with_places(offer.files, places),
         )
 
-    async def put_in_place(self, offer: JobSubmit, fetching: Fetching) -> None:
+    async def put_in_place(self, offer: JobSubmit, fetching: FetchProgress) -> None:
         """Raises DataFailed. What was fetched stays for the next try, however this one ends."""
         wanted = offer.datasets or {}
         downloads = Downloads(
@@ -144,7 +144,9 @@ class Datasets:
     def _begin(self, attempt_id: str, manifests: Manifests) -> None:
         self._cache.begin(attempt_id, manifests, self._clock())
 
-    async def _fetch_all(self, contents: dict[str, int], downloads: Downloads, fetching: Fetching) -> None:
+    async def _fetch_all(
+        self, contents: dict[str, int], downloads: Downloads, fetching: FetchProgress
+    ) -> None:
         absent = await asyncio.to_thread(self._absent, contents)
         fetching.done_bytes, fetching.total_bytes = 0, sum(size for _, size in absent)
         queue = iter(absent)
@@ -159,7 +161,7 @@ class Datasets:
         return [(sha256, size) for sha256, size in contents.items() if not self._cache.is_here(sha256, size)]
 
     async def _fetch_from(
-        self, queue: Iterator[tuple[str, int]], downloads: Downloads, fetching: Fetching
+        self, queue: Iterator[tuple[str, int]], downloads: Downloads, fetching: FetchProgress
     ) -> None:
         for sha256, size in queue:
             async with self._alone_with(sha256):
@@ -168,7 +170,7 @@ class Datasets:
                     continue
                 await self._fetch(sha256, size, downloads, fetching)
 
-    async def _fetch(self, sha256: str, size: int, downloads: Downloads, fetching: Fetching) -> None:
+    async def _fetch(self, sha256: str, size: int, downloads: Downloads, fetching: FetchProgress) -> None:
         part = self._cache.part_path(sha256)
         fetching.fetched(part.stat().st_size if part.exists() else 0)
         for _ in range(TRIES_AT_A_FILE):

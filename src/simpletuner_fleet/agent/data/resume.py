@@ -64,7 +64,7 @@ def resumed_from(offer: JobSubmit) -> int | None:
     return read_resume(offer.resume).step if offer.resume else None
 
 
-class Fetcher:
+class CheckpointFetcher:
     def __init__(
         self,
         client: OrchestratorClient,

@@ -55,7 +55,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
     """Why GPUs that may be there are not listed."""
 
 
-class _Declared(Struct, frozen=True, forbid_unknown_fields=True):
+class _DeclaredGpu(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     vram_gb: float = 0.0
     count: int = 1
@@ -118,7 +118,7 @@ class GpuProbe:
         """One per known GPU; what cannot be learnt in time stays None."""
         measured: dict[str | None, _NvmlSample] = {}
         if self.inventory.source == "nvml":
-            with contextlib.suppress(_NoAnswer):
+            with contextlib.suppress(_NvmlSilent):
                 told = msgspec.json.decode(await self._ask(b"sample", timeout_s), type=_NvmlSamples)
                 measured = {one.uuid: one for one in told.gpus}
         return [_sample_of(gpu, measured.get(gpu.uuid)) for gpu in self.inventory.gpus]
@@ -129,7 +129,7 @@ class GpuProbe:
     async def _ask_nvml(self, timeout_s: float) -> Inventory:
         try:
             told = msgspec.json.decode(await self._ask(b"list", timeout_s), type=_NvmlAnswer)
-        except _NoAnswer as error:
+        except _NvmlSilent as error:
             return Inventory(problem=f"NVML gave no answer: {error}")
         if told.error is not None:
             return Inventory(problem=None if told.absent else f"NVML: {told.error}")
@@ -142,10 +142,10 @@ class GpuProbe:
                     return await self._ask_child(question)
             except TimeoutError:
                 await self._let_go()
-                raise _NoAnswer(f"the driver did not answer within {timeout_s:g} s") from None
+                raise _NvmlSilent(f"the driver did not answer within {timeout_s:g} s") from None
             except (OSError, ValueError) as error:  # ValueError: a line longer than any answer
                 await self._let_go()
-                raise _NoAnswer(str(error)) from None
+                raise _NvmlSilent(str(error)) from None
 
     async def _ask_child(self, question: bytes) -> bytes:
         child = await self._living_child()
@@ -187,14 +187,14 @@ class GpuProbe:
                 await self._child.wait()
 
 
-class _NoAnswer(Exception):
+class _NvmlSilent(Exception):
     """The driver could not be asked."""
 
 
 def declared_gpus(declaration: str) -> tuple[Gpu, ...]:
     try:
         content = Path(declaration[1:]).read_bytes() if declaration.startswith("@") else declaration.encode()
-        kinds = msgspec.json.decode(content, type=list[_Declared])
+        kinds = msgspec.json.decode(content, type=list[_DeclaredGpu])
     except OSError as error:
         raise InventoryError(
             f"{INVENTORY_VARIABLE}: {declaration[1:]} cannot be read: {error.strerror}."

@@ -23,12 +23,12 @@ from simpletuner_fleet.agent.guard.shim_client import (
     Order,
     OutOfTime,
     Paused,
-    Ready,
     Release,
     Renew,
     Resumed,
     ShimGone,
     ShimLink,
+    ShimReady,
     Started,
     Stop,
     boottime,
@@ -60,7 +60,7 @@ class ShimUnavailable(FleetError):
     next_step = "Check the process and memory limits of this machine, and that its Python still works."
 
 
-class Exit(Struct, frozen=True, kw_only=True):
+class TrainerExit(Struct, frozen=True, kw_only=True):
     """How an attempt's process tree ended."""
 
     reason: EndReason
@@ -70,10 +70,10 @@ class Exit(Struct, frozen=True, kw_only=True):
     last_lines: str = ""
 
 
-class Ended(Struct, frozen=True, kw_only=True):
+class EndedAttempt(Struct, frozen=True, kw_only=True):
     """An attempt whose shim is gone; `reported` tells that the shim has reported it by itself."""
 
-    exit: Exit
+    exit: TrainerExit
     reported: bool
 
 
@@ -92,7 +92,7 @@ _LEFT_ALONE: list[subprocess.Popen[bytes]] = []
 """Kept, because Python complains of a process that nobody remembers."""
 
 
-class Running:
+class RunningTrainer:
     """An attempt whose shim is alive. Its methods return at once; `wait` tells how it ended."""
 
     def __init__(self, attempt_id: str, output: Path, shim: _Shim, *, pid: int | None, paused: bool) -> None:
@@ -108,10 +108,10 @@ class Running:
         self.on_out_of_time: Callable[[], None] = lambda: None
         self._output = output
         self._shim = shim
-        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._exit: asyncio.Future[TrainerExit] = asyncio.get_running_loop().create_future()
         self._listening = asyncio.create_task(self._listen())
 
-    async def wait(self) -> Exit:
+    async def wait(self) -> TrainerExit:
         """When the tree is gone to its last process and the shim has recorded it. May be awaited again."""
         return await asyncio.shield(self._exit)
 
@@ -185,7 +185,7 @@ class Runner:
         if self._spare is None:
             self._spare = asyncio.create_task(self._start_shim())
 
-    async def start(self, order: Order) -> Running:
+    async def start(self, order: Order) -> RunningTrainer:
         """Returns when the trainer has been executed, or could not be: then `wait` gives `start_failed` at once.
 
         Raises ShimUnavailable where not even a shim could be had; nothing was started then.
@@ -201,12 +201,12 @@ class Runner:
             raise
         self.warm_up()
         pid = answer.pid if isinstance(answer, Started) else None
-        running = Running(order.attempt_id, Path(order.output), shim, pid=pid, paused=False)
+        running = RunningTrainer(order.attempt_id, Path(order.output), shim, pid=pid, paused=False)
         if isinstance(answer, Exited):
             await running._conclude(answer)
         return running
 
-    async def adopt(self, attempt_dir: Path) -> Running | Ended:
+    async def adopt(self, attempt_dir: Path) -> RunningTrainer | EndedAttempt:
         """Takes up an attempt of an agent before this one, or tells how it ended and leaves no process of it."""
         output = attempt_dir / "output.log"
         link: ShimLink | None = None
@@ -218,7 +218,7 @@ class Runner:
             if link is not None:
                 link.close()
             return await asyncio.to_thread(_ended, attempt_dir, output)
-        running = Running(
+        running = RunningTrainer(
             attempt_dir.name, output, _Shim(link, None), pid=greeting.pid, paused=greeting.paused
         )
         running.hidden = greeting.hidden
@@ -249,7 +249,7 @@ class Runner:
         link = await ShimLink.over(ours)
         try:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
-                await link.expect(Ready)
+                await link.expect(ShimReady)
         except (ShimGone, TimeoutError) as error:
             await asyncio.to_thread(_reap, child)
             raise ShimUnavailable("The trainer's guardian ended before its work.") from error
@@ -284,8 +284,8 @@ def _reap(child: subprocess.Popen[bytes]) -> None:
         log.warning("shim %d has closed its line and does not end", child.pid)
 
 
-def _exit_of(ended: ExitRecord, output: Path) -> Exit:
-    return Exit(
+def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:
+    return TrainerExit(
         reason=ended.reason,
         exit_code=ended.exit_code,
         signal=ended.signal,
@@ -294,11 +294,11 @@ def _exit_of(ended: ExitRecord, output: Path) -> Exit:
     )
 
 
-def _ended(attempt_dir: Path, output: Path) -> Ended:
+def _ended(attempt_dir: Path, output: Path) -> EndedAttempt:
     """No shim answers: it has left after its work, or it was killed and may have left processes."""
     sweep(attempt_dir.name)
     try:
         record = msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
     except (OSError, msgspec.MsgspecError):
         record = ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's guardian was killed")
-    return Ended(exit=_exit_of(record, output), reported=(attempt_dir / "reported.json").exists())
+    return EndedAttempt(exit=_exit_of(record, output), reported=(attempt_dir / "reported.json").exists())

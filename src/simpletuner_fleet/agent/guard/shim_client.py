@@ -79,7 +79,7 @@ class Release(Struct, frozen=True, tag="release", tag_field="do"):
     pass
 
 
-class Ready(Struct, tag="ready", tag_field="event"):
+class ShimReady(Struct, tag="ready", tag_field="event"):
     pass
 
 
@@ -123,7 +123,7 @@ class Resumed(Struct, kw_only=True, tag="resumed", tag_field="event"):
 
 T = TypeVar("T")
 ToShim = Order | Renew | Stop | Release
-FromShim = Ready | Started | Exited | Hello | Paused | Resumed | OutOfTime
+FromShim = ShimReady | Started | Exited | Hello | Paused | Resumed | OutOfTime
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[FromShim] = msgspec.json.Decoder(FromShim)

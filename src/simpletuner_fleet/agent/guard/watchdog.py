@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.agent.data.resume import resumed_from
-from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
-from simpletuner_fleet.agent.metrics.follower import Sources
+from simpletuner_fleet.agent.inbox import AttemptEnding, Turn, turn_of
+from simpletuner_fleet.agent.metrics.follower import MetricSources
 from simpletuner_fleet.agent.metrics.metric_files import latest_bar
 from simpletuner_fleet.agent.metrics.readings import Readings
 from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, SendersByAttempt, Sent, pause
@@ -55,7 +55,7 @@ class Usage(Protocol):
     def total(self) -> int: ...
 
 
-class Trainer(Protocol):
+class WatchedTrainer(Protocol):
     """What is watched."""
 
     @property
@@ -63,7 +63,7 @@ class Trainer(Protocol):
     def stop(self, grace_s: float, *, outcome: Outcome = Outcome.LOST) -> None: ...
 
 
-class Looks(Struct, frozen=True, kw_only=True):
+class WatchdogSettings(Struct, frozen=True, kw_only=True):
     """How it looks at the world, and how often."""
 
     every_s: float = LOOK_EVERY_S
@@ -74,38 +74,38 @@ class Looks(Struct, frozen=True, kw_only=True):
     disk: Callable[[Path], Usage] = shutil.disk_usage
 
 
-class _Written(Struct):
+class _WatchdogRecord(Struct):
     notes: list[Note] = []
     sent: int = 0
     verdict: Verdict | None = None
 
 
-class _Seen(NamedTuple):
+class _Observation(NamedTuple):
     findings: list[Finding]
     step: int | None
     total: int | None
 
 
-class Guard:
+class Watchdog:
     """One attempt's. `over` once there is nothing more to tell, or nobody to tell it to."""
 
     def __init__(
         self,
         offer: JobSubmit,
-        sources: Sources,
+        sources: MetricSources,
         client: OrchestratorClient,
-        trainer: Trainer | None = None,
-        looks: Looks | None = None,
+        trainer: WatchedTrainer | None = None,
+        looks: WatchdogSettings | None = None,
     ) -> None:
         """Without a trainer, of an attempt that has ended."""
         self._job_id, self._epoch = offer.job_id, offer.epoch
         self._sources, self._client, self._trainer = sources, client, trainer
-        self._looks = looks or Looks()
+        self._looks = looks or WatchdogSettings()
         self._file = sources.sent.with_name(WRITTEN)
         since = resumed_from(offer)
         self._readings = Readings(sources.files, sources.events, since or 0)
         self._watch = Watch(rules_of(read_watchdog(offer.watchdog)), self._looks.monotonic(), since)
-        self._written = _Written()
+        self._written = _WatchdogRecord()
         self._loaded = False
         self._one_at_a_time = asyncio.Lock()
         self._disk_at: float | None = None
@@ -158,7 +158,7 @@ class Guard:
             if self.verdict is None:
                 await self._take(await asyncio.to_thread(self._see, last))
 
-    async def _take(self, seen: _Seen) -> None:
+    async def _take(self, seen: _Observation) -> None:
         findings = seen.findings
         paused = self._trainer is not None and self._trainer.paused
         if not self._courier.ended.is_set():
@@ -177,7 +177,7 @@ class Guard:
         if self.verdict:
             self._act(self.verdict)
 
-    def _see(self, last: bool) -> _Seen:
+    def _see(self, last: bool) -> _Observation:
         points = self._readings.read(at_once=last)
         while more := self._readings.read(at_once=last):
             points += more
@@ -190,7 +190,7 @@ class Guard:
         total = (latest[-1].total if latest else None) or (bar.total if bar else None)
         if not last:
             findings += self._see_disk()
-        return _Seen(findings, step, total)
+        return _Observation(findings, step, total)
 
     def _see_disk(self) -> list[Finding]:
         now = self._looks.monotonic()
@@ -232,11 +232,11 @@ class Guard:
         await asyncio.to_thread(self._save)
         return Sent.MORE
 
-    def _load(self) -> _Written:
+    def _load(self) -> _WatchdogRecord:
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=_Written)
+            return msgspec.json.decode(self._file.read_bytes(), type=_WatchdogRecord)
         except (OSError, msgspec.MsgspecError):
-            return _Written()
+            return _WatchdogRecord()
 
     def _save(self) -> None:
         temporary = self._file.with_suffix(".tmp")
@@ -247,13 +247,13 @@ class Guard:
             log.warning("job %s: what was found is kept in memory alone: %s", self._job_id, error)
 
 
-class Guards(SendersByAttempt[Guard]):
+class Watchdogs(SendersByAttempt[Watchdog]):
     """Of all attempts on this machine."""
 
     def __init__(
         self,
         client: OrchestratorClient,
-        looks: Looks | None = None,
+        looks: WatchdogSettings | None = None,
         on_over: Callable[[], None] = lambda: None,
         on_verdict: Callable[[Turn, Verdict], None] = lambda turn, verdict: None,
     ) -> None:
@@ -261,10 +261,14 @@ class Guards(SendersByAttempt[Guard]):
         self._client, self._looks, self._on_verdict = client, looks, on_verdict
 
     def watch(
-        self, offer: JobSubmit, sources: Sources, trainer: Trainer | None, ending: Awaitable[object]
+        self,
+        offer: JobSubmit,
+        sources: MetricSources,
+        trainer: WatchedTrainer | None,
+        ending: Awaitable[object],
     ) -> None:
         turn = turn_of(offer)
-        guard = Guard(offer, sources, self._client, trainer, self._looks)
+        guard = Watchdog(offer, sources, self._client, trainer, self._looks)
         guard.on_verdict = lambda verdict: self._on_verdict(turn, verdict)
         self.begin(turn, guard, ending, lambda _: guard.trainer_ended())
 
@@ -273,7 +277,7 @@ class Guards(SendersByAttempt[Guard]):
         if guard:
             await guard.look_once()
 
-    async def last_word(self, turn: Turn, ending: Ending) -> Ending:
+    async def last_word(self, turn: Turn, ending: AttemptEnding) -> AttemptEnding:
         """How the attempt is to be reported: as it ended, unless the watchdog has ended it."""
         guard = self.get(turn)
         if guard is None:
@@ -282,7 +286,7 @@ class Guards(SendersByAttempt[Guard]):
         return judged(ending, guard.verdict)
 
 
-def judged(ending: Ending, verdict: Verdict | None) -> Ending:
+def judged(ending: AttemptEnding, verdict: Verdict | None) -> AttemptEnding:
     """A model that is spoiled has failed, however its trainer ended; a trainer that ended well has not stalled."""
     if verdict is None or ending.reason not in (EndReason.EXITED, EndReason.STOPPED):
         return ending

@@ -37,7 +37,7 @@ FLUSH_WITHIN_S = 5.0
 Progress = dict[str, Any]
 
 
-class Sources(Struct, frozen=True, kw_only=True):
+class MetricSources(Struct, frozen=True, kw_only=True):
     """Where an attempt's numbers are found, and where is kept how many were sent."""
 
     files: tuple[Path, ...]
@@ -52,13 +52,13 @@ class Sources(Struct, frozen=True, kw_only=True):
         return self.sent.with_name(gpu_points.NAME)
 
 
-class Follower:
+class MetricsFollower:
     """One attempt's; `over` once nothing more will be sent."""
 
     def __init__(
         self,
         offer: JobSubmit,
-        sources: Sources,
+        sources: MetricSources,
         client: OrchestratorClient,
         *,
         look_every_s: float = LOOK_EVERY_S,
@@ -156,7 +156,7 @@ ReportProgress = Callable[[Turn, Progress], StatusReport | None]
 """Answers with the report to send, if there is one to send."""
 
 
-class Metrics(SendersByAttempt[Follower]):
+class MetricsFollowers(SendersByAttempt[MetricsFollower]):
     """The followers of all attempts on this machine."""
 
     def __init__(
@@ -168,9 +168,9 @@ class Metrics(SendersByAttempt[Follower]):
         super().__init__("following a training's numbers", on_over)
         self._client, self._on_progress = client, on_progress
 
-    def follow(self, offer: JobSubmit, sources: Sources, ending: Awaitable[object]) -> None:
+    def follow(self, offer: JobSubmit, sources: MetricSources, ending: Awaitable[object]) -> None:
         turn = turn_of(offer)
-        follower = Follower(offer, sources, self._client)
+        follower = MetricsFollower(offer, sources, self._client)
         follower.on_progress = lambda progress: self._on_progress(turn, progress)
         self.begin(turn, follower, ending, lambda _: follower.trainer_ended())
 

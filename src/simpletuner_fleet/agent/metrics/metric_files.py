@@ -12,7 +12,7 @@ MOST_BYTES = 4 * 1024 * 1024
 LATEST_BYTES = 16 * 1024
 
 
-class Piece(NamedTuple):
+class PointBatch(NamedTuple):
     """What comes next in a file, and the place after it: nothing has moved until it is taken."""
 
     points: list[Point]
@@ -33,7 +33,7 @@ class MetricFile:
         self.tail = b""
         self._lines = array("q")
 
-    def peek(self, most: int) -> Piece | None:
+    def peek(self, most: int) -> PointBatch | None:
         """None where there is no file. At most `most` points, and only whole lines."""
         file = opened(self.path)
         if file is None:
@@ -56,9 +56,9 @@ class MetricFile:
                     points.append(point)
             tail_bytes = min(TAIL_BYTES, offset)
             file.seek(offset - tail_bytes)
-            return Piece(points, kept, fresh, offset, file.read(tail_bytes))
+            return PointBatch(points, kept, fresh, offset, file.read(tail_bytes))
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: PointBatch) -> None:
         del self._lines[piece.kept :]
         self._lines.extend(piece.fresh)
         self.offset, self.tail = piece.offset, piece.tail

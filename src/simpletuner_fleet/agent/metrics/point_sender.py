@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.agent.metrics.metric_files import MetricFile, Piece
+from simpletuner_fleet.agent.metrics.metric_files import MetricFile, PointBatch
 from simpletuner_fleet.agent.metrics.tensorboard import EventFile, EventFolder
 from simpletuner_fleet.agent.wire.client import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.metrics import Point
@@ -109,8 +109,8 @@ class PointSender:
         values = {key: to_wire(value) for key, value in point.values.items()}
         return MetricPoint(step=point.step, at=self._clock() if point.at is None else point.at, values=values)
 
-    def _gather(self) -> list[tuple[MetricFile | EventFile, Piece]]:
-        pieces: list[tuple[MetricFile | EventFile, Piece]] = []
+    def _gather(self) -> list[tuple[MetricFile | EventFile, PointBatch]]:
+        pieces: list[tuple[MetricFile | EventFile, PointBatch]] = []
         self._find_events()
         room = MAX_BATCH
         for file in self._files:

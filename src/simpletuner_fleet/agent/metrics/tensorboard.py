@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from simpletuner_fleet.agent.metrics.metric_files import MOST_BYTES, TAIL_BYTES, Piece, opened
+from simpletuner_fleet.agent.metrics.metric_files import MOST_BYTES, TAIL_BYTES, PointBatch, opened
 from simpletuner_fleet.core.metrics import LATEST_AT, MAX_KEYS, MAX_STEP, Point, values_of
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class EventFile:
         self.tail = b""
         self._since = since
 
-    def peek(self, most: int) -> Piece | None:
+    def peek(self, most: int) -> PointBatch | None:
         file = opened(self.path)
         if file is None:
             return None
@@ -83,9 +83,9 @@ class EventFile:
                     _add(points, point)
             tail_bytes = min(TAIL_BYTES, offset)
             file.seek(offset - tail_bytes)
-            return Piece(points, 0, fresh, offset, file.read(tail_bytes))
+            return PointBatch(points, 0, fresh, offset, file.read(tail_bytes))
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: PointBatch) -> None:
         self.offset, self.tail = piece.offset, piece.tail
 
     def rewind(self) -> None:

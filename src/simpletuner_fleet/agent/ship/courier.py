@@ -155,7 +155,7 @@ async def pause(seconds: float | None, unless: asyncio.Event) -> None:
             await unless.wait()
 
 
-class Sender(Protocol):
+class AttemptSender(Protocol):
     """Whatever sends for one attempt."""
 
     @property
@@ -164,7 +164,7 @@ class Sender(Protocol):
     async def run(self) -> None: ...
 
 
-S = TypeVar("S", bound=Sender)
+S = TypeVar("S", bound=AttemptSender)
 E = TypeVar("E")
 
 
@@ -214,7 +214,9 @@ class SendersByAttempt(Generic[S]):
         self._on_over()
 
 
-async def _run_until_ended(sender: Sender, ending: Awaitable[E], when_ended: Callable[[E], None]) -> None:
+async def _run_until_ended(
+    sender: AttemptSender, ending: Awaitable[E], when_ended: Callable[[E], None]
+) -> None:
     async with asyncio.TaskGroup() as both:
         sending = both.create_task(sender.run())
         when_ended(await ending)

@@ -20,7 +20,7 @@ _UPDATE = re.compile(rb"([^\r\n]*+)(?:\r{0,63}+(\n)|\r{64}|\r++(?=[^\r\n]))")
 _TEXT = re.compile(rb"[^\r\n]*+")
 
 
-class Kept(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes `start` to `end` of the output, seen at `at`; `folding`: what follows them is an update of the same line."""
 
     start: int
@@ -38,14 +38,14 @@ class Fold:
         self._kept_at = kept_at
         self._held = b""
         self._seen_at = kept_at
-        self._kept: list[Kept] = []
+        self._kept: list[ByteRange] = []
 
     @property
     def reached(self) -> int:
         """How much of the output was fed."""
         return self._position + len(self._held)
 
-    def feed(self, data: bytes, at: float) -> list[Kept]:
+    def feed(self, data: bytes, at: float) -> list[ByteRange]:
         self._let_go_if_quiet(at)
         if not data:
             return self._taken()
@@ -53,18 +53,18 @@ class Fold:
         self._decide(self._held + data if self._held else data)
         return self._taken()
 
-    def tick(self, at: float) -> list[Kept]:
+    def tick(self, at: float) -> list[ByteRange]:
         """Finds out earlier what the next `feed` would find out by itself."""
         self._let_go_if_quiet(at)
         return self._taken()
 
-    def finish(self) -> list[Kept]:
+    def finish(self) -> list[ByteRange]:
         """Nothing more will come."""
         while self._held:
             self._let_go()
         return self._taken()
 
-    def _taken(self) -> list[Kept]:
+    def _taken(self) -> list[ByteRange]:
         kept, self._kept = self._kept, []
         return kept
 
@@ -115,7 +115,7 @@ class Fold:
         last = self._kept[-1] if self._kept else None
         if last and last.end == start and last.at == self._seen_at:
             start = self._kept.pop().start
-        self._kept.append(Kept(start, self._position, self._seen_at, self._folding))
+        self._kept.append(ByteRange(start, self._position, self._seen_at, self._folding))
 
 
 def _length(data: bytes, at: int) -> int:

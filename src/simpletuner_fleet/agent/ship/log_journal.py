@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from simpletuner_fleet.agent.ship.log_fold import Kept
+from simpletuner_fleet.agent.ship.log_fold import ByteRange
 
 _FORMAT = struct.Struct("<BBxxIQQd")
 _BATCH = 1024
@@ -43,7 +43,7 @@ class Journal:
     def close(self) -> None:
         os.close(self._file)
 
-    def add(self, source: int, kept: list[Kept]) -> None:
+    def add(self, source: int, kept: list[ByteRange]) -> None:
         records, size = [], self.size
         for start, end, at, folding in kept:
             records.append(_FORMAT.pack(source, folding, end - start, start, size, at))

@@ -57,7 +57,7 @@ class LogSources(Struct, frozen=True, kw_only=True):
         return LogStream(files, self.folder / f"sent-{rank}.log-index", limits, self.mask)
 
 
-class Shipper:
+class LogShipper:
     """One stream of one attempt."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Shipper:
         return Sent.MORE
 
 
-class Logs:
+class LogShippers:
     """The shippers of all attempts on this machine."""
 
     def __init__(
@@ -190,7 +190,7 @@ class Logs:
         ended = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             main = await self._in_thread(sources.stream, 0, [sources.output_log], self._limits)
-            shipper = Shipper(offer, 0, main, self._client, in_thread=self._in_thread)
+            shipper = LogShipper(offer, 0, main, self._client, in_thread=self._in_thread)
             if sources.unmaskable:
                 await ending
                 await shipper.withhold()
@@ -213,14 +213,16 @@ class Logs:
                 return
             await pause(LOOK_FOR_RANKS_S, ended)
 
-    async def find_ranks_once(self, offer: JobSubmit, sources: LogSources, known: set[int]) -> list[Shipper]:
+    async def find_ranks_once(
+        self, offer: JobSubmit, sources: LogSources, known: set[int]
+    ) -> list[LogShipper]:
         """Shippers of the ranks that are not `known` yet; they are from now on."""
-        shippers: list[Shipper] = []
+        shippers: list[LogShipper] = []
         for rank, files in (await self._in_thread(_rank_files, sources.rank_logs)).items():
             if rank not in known and 0 < rank < MAX_RANKS:
                 known.add(rank)
                 stream = await self._in_thread(sources.stream, rank, files, self._limits)
-                shippers.append(Shipper(offer, rank, stream, self._client, in_thread=self._in_thread))
+                shippers.append(LogShipper(offer, rank, stream, self._client, in_thread=self._in_thread))
         return shippers
 
     async def _in_thread(self, act: Callable[..., T], *args: Any, **choices: Any) -> T:

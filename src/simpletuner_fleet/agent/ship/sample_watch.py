@@ -14,7 +14,7 @@ MOST_TIME_SHARE = 0.05
 """Of the time, a folder with very many pictures is not looked through for more than this."""
 
 
-class Drawn(NamedTuple):
+class SampleFile(NamedTuple):
     """Another drawing of the same name is another."""
 
     path: Path
@@ -34,14 +34,14 @@ class SampleWatch:
     ) -> None:
         self._look_every_s, self._sent_every_s, self._clock = look_every_s, sent_every_s, clock
         self._due_at = clock()
-        self._seen: frozenset[Drawn] = frozenset()
-        self._steady: frozenset[Drawn] = frozenset()
-        self._sent: frozenset[Drawn] = frozenset()
+        self._seen: frozenset[SampleFile] = frozenset()
+        self._steady: frozenset[SampleFile] = frozenset()
+        self._sent: frozenset[SampleFile] = frozenset()
 
     def is_due(self) -> bool:
         return self._clock() >= self._due_at
 
-    def look(self, find: Callable[[], Iterable[Path]], root: Path, *, last: bool = False) -> list[Drawn]:
+    def look(self, find: Callable[[], Iterable[Path]], root: Path, *, last: bool = False) -> list[SampleFile]:
         """The newest, newest first; none where nothing is new. `last`: nobody draws any more, all are whole."""
         began = self._clock()
         there = self._there(find(), root)
@@ -57,7 +57,7 @@ class SampleWatch:
         self._sent = self._steady
         self._due_at = self._clock() + self._sent_every_s
 
-    def _there(self, found: Iterable[Path], root: Path) -> frozenset[Drawn]:
+    def _there(self, found: Iterable[Path], root: Path) -> frozenset[SampleFile]:
         drawn = set()
         within = root.resolve()
         for path in found:
@@ -67,12 +67,12 @@ class SampleWatch:
         return frozenset(drawn)
 
 
-def _drawn(path: Path) -> Drawn | None:
+def _drawn(path: Path) -> SampleFile | None:
     try:
         about = path.stat()
     except OSError:
         return None
-    return Drawn(path, about.st_mtime_ns, about.st_size) if 0 < about.st_size <= MAX_BYTES else None
+    return SampleFile(path, about.st_mtime_ns, about.st_size) if 0 < about.st_size <= MAX_BYTES else None
 
 
 def _lies_in(path: Path, root: Path, within: Path) -> bool:
@@ -83,5 +83,5 @@ def _lies_in(path: Path, root: Path, within: Path) -> bool:
         return False
 
 
-def _newness(drawn: Drawn) -> tuple[int, tuple[int, int, str]]:
+def _newness(drawn: SampleFile) -> tuple[int, tuple[int, int, str]]:
     return (drawn.at_ns, drawn_order(drawn.path.name))

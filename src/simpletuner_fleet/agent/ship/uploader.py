@@ -13,11 +13,11 @@ from pathlib import Path
 
 from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, Sent
 from simpletuner_fleet.agent.ship.hashing import HashCache, Interrupted
-from simpletuner_fleet.agent.ship.sample_watch import Drawn, SampleWatch
+from simpletuner_fleet.agent.ship.sample_watch import SampleFile, SampleWatch
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth, PartSize
 from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, Unreachable
-from simpletuner_fleet.agent.wire.part_connections import Part, Shrunk
+from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
 from simpletuner_fleet.core.checkpoint import FileEntry, Manifest, path_complaint
 from simpletuner_fleet.core.samples import SAMPLES
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -82,7 +82,7 @@ class Uploader:
         self._settled: set[str] = set()
         """Names that need no more thought: sent, or impossible to send."""
         self._samples = samples or SampleWatch()
-        self._shown: dict[Drawn, list[FileEntry]] = {}
+        self._shown: dict[SampleFile, list[FileEntry]] = {}
 
         self._courier = Courier(
             f"job {self._job_id}: its uploads",
@@ -302,7 +302,7 @@ class Uploader:
             except Unreachable:
                 self._part_size.broke()
                 raise
-            except (Refused, Shrunk) as problem:
+            except (Refused, FileShrunk) as problem:
                 if isinstance(problem, Refused) and problem.code != "digest_mismatch":
                     raise
                 self._hashes.forget(file)

@@ -19,7 +19,7 @@ SAVE_LOOK_S = 0.1
 GOES_ON_ELSEWHERE = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason.SHIM_LOST})
 
 
-class Ended(Protocol):
+class HasEndReason(Protocol):
     """However the trainer ended."""
 
     @property
@@ -46,7 +46,7 @@ class Uploads(SendersByAttempt[Uploader]):
         self._elsewhere: set[Turn] = set()
 
     def upload(
-        self, offer: JobSubmit, paths: Paths, habits: CheckpointHabits, ending: Awaitable[Ended]
+        self, offer: JobSubmit, paths: Paths, habits: CheckpointHabits, ending: Awaitable[HasEndReason]
     ) -> asyncio.Task[None]:
         turn = turn_of(offer)
         resumed_from = read_resume(offer.resume).step if offer.resume else None
@@ -73,7 +73,7 @@ class Uploads(SendersByAttempt[Uploader]):
         self._elsewhere.discard(turn)
         super().forget(turn)
 
-    async def checkpoint_now(self, turn: Turn, ending: Awaitable[Ended]) -> None:
+    async def checkpoint_now(self, turn: Turn, ending: Awaitable[HasEndReason]) -> None:
         """Asks its trainer; returns when there is a new checkpoint, or none can be expected."""
         ended = asyncio.ensure_future(ending)
         try:
@@ -83,12 +83,14 @@ class Uploads(SendersByAttempt[Uploader]):
         finally:
             ended.cancel()
 
-    def _trainer_ended(self, turn: Turn, uploader: Uploader, ended: Ended) -> None:
+    def _trainer_ended(self, turn: Turn, uploader: Uploader, ended: HasEndReason) -> None:
         elsewhere = ended.reason in GOES_ON_ELSEWHERE or turn in self._elsewhere
         uploader.trainer_ended(with_artifacts=not elsewhere)
 
 
-async def _new_checkpoint(habits: CheckpointHabits, paths: Paths, ended: asyncio.Future[Ended]) -> None:
+async def _new_checkpoint(
+    habits: CheckpointHabits, paths: Paths, ended: asyncio.Future[HasEndReason]
+) -> None:
     """A new one: that old ones are removed, as many trainers do before they save, is not it."""
     known = set(await asyncio.to_thread(habits.checkpoints, paths))
     if not await asyncio.to_thread(habits.request_checkpoint, paths):

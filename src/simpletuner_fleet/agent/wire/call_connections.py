@@ -30,7 +30,7 @@ class CallFailed(Exception):
     """No connection, a broken one, or an answer that is not HTTP; the cause is its `__cause__`."""
 
 
-class Answer(NamedTuple):
+class CallAnswer(NamedTuple):
     status: int
     content: bytes
 
@@ -68,7 +68,7 @@ class CallConnections:
 
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], content: bytes, timeouts: CallTimeouts
-    ) -> Answer:
+    ) -> CallAnswer:
         """Raises CallFailed.
 
         A kept connection may have been closed at the other end in this very moment; the call is then made once more,
@@ -98,7 +98,7 @@ class CallConnections:
 
     async def _exchange(
         self, connection: "_Connection", message: h11.Request, content: bytes, timeouts: CallTimeouts
-    ) -> Answer:
+    ) -> CallAnswer:
         try:
             with _told_as_failed():
                 answer = await connection.exchange(message, content, timeouts.silence_s)
@@ -144,7 +144,7 @@ class _Connection:
         """What is not sent yet is not sent."""
         self._writer.transport.abort()
 
-    async def exchange(self, message: h11.Request, content: bytes, silence_s: float) -> Answer:
+    async def exchange(self, message: h11.Request, content: bytes, silence_s: float) -> CallAnswer:
         self.answered = False
         # Not waited for until it is sent: who takes no such call says so before it has read all of it, and hangs up.
         self._writer.write(self._encoded(message, content))
@@ -158,7 +158,7 @@ class _Connection:
         parts = (message, h11.Data(data=content), h11.EndOfMessage())
         return b"".join(self._http.send(part) or b"" for part in parts)
 
-    async def _receive(self, silence_s: float) -> Answer:
+    async def _receive(self, silence_s: float) -> CallAnswer:
         status, content = 0, bytearray()
         while True:
             event = self._http.next_event()
@@ -171,7 +171,7 @@ class _Connection:
                 if len(content) > MAX_ANSWER_BYTES:
                     raise h11.RemoteProtocolError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
             elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-                return Answer(status, bytes(content))
+                return CallAnswer(status, bytes(content))
 
     async def _read(self, silence_s: float) -> bytes:
         try:

@@ -14,7 +14,7 @@ import msgspec
 
 from simpletuner_fleet.agent.ship.output_log import Chunk
 from simpletuner_fleet.agent.wire.call_connections import CallConnections, CallFailed, CallTimeouts
-from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartLines, Patience
+from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartConnections, PartTimeouts
 from simpletuner_fleet.protocol.messages import (
     LOG_AGES_HEADER,
     Accept,
@@ -105,7 +105,7 @@ class OrchestratorClient:
         self._control = CallConnections(self._url, context)
         """For what a worker and its jobs live by: nothing of `_bulk` ever stands in its way."""
         self._bulk = CallConnections(self._url, context)
-        self._part_lines = PartLines(self.url, context)
+        self._part_lines = PartConnections(self.url, context)
 
     @property
     def url(self) -> str:
@@ -187,7 +187,7 @@ class OrchestratorClient:
         path = f"/api/workers/job/{job_id}/objects/{wanted.sha256}"
         query = f"?epoch={epoch}&offset={part.offset}&size={wanted.size}"
         headers = {"X-Worker-Token": self._token(), "Content-Type": "application/octet-stream"}
-        patience = Patience(
+        patience = PartTimeouts(
             connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s),
             step_s=self.answer_timeout_s,
             answer_s=self.answer_timeout_s + wanted.size / SEALING_BYTES_PER_S,

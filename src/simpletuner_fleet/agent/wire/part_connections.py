@@ -31,7 +31,7 @@ class NoAnswer(Exception):
     """The line broke, or nothing came that is HTTP."""
 
 
-class Shrunk(Exception):
+class FileShrunk(Exception):
     """The file is shorter than it was."""
 
 
@@ -41,18 +41,18 @@ class Part(Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class PartTimeouts(Struct, frozen=True, kw_only=True):
     connect_s: float
     step_s: float
     """Without the smallest progress while it is sent."""
     answer_s: float
 
 
-class PartLines:
+class PartConnections:
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
         self._url = urlsplit(url)
         self._context = context
-        self._idle: list[_Line] = []
+        self._idle: list[_PartConnection] = []
         self._threads = ThreadPoolExecutor(THREADS, "parts")
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class PartLines:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def put(
-        self, target: str, headers: Mapping[str, str], part: Part, patience: Patience
+        self, target: str, headers: Mapping[str, str], part: Part, patience: PartTimeouts
     ) -> tuple[int, bytes]:
         """Status and content of the answer. A call that is cancelled ends its line at once."""
         line = self._line(patience)
@@ -79,7 +79,7 @@ class PartLines:
             self._idle.append(line)
         return answer
 
-    def _line(self, patience: Patience) -> "_Line":
+    def _line(self, patience: PartTimeouts) -> "_PartConnection":
         while self._idle:
             line = self._idle.pop()
             if line.idle_s < MOST_IDLE_S:
@@ -87,13 +87,13 @@ class PartLines:
             line.close()
         host, port = self._url.hostname or "", self._url.port
         if self._context is None:
-            return _Line(http.client.HTTPConnection(host, port, timeout=patience.connect_s))
-        return _Line(
+            return _PartConnection(http.client.HTTPConnection(host, port, timeout=patience.connect_s))
+        return _PartConnection(
             http.client.HTTPSConnection(host, port, timeout=patience.connect_s, context=self._context)
         )
 
 
-class _Line:
+class _PartConnection:
     """One connection, used by one thread at a time."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
@@ -119,7 +119,7 @@ class _Line:
                 sock.shutdown(2)
 
     def put(
-        self, target: str, headers: Mapping[str, str], part: Part, patience: Patience
+        self, target: str, headers: Mapping[str, str], part: Part, patience: PartTimeouts
     ) -> tuple[int, bytes]:
         try:
             with part.file.open("rb", buffering=0) as file:
@@ -131,7 +131,7 @@ class _Line:
             self._used_at = time.monotonic()
 
     def _exchange(
-        self, target: str, headers: Mapping[str, str], file: BinaryIO, part: Part, patience: Patience
+        self, target: str, headers: Mapping[str, str], file: BinaryIO, part: Part, patience: PartTimeouts
     ) -> tuple[int, bytes]:
         try:
             self._begin(target, headers, part.count, patience)
@@ -142,7 +142,7 @@ class _Line:
                 raise
             raise NoAnswer(str(error) or type(error).__name__) from error
 
-    def _begin(self, target: str, headers: Mapping[str, str], count: int, patience: Patience) -> None:
+    def _begin(self, target: str, headers: Mapping[str, str], count: int, patience: PartTimeouts) -> None:
         connection = self._connection
         if connection.sock is None:
             connection.connect()
@@ -160,7 +160,7 @@ class _Line:
         except BROKEN_WHILE_SENDING:
             return False
         if sent < part.count:
-            raise Shrunk
+            raise FileShrunk
         return True
 
     def _send_bytes(self, file: BinaryIO, part: Part) -> int:
@@ -176,7 +176,7 @@ class _Line:
             left -= len(chunk)
         return part.count - left
 
-    def _answer(self, patience: Patience, keep: bool) -> tuple[int, bytes]:
+    def _answer(self, patience: PartTimeouts, keep: bool) -> tuple[int, bytes]:
         sock = self._connection.sock
         sock.settimeout(patience.answer_s)
         response = self._connection.getresponse()
