@@ -128,17 +128,17 @@ class Attempts:
         )
         self.metrics = MetricsFollowers(client, events.sending_ended, events.progress_report)
         self.logs = LogShippers(client, log_limits, events.sending_ended)
-        self.guards = Watchdogs(client, on_over=events.sending_ended, on_verdict=self._condemned)
+        self.watchdogs = Watchdogs(client, on_over=events.sending_ended, on_verdict=self._condemned)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def has_sent_all(self, turn: Turn) -> bool:
         """Whether its report may go: whatever was to arrive before it has, or will not."""
-        senders = (self.logs, self.metrics, self.uploads, self.guards)
+        senders = (self.logs, self.metrics, self.uploads, self.watchdogs)
         return all(sender.are_over(turn) for sender in senders)
 
     def hurry(self) -> None:
         """There is no more time: what was not sent stays here."""
-        for sender in (self.uploads, self.metrics, self.guards, self.logs):
+        for sender in (self.uploads, self.metrics, self.watchdogs, self.logs):
             sender.hurry()
 
     def prepare(self, offer: JobSubmit) -> None:
@@ -150,7 +150,7 @@ class Attempts:
     async def put_in_place(
         self,
         offer: JobSubmit,
-        wanted: Callable[[], bool],
+        is_wanted: Callable[[], bool],
         tell: Callable[[FetchProgress], None] = lambda fetching: None,
     ) -> AttemptEnding | None:
         """The data and the checkpoint to go on from, if any. None once they are there, else why it cannot start.
@@ -164,7 +164,7 @@ class Attempts:
         try:
             while not fetching.done():
                 await asyncio.wait({fetching}, timeout=WANTED_LOOK_S)
-                if not wanted():
+                if not is_wanted():
                     return AttemptEnding(reason=EndReason.STOPPED)
                 tell(data)
             fetching.result()
@@ -196,11 +196,11 @@ class Attempts:
     async def ended(self, turn: Turn) -> AttemptEnding:
         """When the process tree is gone."""
         ending = self._ending(turn, await self._running[turn].wait())
-        return await self.guards.last_word(turn, ending)
+        return await self.watchdogs.last_word(turn, ending)
 
     async def _before_stored(self, turn: Turn) -> None:
         """Whoever goes on from a checkpoint has its numbers, and knows that it is not spoiled."""
-        await self.guards.look_now(turn)
+        await self.watchdogs.look_now(turn)
         await self.metrics.flush(turn)
 
     def _condemned(self, turn: Turn, verdict: Verdict) -> None:
@@ -271,7 +271,7 @@ class Attempts:
             stopping.cancel()
         self.uploads.forget(turn)
         self.metrics.forget(turn)
-        self.guards.forget(turn)
+        self.watchdogs.forget(turn)
         self.logs.forget(turn)
         self._masks.pop(turn, None)
         attempt_id = self._folders.pop(turn, None)
@@ -291,16 +291,16 @@ class Attempts:
 
     async def find_again(self) -> list[FoundAttempt]:
         """After a restart: trainers that still run are taken up, those that ended are told."""
-        found = []
+        attempts = []
         for attempt in self._state.attempts():
             offer = attempt.load_order()
             if offer is None or (attempt.path / DELIVERED).exists():
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
-            found += await self._find(attempt, offer)
+            attempts += await self._find(attempt, offer)
         if self.data:
-            await self.data.take_up([one.offer for one in found if one.running])
-        return found
+            await self.data.take_up([one.offer for one in attempts if one.running])
+        return attempts
 
     async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:
         if not await self._was_begun(attempt):
@@ -326,7 +326,7 @@ class Attempts:
                     return []
                 ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)
                 self._upload(offer, ending)
-                return [FoundAttempt(offer, None, await self.guards.last_word(turn_of(offer), ending))]
+                return [FoundAttempt(offer, None, await self.watchdogs.last_word(turn_of(offer), ending))]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
         """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
@@ -383,14 +383,14 @@ class Attempts:
 
     def _made_here(self, offer: JobSubmit, resume: Resume) -> list[Path]:
         """Folders of earlier attempts of the job that may hold the checkpoint."""
-        found = []
+        folders = []
         for attempt in self._state.attempts():
             order = attempt.load_order()
             if order and order.job_id == offer.job_id and order.attempt_id != offer.attempt_id:
                 folder = self._habits(order).output_folder(self._paths(attempt)) / resume.name
                 if folder.is_dir():
-                    found.append(folder)
-        return found
+                    folders.append(folder)
+        return folders
 
     def _habits(self, offer: JobSubmit) -> CheckpointHabits:
         """Of a trainer that may have been uninstalled since it ran."""
@@ -450,7 +450,7 @@ class Attempts:
         )
         self.metrics.follow(offer, sources, _end(until))
         trainer = until if isinstance(until, RunningTrainer) else None
-        self.guards.watch(offer, sources, trainer, _end(until))
+        self.watchdogs.watch(offer, sources, trainer, _end(until))
         self._ship_logs(offer, attempt, habits, until)
         return self.uploads.upload(offer, paths, habits, _end(until))
 

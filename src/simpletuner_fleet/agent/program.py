@@ -197,17 +197,19 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
 
 async def _take_up(agent: Agent) -> None:
     """Reports that were not delivered, then attempts that were under way, when this worker last ended."""
-    spooled = {(record.job_id, record.report.epoch) for record in agent.delivery.load(agent.incarnation)}
-    for found in await agent.attempts.find_again():
-        turn = turn_of(found.offer)
-        if turn in spooled:
-            agent.inbox.adopted(found.offer, Phase.FINISHED)
-        elif found.running:
-            agent.inbox.adopted(found.offer, Phase.RUNNING)
-            agent.watch_adopted(found.offer)
-        elif found.ending:
-            agent.inbox.adopted(found.offer, Phase.RUNNING)
-            agent.perform(agent.inbox.ended(turn, found.ending))
+    spooled_turns = {
+        (record.job_id, record.report.epoch) for record in agent.delivery.load(agent.incarnation)
+    }
+    for attempt in await agent.attempts.find_again():
+        turn = turn_of(attempt.offer)
+        if turn in spooled_turns:
+            agent.inbox.adopted(attempt.offer, Phase.FINISHED)
+        elif attempt.running:
+            agent.inbox.adopted(attempt.offer, Phase.RUNNING)
+            agent.watch_adopted(attempt.offer)
+        elif attempt.ending:
+            agent.inbox.adopted(attempt.offer, Phase.RUNNING)
+            agent.perform(agent.inbox.ended(turn, attempt.ending))
 
 
 async def _deliver_once_known(agent: Agent) -> None:

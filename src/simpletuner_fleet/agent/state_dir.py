@@ -165,13 +165,13 @@ def checked_id(name: str) -> str:
 
 
 def _refuse_if_open_to_others(path: Path) -> None:
-    found = path.stat()
-    if found.st_uid != os.geteuid():
+    status = path.stat()
+    if status.st_uid != os.geteuid():
         raise StateDirError(
             f"The state folder {path} belongs to another user.",
             next_step="Choose a folder of your own with --state-dir.",
         )
-    if stat.S_IMODE(found.st_mode) & 0o022:
+    if stat.S_IMODE(status.st_mode) & 0o022:
         raise StateDirError(
             f"Others may write to the state folder {path}.", next_step=f"Run: chmod 700 '{path}'"
         )
@@ -190,9 +190,9 @@ def _take_lock(path: Path) -> int:
 
 def _home_id(path: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
-        kept = path.read_text("ascii", "replace").strip()
-        if ID.fullmatch(kept):
-            return kept
+        stored_id = path.read_text("ascii", "replace").strip()
+        if ID.fullmatch(stored_id):
+            return stored_id
     home = f"h_{secrets.token_hex(12)}"
     write_whole(path, home.encode())
     return home

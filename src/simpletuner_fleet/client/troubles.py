@@ -138,7 +138,7 @@ TROUBLES = {
 
 def trouble(code: str, url: str = "", **params: object) -> Trouble:
     """The table's row with its blanks filled in."""
-    found = TROUBLES[code]
+    row = TROUBLES[code]
     address = urlsplit(url)
     blanks = {
         "url": url,
@@ -147,10 +147,10 @@ def trouble(code: str, url: str = "", **params: object) -> Trouble:
         "detail": _("no more is known"),
         **params,
     }
-    return found._replace(
-        what=_(found.what, **blanks),
-        why=_(found.why, **blanks),
-        next=tuple(_(step, **blanks) for step in found.next),
+    return row._replace(
+        what=_(row.what, **blanks),
+        why=_(row.why, **blanks),
+        next=tuple(_(step, **blanks) for step in row.next),
     )
 
 
@@ -193,12 +193,12 @@ def _by_words(error: BaseException, url: str) -> Trouble:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
+    causes: list[BaseException] = []
     current: BaseException | None = error
-    while current is not None and current not in found:
-        found.append(current)
+    while current is not None and current not in causes:
+        causes.append(current)
         current = current.__cause__ or current.__context__
-    return found
+    return causes
 
 
 def told(trouble: Trouble) -> str:

@@ -137,10 +137,10 @@ def _pinned(target: SplitResult, pin: str, timeout_s: float) -> ssl.SSLContext:
     for authority in authorities:
         if fingerprint_of(authority) == pin:
             return _trusting_only(authority)
-    shown = ", its CA ".join(fingerprint_of(certificate) for certificate in (leaf, *authorities))
+    fingerprints = ", its CA ".join(fingerprint_of(certificate) for certificate in (leaf, *authorities))
     raise TrustError(
         _("the certificate of %(netloc)s is not the one that was pinned", netloc=target.netloc),
-        _("expected %(pin)s, the server shows %(shown)s", pin=pin, shown=shown),
+        _("expected %(pin)s, the server shows %(shown)s", pin=pin, shown=fingerprints),
         _(
             "compare with the fingerprint the server printed at its start; if it was set up anew, use the "
             "new one. If not, somebody may be in between: no token was sent"

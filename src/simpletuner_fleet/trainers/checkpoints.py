@@ -83,22 +83,22 @@ def habits_of(trainer: object) -> CheckpointHabits:
 
 def rank_logs_beneath(folder: Path) -> dict[int, list[Path]]:
     """As torchrun lays them out, `…/attempt_0/RANK/stdout.log`, or simply `rank-RANK.log`."""
-    found: dict[int, list[Path]] = {}
+    files_by_rank: dict[int, list[Path]] = {}
     for path in sorted(folder.rglob("*.log")):
         own = _RANK_LOG.fullmatch(path.name)
         rank = own[1] if own else path.parent.name
         if rank.isdecimal() and len(rank) < 6:
-            found.setdefault(int(rank), []).append(path)
-    return found
+            files_by_rank.setdefault(int(rank), []).append(path)
+    return files_by_rank
 
 
 def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:
-    found = []
+    checkpoints = []
     for path in _entries(folder):
         name = _NAME.fullmatch(path.name)
         if name and (path / GUARD).is_file():
-            found.append(FoundCheckpoint(path.name, int(name[1]), path))
-    return sorted(found, key=lambda one: (one.step, one.name))
+            checkpoints.append(FoundCheckpoint(path.name, int(name[1]), path))
+    return sorted(checkpoints, key=lambda one: (one.step, one.name))
 
 
 def other_files(folder: Path) -> Iterator[Path]:

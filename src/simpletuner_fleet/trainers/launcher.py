@@ -67,8 +67,8 @@ class LauncherTrainer(CheckpointHabits, ABC):
 def rank_log_flags(words: list[str], paths: Paths) -> list[str]:
     """Who asks a launcher to write each rank's output to files gets them where the worker looks for them."""
     names = {word.partition("=")[0].replace("-", "_") for word in words}
-    asked = names & {"__tee", "__redirects", "_t", "_r"}
-    return [f"--log_dir={paths.rank_log_dir}"] if asked and "__log_dir" not in names else []
+    requested_flags = names & {"__tee", "__redirects", "_t", "_r"}
+    return [f"--log_dir={paths.rank_log_dir}"] if requested_flags and "__log_dir" not in names else []
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""A guard over files that a trainer might write, with a real orchestrator to tell, and a trainer that can be stopped."""
+"""A watchdog over files that a trainer might write, with a real orchestrator to tell, and a trainer that can be stopped."""
 
 import asyncio
 import math
@@ -103,19 +103,19 @@ async def notes_of(one: Attempt) -> list[dict[str, Any]]:
 async def test_a_nan_stops_the_trainer_and_is_told(sources: MetricSources) -> None:
     trainer = Trainer()
     async with attempt() as one:
-        guard = Watchdog(one.offer, sources, one.client, trainer, looks())
-        running = asyncio.create_task(guard.run())
+        watchdog = Watchdog(one.offer, sources, one.client, trainer, looks())
+        running = asyncio.create_task(watchdog.run())
         write(sources.files[0], range(1, 3))
         await asyncio.sleep(0.05)
         assert not trainer.stopped.is_set()
         write(sources.files[0], range(3, 6), loss=math.nan)
         await asyncio.wait_for(trainer.stopped.wait(), 5)
-        guard.trainer_ended()
+        watchdog.trainer_ended()
         await asyncio.wait_for(running, 5)
         (note,) = await notes_of(one)
         assert (note["kind"], note["text"]) == ("watchdog_nan", "the loss was NaN at step 3; the job fails")
         assert note["data"] == {"step": 3, "key": "loss", "value": "NaN", "policy": "fail"}
-    assert guard.verdict == Verdict(
+    assert watchdog.verdict == Verdict(
         trouble="nan", error="watchdog: the loss was NaN at step 3", resume_below=3
     )
 
@@ -125,10 +125,10 @@ async def test_what_is_ignored_is_told_once_and_the_trainer_goes_on(sources: Met
     async with attempt() as one:
         one.offer.watchdog = {"nan": "ignore"}
         for _ in range(2):
-            guard = Watchdog(one.offer, sources, one.client, trainer, looks())
+            watchdog = Watchdog(one.offer, sources, one.client, trainer, looks())
             (sources.sent.parent / NAME).write_bytes(scalars(7, loss=math.nan))
-            guard.trainer_ended()
-            await asyncio.wait_for(guard.run(), 5)
+            watchdog.trainer_ended()
+            await asyncio.wait_for(watchdog.run(), 5)
         assert [note["text"] for note in await notes_of(one)] == ["the loss was NaN at step 7; it goes on"]
     assert not trainer.stopped.is_set()
 
@@ -146,55 +146,55 @@ async def test_what_was_found_while_nobody_listened_is_told_by_the_next_agent(
     sources.files[0].unlink()
     async with attempt() as one:
         again = Trainer()
-        guard = Watchdog(one.offer, sources, one.client, again, looks())
-        running = asyncio.create_task(guard.run())
+        watchdog = Watchdog(one.offer, sources, one.client, again, looks())
+        running = asyncio.create_task(watchdog.run())
         await asyncio.wait_for(again.stopped.wait(), 5)
-        guard.trainer_ended()
+        watchdog.trainer_ended()
         await asyncio.wait_for(running, 5)
         assert [note["kind"] for note in await notes_of(one)] == ["watchdog_nan"]
-        assert guard.verdict is not None
-        assert guard.verdict.restart
+        assert watchdog.verdict is not None
+        assert watchdog.verdict.restart
 
 
 async def test_a_stall_is_found_by_the_clock_of_what_runs(
     sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
     trainer, clock = Trainer(), Clock()
-    guard = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100, stall_first_s=1000)
+    watchdog = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100, stall_first_s=1000)
     write(sources.files[0], [1])
-    await guard.look_once()
+    await watchdog.look_once()
     trainer.paused = True
     clock.at = 5000.0
-    await guard.look_once()
+    await watchdog.look_once()
     trainer.paused = False
     clock.at = 5099.0
-    await guard.look_once()
+    await watchdog.look_once()
     assert not trainer.stopped.is_set()
     clock.at = 5100.0
-    await guard.look_once()
-    assert guard.verdict == Verdict(trouble="stall", error="watchdog: no step for 100 s after step 1")
+    await watchdog.look_once()
+    assert watchdog.verdict == Verdict(trouble="stall", error="watchdog: no step for 100 s after step 1")
     assert trainer.stopped.is_set()
 
 
 async def test_a_progress_bar_is_a_step_too(sources: MetricSources, nobody: OrchestratorClient) -> None:
     trainer, clock = Trainer(), Clock()
-    guard = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100)
+    watchdog = guard_of(sources, trainer, nobody, clock, stall="fail", stall_s=100)
     for step in range(1, 9):
         sources.output_log.write_text(f"Steps: {step}%|#  | {step}/100 [00:01<00:09, 10.0it/s]\n")
-        await guard.look_once()
+        await watchdog.look_once()
         clock.at += 90.0
-    assert guard.verdict is None
+    assert watchdog.verdict is None
 
 
 async def test_a_loss_that_only_a_progress_bar_tells_is_seen(
     sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
     trainer = Trainer()
-    guard = guard_of(sources, trainer, nobody)
+    watchdog = guard_of(sources, trainer, nobody)
     sources.output_log.write_text("Steps:  2%|#  | 2/100 [00:01<00:09, 10.0it/s, loss=nan]\n")
-    await guard.look_once()
-    assert guard.verdict is not None
-    assert guard.verdict.resume_below == 2
+    await watchdog.look_once()
+    assert watchdog.verdict is not None
+    assert watchdog.verdict.resume_below == 2
     assert trainer.stopped.is_set()
 
 
@@ -202,7 +202,7 @@ async def test_a_disk_is_warned_of_and_then_acted_upon(
     sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
     trainer, clock, left = Trainer(), Clock(), [30e9, 3e9, 0.5e9]
-    guard = Watchdog(
+    watchdog = Watchdog(
         an_offer(disk="fail"),
         sources,
         nobody,
@@ -211,7 +211,7 @@ async def test_a_disk_is_warned_of_and_then_acted_upon(
     )
     stopped = []
     while left:
-        await guard.look_once()
+        await watchdog.look_once()
         stopped.append(trainer.stopped.is_set())
         left.pop(0)
         clock.at += 30.0
@@ -225,25 +225,25 @@ async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(
     sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
     told = []
-    guards = Watchdogs(
+    watchdogs = Watchdogs(
         nobody,
         looks(every_s=600.0),
         on_verdict=lambda turn, verdict: told.append((turn, verdict.resume_below)),
     )
     offer = an_offer()
     ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    guards.watch(offer, sources, Trainer(), ending)
-    await guards.look_now(turn_of(offer))
+    watchdogs.watch(offer, sources, Trainer(), ending)
+    await watchdogs.look_now(turn_of(offer))
     write(sources.files[0], [3], loss=math.inf)
-    await guards.look_now(turn_of(offer))
+    await watchdogs.look_now(turn_of(offer))
     assert told == [(turn_of(offer), 3)]
     ending.set_result(None)
-    judged_so = await guards.last_word(turn_of(offer), AttemptEnding(reason=EndReason.EXITED, exit_code=0))
+    judged_so = await watchdogs.last_word(turn_of(offer), AttemptEnding(reason=EndReason.EXITED, exit_code=0))
     assert judged_so.error == "watchdog: the loss was infinite at step 3"
-    assert not guards.are_over(turn_of(offer))
-    guards.hurry()
-    await until(_holds(lambda: guards.are_over(turn_of(offer))))
-    guards.forget(turn_of(offer))
+    assert not watchdogs.are_over(turn_of(offer))
+    watchdogs.hurry()
+    await until(_holds(lambda: watchdogs.are_over(turn_of(offer))))
+    watchdogs.forget(turn_of(offer))
 
 
 def _holds(true: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:

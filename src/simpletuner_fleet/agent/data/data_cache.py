@@ -286,14 +286,14 @@ class DataCache:
 
     def _by_last_use(self) -> list[str]:
         """Those nobody uses, the longest unused first."""
-        free = [(held.used_at, id) for id, held in self._held.items() if not self._in_use(id)]
+        free = [(dataset.used_at, id) for id, dataset in self._held.items() if not self._in_use(id)]
         return [dataset_id for _, dataset_id in sorted(free)]
 
     def _evict(self, dataset_id: str) -> None:
-        held = self._held.pop(dataset_id)
+        dataset = self._held.pop(dataset_id)
         self._whole_path(dataset_id).unlink(missing_ok=True)
         self._manifest_path(dataset_id).unlink(missing_ok=True)
-        for sha256 in held.contents:
+        for sha256 in dataset.contents:
             self._wanted_by[sha256] -= 1
             if not self._wanted_by[sha256]:
                 del self._wanted_by[sha256]

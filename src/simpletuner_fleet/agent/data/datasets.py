@@ -84,14 +84,14 @@ class Datasets:
 
     async def put_in_place(self, offer: JobSubmit, fetching: FetchProgress) -> None:
         """Raises DataFailed. What was fetched stays for the next try, however this one ends."""
-        wanted = offer.datasets or {}
+        orders = offer.datasets or {}
         downloads = Downloads(
             lambda sha256, offset: self._client.fetch_data(offer.job_id, sha256, offset),
             patience_s=self._patience_s,
             on_bytes=fetching.fetched,
         )
         try:
-            manifests = {order.id: await self._manifest(order, downloads) for order in wanted.values()}
+            manifests = {order.id: await self._manifest(order, downloads) for order in orders.values()}
             await self._in_the_books(self._begin, offer.attempt_id, manifests)
             await self._fetch_all(_contents(manifests), downloads, fetching)
             await self._in_the_books(self._lay_out, offer, manifests)

@@ -40,10 +40,10 @@ class ResumeUnreadable(FleetError):
     code = "resume_unreadable"
 
 
-def read_resume(told: dict[str, Any]) -> Resume:
+def read_resume(description: dict[str, Any]) -> Resume:
     """Raises ResumeUnreadable. Whatever the orchestrator says, no file lands outside its folder."""
     try:
-        resume = msgspec.convert(told, Resume)
+        resume = msgspec.convert(description, Resume)
     except msgspec.ValidationError as error:
         raise ResumeUnreadable(
             f"the checkpoint to go on from is not described as it should be: {error}"

@@ -119,8 +119,8 @@ class GpuProbe:
         measured: dict[str | None, _NvmlSample] = {}
         if self.inventory.source == "nvml":
             with contextlib.suppress(_NvmlSilent):
-                told = msgspec.json.decode(await self._ask(b"sample", timeout_s), type=_NvmlSamples)
-                measured = {one.uuid: one for one in told.gpus}
+                answer = msgspec.json.decode(await self._ask(b"sample", timeout_s), type=_NvmlSamples)
+                measured = {one.uuid: one for one in answer.gpus}
         return [_sample_of(gpu, measured.get(gpu.uuid)) for gpu in self.inventory.gpus]
 
     async def close(self) -> None:
@@ -128,12 +128,12 @@ class GpuProbe:
 
     async def _ask_nvml(self, timeout_s: float) -> Inventory:
         try:
-            told = msgspec.json.decode(await self._ask(b"list", timeout_s), type=_NvmlAnswer)
+            answer = msgspec.json.decode(await self._ask(b"list", timeout_s), type=_NvmlAnswer)
         except _NvmlSilent as error:
             return Inventory(problem=f"NVML gave no answer: {error}")
-        if told.error is not None:
-            return Inventory(problem=None if told.absent else f"NVML: {told.error}")
-        return Inventory(gpus=tuple(map(_gpu_of, told.gpus)), source="nvml" if told.gpus else "none")
+        if answer.error is not None:
+            return Inventory(problem=None if answer.absent else f"NVML: {answer.error}")
+        return Inventory(gpus=tuple(map(_gpu_of, answer.gpus)), source="nvml" if answer.gpus else "none")
 
     async def _ask(self, question: bytes, timeout_s: float) -> bytes:
         async with self._asking:
@@ -255,15 +255,15 @@ def gpu_type_of(name: str) -> str:
     return "-".join(word for word in words if word not in _VENDOR_WORDS)
 
 
-def _gpu_of(told: _NvmlGpu) -> Gpu:
+def _gpu_of(gpu: _NvmlGpu) -> Gpu:
     """Memory is rounded to whole GiB: a card sold with 80 GB tells 79.6, and a job asks for 80."""
     return Gpu(
-        index=told.index,
-        uuid=told.uuid or "",
-        name=told.name or "",
-        vram_gb=float(round(told.memory_gb or 0)),
+        index=gpu.index,
+        uuid=gpu.uuid or "",
+        name=gpu.name or "",
+        vram_gb=float(round(gpu.memory_gb or 0)),
         accelerator_type="cuda",
-        unusable=Health(told.healthy, told.foreign_memory_gb).unusable or "",
+        unusable=Health(gpu.healthy, gpu.foreign_memory_gb).unusable or "",
     )
 
 

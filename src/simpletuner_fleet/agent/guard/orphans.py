@@ -25,19 +25,19 @@ def processes_of(attempt_id: str) -> list[int]:
 def sweep(attempt_id: str, limit_s: float = SWEEP_FOR_S) -> int:
     """Kills until two looks in a row find none; returns how many it found. Blocks: call it in a thread."""
     give_up_at = time.monotonic() + limit_s
-    swept: set[int] = set()
+    killed_pids: set[int] = set()
     clean_looks = 0
     while clean_looks < 2 and time.monotonic() < give_up_at:
-        found = processes_of(attempt_id)
-        for pid in found:
+        pids = processes_of(attempt_id)
+        for pid in pids:
             _kill(pid)
-        swept.update(found)
-        clean_looks = 0 if found else clean_looks + 1
+        killed_pids.update(pids)
+        clean_looks = 0 if pids else clean_looks + 1
         if clean_looks < 2:
             time.sleep(SWEEP_PAUSE_S)
     if clean_looks < 2:
         log.error("processes of attempt %s do not die: %s", attempt_id, sorted(processes_of(attempt_id)))
-    return len(swept)
+    return len(killed_pids)
 
 
 def _pids() -> list[int]:

@@ -69,13 +69,13 @@ def descendants(root: int) -> list[int]:
                 continue
             if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
                 children.setdefault(int(fields[1]), []).append(int(name))
-    found: list[int] = []
+    pids: list[int] = []
     todo = [root]
     while todo:
         below = children.get(todo.pop(), [])
-        found += below
+        pids += below
         todo += below
-    return found
+    return pids
 
 
 def send_signal(pid: int, number: int) -> None:
@@ -245,15 +245,15 @@ class Shim:
     def hear(self) -> None:
         assert self.agent is not None
         try:
-            heard = self.agent.recv(1 << 20)
+            data = self.agent.recv(1 << 20)
         except BlockingIOError:
             return
         except OSError:
-            heard = b""
-        if not heard or len(self.unread) > MAX_LINE_BYTES:
+            data = b""
+        if not data or len(self.unread) > MAX_LINE_BYTES:
             self.lose_agent()
             return
-        *lines, self.unread = (self.unread + heard).split(b"\n")
+        *lines, self.unread = (self.unread + data).split(b"\n")
         for line in lines:
             self.obey(json.loads(line))
 
@@ -423,9 +423,9 @@ class Shim:
 
     def freeze_tree(self) -> None:
         """Again until nothing new turns up: a process may fork between the look and the signal."""
-        stopped: set[int] = set()
-        while (found := set(self.signal_tree(signal.SIGSTOP))) - stopped:
-            stopped |= found
+        stopped_pids: set[int] = set()
+        while (pids := set(self.signal_tree(signal.SIGSTOP))) - stopped_pids:
+            stopped_pids |= pids
 
     def leave_nothing(self) -> None:
         """Whatever made the guard end, the tree ends first."""

@@ -95,16 +95,16 @@ class Watchdog:
         sources: MetricSources,
         client: OrchestratorClient,
         trainer: WatchedTrainer | None = None,
-        looks: WatchdogSettings | None = None,
+        settings: WatchdogSettings | None = None,
     ) -> None:
         """Without a trainer, of an attempt that has ended."""
         self._job_id, self._epoch = offer.job_id, offer.epoch
         self._sources, self._client, self._trainer = sources, client, trainer
-        self._looks = looks or WatchdogSettings()
+        self._settings = settings or WatchdogSettings()
         self._file = sources.sent.with_name(WRITTEN)
         since = resumed_from(offer)
         self._readings = Readings(sources.files, sources.events, since or 0)
-        self._watch = Watch(rules_of(read_watchdog(offer.watchdog)), self._looks.monotonic(), since)
+        self._watch = Watch(rules_of(read_watchdog(offer.watchdog)), self._settings.monotonic(), since)
         self._written = _WatchdogRecord()
         self._loaded = False
         self._one_at_a_time = asyncio.Lock()
@@ -112,8 +112,8 @@ class Watchdog:
         self._courier = Courier(
             f"job {offer.job_id}: its notes",
             self._send_notes,
-            RetryRule(patience_s=self._looks.patience_s),
-            clock=self._looks.monotonic,
+            RetryRule(patience_s=self._settings.patience_s),
+            clock=self._settings.monotonic,
         )
         self.looked_last = asyncio.Event()
         self.over = asyncio.Event()
@@ -136,7 +136,7 @@ class Watchdog:
         try:
             while not self._courier.ended.is_set():
                 await self.look_once()
-                await pause(self._looks.every_s, self._courier.ended)
+                await pause(self._settings.every_s, self._courier.ended)
             await self.look_once(last=True)
             self.looked_last.set()
             self._courier.wake()
@@ -158,12 +158,12 @@ class Watchdog:
             if self.verdict is None:
                 await self._take(await asyncio.to_thread(self._see, last))
 
-    async def _take(self, seen: _Observation) -> None:
-        findings = seen.findings
+    async def _take(self, observation: _Observation) -> None:
+        findings = observation.findings
         paused = self._trainer is not None and self._trainer.paused
         if not self._courier.ended.is_set():
             findings += self._watch.saw_progress(
-                self._looks.monotonic(), seen.step, seen.total, paused=paused
+                self._settings.monotonic(), observation.step, observation.total, paused=paused
             )
         if not findings:
             return
@@ -193,12 +193,12 @@ class Watchdog:
         return _Observation(findings, step, total)
 
     def _see_disk(self) -> list[Finding]:
-        now = self._looks.monotonic()
-        if self._disk_at is not None and now - self._disk_at < self._looks.disk_every_s:
+        now = self._settings.monotonic()
+        if self._disk_at is not None and now - self._disk_at < self._settings.disk_every_s:
             return []
         self._disk_at = now
         try:
-            usage = self._looks.disk(self._file.parent)
+            usage = self._settings.disk(self._file.parent)
         except OSError as error:
             log.debug("job %s: its disk cannot be looked at: %s", self._job_id, error)
             return []
@@ -207,7 +207,7 @@ class Watchdog:
     def _note(self, finding: Finding) -> Note:
         return Note(
             id=finding.id,
-            at=self._looks.now(),
+            at=self._settings.now(),
             kind=KINDS[finding.trouble],
             text=f"{finding.text}; {FOLLOWS[finding.policy]}",
             data={**finding.data, "policy": finding.policy},
@@ -253,12 +253,12 @@ class Watchdogs(SendersByAttempt[Watchdog]):
     def __init__(
         self,
         client: OrchestratorClient,
-        looks: WatchdogSettings | None = None,
+        settings: WatchdogSettings | None = None,
         on_over: Callable[[], None] = lambda: None,
         on_verdict: Callable[[Turn, Verdict], None] = lambda turn, verdict: None,
     ) -> None:
         super().__init__("watching a training", on_over)
-        self._client, self._looks, self._on_verdict = client, looks, on_verdict
+        self._client, self._settings, self._on_verdict = client, settings, on_verdict
 
     def watch(
         self,
@@ -268,22 +268,22 @@ class Watchdogs(SendersByAttempt[Watchdog]):
         ending: Awaitable[object],
     ) -> None:
         turn = turn_of(offer)
-        guard = Watchdog(offer, sources, self._client, trainer, self._looks)
-        guard.on_verdict = lambda verdict: self._on_verdict(turn, verdict)
-        self.begin(turn, guard, ending, lambda _: guard.trainer_ended())
+        watchdog = Watchdog(offer, sources, self._client, trainer, self._settings)
+        watchdog.on_verdict = lambda verdict: self._on_verdict(turn, verdict)
+        self.begin(turn, watchdog, ending, lambda _: watchdog.trainer_ended())
 
     async def look_now(self, turn: Turn) -> None:
-        guard = self.get(turn)
-        if guard:
-            await guard.look_once()
+        watchdog = self.get(turn)
+        if watchdog:
+            await watchdog.look_once()
 
     async def last_word(self, turn: Turn, ending: AttemptEnding) -> AttemptEnding:
         """How the attempt is to be reported: as it ended, unless the watchdog has ended it."""
-        guard = self.get(turn)
-        if guard is None:
+        watchdog = self.get(turn)
+        if watchdog is None:
             return ending
-        await pause(LAST_LOOK_WITHIN_S, guard.looked_last)
-        return judged(ending, guard.verdict)
+        await pause(LAST_LOOK_WITHIN_S, watchdog.looked_last)
+        return judged(ending, watchdog.verdict)
 
 
 def judged(ending: AttemptEnding, verdict: Verdict | None) -> AttemptEnding:

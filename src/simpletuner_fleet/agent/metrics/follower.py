@@ -194,7 +194,7 @@ def progress_of(points: Sequence[Point], bar: Bar | None) -> Progress | None:
     rate = rate_of([(point.step, point.at) for point in points if point.at is not None])
     rate = rate or (bar.rate if bar else None)
     loss, learning_rate, left_s = loss_of(values), learning_rate_of(values), eta_s(step, total, rate)
-    told: Progress = {
+    progress: Progress = {
         "step": step,
         "total": total,
         "loss": None if loss is None else to_wire(loss),
@@ -202,4 +202,4 @@ def progress_of(points: Sequence[Point], bar: Bar | None) -> Progress | None:
         "rate": None if rate is None else round(rate, 4),
         "eta_s": None if left_s is None else round(left_s, 1),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in progress.items() if value is not None}

@@ -29,8 +29,12 @@ class GpuJournal:
         now = round(self._clock(), 3)
         if self._noted_at <= now < self._noted_at + NOT_WITHIN_S:
             return
-        told = {index: values_of(index, one) for one in samples if (index := self._index(one)) is not None}
-        lines = [json.dumps({"step": step, "time": now, **values}) for values in told.values() if values]
+        values_by_gpu = {
+            index: values_of(index, one) for one in samples if (index := self._index(one)) is not None
+        }
+        lines = [
+            json.dumps({"step": step, "time": now, **values}) for values in values_by_gpu.values() if values
+        ]
         if not lines:
             return
         self._noted_at = now
@@ -46,7 +50,7 @@ class GpuJournal:
 
 def values_of(index: int, sample: GpuSample) -> dict[str, float]:
     """What it does not tell is left out: nothing is not 0."""
-    told = {
+    measures = {
         "utilization": sample.utilization,
         "memory_gb": sample.memory_used_gb,
         "temperature_c": sample.temperature_c,
@@ -54,6 +58,6 @@ def values_of(index: int, sample: GpuSample) -> dict[str, float]:
     }
     return {
         gpu_key(index, measure): float(value)
-        for measure, value in told.items()
+        for measure, value in measures.items()
         if value is not None and math.isfinite(value)
     }

@@ -116,8 +116,8 @@ def newest(files: Sequence[Path]) -> list[Point]:
     return furthest([latest_points(path) for path in files])
 
 
-def furthest(found: Sequence[list[Point]]) -> list[Point]:
-    return max((points for points in found if points), key=lambda points: points[-1].step, default=[])
+def furthest(readings: Sequence[list[Point]]) -> list[Point]:
+    return max((points for points in readings if points), key=lambda points: points[-1].step, default=[])
 
 
 def opened(path: Path) -> BinaryIO | None:

@@ -132,7 +132,7 @@ class EventFolder:
 
 def _event_paths(folder: Path) -> list[Path]:
     """In the order of their names, which hold when they were begun."""
-    found: list[Path] = []
+    paths: list[Path] = []
     left = MOST_ENTRIES
     waiting = [(folder, 0)]
     while waiting and left > 0:
@@ -145,10 +145,10 @@ def _event_paths(folder: Path) -> list[Path]:
                         if depth < MOST_DEPTH and not _CHECKPOINT.match(entry.name):
                             waiting.append((Path(entry.path), depth + 1))
                     elif _NAME in entry.name and entry.is_file(follow_symlinks=False):
-                        found.append(Path(entry.path))
+                        paths.append(Path(entry.path))
         except OSError:
             continue
-    return sorted(found)
+    return sorted(paths)
 
 
 def _records(file: BinaryIO, start: int) -> Iterator[tuple[int, bytes]]:

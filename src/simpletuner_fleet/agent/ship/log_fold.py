@@ -93,21 +93,21 @@ class Fold:
 
     def _update(self, data: bytes, at: int) -> tuple[int, bool]:
         """Where the next one begins, and whether it has to be held back from there."""
-        found = _UPDATE.match(data, at)
-        length = found.end(1) - at if found else _length(data, at)
+        match = _UPDATE.match(data, at)
+        length = match.end(1) - at if match else _length(data, at)
         if length >= LONGEST_UPDATE:
             self._folding = False
             return at, False
-        if found is None:
+        if match is None:
             return at, True
-        if found[2]:
+        if match[2]:
             self._folding = False
-            self._keep(found.end() - at)
+            self._keep(match.end() - at)
         elif self._seen_at - self._kept_at >= EVERY_S:
-            self._keep(found.end() - at)
+            self._keep(match.end() - at)
         else:
-            self._position += found.end() - at
-        return found.end(), False
+            self._position += match.end() - at
+        return match.end(), False
 
     def _keep(self, size: int) -> None:
         start, self._position = self._position, self._position + size

@@ -72,11 +72,11 @@ class Journal:
 
     def _from(self, index: int) -> Iterator[Record]:
         while index < self._count:
-            wanted = min(_BATCH, self._count - index)
-            data = os.pread(self._file, wanted * _FORMAT.size, index * _FORMAT.size)
+            count = min(_BATCH, self._count - index)
+            data = os.pread(self._file, count * _FORMAT.size, index * _FORMAT.size)
             for fields in _FORMAT.iter_unpack(data):
                 yield Record(*fields)
-            index += wanted
+            index += count
 
     def _record(self, index: int) -> Record:
         return Record(*_FORMAT.unpack(os.pread(self._file, _FORMAT.size, index * _FORMAT.size)))

@@ -100,11 +100,11 @@ class LogShipper:
     async def withhold(self) -> None:
         """Says how much cannot be sent, where it is not known what to hide."""
         try:
-            held = await self._client.send_log(self._job_id, self._epoch, Chunk(0, b""), self._rank)
-            gap = max(0, await self._in_thread(self._stream.printed) - held)
+            stored = await self._client.send_log(self._job_id, self._epoch, Chunk(0, b""), self._rank)
+            gap = max(0, await self._in_thread(self._stream.printed) - stored)
             why = " because the worker restarted and does not know any more which secrets to hide"
             if gap:
-                chunk = Chunk(held, left_out(gap, why), gap)
+                chunk = Chunk(stored, left_out(gap, why), gap)
                 await self._client.send_log(self._job_id, self._epoch, chunk, self._rank)
         except (Unreachable, Refused) as error:
             log.warning("job %s: the rest of its log is not sent: %s", self._job_id, error)

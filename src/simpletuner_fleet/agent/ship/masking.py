@@ -21,11 +21,11 @@ class Mask(Struct, frozen=True):
 
     def hide(self, data: bytes) -> bytes:
         """Of the same length; occurrences that overlap are hidden wholly."""
-        found = [value for value in self.values if value in data]
-        if not found:
+        secrets = [value for value in self.values if value in data]
+        if not secrets:
             return data
         hidden = bytearray(data)
-        for value in found:
+        for value in secrets:
             at = data.find(value)
             while at >= 0:
                 hidden[at : at + len(value)] = b"*" * len(value)
@@ -40,9 +40,9 @@ class Mask(Struct, frozen=True):
         around = max(map(len, self.values), default=1) - 1
         first = max(0, start - around)
         file.seek(first)
-        seen = file.read(start - first + length + around)
-        end = len(seen) if ended else len(seen) - self._begun(seen)
-        return self.hide(seen)[start - first : min(end, start - first + length)]
+        data = file.read(start - first + length + around)
+        end = len(data) if ended else len(data) - self._begun(data)
+        return self.hide(data)[start - first : min(end, start - first + length)]
 
     def _begun(self, data: bytes) -> int:
         """How many bytes at the end could be the beginning of a secret."""

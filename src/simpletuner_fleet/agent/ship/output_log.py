@@ -49,5 +49,5 @@ def last_lines(
 
 def _harmless(line: str) -> str:
     """What a terminal would show of the line: after a carriage return the line is written anew."""
-    shown = [part for part in line.split("\r") if part]
-    return _UNSAFE.sub("", _ESCAPES.sub("", shown[-1])) if shown else ""
+    rewrites = [part for part in line.split("\r") if part]
+    return _UNSAFE.sub("", _ESCAPES.sub("", rewrites[-1])) if rewrites else ""

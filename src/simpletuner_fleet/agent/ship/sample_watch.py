@@ -44,9 +44,9 @@ class SampleWatch:
     def look(self, find: Callable[[], Iterable[Path]], root: Path, *, last: bool = False) -> list[SampleFile]:
         """The newest, newest first; none where nothing is new. `last`: nobody draws any more, all are whole."""
         began = self._clock()
-        there = self._there(find(), root)
-        self._steady = there if last else there & self._seen
-        self._seen = there
+        present = self._there(find(), root)
+        self._steady = present if last else present & self._seen
+        self._seen = present
         took_s = self._clock() - began
         self._due_at = began + max(self._look_every_s, took_s / MOST_TIME_SHARE)
         if self._steady <= self._sent:
@@ -57,14 +57,14 @@ class SampleWatch:
         self._sent = self._steady
         self._due_at = self._clock() + self._sent_every_s
 
-    def _there(self, found: Iterable[Path], root: Path) -> frozenset[SampleFile]:
-        drawn = set()
+    def _there(self, paths: Iterable[Path], root: Path) -> frozenset[SampleFile]:
+        samples = set()
         within = root.resolve()
-        for path in found:
-            one = _drawn(path)
-            if one and (one in self._seen or _lies_in(path, root, within)):
-                drawn.add(one)
-        return frozenset(drawn)
+        for path in paths:
+            sample = _drawn(path)
+            if sample and (sample in self._seen or _lies_in(path, root, within)):
+                samples.add(sample)
+        return frozenset(samples)
 
 
 def _drawn(path: Path) -> SampleFile | None:
@@ -83,5 +83,5 @@ def _lies_in(path: Path, root: Path, within: Path) -> bool:
         return False
 
 
-def _newness(drawn: SampleFile) -> tuple[int, tuple[int, int, str]]:
-    return (drawn.at_ns, drawn_order(drawn.path.name))
+def _newness(sample: SampleFile) -> tuple[int, tuple[int, int, str]]:
+    return (sample.at_ns, drawn_order(sample.path.name))

@@ -128,13 +128,13 @@ class Uploader:
         return Sent.DONE
 
     async def _send_results(self) -> None:
-        found = []
+        artifacts = []
         if self._with_artifacts:
-            found = await asyncio.to_thread(self.habits.artifacts, self.paths)
-        for artifact in found:
+            artifacts = await asyncio.to_thread(self.habits.artifacts, self.paths)
+        for artifact in artifacts:
             if artifact.name not in self._settled:
                 await self._try(artifact.name, self._send_artifact(artifact))
-        if all(artifact.name != SAMPLES for artifact in found):
+        if all(artifact.name != SAMPLES for artifact in artifacts):
             await self._show_samples(last=True)
 
     async def _show_samples(self, *, last: bool = False) -> None:
@@ -156,31 +156,31 @@ class Uploader:
 
     def _newest(self) -> FoundCheckpoint | None:
         """Older ones are passed over for good: the newest is all that anybody goes on from."""
-        found = [
+        checkpoints = [
             one
             for one in self.habits.checkpoints(self.paths)
             if one.name not in self._settled and not self._is_spoiled(one)
         ]
         stored = -1 if self.checkpoint_step is None else self.checkpoint_step
-        return found[-1] if found and found[-1].step > stored else None
+        return checkpoints[-1] if checkpoints and checkpoints[-1].step > stored else None
 
     def _is_spoiled(self, checkpoint: FoundCheckpoint) -> bool:
         return self.spoiled_from is not None and checkpoint.step >= self.spoiled_from
 
-    async def _send_checkpoint(self, found: FoundCheckpoint) -> None:
+    async def _send_checkpoint(self, checkpoint: FoundCheckpoint) -> None:
         began = self._clock()
-        files = await asyncio.to_thread(lambda: list(files_beneath(found.path, found.path)))
-        entries = await self._send_files(found.path, files)
+        files = await asyncio.to_thread(lambda: list(files_beneath(checkpoint.path, checkpoint.path)))
+        entries = await self._send_files(checkpoint.path, files)
         await self.before_stored()
-        if self._is_spoiled(found):
+        if self._is_spoiled(checkpoint):
             return
         await self._commit(
-            Manifest(kind="checkpoint", name=found.name, step=found.step, files=tuple(entries))
+            Manifest(kind="checkpoint", name=checkpoint.name, step=checkpoint.step, files=tuple(entries))
         )
-        self.checkpoint_step = found.step
-        self.on_stored(found.step)
+        self.checkpoint_step = checkpoint.step
+        self.on_stored(checkpoint.step)
         took_s = self._clock() - began
-        log.info("job %s: %s is safe (%s in %.1f s)", self._job_id, found.name, _amount(entries), took_s)
+        log.info("job %s: %s is safe (%s in %.1f s)", self._job_id, checkpoint.name, _amount(entries), took_s)
 
     async def _send_artifact(self, artifact: FoundArtifact) -> None:
         files = await asyncio.to_thread(self._within_limits, artifact)
@@ -195,19 +195,21 @@ class Uploader:
     async def _send_samples(self, last: bool) -> None:
         """All that are whole, as one artifact that grows. They stand back as soon as a checkpoint waits."""
         root = self.habits.output_folder(self.paths)
-        drawn = await asyncio.to_thread(
+        samples = await asyncio.to_thread(
             self._samples.look, lambda: self.habits.samples(self.paths), root, last=last
         )
-        for one in drawn:
-            if one not in self._shown:
+        for sample in samples:
+            if sample not in self._shown:
                 if not last and await asyncio.to_thread(self._newest) is not None:
                     return
                 try:
-                    self._shown[one] = await self._send_files(root, [one.path])
+                    self._shown[sample] = await self._send_files(root, [sample.path])
                 except _Unsteady:
                     return
-        self._shown = {one: self._shown[one] for one in drawn} if drawn else self._shown
-        entries = sorted((entry for one in drawn for entry in self._shown[one]), key=lambda entry: entry.path)
+        self._shown = {sample: self._shown[sample] for sample in samples} if samples else self._shown
+        entries = sorted(
+            (entry for sample in samples for entry in self._shown[sample]), key=lambda entry: entry.path
+        )
         if entries:
             await self._commit_samples(entries)
             self._samples.were_sent()
@@ -223,21 +225,21 @@ class Uploader:
             raise
 
     def _within_limits(self, artifact: FoundArtifact) -> list[Path]:
-        kept: list[Path] = []
+        files: list[Path] = []
         total = 0
         for file in artifact.files:
             total += file.stat().st_size
-            if len(kept) == MOST_FILES or total > MOST_ARTIFACT_BYTES:
+            if len(files) == MOST_FILES or total > MOST_ARTIFACT_BYTES:
                 log.warning(
                     "job %s: %s has %d files; only the first %d are sent",
                     self._job_id,
                     artifact.name,
                     len(artifact.files),
-                    len(kept),
+                    len(files),
                 )
                 break
-            kept.append(file)
-        return kept
+            files.append(file)
+        return files
 
     async def _send_files(self, root: Path, files: Sequence[Path]) -> list[FileEntry]:
         nameable = [file for file in files if not self._unfit(file.relative_to(root).as_posix())]
@@ -277,10 +279,10 @@ class Uploader:
 
     async def _send_missing(self, root: Path, entries: Iterable[FileEntry]) -> bool:
         by_content = {entry.sha256: entry for entry in entries}
-        wanted = [ObjectAsked(sha256=sha256, size=entry.size) for sha256, entry in by_content.items()]
-        if not wanted:
+        objects = [ObjectAsked(sha256=sha256, size=entry.size) for sha256, entry in by_content.items()]
+        if not objects:
             return True
-        for missing in await self._client.missing_objects(self._job_id, self._epoch, wanted):
+        for missing in await self._client.missing_objects(self._job_id, self._epoch, objects):
             entry = by_content.get(missing.sha256)
             if entry and not await self._send_object(root / entry.path, entry, missing.offset):
                 return False
@@ -288,7 +290,7 @@ class Uploader:
 
     async def _send_object(self, file: Path, entry: FileEntry, offset: int) -> bool:
         """False where the file is not what it was when its digest was taken."""
-        wanted = ObjectAsked(sha256=entry.sha256, size=entry.size)
+        whole_object = ObjectAsked(sha256=entry.sha256, size=entry.size)
         while True:
             if self.over.is_set():
                 raise Interrupted
@@ -298,7 +300,7 @@ class Uploader:
             await self._bandwidth.take(part.count)
             began = self._clock()
             try:
-                answer = await self._client.put_part(self._job_id, self._epoch, wanted, part)
+                answer = await self._client.put_part(self._job_id, self._epoch, whole_object, part)
             except Unreachable:
                 self._part_size.broke()
                 raise
@@ -333,13 +335,13 @@ def _may_pass(problem: Refused) -> bool:
 def _in_batches(files: Sequence[Path]) -> list[list[Path]]:
     """Each has about as much as is worth a question. The smallest come first: the sooner the line has something to do."""
     batches: list[list[Path]] = []
-    held = 0
+    batch_bytes = 0
     for size, file in sorted((file.stat().st_size, file) for file in files):
-        if not batches or held + size > BATCH_BYTES:
+        if not batches or batch_bytes + size > BATCH_BYTES:
             batches.append([])
-            held = 0
+            batch_bytes = 0
         batches[-1].append(file)
-        held += size
+        batch_bytes += size
     return batches
 
 

@@ -105,7 +105,7 @@ class OrchestratorClient:
         self._control = CallConnections(self._url, context)
         """For what a worker and its jobs live by: nothing of `_bulk` ever stands in its way."""
         self._bulk = CallConnections(self._url, context)
-        self._part_lines = PartConnections(self.url, context)
+        self._part_connections = PartConnections(self.url, context)
 
     @property
     def url(self) -> str:
@@ -123,7 +123,7 @@ class OrchestratorClient:
         self._control.keep_idle_s = self._bulk.keep_idle_s = idle_s
 
     async def close(self) -> None:
-        self._part_lines.close()
+        self._part_connections.close()
         self._close_connections()
         await self._http.aclose()
 
@@ -182,18 +182,18 @@ class OrchestratorClient:
         message = ObjectsAsked(epoch=epoch, objects=list(objects))
         return (await self._post(f"/api/workers/job/{job_id}/objects", message, ObjectsAnswer)).missing
 
-    async def put_part(self, job_id: str, epoch: int, wanted: ObjectAsked, part: Part) -> PartAnswer:
-        """`part_lines.Shrunk` where the file has become shorter, OSError where it cannot be read."""
-        path = f"/api/workers/job/{job_id}/objects/{wanted.sha256}"
-        query = f"?epoch={epoch}&offset={part.offset}&size={wanted.size}"
+    async def put_part(self, job_id: str, epoch: int, whole_object: ObjectAsked, part: Part) -> PartAnswer:
+        """`part_connections.FileShrunk` where the file has become shorter, OSError where it cannot be read."""
+        path = f"/api/workers/job/{job_id}/objects/{whole_object.sha256}"
+        query = f"?epoch={epoch}&offset={part.offset}&size={whole_object.size}"
         headers = {"X-Worker-Token": self._token(), "Content-Type": "application/octet-stream"}
-        patience = PartTimeouts(
+        timeouts = PartTimeouts(
             connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s),
             step_s=self.answer_timeout_s,
-            answer_s=self.answer_timeout_s + wanted.size / SEALING_BYTES_PER_S,
+            answer_s=self.answer_timeout_s + whole_object.size / SEALING_BYTES_PER_S,
         )
         try:
-            status, content = await self._part_lines.put(path + query, headers, part, patience)
+            status, content = await self._part_connections.put(path + query, headers, part, timeouts)
         except NoAnswer as error:
             raise _no_answer(error) from error
         return _read_answer(status, content, PartAnswer)
@@ -320,11 +320,11 @@ def _no_answer(error: BaseException) -> Unreachable:
 
 
 def _was_refused(error: BaseException) -> bool:
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, OSError) and seen.errno == errno.ECONNREFUSED:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno == errno.ECONNREFUSED:
             return True
-        if isinstance(seen, BaseExceptionGroup):
-            return all(_was_refused(inner) for inner in seen.exceptions)
-        seen = seen.__cause__ or seen.__context__
+        if isinstance(cause, BaseExceptionGroup):
+            return all(_was_refused(inner) for inner in cause.exceptions)
+        cause = cause.__cause__ or cause.__context__
     return False

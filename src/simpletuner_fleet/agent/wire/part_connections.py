@@ -1,4 +1,4 @@
-"""Sends parts of files straight from the page cache, each in a thread and over a line of its own.
+"""Sends parts of files straight from the page cache, each in a thread and over a connection of its own.
 
 A part is given to the kernel as a file, an offset and a count: the agent neither reads nor copies it, so its memory stays
 as it is, however large the file, and the machine's cores stay with the trainer. Only TLS has to see the bytes.
@@ -56,40 +56,40 @@ class PartConnections:
         self._threads = ThreadPoolExecutor(THREADS, "parts")
 
     def close(self) -> None:
-        for line in self._idle:
-            line.close()
+        for connection in self._idle:
+            connection.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def put(
-        self, target: str, headers: Mapping[str, str], part: Part, patience: PartTimeouts
+        self, target: str, headers: Mapping[str, str], part: Part, timeouts: PartTimeouts
     ) -> tuple[int, bytes]:
-        """Status and content of the answer. A call that is cancelled ends its line at once."""
-        line = self._line(patience)
+        """Status and content of the answer. A call that is cancelled ends its connection at once."""
+        connection = self._take_connection(timeouts)
         whole_target = self._url.path.rstrip("/") + target
-        sending = self._threads.submit(line.put, whole_target, headers, part, patience)
+        sending = self._threads.submit(connection.put, whole_target, headers, part, timeouts)
         try:
             answer = await asyncio.wrap_future(sending)
         except asyncio.CancelledError:
             if sending.cancelled():
-                line.close()
+                connection.close()
             else:
-                line.abort()
+                connection.abort()
             raise
-        if line.usable:
-            self._idle.append(line)
+        if connection.usable:
+            self._idle.append(connection)
         return answer
 
-    def _line(self, patience: PartTimeouts) -> "_PartConnection":
+    def _take_connection(self, timeouts: PartTimeouts) -> "_PartConnection":
         while self._idle:
-            line = self._idle.pop()
-            if line.idle_s < MOST_IDLE_S:
-                return line
-            line.close()
+            connection = self._idle.pop()
+            if connection.idle_s < MOST_IDLE_S:
+                return connection
+            connection.close()
         host, port = self._url.hostname or "", self._url.port
         if self._context is None:
-            return _PartConnection(http.client.HTTPConnection(host, port, timeout=patience.connect_s))
+            return _PartConnection(http.client.HTTPConnection(host, port, timeout=timeouts.connect_s))
         return _PartConnection(
-            http.client.HTTPSConnection(host, port, timeout=patience.connect_s, context=self._context)
+            http.client.HTTPSConnection(host, port, timeout=timeouts.connect_s, context=self._context)
         )
 
 
@@ -119,11 +119,11 @@ class _PartConnection:
                 sock.shutdown(2)
 
     def put(
-        self, target: str, headers: Mapping[str, str], part: Part, patience: PartTimeouts
+        self, target: str, headers: Mapping[str, str], part: Part, timeouts: PartTimeouts
     ) -> tuple[int, bytes]:
         try:
             with part.file.open("rb", buffering=0) as file:
-                return self._exchange(target, headers, file, part, patience)
+                return self._exchange(target, headers, file, part, timeouts)
         except BaseException:
             self._connection.close()
             raise
@@ -131,22 +131,22 @@ class _PartConnection:
             self._used_at = time.monotonic()
 
     def _exchange(
-        self, target: str, headers: Mapping[str, str], file: BinaryIO, part: Part, patience: PartTimeouts
+        self, target: str, headers: Mapping[str, str], file: BinaryIO, part: Part, timeouts: PartTimeouts
     ) -> tuple[int, bytes]:
         try:
-            self._begin(target, headers, part.count, patience)
+            self._begin(target, headers, part.count, timeouts)
             whole = self._send(file, part)
-            return self._answer(patience, keep=whole)
+            return self._answer(timeouts, keep=whole)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, OSError) and error.errno in FILE_TROUBLE:
                 raise
             raise NoAnswer(str(error) or type(error).__name__) from error
 
-    def _begin(self, target: str, headers: Mapping[str, str], count: int, patience: PartTimeouts) -> None:
+    def _begin(self, target: str, headers: Mapping[str, str], count: int, timeouts: PartTimeouts) -> None:
         connection = self._connection
         if connection.sock is None:
             connection.connect()
-        connection.sock.settimeout(patience.step_s)
+        connection.sock.settimeout(timeouts.step_s)
         connection.putrequest("PUT", target, skip_accept_encoding=True)
         for name, value in headers.items():
             connection.putheader(name, value)
@@ -176,9 +176,9 @@ class _PartConnection:
             left -= len(chunk)
         return part.count - left
 
-    def _answer(self, patience: PartTimeouts, keep: bool) -> tuple[int, bytes]:
+    def _answer(self, timeouts: PartTimeouts, keep: bool) -> tuple[int, bytes]:
         sock = self._connection.sock
-        sock.settimeout(patience.answer_s)
+        sock.settimeout(timeouts.answer_s)
         response = self._connection.getresponse()
         content = response.read()
         if not keep:
