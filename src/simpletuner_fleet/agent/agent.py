@@ -8,16 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.attempts import AttemptEvents, Attempts
-from simpletuner_fleet.agent.data.datasets import FetchProgress
-from simpletuner_fleet.agent.delivery import Delivery
-from simpletuner_fleet.agent.guard.shim_client import boottime
-from simpletuner_fleet.agent.inbox import (
+from simpletuner_fleet.agent.actions import (
     Action,
     Forget,
-    Inbox,
     Leave,
-    Phase,
     SendAccept,
     SendReport,
     StartTrainer,
@@ -25,6 +19,12 @@ from simpletuner_fleet.agent.inbox import (
     Turn,
     turn_of,
 )
+from simpletuner_fleet.agent.attempts import Attempts
+from simpletuner_fleet.agent.data.datasets import FetchProgress
+from simpletuner_fleet.agent.delivery import Delivery
+from simpletuner_fleet.agent.guard.shim_client import boottime
+from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.backoff import Backoff
@@ -104,7 +104,7 @@ class Agent:
         self.token = token
         self.attempts = make_attempts(self)
         self.delivery = Delivery(
-            spool, client, may_go=self.attempts.has_sent_all, on_delivered=self._report_delivered
+            spool, client, may_go=self.attempts.senders.has_sent_all, on_delivered=self._report_delivered
         )
         self.incarnation = incarnation_of(machine.start, secrets.token_hex(8))
         self.worker_id = ""
@@ -280,7 +280,7 @@ class Agent:
     async def _run(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
         log.info("job %s: starting attempt %d on %s", offer.job_id, offer.attempt, _gpus(offer))
-        ending = await self.attempts.put_in_place(
+        ending = await self.attempts.preparation.put_in_place(
             offer, lambda: self.inbox.wants(turn), lambda fetching: self._tell_fetching(offer, fetching)
         )
         self._fetching_told_at.pop(turn, None)

@@ -3,55 +3,49 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, FetchProgress
-from simpletuner_fleet.agent.data.resume import CheckpointFetcher, ResumeFailed, read_resume
+from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.guard.runner import (
     EndedAttempt,
     Runner,
     RunningTrainer,
-    ShimUnavailable,
     TrainerExit,
 )
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
-from simpletuner_fleet.agent.guard.watchdog import Watchdogs
-from simpletuner_fleet.agent.inbox import AttemptEnding, Turn, turn_of
-from simpletuner_fleet.agent.metrics.follower import MetricsFollowers, MetricSources, Progress
-from simpletuner_fleet.agent.ship.log_shipper import LogShippers, LogSources
+from simpletuner_fleet.agent.preparation import Preparation, explain_start_failure
+from simpletuner_fleet.agent.senders import (
+    AttemptEvents,
+    AttemptMaterial,
+    AttemptSenders,
+    NoEvents,
+    mask_of,
+)
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.ship.output_log import last_lines
-from simpletuner_fleet.agent.ship.uploads import Uploads
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirError
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.job import EndReason, Outcome
-from simpletuner_fleet.core.watchdog import Verdict
-from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
-from simpletuner_fleet.protocol.uploads import Resume
-from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
-from simpletuner_fleet.trainers.contract import Launch, Paths, TrainerError
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Launch
 from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
 
 ADOPT_GRACE_S = 2.0
 DELIVERED = "delivered"
-METRICS_SENT = "metrics-sent.json"
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
-WANTED_LOOK_S = 0.2
 SAVE_FIRST_GRACE_S = 3.0
 """With less time than this a trainer is stopped at once: a checkpoint would hardly be done."""
 SAVE_FIRST_SHARE = 0.6
-AFTER_ITS_DATA = Launch(argv=[], env={}, cwd="")
-"""Stands for what is prepared once the data is in place."""
 
 
 class ShimTrust(NamedTuple):
@@ -70,31 +64,6 @@ class FoundAttempt(NamedTuple):
     ending: AttemptEnding | None
 
 
-class AttemptEvents(Protocol):
-    """Whoever is told of what attempts do by themselves."""
-
-    def checkpoint_stored(self, turn: Turn, step: int) -> None:
-        """A checkpoint is safely off this machine."""
-
-    def progress_report(self, turn: Turn, progress: Progress) -> StatusReport | None:
-        """How far the trainer is; answers with the report to send, if there is one to send."""
-
-    def out_of_time(self, turn: Turn) -> None:
-        """The time limit is reached, and the shim waits for a checkpoint to be saved."""
-
-    def sending_ended(self) -> None:
-        """A report may have nothing more to wait for."""
-
-
-class NoEvents:
-    """For an attempt that nobody waits for."""
-
-    def checkpoint_stored(self, turn: Turn, step: int) -> None: ...
-    def progress_report(self, turn: Turn, progress: Progress) -> StatusReport | None: ...
-    def out_of_time(self, turn: Turn) -> None: ...
-    def sending_ended(self) -> None: ...
-
-
 class Attempts:
     def __init__(
         self,
@@ -110,84 +79,32 @@ class Attempts:
     ) -> None:
         self._state = state
         self._runner = runner
-        self._trainers = trainers
         self._client = client
         self._trust = trust
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
         self._running: dict[Turn, RunningTrainer] = {}
-        self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
-        self._events = events = events or NoEvents()
-        self.uploads = Uploads(
-            client,
-            bandwidth or Bandwidth(),
-            on_over=events.sending_ended,
-            on_stored=events.checkpoint_stored,
-            before_stored=self._before_stored,
-        )
-        self.metrics = MetricsFollowers(client, events.sending_ended, events.progress_report)
-        self.logs = LogShippers(client, log_limits, events.sending_ended)
-        self.watchdogs = Watchdogs(client, on_over=events.sending_ended, on_verdict=self._condemned)
+        self._events = events or NoEvents()
+        self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
+        self.preparation = Preparation(state, trainers, client, data)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
-
-    def has_sent_all(self, turn: Turn) -> bool:
-        """Whether its report may go: whatever was to arrive before it has, or will not."""
-        senders = (self.logs, self.metrics, self.uploads, self.watchdogs)
-        return all(sender.are_over(turn) for sender in senders)
-
-    def hurry(self) -> None:
-        """There is no more time: what was not sent stays here."""
-        for sender in (self.uploads, self.metrics, self.watchdogs, self.logs):
-            sender.hurry()
 
     def prepare(self, offer: JobSubmit) -> None:
         """Folder and config are written while the acceptance is on its way; nothing runs yet."""
         self._folders[turn_of(offer)] = offer.attempt_id
-        self._masks[turn_of(offer)] = _mask(offer)
-        self._prepared[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
-
-    async def put_in_place(
-        self,
-        offer: JobSubmit,
-        is_wanted: Callable[[], bool],
-        tell: Callable[[FetchProgress], None] = lambda fetching: None,
-    ) -> AttemptEnding | None:
-        """The data and the checkpoint to go on from, if any. None once they are there, else why it cannot start.
-
-        May take as long as they have gigabytes; it ends when the attempt is not `wanted` any more.
-        """
-        if offer.resume is None and not offer.datasets:
-            return None
-        data = FetchProgress()
-        fetching = asyncio.create_task(self._fetch(offer, data))
-        try:
-            while not fetching.done():
-                await asyncio.wait({fetching}, timeout=WANTED_LOOK_S)
-                if not is_wanted():
-                    return AttemptEnding(reason=EndReason.STOPPED)
-                tell(data)
-            fetching.result()
-        except DataUnreachable as error:
-            return AttemptEnding(reason=EndReason.DATA_UNREACHABLE, error=error.detail)
-        except ResumeFailed as error:
-            return AttemptEnding(reason=EndReason.RESUME_FAILED, error=error.detail)
-        except (FleetError, OSError) as error:
-            return AttemptEnding(reason=EndReason.START_FAILED, error=_told(error))
-        finally:
-            fetching.cancel()
-        return None
+        self._masks[turn_of(offer)] = mask_of(offer)
+        self.preparation.begin(offer)
 
     async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> AttemptEnding | None:
         """None once the trainer runs, else why it does not."""
         turn = turn_of(offer)
         try:
-            launch = await self._prepared.pop(turn)
+            launch = await self.preparation.take(turn)
             running = await self._runner.start(self._order(offer, launch, lease_s, leased_at))
         except (FleetError, OSError) as error:
-            return AttemptEnding(
-                reason=EndReason.START_FAILED, error=self._masks.get(turn, NO_MASK).text(_told(error))
-            )
+            explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
+            return AttemptEnding(reason=EndReason.START_FAILED, error=explanation)
         self._watch(offer, running)
         if running.pid is None:
             return self._ending(turn, await running.wait())
@@ -196,18 +113,7 @@ class Attempts:
     async def ended(self, turn: Turn) -> AttemptEnding:
         """When the process tree is gone."""
         ending = self._ending(turn, await self._running[turn].wait())
-        return await self.watchdogs.last_word(turn, ending)
-
-    async def _before_stored(self, turn: Turn) -> None:
-        """Whoever goes on from a checkpoint has its numbers, and knows that it is not spoiled."""
-        await self.watchdogs.look_now(turn)
-        await self.metrics.flush(turn)
-
-    def _condemned(self, turn: Turn, verdict: Verdict) -> None:
-        if verdict.resume_below is not None:
-            self.uploads.spoiled_from(turn, verdict.resume_below)
-        if verdict.restart:
-            self.uploads.goes_on_elsewhere(turn)
+        return await self.senders.watchdogs.last_word(turn, ending)
 
     def stop(self, turn: Turn, grace_s: float, outcome: Outcome, save_s: float | None = None) -> None:
         """Asks for a checkpoint first where the trainer can make one and there is time.
@@ -219,7 +125,7 @@ class Attempts:
         if running is None:
             return
         if outcome is Outcome.RELEASED:
-            self.uploads.goes_on_elsewhere(turn)
+            self.senders.uploads.goes_on_elsewhere(turn)
         earlier = self._stopping.pop(turn, None)
         if earlier:
             earlier.cancel()
@@ -246,7 +152,7 @@ class Attempts:
         try:
             async with asyncio.timeout(wait_s):
                 if not running.paused:
-                    await self.uploads.checkpoint_now(turn, running.wait())
+                    await self.senders.uploads.checkpoint_now(turn, running.wait())
         except TimeoutError:
             log.info("job %s: no checkpoint was made in time; it is stopped without one", turn[0])
         except Exception:  # anybody's plug-in: the trainer is stopped whatever it does
@@ -262,17 +168,11 @@ class Attempts:
 
     async def forget(self, turn: Turn) -> None:
         """Nothing is owed any more: the shim may go; the job's output stays on the disk."""
-        prepared = self._prepared.pop(turn, None)
-        if prepared:
-            with contextlib.suppress(FleetError, OSError):
-                await prepared
+        await self.preparation.forget(turn)
         stopping = self._stopping.pop(turn, None)
         if stopping:
             stopping.cancel()
-        self.uploads.forget(turn)
-        self.metrics.forget(turn)
-        self.watchdogs.forget(turn)
-        self.logs.forget(turn)
+        self.senders.forget(turn)
         self._masks.pop(turn, None)
         attempt_id = self._folders.pop(turn, None)
         if attempt_id and self.data:
@@ -325,8 +225,10 @@ class Attempts:
                     self._send_leftovers(offer, attempt, exit)
                     return []
                 ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)
-                self._upload(offer, ending)
-                return [FoundAttempt(offer, None, await self.watchdogs.last_word(turn_of(offer), ending))]
+                self._send(offer, ending)
+                return [
+                    FoundAttempt(offer, None, await self.senders.watchdogs.last_word(turn_of(offer), ending))
+                ]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
         """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
@@ -337,70 +239,6 @@ class Attempts:
                 break
             await asyncio.sleep(SHIM_LOOK_S)
         return True
-
-    def _prepare(self, offer: JobSubmit) -> Launch:
-        if offer.missing_secrets:
-            raise TrainerError(_missing(offer.missing_secrets))
-        attempt = self._state.create_attempt(offer.attempt_id)
-        attempt.save_order(offer)
-        return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
-
-    def _launch(self, offer: JobSubmit) -> Launch:
-        paths = self._paths(self._state.attempt(offer.attempt_id))
-        return self._trainers.get(offer.trainer).launch(self._located(offer), paths)
-
-    def _located(self, offer: JobSubmit) -> JobSubmit:
-        return self.data.located(offer) if self.data else offer
-
-    async def _fetch(self, offer: JobSubmit, data: FetchProgress) -> None:
-        turn = turn_of(offer)
-        if offer.datasets:
-            await asyncio.shield(self._prepared[turn])
-            if self.data is None:
-                raise DataFailed("the data has no place here: this worker keeps no data cache")
-            await self.data.put_in_place(offer, data)
-            self._prepared[turn] = asyncio.create_task(asyncio.to_thread(self._launch, offer))
-        if offer.resume is not None:
-            await self._resume(offer)
-
-    async def _resume(self, offer: JobSubmit) -> None:
-        """Changes what was prepared: the trainer will go on from the checkpoint."""
-        turn = turn_of(offer)
-        launch = await asyncio.shield(self._prepared[turn])
-        resume = read_resume(offer.resume or {})
-        attempt = self._state.attempt(offer.attempt_id)
-        paths, habits = self._paths(attempt), self._habits(offer)
-        nearby = await asyncio.to_thread(self._made_here, offer, resume)
-        fetcher = CheckpointFetcher(
-            self._client, offer.job_id, attempt.path / "resume" / resume.name, nearby=nearby
-        )
-        checkpoint = await fetcher.place(resume, habits.output_folder(paths))
-
-        def point() -> Launch:
-            return habits.place_resume(self._located(offer), paths, checkpoint, launch)
-
-        self._prepared[turn] = asyncio.create_task(asyncio.to_thread(point))
-
-    def _made_here(self, offer: JobSubmit, resume: Resume) -> list[Path]:
-        """Folders of earlier attempts of the job that may hold the checkpoint."""
-        folders = []
-        for attempt in self._state.attempts():
-            order = attempt.load_order()
-            if order and order.job_id == offer.job_id and order.attempt_id != offer.attempt_id:
-                folder = self._habits(order).output_folder(self._paths(attempt)) / resume.name
-                if folder.is_dir():
-                    folders.append(folder)
-        return folders
-
-    def _habits(self, offer: JobSubmit) -> CheckpointHabits:
-        """Of a trainer that may have been uninstalled since it ran."""
-        try:
-            return habits_of(self._trainers.get(offer.trainer))
-        except TrainerError:
-            return CheckpointHabits()
-
-    def _paths(self, attempt: AttemptDir) -> Paths:
-        return Paths(attempt_dir=attempt.path, config_dir=attempt.config_dir, output_dir=attempt.output_dir)
 
     def _order(self, offer: JobSubmit, launch: Launch, lease_s: float, leased_at: float) -> Order:
         attempt = self._state.attempt(offer.attempt_id)
@@ -437,59 +275,28 @@ class Attempts:
         turn = turn_of(offer)
         self._running[turn] = running
         running.on_out_of_time = lambda: self._events.out_of_time(turn)
-        self._upload(offer, running)
+        self._send(offer, running)
 
-    def _upload(self, offer: JobSubmit, until: RunningTrainer | AttemptEnding) -> asyncio.Task[None]:
+    def _send(self, offer: JobSubmit, until: RunningTrainer | AttemptEnding) -> None:
+        self.senders.begin(offer, self._material(offer), until)
+
+    def _material(self, offer: JobSubmit) -> AttemptMaterial:
         attempt = self._state.attempt(offer.attempt_id)
-        paths, habits = self._paths(attempt), self._habits(offer)
-        sources = MetricSources(
-            files=tuple(habits.progress_files(paths)),
-            output_log=attempt.output_log,
-            sent=attempt.path / METRICS_SENT,
-            events=habits.output_folder(paths),
-        )
-        self.metrics.follow(offer, sources, _end(until))
-        trainer = until if isinstance(until, RunningTrainer) else None
-        self.watchdogs.watch(offer, sources, trainer, _end(until))
-        self._ship_logs(offer, attempt, habits, until)
-        return self.uploads.upload(offer, paths, habits, _end(until))
-
-    def _ship_logs(
-        self,
-        offer: JobSubmit,
-        attempt: AttemptDir,
-        habits: CheckpointHabits,
-        until: RunningTrainer | AttemptEnding,
-    ) -> None:
-        """An attempt that ended while there was no agent took its secrets with it."""
-        mask = self._masks.get(turn_of(offer))
-        sources = LogSources(
-            output_log=attempt.output_log,
+        return AttemptMaterial(
             folder=attempt.path,
-            rank_logs=lambda: habits.rank_logs(self._paths(attempt)),
-            mask=mask or _mask(offer),
-            unmaskable=mask is None and bool(offer.secrets),
+            output_log=attempt.output_log,
+            paths=self.preparation.paths(attempt),
+            habits=self.preparation.habits(offer),
+            mask=self._masks.get(turn_of(offer)),
         )
-        self.logs.begin(offer, sources, _end(until))
 
     def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: TrainerExit) -> None:
         """The shim has told how it ended while there was no agent; its log and its results are still here."""
-        turn = turn_of(offer)
-        if exit.reason is EndReason.EXITED:
-            left = [self._upload(offer, AttemptEnding(exit_code=0)), self.logs.task(turn)]
-        else:
-            self._ship_logs(offer, attempt, self._habits(offer), AttemptEnding(reason=exit.reason))
-            left = [self.logs.task(turn)]
 
-        def close(_: asyncio.Task[None]) -> None:
-            if all(task.done() for task in left):
-                self.uploads.forget(turn)
-                self.logs.forget(turn)
-                if not any(task.cancelled() for task in left):
-                    (attempt.path / DELIVERED).touch()
+        def all_sent() -> None:
+            (attempt.path / DELIVERED).touch()
 
-        for task in left:
-            task.add_done_callback(close)
+        self.senders.send_leftovers(offer, self._material(offer), exit.reason, all_sent)
 
     def _ending(self, turn: Turn, exit: TrainerExit) -> AttemptEnding:
         """The last lines are read again where there is something to hide: a cut may have gone through it."""
@@ -501,15 +308,6 @@ class Attempts:
         return replace(ending, error=mask.text(exit.error)) if exit.error else ending
 
 
-def _mask(offer: JobSubmit) -> Mask:
-    token = [offer.upload_token] if isinstance(offer.upload_token, str) else []
-    return Mask.of([*(offer.secrets or {}).values(), *token])
-
-
-async def _end(until: RunningTrainer | AttemptEnding) -> TrainerExit | AttemptEnding:
-    return await until.wait() if isinstance(until, RunningTrainer) else until
-
-
 def _unmasked(exit: TrainerExit, lines: str) -> AttemptEnding:
     return AttemptEnding(
         reason=exit.reason,
@@ -518,18 +316,3 @@ def _unmasked(exit: TrainerExit, lines: str) -> AttemptEnding:
         error=exit.error,
         last_lines=lines,
     )
-
-
-def _missing(names: list[str]) -> str:
-    return (
-        f"the orchestrator cannot give the secret '{names[0]}': it was deleted, or its key is lost; "
-        f"store it again with 'simpletuner secrets set {names[0]}' and retry the job"
-    )
-
-
-def _told(error: FleetError | OSError) -> str:
-    if isinstance(error, ShimUnavailable):
-        return f"the worker could not start a process: {error.detail}"
-    if isinstance(error, FleetError):
-        return error.detail
-    return f"the worker could not prepare the job: {error.strerror or error}"

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from simpletuner_fleet.agent.inbox import Turn
+from simpletuner_fleet.agent.actions import Turn
 from simpletuner_fleet.agent.ship.courier import pause
 from simpletuner_fleet.agent.spool import Spool, Spooled
 from simpletuner_fleet.agent.wire.backoff import Backoff

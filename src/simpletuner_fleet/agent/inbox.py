@@ -8,7 +8,19 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import EndReason, OnTimeLimit
+from simpletuner_fleet.agent.actions import (
+    Action,
+    Forget,
+    Leave,
+    SendAccept,
+    SendReport,
+    StartTrainer,
+    StopTrainer,
+    Turn,
+    turn_of,
+)
+from simpletuner_fleet.agent.endings import AttemptEnding, final_report
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
     HeldAttempt,
@@ -20,13 +32,7 @@ from simpletuner_fleet.protocol.messages import (
     StopAttempt,
 )
 
-Turn = tuple[str, int]
-"""A job's id and the epoch of one attempt at it."""
 REMEMBERED_TURNS = 256
-
-
-def turn_of(offer: JobSubmit) -> Turn:
-    return (offer.job_id, offer.epoch)
 
 
 class Phase(StrEnum):
@@ -36,27 +42,7 @@ class Phase(StrEnum):
     FINISHED = "finished"
 
 
-GIVEN_BACK = {
-    EndReason.PREEMPTED: "the worker was asked to stop",
-    EndReason.DRAINED: "the worker was drained",
-    EndReason.TIME_LIMIT: "the time limit was reached",
-}
-"""The job goes on elsewhere: why, in a sentence."""
-CUT_OFF = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason.DATA_UNREACHABLE})
 TIME_LIMIT_GRACE_S = 30.0
-
-
-class AttemptEnding(Struct, frozen=True, kw_only=True):
-    """How a trainer's process tree ended."""
-
-    reason: EndReason = EndReason.EXITED
-    exit_code: int | None = None
-    exit_signal: int | None = None
-    error: str | None = None
-    last_lines: str = ""
-    restart: bool = False
-    """The watchdog ended it, and the job wants to go on from its last good checkpoint then."""
-    resume_below: int | None = None
 
 
 class Holding(Struct):
@@ -67,45 +53,6 @@ class Holding(Struct):
     """Whether the stop under way waits for a checkpoint: only then can it be hurried."""
     step: int | None = None
     checkpoint_step: int | None = None
-
-
-class SendAccept(Struct, frozen=True):
-    turn: Turn
-    attempt: int
-    seq: int
-
-
-class StartTrainer(Struct, frozen=True):
-    offer: JobSubmit
-
-
-class StopTrainer(Struct, frozen=True):
-    turn: Turn
-    grace_s: float
-    why: EndReason
-    save_s: float | None = None
-    """How long to wait for a checkpoint before; None: only as far as the grace allows."""
-
-
-class SendReport(Struct, frozen=True):
-    """To be kept on disk until it is answered, if it is final."""
-
-    turn: Turn
-    report: StatusReport
-    final: bool
-
-
-class Forget(Struct, frozen=True):
-    """Nothing is owed for this turn any more: its shim and its folder may go."""
-
-    turn: Turn
-
-
-class Leave(Struct, frozen=True):
-    reason: str
-
-
-Action = SendAccept | StartTrainer | StopTrainer | SendReport | Forget | Leave
 
 
 class Inbox:
@@ -332,36 +279,3 @@ class Inbox:
         self._over[turn] = None
         if len(self._over) > REMEMBERED_TURNS:
             del self._over[next(iter(self._over))]
-
-
-def final_report(
-    stopping: EndReason | None, ending: AttemptEnding, on_time_limit: OnTimeLimit = "fail"
-) -> StatusReport:
-    """An ending by itself counts as what it was, even if a stop was on its way."""
-    report = StatusReport(
-        status=ReportStatus.FAILED,
-        exit_code=ending.exit_code,
-        exit_signal=ending.exit_signal,
-        error=ending.error,
-        last_lines=ending.last_lines or None,
-        restart=ending.restart,
-        resume_below=ending.resume_below,
-    )
-    by_itself = ending.reason is EndReason.EXITED
-    if by_itself and ending.exit_code == 0:
-        report.status = ReportStatus.COMPLETED
-    elif stopping is EndReason.CANCELLED:
-        report.status = ReportStatus.CANCELLED
-    elif stopping in GIVEN_BACK:
-        report.status = ReportStatus.RELEASED
-        report.reason, report.error = stopping, GIVEN_BACK[stopping]
-    elif ending.reason in CUT_OFF or ending.reason is EndReason.RESUME_FAILED:
-        report.status = ReportStatus.RELEASED
-        report.reason = EndReason.CUT_OFF if ending.reason in CUT_OFF else ending.reason
-        report.error = ending.error or "the worker was cut off from the orchestrator"
-    elif ending.reason is EndReason.TIME_LIMIT:
-        report.status = ReportStatus.RELEASED if on_time_limit == "requeue" else ReportStatus.FAILED
-        report.reason, report.error = ending.reason, GIVEN_BACK[ending.reason]
-    elif ending.reason is EndReason.SHIM_LOST:
-        report.error = ending.error or "the trainer and its guardian were killed"
-    return report

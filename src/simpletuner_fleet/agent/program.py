@@ -15,15 +15,17 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure, MachineFacts
-from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, AttemptEvents, Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
-from simpletuner_fleet.agent.inbox import Inbox, Phase, turn_of
+from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.memory import few_threads, stay_small
+from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
@@ -242,7 +244,7 @@ def _terminate(agent: Agent, grace_s: float) -> None:
     )
     loop = asyncio.get_running_loop()
     upload_within_s = grace_s * UPLOAD_SHARE if release_grace_s(grace_s) else 0.0
-    loop.call_later(upload_within_s, agent.attempts.hurry)
+    loop.call_later(upload_within_s, agent.attempts.senders.hurry)
     loop.call_later(grace_s, agent.depart, left_behind)
 
 
@@ -268,7 +270,7 @@ async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
 async def sample_once(agent: Agent, probe: GpuProbe) -> None:
     """How the GPUs are doing: for the next heartbeat, and for the jobs that run on them."""
     agent.samples = await probe.sample()
-    await agent.attempts.metrics.note_gpus(agent.samples)
+    await agent.attempts.senders.metrics.note_gpus(agent.samples)
 
 
 async def _say_goodbye(agent: Agent, departure: Departure) -> None:

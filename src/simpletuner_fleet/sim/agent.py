@@ -3,19 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE, SHIM_OUTCOME
-from simpletuner_fleet.agent.inbox import (
+from simpletuner_fleet.agent.actions import (
     Action,
-    AttemptEnding,
     Forget,
-    Inbox,
     Leave,
-    Phase,
     SendAccept,
     SendReport,
     StartTrainer,
     StopTrainer,
 )
+from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE, SHIM_OUTCOME
+from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
 from simpletuner_fleet.core.job import EndReason

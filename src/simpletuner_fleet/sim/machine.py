@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.inbox import AttemptEnding
+from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
 from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.core.reconcile import incarnation_of

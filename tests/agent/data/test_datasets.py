@@ -16,8 +16,8 @@ from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.data import data_cache, datasets
 from simpletuner_fleet.agent.data.data_cache import CacheInUse, CacheUnusable, DataCache
 from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, FetchProgress
+from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.runner import Runner
-from simpletuner_fleet.agent.inbox import AttemptEnding, final_report
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.failure import classify
@@ -318,8 +318,8 @@ async def test_a_trainer_is_given_the_folders_of_its_data(tmp_path: Path) -> Non
         attempts = attempts_in(tmp_path / "state", client, Datasets(cache, client))
         wanted = offer(pets=PETS)
         attempts.prepare(wanted)
-        assert await attempts.put_in_place(wanted, lambda: True) is None
-        launch = await attempts._prepared[("j_1", 1)]
+        assert await attempts.preparation.put_in_place(wanted, lambda: True) is None
+        launch = await attempts.preparation.launches[("j_1", 1)]
         place = str(cache.view("a_1", "pets"))
         assert (launch.argv, launch.cwd, launch.env["DATA"]) == (["true", place], place, place)
         config = tmp_path / "state" / "attempts" / "a_1" / "config"
@@ -335,7 +335,7 @@ async def ending_of(
     attempts: Attempts, wanted: JobSubmit, still: Callable[[], bool] = lambda: True
 ) -> AttemptEnding:
     attempts.prepare(wanted)
-    ending = await attempts.put_in_place(wanted, still)
+    ending = await attempts.preparation.put_in_place(wanted, still)
     assert ending is not None
     return ending
 

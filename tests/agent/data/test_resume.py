@@ -14,8 +14,8 @@ import pytest
 
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.data.resume import CheckpointFetcher, ResumeFailed, ResumeUnreadable, read_resume
+from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.runner import Runner
-from simpletuner_fleet.agent.inbox import AttemptEnding, final_report
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.checkpoint import FileEntry
@@ -156,8 +156,8 @@ async def test_the_trainer_is_told_to_go_on_from_it(tmp_path: Path, trainer: str
         attempts = attempts_in(tmp_path, client)
         order = offer(trainer)
         attempts.prepare(order)
-        assert await attempts.put_in_place(order, lambda: True) is None
-        launch = await attempts._prepared[("j_1", 2)]
+        assert await attempts.preparation.put_in_place(order, lambda: True) is None
+        launch = await attempts.preparation.launches[("j_1", 2)]
         folder = tmp_path / "attempts" / "a_2"
         assert_in_place(folder / "output" / "checkpoint-40")
         config = json.loads((folder / "config" / "config.json").read_text())
@@ -172,7 +172,7 @@ async def test_without_its_checkpoint_an_attempt_is_given_back_and_not_started(t
         server.objects.clear()
         attempts = attempts_in(tmp_path, client)
         attempts.prepare(offer())
-        ending = await attempts.put_in_place(offer(), lambda: True)
+        ending = await attempts.preparation.put_in_place(offer(), lambda: True)
         assert ending is not None
         report = final_report(None, ending)
         assert report.status is ReportStatus.RELEASED
@@ -186,7 +186,7 @@ async def test_a_cancel_ends_the_fetching(tmp_path: Path) -> None:
         attempts = attempts_in(tmp_path, client)
         attempts.prepare(offer())
         wanted = [True]
-        placing = asyncio.create_task(attempts.put_in_place(offer(), lambda: wanted[0]))
+        placing = asyncio.create_task(attempts.preparation.put_in_place(offer(), lambda: wanted[0]))
         await asyncio.sleep(0.3)
         assert not placing.done()
         wanted[0] = False

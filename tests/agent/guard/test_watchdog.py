@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.watchdog import WRITTEN, Watchdog, Watchdogs, WatchdogSettings, judged
-from simpletuner_fleet.agent.inbox import AttemptEnding, final_report, turn_of
 from simpletuner_fleet.agent.metrics.follower import MetricSources
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.job import EndReason

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.agent.inbox import Turn, turn_of
+from simpletuner_fleet.agent.actions import Turn, turn_of
 from simpletuner_fleet.agent.ship.log_shipper import LogShipper, LogShippers, LogSources
 from simpletuner_fleet.agent.ship.log_stream import LogLimits, LogStream
 from simpletuner_fleet.agent.ship.masking import Mask

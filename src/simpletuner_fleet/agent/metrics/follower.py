@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.agent.actions import Turn, turn_of
 from simpletuner_fleet.agent.data.resume import resumed_from
-from simpletuner_fleet.agent.inbox import Turn, turn_of
 from simpletuner_fleet.agent.metrics import gpu_points
 from simpletuner_fleet.agent.metrics.gpu_points import GpuJournal
 from simpletuner_fleet.agent.metrics.metric_files import furthest, latest_bar, newest

@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.inbox import Turn
+from simpletuner_fleet.agent.actions import Turn
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import Refused, TokenRejected, Unreachable
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.inbox import Turn, turn_of
+from simpletuner_fleet.agent.actions import Turn, turn_of
 from simpletuner_fleet.agent.ship.courier import Courier, NothingTaken, RetryRule, Sent, pause
 from simpletuner_fleet.agent.ship.log_stream import LogLimits, LogStream, left_out
 from simpletuner_fleet.agent.ship.masking import Mask

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from simpletuner_fleet.agent.actions import Turn, turn_of
 from simpletuner_fleet.agent.data.resume import read_resume
-from simpletuner_fleet.agent.inbox import Turn, turn_of
 from simpletuner_fleet.agent.ship.courier import SendersByAttempt
 from simpletuner_fleet.agent.ship.uploader import Uploader
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
