@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.agent import Agent, MachineFacts
+from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox
+from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.token_source import TokenSource

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.agent.actions import (
     Action,
@@ -24,6 +25,7 @@ from simpletuner_fleet.agent.data.datasets import FetchProgress
 from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.token_source import TokenSource
@@ -31,12 +33,10 @@ from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.job import EndReason, Outcome
 from simpletuner_fleet.core.reconcile import incarnation_of
-from simpletuner_fleet.core.worker import Gpu
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
     Accept,
     AuditHead,
-    GpuReport,
     GpuSample,
     Heartbeat,
     JobSubmit,
@@ -63,21 +63,6 @@ SHIM_OUTCOME = {
     EndReason.STALE: Outcome.LOST,
 }
 """What the shim of a stopped trainer reports if the agent dies meanwhile."""
-
-
-class MachineFacts(Struct, frozen=True, kw_only=True):
-    """What this worker is: told at every registration."""
-
-    name: str
-    version: str
-    home: str
-    start: int = 0
-    """Which start it is of those in its folder."""
-    gpus: tuple[Gpu, ...]
-    trainers: tuple[str, ...]
-    labels: dict[str, str]
-    tls: str = ""
-    """How it knows the orchestrator; see `protocol.messages.Register`."""
 
 
 class Departure(Struct, frozen=True):
@@ -370,36 +355,15 @@ class Agent:
         return self.attempts.data.held() if self.attempts.data else None
 
     def _registration(self, data: DataHeld | None) -> Register:
-        machine, gpus = self.machine, self.machine.gpus
-        return Register(
-            name=machine.name,
+        return replace(
+            self.machine.registration(),
             persistent=self.inbox.persistent,
-            gpu_count=len(gpus),
-            gpu_name=gpus[0].name if gpus else None,
-            gpu_vram_gb=min((gpu.vram_gb for gpu in gpus), default=None),
-            accelerator_type=gpus[0].accelerator_type if gpus else None,
-            gpus=[
-                GpuReport(
-                    index=gpu.index,
-                    uuid=gpu.uuid,
-                    name=gpu.name,
-                    vram_gb=gpu.vram_gb,
-                    accelerator_type=gpu.accelerator_type,
-                    unusable=gpu.unusable,
-                )
-                for gpu in gpus
-            ],
-            trainers=list(machine.trainers),
-            labels=machine.labels,
-            version=machine.version,
             max_jobs=self.inbox.max_jobs,
             attempts=self.inbox.held_attempts(),
-            home=machine.home,
             incarnation=self.incarnation,
             seq=self.inbox.next_seq(),
             audit_head=self._audit_head,
             data=data,
-            tls=machine.tls,
         )
 
 

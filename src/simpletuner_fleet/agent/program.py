@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
-from simpletuner_fleet.agent.agent import Agent, Departure, MachineFacts
+from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
@@ -24,6 +24,7 @@ from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, se
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
 from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
