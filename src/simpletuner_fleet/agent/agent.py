@@ -245,7 +245,7 @@ class Agent:
                 await asyncio.sleep(backoff.next_s())
 
     async def accept_once(self, turn: Turn, message: Accept) -> bool:
-        """Whether there was an answer that says something."""
+        """Sends the acceptance; returns whether there was an answer that says something."""
         sent_at = boottime()
         try:
             answer = await self.client.accept(turn[0], message)
@@ -304,7 +304,7 @@ class Agent:
         )
 
     def _tell_fetching(self, offer: JobSubmit, fetching: FetchProgress) -> None:
-        """Now and then: people want to see that it moves, not every byte."""
+        """Reports progress now and then: people want to see that it moves, not every byte."""
         turn, now = turn_of(offer), boottime()
         due_at = self._fetching_told_at.get(turn, 0.0) + TELL_FETCHING_EVERY_S
         if not fetching.total_bytes or now < due_at or not self.connected.is_set():

@@ -57,7 +57,7 @@ class ShimTrust(NamedTuple):
 
 
 class FoundAttempt(NamedTuple):
-    """What a restart finds of an attempt."""
+    """Describes what a restart finds of an attempt."""
 
     offer: JobSubmit
     running: RunningTrainer | None
@@ -97,7 +97,7 @@ class Attempts:
         self.preparation.begin(offer)
 
     async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> AttemptEnding | None:
-        """None once the trainer runs, else why it does not."""
+        """Returns None once the trainer runs, else why it does not."""
         turn = turn_of(offer)
         try:
             launch = await self.preparation.take(turn)
@@ -111,7 +111,7 @@ class Attempts:
         return None
 
     async def ended(self, turn: Turn) -> AttemptEnding:
-        """When the process tree is gone."""
+        """Returns when the process tree is gone."""
         ending = self._ending(turn, await self._running[turn].wait())
         return await self.senders.watchdogs.last_word(turn, ending)
 
@@ -183,14 +183,14 @@ class Attempts:
             await running.release()
 
     def _mark_delivered(self, attempt_id: str | None) -> None:
-        """So that a restart does not take it up; an id that cannot name a folder never had one."""
+        """Keeps a restart from taking it up; an id that cannot name a folder never had one."""
         if attempt_id is None:
             return
         with contextlib.suppress(StateDirError, FileNotFoundError):
             (self._state.attempt(attempt_id).path / DELIVERED).touch()
 
     async def find_again(self) -> list[FoundAttempt]:
-        """After a restart: trainers that still run are taken up, those that ended are told."""
+        """Takes up the trainers that still run after a restart, and tells of those that ended."""
         attempts = []
         for attempt in self._state.attempts():
             offer = attempt.load_order()

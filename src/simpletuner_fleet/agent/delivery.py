@@ -46,7 +46,7 @@ class Delivery:
         self._wake.set()
 
     def load(self, incarnation: str) -> Sequence[Spooled]:
-        """What an agent before this one could not deliver: this one delivers it, in its own name."""
+        """Loads what an agent before this one could not deliver: this one delivers it, in its own name."""
         self._backlog = self._spool.pending()
         for record in self._backlog:
             record.report.incarnation = incarnation

@@ -74,7 +74,7 @@ class Inbox:
 
     @property
     def status(self) -> str:
-        """What heartbeats say of this worker."""
+        """The word that heartbeats say of this worker."""
         if self.leaving:
             return LEAVING
         return "busy" if self.held else "idle"
@@ -173,7 +173,7 @@ class Inbox:
             holding.checkpoint_step = step
 
     def wants(self, turn: Turn) -> bool:
-        """Whether what is being prepared for it is still needed."""
+        """Returns whether what is being prepared for it is still needed."""
         holding = self.held.get(turn)
         return holding is not None and holding.stopping is None
 

@@ -21,7 +21,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     """How it knows the orchestrator; see `protocol.messages.Register`."""
 
     def registration(self) -> Register:
-        """Without what changes while the agent runs."""
+        """Returns a registration without what changes while the agent runs."""
         gpus = self.gpus
         return Register(
             name=self.name,

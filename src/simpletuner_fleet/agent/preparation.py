@@ -132,7 +132,7 @@ class Preparation:
         return folders
 
     def habits(self, offer: JobSubmit) -> CheckpointHabits:
-        """Of a trainer that may have been uninstalled since it ran."""
+        """Returns the habits of a trainer that may have been uninstalled since it ran."""
         try:
             return habits_of(self._trainers.get(offer.trainer))
         except TrainerError:

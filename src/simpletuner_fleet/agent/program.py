@@ -216,13 +216,13 @@ async def _take_up(agent: Agent) -> None:
 
 
 async def _deliver_once_known(agent: Agent) -> None:
-    """Before it has registered, this process is a stranger, and its reports would be refused for good."""
+    """Waits for the registration: before it, this process is a stranger, and its reports would be refused for good."""
     await agent.connected.wait()
     await agent.delivery.run()
 
 
 def release_grace_s(shutdown_grace_s: float) -> float:
-    """With too little time to save anything, trainers are killed: the job goes on elsewhere the sooner."""
+    """Returns 0 where there is too little time to save anything: the job goes on elsewhere the sooner."""
     grace_s = shutdown_grace_s * STOP_SHARE
     return grace_s if grace_s >= SAVE_FIRST_GRACE_S else 0.0
 

@@ -44,7 +44,7 @@ class AttemptEvents(Protocol):
 
 
 class NoEvents:
-    """For an attempt that nobody waits for."""
+    """Stands for nobody, where no one waits to hear of attempts."""
 
     def checkpoint_stored(self, turn: Turn, step: int) -> None: ...
     def progress_report(self, turn: Turn, progress: Progress) -> StatusReport | None: ...
@@ -53,7 +53,7 @@ class NoEvents:
 
 
 class AttemptMaterial(Struct, frozen=True, kw_only=True):
-    """Where what is sent of an attempt is found."""
+    """Names where what is sent of an attempt is found."""
 
     folder: Path
     output_log: Path
@@ -83,7 +83,7 @@ class AttemptSenders:
         self.watchdogs = Watchdogs(client, on_over=events.sending_ended, on_verdict=self._condemned)
 
     def has_sent_all(self, turn: Turn) -> bool:
-        """Whether its report may go: whatever was to arrive before it has, or will not."""
+        """Returns whether its report may go: whatever was to arrive before it has, or will not."""
         senders = (self.logs, self.metrics, self.uploads, self.watchdogs)
         return all(sender.are_over(turn) for sender in senders)
 
@@ -116,7 +116,7 @@ class AttemptSenders:
     def send_leftovers(
         self, offer: JobSubmit, material: AttemptMaterial, reason: EndReason, all_sent: Callable[[], None]
     ) -> None:
-        """Of an attempt whose end was told while there was no agent: its log, and its results if it has ended well."""
+        """Sends the log, and the results if it ended well, of an attempt whose end was told while there was no agent."""
         turn = turn_of(offer)
         tasks: list[asyncio.Task[None]] = []
         if reason is EndReason.EXITED:

@@ -66,7 +66,7 @@ class AttemptDir(Struct, frozen=True):
         return (self.path / "trainer.json").exists() or (self.path / "exit.json").exists()
 
     def claim(self) -> bool:
-        """True for the first who asks. The shim asks before it starts the trainer, an agent before it gives one up."""
+        """Returns True to the first who asks: a shim before it starts the trainer, an agent before it gives one up."""
         try:
             os.close(os.open(self.path / "begun", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
@@ -79,7 +79,7 @@ class AttemptDir(Struct, frozen=True):
         write_whole(self.order_file, msgspec.json.encode(replace(order, secrets=names)))
 
     def load_order(self) -> JobSubmit | None:
-        """None where the agent died before it had written one, or the disk has lost it."""
+        """Returns None where the agent died before it had written one, or the disk has lost it."""
         try:
             return msgspec.json.decode(self.order_file.read_bytes(), type=JobSubmit)
         except (OSError, msgspec.MsgspecError):

@@ -30,7 +30,7 @@ class TokenSource:
         return self._file.exists()
 
     def reload(self, force: bool = False) -> bool:
-        """True if there is another token now."""
+        """Returns True if there is another token now."""
         stamp = self._file_stamp()
         if not force and stamp == self._stamp:
             return False

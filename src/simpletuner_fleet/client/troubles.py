@@ -202,7 +202,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def told(trouble: Trouble) -> str:
-    """As it is printed: what, why, next, code."""
+    """Formats it as it is printed: what, why, next, code."""
     first, *more = trouble.next or ("simpletuner doctor",)
     lines = [
         _("error: %(what)s", what=trouble.what),

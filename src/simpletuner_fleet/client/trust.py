@@ -176,7 +176,7 @@ def _leaf_of(target: SplitResult, timeout_s: float) -> bytes:
 
 
 def _authorities_of(target: SplitResult, timeout_s: float) -> list[bytes]:
-    """What `/ca.pem` holds, empty if the server has none to show."""
+    """Returns what `/ca.pem` holds, empty if the server has none to show."""
     connection = http.client.HTTPSConnection(
         target.hostname or "", target.port or 443, timeout=timeout_s, context=_unverified()
     )

@@ -122,7 +122,7 @@ class SimulatedAgent:
 
     @property
     def lease_s(self) -> float:
-        """As the real agent has it: the trainer pauses before the orchestrator may give its job away."""
+        """The lease is the real agent's: the trainer pauses before the orchestrator may give its job away."""
         return self.timeout_s - min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.timeout_s)
 
     # Connecting
@@ -252,7 +252,7 @@ class SimulatedAgent:
         self._renew(named, sent_at)
 
     def _renew(self, turns: set[Turn], sent_at: float) -> None:
-        """What was named and not stopped may go on, counted from when we asked."""
+        """Lets what was named and not stopped go on, counted from when we asked."""
         for turn in sorted(turns):
             holding = self.inbox.held.get(turn)
             shim = self.machine.shims.get(turn)
@@ -368,7 +368,7 @@ class SimulatedAgent:
         self._run(lambda: self._act(self.inbox.out_of_time(turn)))
 
     def store_checkpoint(self, turn: Turn, step: int) -> None:
-        """Once: an upload that is lost on its way leaves the attempt without it."""
+        """Uploads once: what is lost on its way leaves the attempt without it."""
         token = self.machine.token
         self._run(
             lambda: self._call(
@@ -393,7 +393,7 @@ class SimulatedAgent:
             self._act(self.inbox.told_to_stop(StopAttempt(job_id=turn[0], epoch=turn[1])))
 
     def _deliver(self, turn: Turn, report: StatusReport) -> None:
-        """Again until it is answered: a final report is never given up."""
+        """Sends it again until it is answered: a final report is never given up."""
         if turn not in self.machine.spool:
             return
         token = self.machine.token

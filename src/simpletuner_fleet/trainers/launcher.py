@@ -58,7 +58,7 @@ class LauncherTrainer(CheckpointHabits, ABC):
 
     @abstractmethod
     def flags(self, order: JobSubmit, processes: int, port: int) -> list[str]:
-        """For this many processes on this machine, which meet at this port."""
+        """Returns the flags for this many processes on this machine, which meet at this port."""
 
     def _probe(self) -> bool:
         return has_packages(self._python, self._worker, *self.packages)
@@ -72,7 +72,7 @@ def rank_log_flags(words: list[str], paths: Paths) -> list[str]:
 
 
 def free_port() -> int:
-    """One that nobody listens on now: two attempts on one machine must not meet at a launcher's usual port."""
+    """Returns one that nobody listens on now: two attempts on one machine must not meet at a launcher's usual port."""
     with socket.socket() as listener:
         listener.bind(("", 0))
         port: int = listener.getsockname()[1]

@@ -131,7 +131,7 @@ class DataCache:
         return self.folder / "views" / checked_id(attempt_id)
 
     def manifest(self, dataset_id: str) -> tuple[FileEntry, ...] | None:
-        """None where it is not here, or is not what it should be."""
+        """Returns None where it is not here, or is not what it should be."""
         try:
             data = self._manifest_path(dataset_id).read_bytes()
             return read_manifest(data, POLICY) if id_of(data) == dataset_id else None
@@ -147,7 +147,7 @@ class DataCache:
     # Coming.
 
     def take_manifest(self, dataset_id: str) -> tuple[FileEntry, ...] | None:
-        """What has arrived as one; None if it is not. Raises Invalid where it is, and makes no sense."""
+        """Returns what has arrived as one; None if it is not. Raises Invalid where it is, and makes no sense."""
         part = self.part_path(dataset_id)
         data = part.read_bytes()
         part.unlink()
@@ -197,7 +197,7 @@ class DataCache:
         return False
 
     def keep(self, sha256: str, size: int) -> bool:
-        """What has arrived becomes part of the cache if it is what it should be; it goes if it is not."""
+        """Makes what has arrived part of the cache if it is what it should be, and removes it if it is not."""
         part, path = self.part_path(sha256), self.object_path(sha256)
         try:
             if sha256_of(part) != (sha256, size):
@@ -242,7 +242,7 @@ class DataCache:
             shutil.rmtree(self.views(attempt_id), ignore_errors=True)
 
     def prune_views(self, but: Collection[str]) -> None:
-        """At the start: what attempts left that are over since. Their links would keep let-go files on the disk."""
+        """Removes, at the start, what attempts left that are over since. Their links would keep let-go files on the disk."""
         for folder in (self.folder / "views").iterdir():
             if folder.name not in but:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -285,7 +285,7 @@ class DataCache:
             raise NoRoom(f"the data needs {_gb(absent)} more on this worker, whose disk has {_gb(free)} free")
 
     def _by_last_use(self) -> list[str]:
-        """Those nobody uses, the longest unused first."""
+        """Returns those nobody uses, the longest unused first."""
         free = [(dataset.used_at, id) for id, dataset in self._held.items() if not self._in_use(id)]
         return [dataset_id for _, dataset_id in sorted(free)]
 

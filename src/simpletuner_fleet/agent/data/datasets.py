@@ -110,13 +110,13 @@ class Datasets:
         await self._in_the_books(self._cache.release, attempt_id)
 
     async def take_up(self, offers: list[JobSubmit]) -> None:
-        """At the start: these attempts run still; of all others nothing is needed any more."""
+        """Learns at the start which attempts run still; of all others nothing is needed any more."""
         for offer in offers:
             self._cache.hold(offer.attempt_id, [order.id for order in (offer.datasets or {}).values()])
         await self._in_the_books(self._cache.prune_views, {offer.attempt_id for offer in offers})
 
     async def _in_the_books(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """One at a time, each to its end: a thread does not stop when nobody waits for it any more."""
+        """Does one piece of work at a time, each to its end: a thread does not stop when nobody waits for it any more."""
         async with self._books:
             doing = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
             try:

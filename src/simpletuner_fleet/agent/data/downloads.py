@@ -28,7 +28,7 @@ class DownloadStalled(DownloadFailed):
 
 
 class Downloads:
-    """One patience for all files of one purpose: any byte of any of them renews it."""
+    """Has one patience for all files of one purpose: any byte of any of them renews it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Downloads:
         self._heard_at = clock()
 
     async def fetch(self, sha256: str, size: int, target: Path, what: str) -> None:
-        """Until the file has its size. Raises DownloadFailed."""
+        """Returns when the file has its size. Raises DownloadFailed."""
         backoff = Backoff(0.25, 10.0)
         while (have := await asyncio.to_thread(_size_of, target)) < size:
             try:

@@ -115,7 +115,7 @@ class GpuProbe:
         return self.inventory
 
     async def sample(self, timeout_s: float = SAMPLE_TIMEOUT_S) -> list[GpuSample]:
-        """One per known GPU; what cannot be learnt in time stays None."""
+        """Returns one sample per known GPU; what cannot be learnt in time stays None."""
         measured: dict[str | None, _NvmlSample] = {}
         if self.inventory.source == "nvml":
             with contextlib.suppress(_NvmlSilent):
@@ -237,7 +237,7 @@ def select_gpus(gpus: Sequence[Gpu], selection: str | None) -> tuple[Gpu, ...]:
 
 
 def reported_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """What this machine says of itself; an admin's labels go before these."""
+    """Returns what this machine says of itself; an admin's labels go before these."""
     labels = {
         "hostname": socket.gethostname(),
         "os": platform.system().lower(),

@@ -30,7 +30,7 @@ def text(value: str | bytes | None) -> str | None:
 
 
 def is_of_a_job(pid: int) -> bool | None:
-    """None where the process cannot be seen: it is gone, or in another container."""
+    """Returns None where the process cannot be seen: it is gone, or in another container."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except PermissionError:
@@ -41,7 +41,7 @@ def is_of_a_job(pid: int) -> bool | None:
 
 
 def foreign_memory_gb(handle: Any) -> float | None:
-    """What processes that are no jobs hold; None unless all of it is known."""
+    """Returns what processes that are no jobs hold; None unless all of it is known."""
     computing = known(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
     drawing = known(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle)) or []
     if computing is None:

@@ -112,7 +112,7 @@ class RunningTrainer:
         self._listening = asyncio.create_task(self._listen())
 
     async def wait(self) -> TrainerExit:
-        """When the tree is gone to its last process and the shim has recorded it. May be awaited again."""
+        """Returns when the tree is gone to its last process and the shim has recorded it. May be awaited again."""
         return await asyncio.shield(self._exit)
 
     def renew(self, lease_s: float, *, since: float | None = None) -> None:
@@ -124,7 +124,7 @@ class RunningTrainer:
         self._shim.link.send(Stop(grace_s, outcome))
 
     async def release(self) -> None:
-        """After the outcome has been delivered: the shim may go. Until then it would report it, were the agent to die."""
+        """Lets the shim go, once the outcome has been delivered. Until then it would report it, were the agent to die."""
         await self.wait()
         self._shim.link.send(Release())
         await self._listening

@@ -84,7 +84,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def write_durably(name: str, content: dict[str, Any]) -> None:
-    """In the working folder, whole or not at all, also across a power cut."""
+    """Writes to the working folder, whole or not at all, also across a power cut."""
     write_whole(name, content, os.fsync)
     folder = os.open(".", os.O_RDONLY)
     try:
@@ -112,7 +112,7 @@ def unlink(name: str) -> None:
 
 
 def claim() -> bool:
-    """False if this attempt was given up while the order was on its way: an agent that came after has claimed it."""
+    """Returns False if this attempt was given up while the order was on its way: a later agent has claimed it."""
     try:
         os.close(os.open("begun", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -123,7 +123,7 @@ def claim() -> bool:
 
 
 def last_lines(path: str, hidden: list[str]) -> str:
-    """Without the secrets, also one that the first of these bytes are the end of."""
+    """Returns the output's end without the secrets, also one that the first of these bytes are the end of."""
     values = [value.encode() for value in hidden]
     around = max(map(len, values), default=1) - 1
     try:
@@ -146,7 +146,7 @@ def last_lines(path: str, hidden: list[str]) -> str:
 
 
 def become_trainer(order: dict[str, Any], output: int, problem: int, shim_pid: int) -> NoReturn:
-    """In the forked child: never returns, whatever happens."""
+    """Runs in the forked child, and never returns, whatever happens."""
     try:
         os.setsid()
         if on_linux:
@@ -422,7 +422,7 @@ class Shim:
         return pids
 
     def freeze_tree(self) -> None:
-        """Again until nothing new turns up: a process may fork between the look and the signal."""
+        """Stops the tree again and again until nothing new turns up: a process may fork between the look and the signal."""
         stopped_pids: set[int] = set()
         while (pids := set(self.signal_tree(signal.SIGSTOP))) - stopped_pids:
             stopped_pids |= pids

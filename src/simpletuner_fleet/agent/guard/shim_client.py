@@ -28,7 +28,7 @@ def boottime() -> float:
 
 
 class ReportTo(Struct, kw_only=True, frozen=True):
-    """Where the shim reports by itself when the agent is gone. The token is good for this attempt only."""
+    """Names where the shim reports by itself when the agent is gone. The token is good for this attempt only."""
 
     url: str
     job_id: str
@@ -164,7 +164,7 @@ class ShimLink:
         return _decoder.decode(line)
 
     async def expect(self, kind: type[T]) -> T:
-        """What a line begins with. One that begins otherwise, or not in time, is closed: nobody would hold it."""
+        """Returns what a line begins with. One that begins otherwise, or not in time, is closed: nobody would hold it."""
         try:
             message = await self.receive()
             if not isinstance(message, kind):

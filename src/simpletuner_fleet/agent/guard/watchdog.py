@@ -48,7 +48,7 @@ FOLLOWS = {
 
 
 class Usage(Protocol):
-    """As shutil.disk_usage answers."""
+    """The answer of shutil.disk_usage."""
 
     @property
     def free(self) -> int: ...
@@ -57,7 +57,7 @@ class Usage(Protocol):
 
 
 class WatchedTrainer(Protocol):
-    """What is watched."""
+    """The trainer that is watched."""
 
     @property
     def paused(self) -> bool: ...
@@ -88,7 +88,7 @@ class _Observation(NamedTuple):
 
 
 class Watchdog:
-    """One attempt's. `over` once there is nothing more to tell, or nobody to tell it to."""
+    """Watches one attempt. It is `over` once there is nothing more to tell, or nobody to tell it to."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Watchdog:
         trainer: WatchedTrainer | None = None,
         settings: WatchdogSettings | None = None,
     ) -> None:
-        """Without a trainer, of an attempt that has ended."""
+        """An attempt that has ended has no `trainer`."""
         self._job_id, self._epoch = offer.job_id, offer.epoch
         self._sources, self._client, self._trainer = sources, client, trainer
         self._settings = settings or WatchdogSettings()
@@ -132,7 +132,7 @@ class Watchdog:
         self._courier.stop()
 
     async def run(self) -> None:
-        """Until the trainer has ended and all is told, or it is told to stop."""
+        """Returns when the trainer has ended and all is told, or it is told to stop."""
         telling = asyncio.create_task(self._courier.run())
         try:
             while not self._courier.ended.is_set():
@@ -148,7 +148,7 @@ class Watchdog:
             self.over.set()
 
     async def look_once(self, *, last: bool = False) -> None:
-        """Now. What is found is written down, and acted upon once."""
+        """Looks now. What is found is written down, and acted upon once."""
         async with self._one_at_a_time:
             if not self._loaded:
                 self._written = await asyncio.to_thread(self._load)
@@ -224,7 +224,7 @@ class Watchdog:
         return await self._courier.send_once()
 
     async def _send_notes(self, ended: bool) -> Sent:
-        """In their order, each until it is answered."""
+        """Sends the notes in their order, each until it is answered."""
         waiting = self._written.notes[self._written.sent :]
         if not waiting:
             return Sent.DONE if self.looked_last.is_set() else Sent.ALL
@@ -249,7 +249,7 @@ class Watchdog:
 
 
 class Watchdogs(SendersByAttempt[Watchdog]):
-    """Of all attempts on this machine."""
+    """The watchdogs of all attempts on this machine."""
 
     def __init__(
         self,

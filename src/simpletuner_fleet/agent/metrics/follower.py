@@ -38,7 +38,7 @@ Progress = dict[str, Any]
 
 
 class MetricSources(Struct, frozen=True, kw_only=True):
-    """Where an attempt's numbers are found, and where is kept how many were sent."""
+    """Names where an attempt's numbers are found, and where is kept how many were sent."""
 
     files: tuple[Path, ...]
     output_log: Path
@@ -53,7 +53,7 @@ class MetricSources(Struct, frozen=True, kw_only=True):
 
 
 class MetricsFollower:
-    """One attempt's; `over` once nothing more will be sent."""
+    """Follows one attempt's numbers. It is `over` once nothing more will be sent."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class MetricsFollower:
         self._courier.stop()
 
     async def run(self) -> None:
-        """Until the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
+        """Returns when the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
         try:
             await self._training.load()
             await self._gpus.load()
@@ -119,7 +119,7 @@ class MetricsFollower:
             self.over.set()
 
     async def send_once(self) -> bool:
-        """One look and what it finds. False when nothing is left to do, now and ever."""
+        """Looks once and sends what it finds. Returns False when nothing is left to do, now and ever."""
         return await self._courier.send_once()
 
     async def _send_all(self, ended: bool) -> Sent:
@@ -136,12 +136,12 @@ class MetricsFollower:
         return Sent.DONE if ended else Sent.ALL
 
     async def note_gpus(self, samples: Sequence[GpuSample]) -> None:
-        """Those of its own GPUs are kept with the job, at the step it is at; a GPU's point is no step."""
+        """Keeps the samples of its own GPUs with the job, at the step it is at; a GPU's point is no step."""
         if not self._courier.ended.is_set():
             await asyncio.to_thread(self._journal.note, samples, self._step)
 
     async def flush(self) -> None:
-        """What stands in the trainer's files is sent now, if that can be done at once."""
+        """Sends what stands in the trainer's files now, if that can be done at once."""
         with contextlib.suppress(Unreachable, Refused, TimeoutError):
             async with asyncio.timeout(FLUSH_WITHIN_S):
                 await self._training.send_all()
@@ -185,7 +185,7 @@ class MetricsFollowers(SendersByAttempt[MetricsFollower]):
 
 
 def progress_of(points: Sequence[Point], bar: Bar | None) -> Progress | None:
-    """From the last points where there are any; a progress bar fills in what they do not say."""
+    """Returns progress from the last points where there are any; a progress bar fills in what they do not say."""
     if not points and bar is None:
         return None
     values = {**(bar.values if bar else {}), **(points[-1].values if points else {})}

@@ -49,7 +49,7 @@ class GpuJournal:
 
 
 def values_of(index: int, sample: GpuSample) -> dict[str, float]:
-    """What it does not tell is left out: nothing is not 0."""
+    """Leaves out what the sample does not tell: nothing is not 0."""
     measures = {
         "utilization": sample.utilization,
         "memory_gb": sample.memory_used_gb,

@@ -13,7 +13,7 @@ LATEST_BYTES = 16 * 1024
 
 
 class PointBatch(NamedTuple):
-    """What comes next in a file, and the place after it: nothing has moved until it is taken."""
+    """Holds what comes next in a file, and the place after it: nothing has moved until it is taken."""
 
     points: list[Point]
     kept: int
@@ -34,7 +34,7 @@ class MetricFile:
         self._lines = array("q")
 
     def peek(self, most: int) -> PointBatch | None:
-        """None where there is no file. At most `most` points, and only whole lines."""
+        """Returns None where there is no file. At most `most` points, and only whole lines."""
         file = opened(self.path)
         if file is None:
             return None
@@ -68,7 +68,7 @@ class MetricFile:
         self._lines = array("q")
 
     def restore(self, offset: int, tail: bytes) -> None:
-        """As a process before this one left it, if the file is still what it was."""
+        """Goes on from where a process before this one was, if the file is still what it was."""
         file = opened(self.path)
         if file is None:
             return

@@ -29,7 +29,7 @@ class _Place(Struct):
 
 
 class _Sent(Struct):
-    """What a process after this one needs to go on."""
+    """Records what a process after this one needs to go on."""
 
     next: int
     files: dict[str, _Place]
@@ -56,7 +56,7 @@ class PointSender:
         self._one_at_a_time = asyncio.Lock()
 
     async def load(self) -> None:
-        """What an earlier process of this agent had sent."""
+        """Loads what an earlier process of this agent had sent."""
         async with self._one_at_a_time:
             await asyncio.to_thread(self._load)
 
@@ -66,7 +66,7 @@ class PointSender:
                 pass
 
     async def _send_points(self) -> bool:
-        """Whether there may be more at once."""
+        """Sends a batch; returns whether there may be more at once."""
         pieces = await asyncio.to_thread(self._gather)
         points = [point for _, piece in pieces for point in piece.points]
         if points:
@@ -99,7 +99,7 @@ class PointSender:
             return None
 
     def _start_over(self, stored: int) -> None:
-        """What the orchestrator has is counted again and passed over by it."""
+        """Begins anew: what the orchestrator has is counted again and passed over by it."""
         log.warning("job %s: the orchestrator has only %d points: sent again", self._job_id, stored)
         self._next = 0
         for file in self._files:

@@ -20,7 +20,7 @@ class Readings:
         self._latest: deque[Point] = deque(maxlen=LATEST)
 
     def read(self, *, at_once: bool = False) -> list[Point]:
-        """What is new; `at_once` where there will be no other look."""
+        """Returns what is new; `at_once` where there will be no other look."""
         self._files += self._events.look(at_once=at_once)
         points: list[Point] = []
         for file in self._files:

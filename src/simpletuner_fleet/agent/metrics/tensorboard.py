@@ -92,7 +92,7 @@ class EventFile:
         self.offset, self.tail = 0, b""
 
     def restore(self, offset: int, tail: bytes) -> None:
-        """As a process before this one left it, if the file is still what it was."""
+        """Goes on from where a process before this one was, if the file is still what it was."""
         if 0 <= len(tail) <= offset:
             self.offset, self.tail = offset, tail
 
@@ -116,7 +116,7 @@ class EventFolder:
         return list(self._known.values())
 
     def look(self, *, at_once: bool = False) -> list[EventFile]:
-        """Those that are new."""
+        """Returns the files that are new."""
         began = self._clock()
         if self._folder is None or (began < self._next_scan and not at_once):
             return []
@@ -131,7 +131,7 @@ class EventFolder:
 
 
 def _event_paths(folder: Path) -> list[Path]:
-    """In the order of their names, which hold when they were begun."""
+    """Returns them in the order of their names, which hold when they were begun."""
     paths: list[Path] = []
     left = MOST_ENTRIES
     waiting = [(folder, 0)]
@@ -152,7 +152,7 @@ def _event_paths(folder: Path) -> list[Path]:
 
 
 def _records(file: BinaryIO, start: int) -> Iterator[tuple[int, bytes]]:
-    """Where each whole record ends, and its content: none of one too long or damaged.
+    """Yields where each whole record ends, and its content: none of one too long or damaged.
 
     A length that does not fit its checksum ends it: nobody knows where the next record begins. If the file was only
     looked at too early, the next look finds it whole.
@@ -255,7 +255,7 @@ def _scalar(content: bytes) -> dict[str, float]:
 
 
 def _tensor_scalar(content: bytes) -> float | None:
-    """None where the tensor has a shape, or no number in it."""
+    """Returns None where the tensor has a shape, or no number in it."""
     fields = list(_fields(content))
     kind = next((field.value for field in fields if (field.number, field.kind) == (1, VARINT)), 0)
     numbers = _TENSOR_TYPES.get(kind)

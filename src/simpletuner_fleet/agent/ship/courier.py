@@ -31,7 +31,7 @@ Failure = Unreachable | Refused | NothingTaken
 
 
 class RetryRule(Struct, frozen=True, kw_only=True):
-    """What a failure means. Pure: it is told the time."""
+    """Decides what a failure means. It is pure, and told the time."""
 
     patience_s: float
     """How long an attempt that ended waits for an orchestrator that answers and takes nothing."""
@@ -57,7 +57,7 @@ class RetryRule(Struct, frozen=True, kw_only=True):
 
 
 class Sent(StrEnum):
-    """What a try of a sender came to."""
+    """The result of a sender's try."""
 
     MORE = "more"
     """There may be more to send at once."""
@@ -68,7 +68,7 @@ class Sent(StrEnum):
 
 
 class Courier:
-    """One attempt's sender of one kind. `over` once nothing more will be sent."""
+    """Sends one kind of thing for one attempt. It is `over` once nothing more will be sent."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Courier:
         self._backoff.reset()
 
     async def run(self) -> None:
-        """Until the trainer has ended and all is sent, nobody wants it any more, or it is told to stop."""
+        """Returns when the trainer has ended and all is sent, nobody wants it any more, or it is told to stop."""
         try:
             while not self.over.is_set() and await self.send_once():
                 pass
@@ -116,7 +116,7 @@ class Courier:
             self.over.set()
 
     async def send_once(self) -> bool:
-        """One try and the pause after it. False when there is nothing left to do, now and ever."""
+        """Makes one try and the pause after it. Returns False when there is nothing left to do, now and ever."""
         self._wakeup.clear()
         try:
             sent = await self._send(self.ended.is_set())
@@ -192,7 +192,7 @@ class SendersByAttempt(Generic[S]):
         return [sender for sender, _ in self._senders.values()]
 
     def are_over(self, turn: Turn) -> bool:
-        """Whether the attempt's report may go: whatever was to arrive before it has, or will not."""
+        """Returns whether the attempt's report may go: whatever was to arrive before it has, or will not."""
         sender = self.get(turn)
         return sender is None or sender.over.is_set()
 

@@ -27,7 +27,7 @@ def sha256_of(path: Path, interrupted: Callable[[], bool] = lambda: False) -> tu
 
 
 class HashCache:
-    """By path, size and time of change."""
+    """Remembers digests by path, size and time of change."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, int], str]] = {}
@@ -50,5 +50,5 @@ class HashCache:
         return FileEntry(path=file.relative_to(root).as_posix(), size=size, sha256=sha256)
 
     def forget(self, file: Path) -> None:
-        """What is known of it has turned out wrong."""
+        """Forgets a digest that has turned out wrong."""
         self._known.pop(str(file), None)

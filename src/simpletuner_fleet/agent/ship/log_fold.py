@@ -31,7 +31,7 @@ class ByteRange(NamedTuple):
 
 class Fold:
     def __init__(self, position: int = 0, folding: bool = False, kept_at: float = 0.0) -> None:
-        """As it was after the last kept bytes, which is all that has to be remembered of a process before this one."""
+        """Begins as it was after the last kept bytes, which is all that a process before this one has to hand on."""
         self._position = position
         """Of the first byte that is held, or will come next."""
         self._folding = folding
@@ -92,7 +92,7 @@ class Fold:
         self._held = data[at:]
 
     def _update(self, data: bytes, at: int) -> tuple[int, bool]:
-        """Where the next one begins, and whether it has to be held back from there."""
+        """Returns where the next one begins, and whether it has to be held back from there."""
         match = _UPDATE.match(data, at)
         length = match.end(1) - at if match else _length(data, at)
         if length >= LONGEST_UPDATE:

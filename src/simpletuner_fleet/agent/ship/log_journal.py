@@ -29,7 +29,7 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """For one writer. Read by offsets of what is sent."""
+    """The journal has one writer, and is read by offsets of what is sent."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -60,7 +60,7 @@ class Journal:
         return {record.source: record for record in self._from(0)}
 
     def records_at(self, sent: int) -> Iterator[Record]:
-        """From the one that holds this byte on."""
+        """Yields records from the one that holds this byte on."""
         low, high = 0, self._count
         while low < high:
             middle = (low + high) // 2

@@ -44,7 +44,7 @@ RankLogs = Callable[[], Mapping[int, Sequence[Path]]]
 
 
 class LogSources(Struct, frozen=True, kw_only=True):
-    """Where an attempt's output is found, and the folder where is kept what of it is sent."""
+    """Names where an attempt's output is found, and the folder where is kept what of it is sent."""
 
     output_log: Path
     folder: Path
@@ -58,7 +58,7 @@ class LogSources(Struct, frozen=True, kw_only=True):
 
 
 class LogShipper:
-    """One stream of one attempt."""
+    """Sends one stream of one attempt."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class LogShipper:
         )
 
     async def run(self, ended: asyncio.Event) -> None:
-        """Until all that was printed has arrived, or none of it is wanted any more."""
+        """Returns when all that was printed has arrived, or none of it is wanted any more."""
         reading = asyncio.create_task(self._read(ended))
         try:
             await self._courier.run()
@@ -171,12 +171,12 @@ class LogShippers:
         return self._tasks[turn]
 
     def are_over(self, turn: Turn) -> bool:
-        """Whether all of it has arrived, or never will."""
+        """Returns whether all of it has arrived, or never will."""
         task = self._tasks.get(turn)
         return task is None or task.done()
 
     def hurry(self) -> None:
-        """What has not arrived is sent at the next start, where there is one."""
+        """Ends sending: what has not arrived is sent at the next start, where there is one."""
         for task in self._tasks.values():
             task.cancel()
         self._on_over()

@@ -23,7 +23,7 @@ TAIL_BYTES = 8 * MIB
 
 
 class LogLimits(Struct, frozen=True):
-    """What is kept of one attempt: the first `head_bytes`, and once it has ended the last `tail_bytes`."""
+    """Limits what is kept of one attempt: the first `head_bytes`, and once it has ended the last `tail_bytes`."""
 
     head_bytes: int = DEFAULT_LOG_BYTES - TAIL_BYTES
     tail_bytes: int = TAIL_BYTES

@@ -20,7 +20,7 @@ class Mask(Struct, frozen=True):
         return self.hide(text.encode("utf-8", "replace")).decode("utf-8", "replace") if self.values else text
 
     def hide(self, data: bytes) -> bytes:
-        """Of the same length; occurrences that overlap are hidden wholly."""
+        """Returns as many bytes; occurrences that overlap are hidden wholly."""
         secrets = [value for value in self.values if value in data]
         if not secrets:
             return data

@@ -48,6 +48,6 @@ def last_lines(
 
 
 def _harmless(line: str) -> str:
-    """What a terminal would show of the line: after a carriage return the line is written anew."""
+    """Returns what a terminal would show of the line: after a carriage return the line is written anew."""
     rewrites = [part for part in line.split("\r") if part]
     return _UNSAFE.sub("", _ESCAPES.sub("", rewrites[-1])) if rewrites else ""

@@ -98,7 +98,7 @@ class Uploader:
         return self._courier.over
 
     def trainer_ended(self, *, with_artifacts: bool) -> None:
-        """From now on only what is there is sent. An attempt that goes on elsewhere leaves no results."""
+        """Sends, from now on, only what is there. An attempt that goes on elsewhere leaves no results."""
         self._with_artifacts = with_artifacts
         self._courier.trainer_ended()
 
@@ -106,12 +106,12 @@ class Uploader:
         self._courier.stop()
 
     async def run(self) -> None:
-        """Until the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
+        """Returns when the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
         with contextlib.suppress(Interrupted):
             await self._courier.run()
 
     async def send_once(self) -> bool:
-        """One look and what it finds. False when nothing is left to do, now and ever."""
+        """Looks once and sends what it finds. Returns False when nothing is left to do, now and ever."""
         return await self._courier.send_once()
 
     async def _send_all(self, ended: bool) -> Sent:
@@ -142,7 +142,7 @@ class Uploader:
             await self._try(LIVE_SAMPLES, self._send_samples(last))
 
     async def _try(self, name: str, sending: Awaitable[None]) -> None:
-        """What cannot be sent, now or later, is told once and left."""
+        """Sends, or says once that it cannot be sent, now or later."""
         try:
             await sending
         except FileNotFoundError:
@@ -250,7 +250,7 @@ class Uploader:
         raise _Unsteady("it changes all the time")
 
     async def _send_steady(self, root: Path, files: Sequence[Path]) -> list[FileEntry] | None:
-        """None where one of them is not what it was when its digest was taken. The next few are read while some are sent."""
+        """Returns None where a file is not what its digest was taken of. The next few are read while some are sent."""
         batches = await asyncio.to_thread(_in_batches, files)
         entries: list[FileEntry] = []
         hashing = self._hashed(root, batches[0] if batches else [])
@@ -289,7 +289,7 @@ class Uploader:
         return True
 
     async def _send_object(self, file: Path, entry: FileEntry, offset: int) -> bool:
-        """False where the file is not what it was when its digest was taken."""
+        """Returns False where the file is not what it was when its digest was taken."""
         whole_object = ObjectAsked(sha256=entry.sha256, size=entry.size)
         while True:
             if self.over.is_set():

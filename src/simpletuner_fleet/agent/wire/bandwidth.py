@@ -54,7 +54,7 @@ class PartSize:
         return min(self._bytes, self._bandwidth.part_bytes)
 
     def took(self, count: int, seconds: float) -> None:
-        """Of a part that was answered. One that was small for want of more says nothing of a fast line."""
+        """Learns from a part that was answered. One that was small for want of more says nothing of a fast line."""
         if seconds > SLOW_S:
             self._bytes = max(SMALLEST_PART_BYTES, self._bytes // 2)
         elif seconds < QUICK_S and count >= self._bytes:

@@ -141,7 +141,7 @@ class _Connection:
         self._writer.close()
 
     def abort(self) -> None:
-        """What is not sent yet is not sent."""
+        """Closes it at once: what is not sent yet is not sent."""
         self._writer.transport.abort()
 
     async def exchange(self, message: h11.Request, content: bytes, silence_s: float) -> CallAnswer:
@@ -184,7 +184,7 @@ class _Connection:
         return data
 
     async def _read_patiently(self, silence_s: float) -> bytes:
-        """As long as a part of the call is on its way, no answer is no silence."""
+        """Waits for bytes. As long as a part of the call is on its way, no answer is no silence."""
         while True:
             unsent = self._writer.transport.get_write_buffer_size()
             try:

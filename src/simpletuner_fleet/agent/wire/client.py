@@ -82,7 +82,7 @@ class Refused(Exception):
 
     @property
     def passing(self) -> bool:
-        """Whether the same call may succeed later."""
+        """Tells whether the same call may succeed later."""
         return self.status >= 500 or self.status in (408, 421, 425, 429)
 
 
@@ -203,11 +203,11 @@ class OrchestratorClient:
         return await self._post(f"/api/workers/job/{job_id}/manifests", message, ManifestAnswer)
 
     def fetch_object(self, job_id: str, sha256: str, offset: int) -> Bytes:
-        """Of a checkpoint, from `offset` on, as they come."""
+        """Fetches bytes of a checkpoint, from `offset` on, as they come."""
         return self._fetch(f"/api/workers/job/{job_id}/objects/{sha256}?offset={offset}")
 
     def fetch_data(self, job_id: str, sha256: str, offset: int) -> Bytes:
-        """Of a dataset that the job names."""
+        """Fetches bytes of a dataset that the job names."""
         return self._fetch(f"/api/workers/job/{job_id}/data/{sha256}?offset={offset}")
 
     @asynccontextmanager

@@ -112,7 +112,7 @@ class _PartConnection:
         self._connection.close()
 
     def abort(self) -> None:
-        """From any thread: whoever waits on this line hears of its end."""
+        """Ends it, from any thread: whoever waits on it hears of its end."""
         sock = self._connection.sock
         if sock is not None:
             with suppress(OSError):
@@ -154,7 +154,7 @@ class _PartConnection:
         connection.endheaders()
 
     def _send(self, file: BinaryIO, part: Part) -> bool:
-        """False where the other side has hung up: it may have said why before it did."""
+        """Returns False where the other side has hung up: it may have said why before it did."""
         try:
             sent = self._send_bytes(file, part)
         except BROKEN_WHILE_SENDING:
