@@ -30,7 +30,8 @@ from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.backoff import Backoff
-from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.job import EndReason, Outcome
 from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.protocol.data import DataHeld

@@ -8,7 +8,8 @@ from simpletuner_fleet.agent.actions import Turn
 from simpletuner_fleet.agent.ship.courier import pause
 from simpletuner_fleet.agent.spool import Spool, Spooled
 from simpletuner_fleet.agent.wire.backoff import Backoff
-from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.protocol.messages import StatusReport
 

@@ -33,7 +33,8 @@ from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write
 from simpletuner_fleet.agent.stream_loop import stream_loop
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
-from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye

@@ -8,8 +8,8 @@ import msgspec
 from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.wire.backoff import Backoff
-from simpletuner_fleet.agent.wire.client import UNREADABLE, Refused, TokenRejected, Unreachable
-from simpletuner_fleet.client.troubles import of_connection_error, told
+from simpletuner_fleet.agent.wire.errors import UNREADABLE, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.client.troubles import format_trouble, of_connection_error
 from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
 from simpletuner_fleet.protocol.sse import Event
@@ -136,7 +136,7 @@ class _Complaint:
         now = boottime()
         if self._said_at is None or now - self._said_at > SAY_AGAIN_S:
             self._said_at = now
-            log.error("%s", told(of_connection_error(error.cause, self._url)))
+            log.error("%s", format_trouble(of_connection_error(error.cause, self._url)))
 
     def clear(self) -> None:
         self._said_at = None

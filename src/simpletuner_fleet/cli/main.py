@@ -12,7 +12,7 @@ from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.errors import CliError, CurlPrinted, Exit, usage
 from simpletuner_fleet.cli.hide_token import hide_token
 from simpletuner_fleet.cli.text import clean_lines
-from simpletuner_fleet.client.troubles import told
+from simpletuner_fleet.client.troubles import format_trouble
 from simpletuner_fleet.languages import _, speak
 
 Command = Callable[[argparse.Namespace], int]
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
             hide_token(given, os.environ)
         return _flushed(_run(given))
     except CliError as error:
-        print(clean_lines(told(error.trouble)), file=sys.stderr)
+        print(clean_lines(format_trouble(error.trouble)), file=sys.stderr)
         return error.trouble.exit
     except CurlPrinted:
         return _flushed(Exit.OK)

@@ -16,7 +16,7 @@ from simpletuner_fleet.agent.program import (
     exit_status,
     run_agent,
 )
-from simpletuner_fleet.agent.wire.client import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.cli.logs_setup import set_up_logging
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, TrustError
@@ -100,5 +100,5 @@ def _refusal(url: str, detail: str, code: str) -> troubles.Trouble:
 
 
 def _tell(trouble: troubles.Trouble) -> int:
-    print(troubles.told(trouble), file=sys.stderr, flush=True)
+    print(troubles.format_trouble(trouble), file=sys.stderr, flush=True)
     return trouble.exit

@@ -201,7 +201,7 @@ def _causes(error: BaseException) -> list[BaseException]:
     return causes
 
 
-def told(trouble: Trouble) -> str:
+def format_trouble(trouble: Trouble) -> str:
     """Formats it as it is printed: what, why, next, code."""
     first, *more = trouble.next or ("simpletuner doctor",)
     lines = [

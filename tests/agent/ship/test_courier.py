@@ -14,7 +14,7 @@ from simpletuner_fleet.agent.ship.courier import (
     Sent,
 )
 from simpletuner_fleet.agent.wire.backoff import Backoff
-from simpletuner_fleet.agent.wire.client import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 
 AWAY = Unreachable(OSError("no route"), refused=False, answered=False)
 NONSENSE = Unreachable(ValueError("not JSON"), refused=False)

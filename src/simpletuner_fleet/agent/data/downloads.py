@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from simpletuner_fleet.agent.wire.backoff import Backoff
-from simpletuner_fleet.agent.wire.client import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,8 @@ from simpletuner_fleet.agent.metrics.readings import Readings
 from simpletuner_fleet.agent.metrics.tensorboard import EventFolder
 from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, SendersByAttempt, Sent
 from simpletuner_fleet.agent.wire.backoff import Backoff
-from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.core.metrics import Bar, Point, eta_s, learning_rate_of, loss_of, rate_of
 from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit, StatusReport
 from simpletuner_fleet.protocol.metrics import to_wire

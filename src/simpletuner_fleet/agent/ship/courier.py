@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.actions import Turn
 from simpletuner_fleet.agent.wire.backoff import Backoff
-from simpletuner_fleet.agent.wire.client import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from simpletuner_fleet.agent.ship.log_stream import LogLimits, LogStream, left_o
 from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.ship.output_log import Chunk
 from simpletuner_fleet.agent.wire.backoff import Backoff
-from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.protocol.messages import JobSubmit
 
 log = logging.getLogger(__name__)

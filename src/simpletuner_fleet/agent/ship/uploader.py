@@ -16,7 +16,8 @@ from simpletuner_fleet.agent.ship.hashing import HashCache, Interrupted
 from simpletuner_fleet.agent.ship.sample_watch import SampleFile, SampleWatch
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth, PartSize
-from simpletuner_fleet.agent.wire.client import OrchestratorClient, Refused, Unreachable
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
 from simpletuner_fleet.core.checkpoint import FileEntry, Manifest, path_complaint
 from simpletuner_fleet.core.samples import SAMPLES

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import errno
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ import msgspec
 
 from simpletuner_fleet.agent.ship.output_log import Chunk
 from simpletuner_fleet.agent.wire.call_connections import CallConnections, CallFailed, CallTimeouts
+from simpletuner_fleet.agent.wire.errors import Refused, no_answer, problem_of, read_answer
 from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartConnections, PartTimeouts
 from simpletuner_fleet.protocol.messages import (
     LOG_AGES_HEADER,
@@ -52,42 +52,10 @@ SEALING_BYTES_PER_S = 20e6
 """The last part of a file is answered when the whole was read again: at least this fast."""
 NO_ANSWER = (httpx2.RequestError, httpx2.InvalidURL)
 """Nothing came, or nothing that is HTTP."""
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""It is not the JSON it should be."""
 JSON = {"Content-Type": "application/json"}
 _encoder = msgspec.json.Encoder()
 Bytes = AbstractAsyncContextManager[AsyncIterator[bytes]]
 """An answer's body, as it comes."""
-
-
-class Unreachable(Exception):
-    """No answer, or none of use. `refused` tells that the orchestrator's machine is there and its program is not."""
-
-    def __init__(self, cause: BaseException, refused: bool, answered: bool = True) -> None:
-        super().__init__(str(cause) or type(cause).__name__)
-        self.cause = cause
-        self.refused = refused
-        self.answered = answered
-        """Whether something answered all the same."""
-
-
-class Refused(Exception):
-    """The orchestrator answered with a problem."""
-
-    def __init__(self, status: int, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.code = code
-        self.detail = detail
-
-    @property
-    def passing(self) -> bool:
-        """Tells whether the same call may succeed later."""
-        return self.status >= 500 or self.status in (408, 421, 425, 429)
-
-
-class TokenRejected(Refused):
-    """401: the token was rotated, or never was one."""
 
 
 class OrchestratorClient:
@@ -195,8 +163,8 @@ class OrchestratorClient:
         try:
             status, content = await self._part_connections.put(path + query, headers, part, timeouts)
         except NoAnswer as error:
-            raise _no_answer(error) from error
-        return _read_answer(status, content, PartAnswer)
+            raise no_answer(error) from error
+        return read_answer(status, content, PartAnswer)
 
     async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
         message = ManifestSent(epoch=epoch, manifest=manifest)
@@ -217,10 +185,10 @@ class OrchestratorClient:
         try:
             async with self._http.stream("GET", url, headers=headers, timeout=self._timeout()) as response:
                 if response.status_code != 200:
-                    raise _problem(response.status_code, await response.aread())
+                    raise problem_of(response.status_code, await response.aread())
                 yield response.aiter_raw()
         except NO_ANSWER as error:
-            raise _no_answer(error) from error
+            raise no_answer(error) from error
 
     async def ask(self) -> None:
         """A call that changes nothing: is there an orchestrator, and does it take the token?"""
@@ -228,9 +196,9 @@ class OrchestratorClient:
         try:
             response = await self._http.get(self.url + "/api/workers/queue", headers=headers)
         except NO_ANSWER as error:
-            raise _no_answer(error) from error
+            raise no_answer(error) from error
         if response.status_code >= 300:
-            raise _problem(response.status_code, response.content)
+            raise problem_of(response.status_code, response.content)
 
     async def goodbye(self, message: Goodbye) -> None:
         await self._control_call("/api/workers/disconnect", message, dict[str, Any])
@@ -249,10 +217,10 @@ class OrchestratorClient:
                 "GET", self.url + path, headers=headers, timeout=timeout
             ) as response:
                 if response.status_code != 200:
-                    raise _problem(response.status_code, await response.aread())
+                    raise problem_of(response.status_code, await response.aread())
                 yield _events(response, silence_s)
         except (*NO_ANSWER, EventTooLarge, TimeoutError) as error:
-            raise _no_answer(error) from error
+            raise no_answer(error) from error
 
     async def _control_call(self, path: str, message: Any, answer: type[T]) -> T:
         return await self._send(self._control, "POST", path, _encoder.encode(message), answer, JSON)
@@ -276,8 +244,8 @@ class OrchestratorClient:
         try:
             response = await connections.request(method, path, headers, content, timeouts)
         except CallFailed as error:
-            raise _no_answer(error.__cause__ or error) from error
-        return _read_answer(response.status, response.content, answer)
+            raise no_answer(error.__cause__ or error) from error
+        return read_answer(response.status, response.content, answer)
 
     def _timeout(self) -> httpx2.Timeout:
         return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
@@ -294,37 +262,3 @@ async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> 
             return
         for event in decoder.feed(chunk):
             yield event
-
-
-def _read_answer(status: int, content: bytes, answer: type[T]) -> T:
-    if status >= 300:
-        raise _problem(status, content)
-    try:
-        return msgspec.json.decode(content or b"{}", type=answer)
-    except UNREADABLE as error:
-        raise Unreachable(error, refused=False) from error
-
-
-def _problem(status: int, body: bytes) -> Refused:
-    try:
-        problem = msgspec.json.decode(body, type=dict[str, Any])
-    except UNREADABLE:
-        problem = {}
-    code = str(problem.get("code", f"http_{status}"))
-    detail = str(problem.get("detail", f"the server answered {status}"))
-    return TokenRejected(status, code, detail) if status == 401 else Refused(status, code, detail)
-
-
-def _no_answer(error: BaseException) -> Unreachable:
-    return Unreachable(error, _was_refused(error), answered=False)
-
-
-def _was_refused(error: BaseException) -> bool:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno == errno.ECONNREFUSED:
-            return True
-        if isinstance(cause, BaseExceptionGroup):
-            return all(_was_refused(inner) for inner in cause.exceptions)
-        cause = cause.__cause__ or cause.__context__
-    return False
