@@ -9,7 +9,8 @@ from bench.crowd import NOOP, NOOP_CONFIG
 from simpletuner_fleet.core.bundle import read_bundle
 from simpletuner_fleet.core.job import Hold, Target
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.submission import SubmitRequest, new_job
+from simpletuner_fleet.core.submission import new_job
+from simpletuner_fleet.core.submit_request import SubmitRequest
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store import open_store
 

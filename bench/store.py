@@ -16,7 +16,8 @@ from simpletuner_fleet.core.bundle import read_bundle
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.job import Hold, Job
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.submission import SubmitRequest, new_job
+from simpletuner_fleet.core.submission import new_job
+from simpletuner_fleet.core.submit_request import SubmitRequest
 from simpletuner_fleet.ports import Store, Tx
 from simpletuner_fleet.store import open_store
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -14,7 +15,7 @@ Step = tuple[str, list[str]]
 
 
 def steps() -> list[Step]:
-    """What is checked, in the order a person would want to hear about it."""
+    """Returns what is checked, in the order a person would want to hear about it."""
     folders = [folder for folder in CHECKED_FOLDERS if (ROOT / folder).is_dir()]
     return [
         ("format", [_tool("ruff"), "format", "--check", "--quiet", *folders]),
@@ -22,6 +23,7 @@ def steps() -> list[Step]:
         ("types", [_tool("mypy"), "--strict", "--no-error-summary", *folders]),
         ("imports", [_tool("lint-imports"), "--no-logo", "--cache-dir", ".dev/import-linter"]),
         ("purity", [sys.executable, "-m", "devtools.purity"]),
+        ("diagrams", [sys.executable, "-m", "devtools.diagrams", "--check"]),
     ]
 
 
@@ -30,7 +32,7 @@ def _tool(name: str) -> str:
 
 
 def passes(step: Step) -> bool:
-    """Run one step, say how it went and how long it took; its output only when it failed."""
+    """Runs one step and says how it went and how long it took; prints its output only when it failed."""
     name, command = step
     began = time.monotonic()
     result = subprocess.run(
@@ -43,13 +45,22 @@ def passes(step: Step) -> bool:
     return ok
 
 
-def main() -> int:
-    """Run every step; the exit status is 1 when one failed."""
-    failed = [step[0] for step in steps() if not passes(step)]
+def select(names: Sequence[str]) -> list[Step]:
+    """Returns the steps of these names, or every step if none is named."""
+    return [step for step in steps() if not names or step[0] in names]
+
+
+def main(names: Sequence[str]) -> int:
+    """Runs the named steps, or all of them; the exit status is 1 when one failed and 2 for a name there is not."""
+    all_names = [name for name, _ in steps()]
+    if not set(names) <= set(all_names):
+        print(f"usage: ./dev check [{'|'.join(all_names)}]...")
+        return 2
+    failed = [step[0] for step in select(names) if not passes(step)]
     if failed:
         print(f"Failed: {', '.join(failed)}. `./dev fmt` mends formatting and the simpler lint findings.")
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

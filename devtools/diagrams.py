@@ -1,6 +1,6 @@
 """Draws docs/states.md from the tables the program runs by, so that the picture cannot lie.
 
-`python -m devtools.diagrams` writes it; with `--check` it only says whether it is up to date.
+`./dev diagrams` writes it; with `--check` it only says whether it is up to date.
 """
 
 import sys
@@ -25,7 +25,7 @@ from simpletuner_fleet.core.worker import AdminState, Connection, published_stat
 TARGET = Path(__file__).parent.parent / "docs" / "states.md"
 
 PREFACE = (
-    "Drawn by `python -m devtools.diagrams` from the tables the program itself runs by. "
+    "Drawn by `./dev diagrams` from the tables the program itself runs by. "
     "Do not edit: change the rules and draw again."
 )
 STATE_MEANINGS = {
@@ -81,7 +81,7 @@ REASON_MEANINGS = {
 
 
 def document() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     parts = ("# States", PREFACE, *_jobs(), *_workers(), *_attempts())
     return "\n\n".join(parts) + "\n"
 
@@ -92,15 +92,21 @@ def _jobs() -> Iterable[str]:
     yield "A state without an edge out is final: nothing that happens later changes the job."
     yield _table(
         ("state", "meaning", "holds an attempt", "final"),
-        ((_code(s), STATE_MEANINGS[s], _yes(s in HOLDS_ATTEMPT), _yes(s in TERMINAL)) for s in JobState),
+        (
+            (_code(s), STATE_MEANINGS[s], _yes_or_no(s in HOLDS_ATTEMPT), _yes_or_no(s in TERMINAL))
+            for s in JobState
+        ),
     )
-    yield "What a job can be told, and where it goes from each state. An empty cell is refused."
-    living = [state for state in JobState if state not in TERMINAL]
+    yield "The inputs of a job, and where each leads from each state. An empty cell is refused."
+    live_states = [state for state in JobState if state not in TERMINAL]
     yield _table(
-        ("input", *(f"from {_code(state)}" for state in living)),
-        ((given.value, *(_next(state, given) for state in living)) for given in JobInput),
+        ("input", *(f"from {_code(state)}" for state in live_states)),
+        (
+            (job_input.value, *(_state_after(state, job_input) for state in live_states))
+            for job_input in JobInput
+        ),
     )
-    yield _table(("input", "when"), ((given.value, INPUT_MEANINGS[given]) for given in JobInput))
+    yield _table(("input", "when"), ((job_input.value, INPUT_MEANINGS[job_input]) for job_input in JobInput))
     yield "A job that is not placed may be held:"
     yield _table(
         ("hold", "state", "what it waits for"),
@@ -114,15 +120,15 @@ def _jobs() -> Iterable[str]:
 def _job_lines() -> Iterable[str]:
     yield f"[*] --> {JobState.BLOCKED}"
     yield f"[*] --> {JobState.QUEUED}"
-    for (state, given), after in JOB_TRANSITIONS.items():
-        yield f"{state} --> {after}: {given}"
+    for (state, job_input), after in JOB_TRANSITIONS.items():
+        yield f"{state} --> {after}: {job_input}"
     for state in JobState:
         if state in TERMINAL:
             yield f"{state} --> [*]"
 
 
-def _next(state: JobState, given: JobInput) -> str:
-    after = JOB_TRANSITIONS.get((state, given))
+def _state_after(state: JobState, job_input: JobInput) -> str:
+    after = JOB_TRANSITIONS.get((state, job_input))
     return _code(after) if after else ""
 
 
@@ -135,7 +141,12 @@ def _workers() -> Iterable[str]:
     yield _table(
         ("admin", "connection", "holds an attempt", "status"),
         (
-            (_code(admin), _code(connection), _yes(holds), _code(published_status(admin, connection, holds)))
+            (
+                _code(admin),
+                _code(connection),
+                _yes_or_no(holds),
+                _code(published_status(admin, connection, holds)),
+            )
             for connection, admin, holds in product(Connection, AdminState, (False, True))
         ),
     )
@@ -161,7 +172,7 @@ def _attempts() -> Iterable[str]:
     )
     yield (
         "A live attempt may be asked to stop, by a cancellation or at the end of a drain: with a checkpoint first or "
-        "without. The wish can be hurried, never slowed. What was given back says why:"
+        "without. The request can be hurried, never slowed. An attempt that was given back says why:"
     )
     yield _table(
         ("reason", "meaning"), ((_code(reason), REASON_MEANINGS[reason]) for reason in GIVE_BACK_REASONS)
@@ -184,22 +195,22 @@ def _code(text: str) -> str:
     return f"`{text}`"
 
 
-def _yes(fact: bool) -> str:
+def _yes_or_no(fact: bool) -> str:
     return "yes" if fact else "no"
 
 
 def main(arguments: Sequence[str], target: Path = TARGET) -> int:
-    """Write the page, or with `--check` compare it; the exit status is 1 when it is out of date."""
-    wanted = document()
+    """Writes the page, or with `--check` compares it; the exit status is 1 when it is out of date."""
+    page = document()
     if list(arguments) == ["--check"]:
-        if target.is_file() and target.read_text(encoding="utf-8") == wanted:
+        if target.is_file() and target.read_text(encoding="utf-8") == page:
             return 0
-        print(f"{target} is out of date. Draw it again: python -m devtools.diagrams")
+        print(f"{target} is out of date. Draw it again: ./dev diagrams")
         return 1
     if arguments:
-        print("usage: python -m devtools.diagrams [--check]")
+        print("usage: ./dev diagrams [--check]")
         return 2
-    target.write_text(wanted, encoding="utf-8")
+    target.write_text(page, encoding="utf-8")
     return 0
 
 

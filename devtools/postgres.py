@@ -27,10 +27,10 @@ shared_buffers = 32MB
 
 @contextmanager
 def running_postgres() -> Iterator[str]:
-    """The URL of a fresh server, reached over a unix socket; gone with its data at the end."""
+    """Yields the URL of a fresh server, reached over a unix socket; it and its data are removed at the end."""
     home = Path(tempfile.mkdtemp(prefix="fleet-pg-"))
     try:
-        server = _started(home / "data")
+        server = _start(home / "data")
         try:
             yield server.get_uri()
         finally:
@@ -39,9 +39,9 @@ def running_postgres() -> Iterator[str]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _started(data: Path) -> PostgresServer:
+def _start(data: Path) -> PostgresServer:
     with _one_starter_at_a_time():
-        server = _prepared(data)
+        server = _prepare(data)
         # The wheel waits ten seconds; on a crowded machine the server is found up on the next try.
         for _ in range(PATIENT_ATTEMPTS):
             with suppress(subprocess.TimeoutExpired):
@@ -52,7 +52,7 @@ def _started(data: Path) -> PostgresServer:
         )
 
 
-def _prepared(data: Path) -> PostgresServer:
+def _prepare(data: Path) -> PostgresServer:
     server = get_server(data, cleanup_mode="stop", start=False)
     server.ensure_pgdata_inited()
     with (data / "postgresql.conf").open("a", encoding="utf-8") as settings:

@@ -28,7 +28,7 @@ CLOCK_READS = frozenset({"now", "utcnow", "today"})
 
 
 def impurities_in_text(text: str) -> list[tuple[int, str]]:
-    """Every (line, what is wrong) in one file's source, in order."""
+    """Returns every (line, what is wrong) in one file's source, in order."""
     return sorted(
         (node.lineno, complaint)
         for node in ast.walk(ast.parse(text))
@@ -38,8 +38,13 @@ def impurities_in_text(text: str) -> list[tuple[int, str]]:
 
 
 def impure_lines(paths: tuple[Path, ...] = PURE_PATHS) -> list[str]:
-    """`file:line: complaint` for every impurity under these paths; a path not there yet is pure."""
-    return [
+    """Returns `file:line: complaint` for every impurity under these paths, and a complaint for a path that is not there."""
+    missing = [
+        f"{path}: is not there; name the file that took its place in devtools/purity.py"
+        for path in paths
+        if not path.exists()
+    ]
+    return missing + [
         f"{file}:{line}: {complaint}"
         for path in paths
         for file in _python_files(path)
@@ -81,7 +86,7 @@ def _is_clock_class(owner: ast.expr) -> bool:
 
 
 def main() -> int:
-    """Print what is impure; the exit status says whether anything was."""
+    """Prints what is impure; the exit status says whether anything was."""
     complaints = impure_lines()
     for complaint in complaints:
         print(complaint)

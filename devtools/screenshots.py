@@ -59,20 +59,20 @@ async def take(browser: Browser, console: Console, shot: Shot) -> bytes:
     return picture
 
 
-def smaller(picture: bytes) -> bytes:
-    """Few colours are enough for a page, and a third of the bytes; the rare ones, like a green dot, stay."""
-    made = io.BytesIO()
+def compress(picture: bytes) -> bytes:
+    """Leaves few colours: they are enough for a page, and a third of the bytes; the rare ones, like a green dot, stay."""
+    buffer = io.BytesIO()
     with Image.open(io.BytesIO(picture)) as image:
         plain = image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        plain.save(made, "PNG", optimize=True)
-    return made.getvalue()
+        plain.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
-async def take_all(console: Console, wanted: list[Shot]) -> None:
+async def take_all(console: Console, shots: list[Shot]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     async with chromium() as browser:
-        for shot in wanted:
-            picture = smaller(await take(browser, console, shot))
+        for shot in shots:
+            picture = compress(await take(browser, console, shot))
             assert len(picture) <= MAX_BYTES, f"{shot.name}: {len(picture)} bytes are too many"
             (FOLDER / f"{shot.name}.png").write_bytes(picture)
             print(f"{shot.name:<16}{len(picture) / 1024:6.0f} KiB", flush=True)
@@ -82,9 +82,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev screenshots", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", help="only these; all of them if none is named")
     names = parser.parse_args().names
-    wanted = [shot for shot in SHOTS if not names or shot.name in names]
+    shots = [shot for shot in SHOTS if not names or shot.name in names]
     with TemporaryDirectory(prefix="simpletuner-") as folder, running_console(World(Path(folder))) as console:
-        asyncio.run(take_all(console, wanted))
+        asyncio.run(take_all(console, shots))
     return 0
 
 

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT_ERROR = "FleetError"
-TOLD_TO_CLIENTS = ("core/*.py", "http/*.py", "orchestrator/*.py", "store/memory.py", "store/operations*.py")
+SENT_TO_CLIENTS = (
+    *("core/**/*.py", "http/**/*.py", "orchestrator/**/*.py"),
+    *("engine/**/*.py", "storage/**/*.py", "queries/**/*.py"),
+    *("store/**/memory.py", "store/**/operations*.py"),
+)
 LEFT_ENGLISH = frozenset(
     {
         *("tls.py", "server.py", "networks.py"),
@@ -15,42 +19,47 @@ LEFT_ENGLISH = frozenset(
     }
 )
 """Errors of the server's own start, and of what programs send to each other: logs have them."""
-LEAST_LETTERS = 8
+FEWEST_LETTERS = 8
 Classes = dict[str, ast.ClassDef]
 
 
-def of_errors(source: Path) -> list[str]:
-    """The docstring of each kind of error is its title; its next step is told beside it."""
+def error_sentences(source: Path) -> list[str]:
+    """Returns the title of each kind of error, which is its docstring, and the next step that stands beside it."""
     classes = _error_classes(source)
-    return sorted({sentence for found in classes.values() for sentence in _of_class(found) if sentence})
+    return sorted(
+        {sentence for error in classes.values() for sentence in _class_sentences(error) if sentence}
+    )
 
 
-def of_details(source: Path) -> list[str]:
-    """What errors say when they are raised, with a named blank for each value."""
+def detail_sentences(source: Path) -> list[str]:
+    """Returns what errors say when they are raised, with a named placeholder for each value."""
     errors = frozenset(_error_classes(source))
-    told: set[str] = set()
-    for pattern in TOLD_TO_CLIENTS:
+    sentences: set[str] = set()
+    for pattern in SENT_TO_CLIENTS:
         for path in sorted(source.glob(pattern)):
             if path.name not in LEFT_ENGLISH:
-                told.update(_of_calls(ast.parse(path.read_text("utf-8")), errors))
-    return sorted(told)
+                sentences.update(_call_sentences(ast.parse(path.read_text("utf-8")), errors))
+    return sorted(sentences)
 
 
-def of_headings(source: Path) -> list[str]:
-    """`Column("TITLE", …)`, `field("name", "TITLE")`, and `field("name")`, whose title is the name in capitals."""
-    told: set[str] = set()
-    for path in sorted(source.glob("cli/*.py")):
+def heading_sentences(source: Path) -> list[str]:
+    """Returns the titles of columns.
+
+    They are `Column("TITLE", …)`, `field("name", "TITLE")`, and `field("name")`, whose title is the name in capitals.
+    """
+    sentences: set[str] = set()
+    for path in sorted(source.glob("cli/**/*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call):
-                told.update(_heading(_last_name(node.func), [_sentence(arg) for arg in node.args[:2]]))
-    return sorted(told)
+                sentences.update(_heading(_last_name(node.func), [_sentence(arg) for arg in node.args[:2]]))
+    return sorted(sentences)
 
 
-def _heading(function: str, given: list[str]) -> Iterator[str]:
-    if function == "Column" and given and given[0]:
-        yield given[0]
-    elif function == "field" and given and given[0]:
-        yield next(filter(None, given[1:]), given[0].upper())
+def _heading(function: str, arguments: list[str]) -> Iterator[str]:
+    if function == "Column" and arguments and arguments[0]:
+        yield arguments[0]
+    elif function == "field" and arguments and arguments[0]:
+        yield next(filter(None, arguments[1:]), arguments[0].upper())
 
 
 def _error_classes(source: Path) -> Classes:
@@ -69,26 +78,26 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _of_class(found: ast.ClassDef) -> Iterator[str]:
-    if title := ast.get_docstring(found):
+def _class_sentences(error: ast.ClassDef) -> Iterator[str]:
+    if title := ast.get_docstring(error):
         yield title.strip()
-    for node in found.body:
+    for node in error.body:
         if isinstance(node, ast.Assign) and [_last_name(target) for target in node.targets] == ["next_step"]:
             yield _sentence(node.value)
 
 
-def _of_calls(tree: ast.Module, errors: frozenset[str]) -> Iterator[str]:
+def _call_sentences(tree: ast.Module, errors: frozenset[str]) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (_last_name(node.func) in errors or _is_made_here(node.func)):
+        if isinstance(node, ast.Call) and (_last_name(node.func) in errors or _is_own_sentence(node.func)):
             steps = [keyword.value for keyword in node.keywords if keyword.arg == "next_step"]
             for value in (*node.args[:1], *steps):
                 sentence = _sentence(value)
-                if len(re.findall(r"[A-Za-z]", re.sub(r"%\(\w+\)s", "", sentence))) >= LEAST_LETTERS:
+                if len(re.findall(r"[A-Za-z]", re.sub(r"%\(\w+\)s", "", sentence))) >= FEWEST_LETTERS:
                     yield sentence
 
 
-def _is_made_here(function: ast.expr) -> bool:
-    """`super().__init__(…)`: an error that writes its own sentence."""
+def _is_own_sentence(function: ast.expr) -> bool:
+    """Tells whether this is `super().__init__(…)`: an error that writes its own sentence."""
     return (
         isinstance(function, ast.Attribute)
         and function.attr == "__init__"
@@ -102,28 +111,28 @@ def _sentence(value: ast.expr) -> str:
         return str(value.value).replace("%", "%%") if isinstance(value.value, str) else ""
     if not isinstance(value, ast.JoinedStr):
         return ""
-    text, taken = "", dict[str, str]()
+    text, names = "", dict[str, str]()
     for part in value.values:
         if isinstance(part, ast.FormattedValue):
-            text += f"%({_blank(part.value, taken)})s"
+            text += f"%({_placeholder(part.value, names)})s"
         elif isinstance(part, ast.Constant):
             text += str(part.value).replace("%", "%%")
     return text
 
 
-def _blank(value: ast.expr, taken: dict[str, str]) -> str:
-    """A name for the value, the same for the same value and another for another."""
+def _placeholder(value: ast.expr, names: dict[str, str]) -> str:
+    """Returns a name for the value, the same for the same value and another for another."""
     name = next(
         (
-            found.attr if isinstance(found, ast.Attribute) else found.id
-            for found in ast.walk(value)
-            if isinstance(found, ast.Attribute) or (isinstance(found, ast.Name) and found.id != "len")
+            node.attr if isinstance(node, ast.Attribute) else node.id
+            for node in ast.walk(value)
+            if isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id != "len")
         ),
         "value",
     )
     base = name.strip("_").lower()
-    shown, blank, number = ast.unparse(value), base, 2
-    while taken.get(blank, shown) != shown:
-        blank, number = f"{base}{number}", number + 1
-    taken[blank] = shown
-    return blank
+    shown, placeholder, number = ast.unparse(value), base, 2
+    while names.get(placeholder, shown) != shown:
+        placeholder, number = f"{base}{number}", number + 1
+    names[placeholder] = shown
+    return placeholder

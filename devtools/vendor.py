@@ -54,7 +54,7 @@ class Package(Struct, frozen=True):
     sprite: Sprite | None = None
 
     def hashes(self) -> Iterator[tuple[str, str]]:
-        """Of everything that stands in the folder because of it: name and SHA-256."""
+        """Yields name and SHA-256 of everything that stands in the folder because of it."""
         for file in self.files:
             yield file.name, file.sha256
         if self.sprite:
@@ -62,22 +62,22 @@ class Package(Struct, frozen=True):
 
 
 def read_lock(folder: Path = FOLDER) -> list[Package]:
-    told = tomllib.loads((folder / LOCK).read_text(encoding="utf-8"))
-    return convert(told["package"], list[Package])
+    content = tomllib.loads((folder / LOCK).read_text(encoding="utf-8"))
+    return convert(content["package"], list[Package])
 
 
 def complaints(folder: Path = FOLDER) -> list[str]:
-    """What is missing, changed, or there without being named."""
-    named = dict(pair for package in read_lock(folder) for pair in package.hashes())
-    found = [f"{name}: missing" for name in named if not (folder / name).is_file()]
+    """Says what is missing, changed, or there without being in the lock."""
+    hashes = dict(pair for package in read_lock(folder) for pair in package.hashes())
+    problems = [f"{name}: missing" for name in hashes if not (folder / name).is_file()]
     for path in sorted(folder.iterdir()):
         if path.name == LOCK:
             continue
-        if path.name not in named:
-            found.append(f"{path.name}: not named in {LOCK}")
-        elif digest(path.read_bytes()) != named[path.name]:
-            found.append(f"{path.name}: not the file that {LOCK} names")
-    return found
+        if path.name not in hashes:
+            problems.append(f"{path.name}: not named in {LOCK}")
+        elif digest(path.read_bytes()) != hashes[path.name]:
+            problems.append(f"{path.name}: not the file that {LOCK} names")
+    return problems
 
 
 def digest(data: bytes) -> str:
@@ -85,14 +85,14 @@ def digest(data: bytes) -> str:
 
 
 def registry() -> str:
-    """Where npm would look on this machine; the public one if nobody has said anything."""
-    given = os.environ.get("NPM_CONFIG_REGISTRY") or _asked_of_npm()
-    return (given or f"https://{PUBLIC_REGISTRY}").rstrip("/")
+    """Returns where npm would look on this machine; the public one if nobody has said anything."""
+    url = os.environ.get("NPM_CONFIG_REGISTRY") or _registry_of_npm()
+    return (url or f"https://{PUBLIC_REGISTRY}").rstrip("/")
 
 
-def _asked_of_npm() -> str:
+def _registry_of_npm() -> str:
     try:
-        asked = subprocess.run(
+        result = subprocess.run(
             ["npm", "config", "get", "registry"],
             capture_output=True,
             text=True,
@@ -101,7 +101,7 @@ def _asked_of_npm() -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    answer = asked.stdout.strip()
+    answer = result.stdout.strip()
     return answer if answer.startswith(("http://", "https://")) else ""
 
 
@@ -111,24 +111,24 @@ def fetch(package: Package) -> bytes:
         return bytes(answer.read())
 
 
-def unpacked(tarball: bytes) -> dict[str, bytes]:
-    """Every file of a package, by its path beneath the one folder that a package has."""
+def unpack(tarball: bytes) -> dict[str, bytes]:
+    """Returns every file of a package by its path beneath the one folder that a package has."""
     with tarfile.open(fileobj=io.BytesIO(tarball), mode="r:gz") as archive:
         members = ((member.name, archive.extractfile(member)) for member in archive if member.isfile())
         return {name.partition("/")[2]: opened.read() for name, opened in members if opened}
 
 
-def written(package: Package, contents: dict[str, bytes]) -> dict[str, bytes]:
-    """What the folder gets of a package."""
-    made = {
+def files_of(package: Package, contents: dict[str, bytes]) -> dict[str, bytes]:
+    """Returns what the folder gets of a package: contents by name."""
+    files = {
         file.name: file.before.encode() + contents[file.path] + _on_a_line(contents[file.path], file.after)
         for file in package.files
     }
     if package.sprite:
         sprite = package.sprite
         icons = {name: contents[f"{sprite.folder}/{name}.svg"].decode() for name in sprite.icons}
-        made[sprite.name] = sprite_of(icons, f"{package.name} {package.version}, {package.licence}").encode()
-    return made
+        files[sprite.name] = sprite_of(icons, f"{package.name} {package.version}, {package.licence}").encode()
+    return files
 
 
 def _on_a_line(content: bytes, after: str) -> bytes:
@@ -141,10 +141,10 @@ def sprite_of(icons: dict[str, str], source: str) -> str:
 
 
 def symbol_of(name: str, text: str) -> str:
-    """Drawn in the colour of the text around it, as the icon by itself would be."""
+    """Makes one symbol, drawn in the colour of the text around it, as the icon by itself would be."""
     icon = xml.fromstring(text)
-    kept = ("viewBox", "fill", "stroke", "stroke-width", "stroke-linecap", "stroke-linejoin")
-    attributes = "".join(f' {key}="{icon.attrib[key]}"' for key in kept)
+    copied = ("viewBox", "fill", "stroke", "stroke-width", "stroke-linecap", "stroke-linejoin")
+    attributes = "".join(f' {key}="{icon.attrib[key]}"' for key in copied)
     shapes = "".join(_shape(element) for element in icon)
     return f'<symbol id="{name}"{attributes}>{shapes}</symbol>'
 
@@ -154,41 +154,41 @@ def _shape(element: xml.Element) -> str:
     return f"<{element.tag.rpartition('}')[2]}{attributes}/>"
 
 
-def pinned(lock: str, package: Package, tarball: bytes, made: dict[str, bytes]) -> str:
-    """The lock's text with the hashes of this package put in, and nothing else touched."""
+def with_hashes(lock: str, package: Package, tarball: bytes, files: dict[str, bytes]) -> str:
+    """Returns the lock's text with the hashes of this package put in, and nothing else touched."""
     head, mark, rest = lock.partition(f'name = "{package.name}"\n')
     body, following, tail = rest.partition("[[package]]")
     body = re.sub(r'tarball_sha256 = "\w*"', f'tarball_sha256 = "{digest(tarball)}"', body)
-    for name, content in made.items():
+    for name, content in files.items():
         place = re.compile(rf'(name = {re.escape(json.dumps(name))}.*?\bsha256 = ")\w*', re.DOTALL)
         body = place.sub(rf"\g<1>{digest(content)}", body, count=1)
     return head + mark + body + following + tail
 
 
 def install(pin: bool) -> list[str]:
-    """Writes every file; gives what does not match the lock, which is then not written."""
-    refused = []
+    """Writes every file; returns what does not match the lock, which is then not written."""
+    problems = []
     for package in read_lock():
         print(f"{package.name} {package.version} ...", flush=True)
         tarball = fetch(package)
-        made = written(package, unpacked(tarball))
+        files = files_of(package, unpack(tarball))
         if pin:
             lock = FOLDER / LOCK
             lock.write_text(
-                pinned(lock.read_text(encoding="utf-8"), package, tarball, made), encoding="utf-8"
+                with_hashes(lock.read_text(encoding="utf-8"), package, tarball, files), encoding="utf-8"
             )
-        elif digest(tarball) != package.tarball_sha256 or {*package.hashes()} != hashes_of(made):
-            refused.append(
+        elif digest(tarball) != package.tarball_sha256 or {*package.hashes()} != hashes_of(files):
+            problems.append(
                 f"{package.name} {package.version}: not what {LOCK} names; nothing of it was written"
             )
             continue
-        for name, content in made.items():
+        for name, content in files.items():
             (FOLDER / name).write_bytes(content)
-    return refused
+    return problems
 
 
-def hashes_of(made: dict[str, bytes]) -> set[tuple[str, str]]:
-    return {(name, digest(content)) for name, content in made.items()}
+def hashes_of(files: dict[str, bytes]) -> set[tuple[str, str]]:
+    return {(name, digest(content)) for name, content in files.items()}
 
 
 def main() -> int:
@@ -197,11 +197,11 @@ def main() -> int:
     parser.add_argument(
         "--pin", action="store_true", help="write the hashes of what was fetched into the lock"
     )
-    chosen = parser.parse_args()
-    found = complaints() if chosen.check else [*install(chosen.pin), *complaints()]
-    for complaint in found:
+    options = parser.parse_args()
+    problems = complaints() if options.check else [*install(options.pin), *complaints()]
+    for complaint in problems:
         print(complaint, file=sys.stderr)
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.extract import extract
 from babel.messages.pofile import read_po, write_po
 
-from devtools.sentences import of_details, of_errors, of_headings
+from devtools.sentences import detail_sentences, error_sentences, heading_sentences
 from simpletuner_fleet.languages.choosing import FOLDERS
 from simpletuner_fleet.languages.details import SENTENCES as DETAILS
 from simpletuner_fleet.languages.scripts import SENTENCES
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "simpletuner_fleet"
 TEMPLATES = SOURCE / "web" / "templates"
 SCRIPTS = SOURCE / "web" / "static"
-FOLDERS_TRANSLATED = tuple(folder for folder in FOLDERS.values() if folder)
+TRANSLATED_FOLDERS = tuple(folder for folder in FOLDERS.values() if folder)
 PYTHON_MARKS = {
     "_": None,
     "N_": None,
@@ -53,44 +53,45 @@ class Sentence(NamedTuple):
 
 
 def main() -> int:
-    found = list(gathered())
+    """Writes every catalogue; the exit status is 1 when a translation is missing."""
+    sentences = list(all_sentences())
     SENTENCES.write_text(scripts_text(), "utf-8")
     DETAILS.write_text(details_text(), "utf-8")
     missing = 0
-    for folder in FOLDERS_TRANSLATED:
+    for folder in TRANSLATED_FOLDERS:
         path = catalogue_path(folder)
-        catalogue = brought_up_to_date(folder, found)
+        catalogue = updated_catalogue(folder, sentences)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(po_bytes(folder, catalogue))
         path.with_suffix(".mo").write_bytes(mo_bytes(read(folder)))
-        untold = [message for message in catalogue if message.id and not translated(message)]
-        missing += len(untold)
-        print(f"{folder:8} {len(list(catalogue)) - 1} sentences, {len(untold)} not translated")
+        untranslated = [message for message in catalogue if message.id and not is_translated(message)]
+        missing += len(untranslated)
+        print(f"{folder:8} {len(list(catalogue)) - 1} sentences, {len(untranslated)} not translated")
         if "--missing" in sys.argv:
-            for message in untold:
+            for message in untranslated:
                 print("   ", json.dumps(message.id, ensure_ascii=False))
     return 1 if missing else 0
 
 
-def gathered() -> Iterator[Sentence]:
+def all_sentences() -> Iterator[Sentence]:
     for path in sorted(SOURCE.rglob("*.py")):
-        yield from _in_file(path, "python", PYTHON_MARKS)
+        yield from _sentences_in_file(path, "python", PYTHON_MARKS)
     for path in sorted(TEMPLATES.rglob("*.html")):
-        yield from _in_file(path, "jinja2.ext:babel_extract", TEMPLATE_MARKS, TEMPLATE_OPTIONS)
-    yield from in_scripts()
-    for sentence in (*of_errors(SOURCE), *of_details(SOURCE)):
+        yield from _sentences_in_file(path, "jinja2.ext:babel_extract", TEMPLATE_MARKS, TEMPLATE_OPTIONS)
+    yield from script_sentences()
+    for sentence in (*error_sentences(SOURCE), *detail_sentences(SOURCE)):
         yield Sentence("errors", sentence)
-    for heading in of_headings(SOURCE):
+    for heading in heading_sentences(SOURCE):
         yield Sentence("headings", heading)
 
 
-def in_scripts() -> Iterator[Sentence]:
+def script_sentences() -> Iterator[Sentence]:
     for path in sorted(SCRIPTS.rglob("*.js")):
         if "vendor" not in path.parts:
-            yield from _in_file(path, "javascript", SCRIPT_MARKS)
+            yield from _sentences_in_file(path, "javascript", SCRIPT_MARKS)
 
 
-def _in_file(
+def _sentences_in_file(
     path: Path, method: str, marks: dict[str, Any], options: dict[str, str] | None = None
 ) -> Iterator[Sentence]:
     where = str(path.relative_to(ROOT))
@@ -100,12 +101,12 @@ def _in_file(
 
 
 def scripts_text() -> str:
-    entries = {(s.msgid,) if isinstance(s.msgid, str) else s.msgid for s in in_scripts()}
+    entries = {(s.msgid,) if isinstance(s.msgid, str) else s.msgid for s in script_sentences()}
     return json.dumps(sorted(entries), ensure_ascii=False, indent=1) + "\n"
 
 
 def details_text() -> str:
-    return json.dumps(of_details(SOURCE), ensure_ascii=False, indent=1) + "\n"
+    return json.dumps(detail_sentences(SOURCE), ensure_ascii=False, indent=1) + "\n"
 
 
 def catalogue_path(folder: str) -> Path:
@@ -117,14 +118,14 @@ def read(folder: str) -> Catalog:
     return read_po(io.BytesIO(path.read_bytes()) if path.exists() else io.BytesIO(), locale=folder)
 
 
-def brought_up_to_date(folder: str, sentences: list[Sentence]) -> Catalog:
-    """What the sources say now, with the translations there are; what nobody says any more goes."""
+def updated_catalogue(folder: str, sentences: list[Sentence]) -> Catalog:
+    """Returns a catalogue of what the sources say now, with the translations there are; the rest is dropped."""
     old = read(folder)
     new = Catalog(locale=folder)
     for sentence in sentences:
-        known = old.get(_id_of(sentence.msgid), sentence.context)
-        told = known.string if known else ""
-        new.add(sentence.msgid, told, [(sentence.where, 0)], context=sentence.context)
+        translation = old.get(_id_of(sentence.msgid), sentence.context)
+        text = translation.string if translation else ""
+        new.add(sentence.msgid, text, [(sentence.where, 0)], context=sentence.context)
     return new
 
 
@@ -132,13 +133,13 @@ def _id_of(msgid: str | tuple[str, str]) -> str:
     return msgid if isinstance(msgid, str) else msgid[0]
 
 
-def translated(message: Any) -> bool:
+def is_translated(message: Any) -> bool:
     forms = message.string if isinstance(message.string, tuple | list) else (message.string,)
     return bool(forms) and all(forms)
 
 
 def po_bytes(folder: str, catalogue: Catalog) -> bytes:
-    """Always the same bytes for the same sentences: no dates, no line numbers."""
+    """Returns always the same bytes for the same sentences: no dates, no line numbers."""
     buffer = io.BytesIO()
     write_po(buffer, catalogue, width=0, omit_header=True, sort_output=True, include_lineno=False)
     header = "".join(f'"{line}\\n"\n' for line in header_lines(folder))
@@ -156,10 +157,12 @@ def header_lines(folder: str) -> tuple[str, ...]:
 
 
 def mo_bytes(catalogue: Catalog) -> bytes:
-    """The catalogue as gettext reads it at run time: two sorted tables of lengths and offsets, then the strings."""
+    """Returns the catalogue as gettext reads it at run time: two sorted tables of lengths and offsets, then the strings."""
     folder = str(catalogue.locale)
     pairs = [(b"", "".join(f"{line}\n" for line in header_lines(folder)).encode())]
-    pairs += [(_key(message), _value(message)) for message in catalogue if message.id and translated(message)]
+    pairs += [
+        (_key(message), _value(message)) for message in catalogue if message.id and is_translated(message)
+    ]
     pairs.sort()
     count, table_start = len(pairs), 28
     keys_start = table_start + 16 * count

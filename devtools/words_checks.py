@@ -8,32 +8,32 @@ from typing import Any
 
 from babel.messages.catalog import Catalog
 
-from devtools.words import PYTHON_MARKS, Sentence, translated
+from devtools.words import PYTHON_MARKS, Sentence, is_translated
 
-BLANK = re.compile(r"%\((\w+)\)([-#0 +]?\d*(?:\.\d+)?[a-zA-Z])|%(.?)")
+PLACEHOLDER = re.compile(r"%\((\w+)\)([-#0 +]?\d*(?:\.\d+)?[a-zA-Z])|%(.?)")
 MARKS = frozenset(PYTHON_MARKS) - {"text", "plural", "gettext"}
 COUNT = "n"
 
 
 def missing(catalogue: Catalog) -> list[str]:
-    return [_named(message) for message in _messages(catalogue) if not translated(message)]
+    return [_name_of(message) for message in _messages(catalogue) if not is_translated(message)]
 
 
 def fuzzy(catalogue: Catalog) -> list[str]:
-    return [_named(message) for message in _messages(catalogue) if message.fuzzy]
+    return [_name_of(message) for message in _messages(catalogue) if message.fuzzy]
 
 
 def unused(catalogue: Catalog, sentences: list[Sentence]) -> list[str]:
-    said = {(_first(sentence.msgid), sentence.context) for sentence in sentences}
-    told = [
-        _named(message)
+    spoken = {(_first(sentence.msgid), sentence.context) for sentence in sentences}
+    unspoken = [
+        _name_of(message)
         for message in _messages(catalogue)
-        if (_first(message.id), message.context) not in said
+        if (_first(message.id), message.context) not in spoken
     ]
-    return told + [str(key) for key in catalogue.obsolete]
+    return unspoken + [str(key) for key in catalogue.obsolete]
 
 
-def not_taken_up(catalogue: Catalog, sentences: list[Sentence]) -> list[str]:
+def not_in_catalogue(catalogue: Catalog, sentences: list[Sentence]) -> list[str]:
     return sorted(
         {
             _first(sentence.msgid)
@@ -43,49 +43,49 @@ def not_taken_up(catalogue: Catalog, sentences: list[Sentence]) -> list[str]:
     )
 
 
-def broken_blanks(catalogue: Catalog) -> list[str]:
-    """A translation has the blanks of its sentence in the same form; a plural's form may leave the number out."""
+def wrong_placeholders(catalogue: Catalog) -> list[str]:
+    """A translation has the placeholders of its sentence in the same form; a plural's form may leave the number out."""
     return [
-        f"{_named(message)}: {sorted(wrong)}"
+        f"{_name_of(message)}: {sorted(wrong)}"
         for message in _messages(catalogue)
         for form in _forms(message.string)
-        if form and (wrong := _wrong_blanks(message, form))
+        if form and (wrong := _placeholder_problems(message, form))
     ]
 
 
-def _wrong_blanks(message: Any, form: str) -> set[str]:
+def _placeholder_problems(message: Any, form: str) -> set[str]:
     optional = {COUNT} if len(_forms(message.id)) > 1 else set()
-    differing = {name for name, _ in blanks(_forms(message.id)[-1]) ^ blanks(form)}
+    differing = {name for name, _ in placeholders(_forms(message.id)[-1]) ^ placeholders(form)}
     return differing - optional or _stray_signs(form)
 
 
 def wrong_plurals(catalogue: Catalog) -> list[str]:
     return [
-        _named(message)
+        _name_of(message)
         for message in _messages(catalogue)
         if (len(_forms(message.id)) > 1) != isinstance(message.string, tuple | list)
         or (isinstance(message.string, tuple | list) and len(message.string) != catalogue.num_plurals)
     ]
 
 
-def blanks(text: str) -> set[tuple[str, str]]:
-    return {(match[1], match[2]) for match in BLANK.finditer(text) if match[1]}
+def placeholders(text: str) -> set[tuple[str, str]]:
+    return {(match[1], match[2]) for match in PLACEHOLDER.finditer(text) if match[1]}
 
 
 def _stray_signs(form: str) -> set[str]:
-    """A percent sign that would be read as the beginning of a blank."""
-    return {match[0] for match in BLANK.finditer(form) if not match[1] and match[3] != "%"}
+    """Returns percent signs that would be read as the beginning of a placeholder."""
+    return {match[0] for match in PLACEHOLDER.finditer(form) if not match[1] and match[3] != "%"}
 
 
 def unreadable_marks(source: Path) -> Iterator[str]:
-    """Sentences that no tool can gather, because they are put together at run time."""
+    """Yields where sentences stand that no tool can gather, because they are put together at run time."""
     for path in sorted(source.rglob("*.py")):
         if path.parent.name == "languages" or path.name == "marks.py":
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS:
-                taken = node.args[: 2 if node.func.id in ("ngettext", "pgettext") else 1]
-                if any(isinstance(arg, ast.JoinedStr | ast.BinOp | ast.Call) for arg in taken):
+                texts = node.args[: 2 if node.func.id in ("ngettext", "pgettext") else 1]
+                if any(isinstance(arg, ast.JoinedStr | ast.BinOp | ast.Call) for arg in texts):
                     yield f"{path.relative_to(source)}:{node.lineno}"
 
 
@@ -101,5 +101,5 @@ def _first(msgid: Any) -> str:
     return _forms(msgid)[0]
 
 
-def _named(message: Any) -> str:
+def _name_of(message: Any) -> str:
     return _first(message.id)

@@ -1,4 +1,4 @@
-"""`./dev chaos [--rounds N] [--seed S]`"""
+"""Runs `./dev chaos [--rounds N] [--seed S]`."""
 
 import argparse
 import random
@@ -19,8 +19,8 @@ def main() -> int:
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if args.seed is None else args.seed
     print(f"chaos with seed {seed}: {args.rounds} rounds", flush=True)
-    verdict = run_chaos(seed, args.rounds, say=not args.quiet)
-    print(verdict.told())
+    verdict = run_chaos(seed, args.rounds, verbose=not args.quiet)
+    print(verdict.text())
     return 1 if verdict.problems else 0
 
 

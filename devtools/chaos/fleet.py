@@ -27,7 +27,7 @@ LOOK_AGAIN_S = 0.05
 HEARTBEAT_TIMEOUT_S = 1.5
 WORKERS = 4
 BEHIND_PROXY = (1, 3)
-"""Half of them see a dead orchestrator as a refused connection, half as a line that breaks."""
+"""Half of them see a dead orchestrator as a refused connection, half as a connection that breaks."""
 SETTINGS = {
     "SIMPLETUNER_HEARTBEAT_INTERVAL": "0.2",
     "SIMPLETUNER_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_S),
@@ -40,7 +40,7 @@ SETTINGS = {
 
 
 class Worker:
-    """A machine: its agent, its guardians, its trainers, and its line to the orchestrator."""
+    """A machine: its agent, its guardians, its trainers, and its connection to the orchestrator."""
 
     def __init__(self, name: str, folder: Path, proxy: Proxy | None) -> None:
         self.name = name
@@ -52,31 +52,31 @@ class Worker:
         self.down_on_purpose = False
 
     def write_token(self, token: str) -> None:
-        fresh = self.token_file.with_suffix(".new")
-        fresh.touch(mode=0o600)
-        fresh.write_text(token)
-        fresh.rename(self.token_file)
+        new_file = self.token_file.with_suffix(".new")
+        new_file.touch(mode=0o600)
+        new_file.write_text(token)
+        new_file.rename(self.token_file)
 
     def shims(self) -> list[int]:
         return shims_under(self.folder)
 
     def tree(self) -> list[int]:
-        """Every living process of its trainers."""
+        """Returns every living process of its trainers."""
         return trainers_under(self.folder)
 
     def trainers(self) -> list[int]:
-        """The trainers themselves, without what they left behind."""
+        """Returns the trainers themselves, without what they left behind."""
         shims = set(self.shims())
         return [pid for pid in self.tree() if parent_of(pid) in shims]
 
     def die(self) -> None:
-        """What a power cut does: nothing of it is left to say anything."""
+        """Does what a power cut does: nothing of it is left to say anything."""
         self.agent.kill()
         for pid in (*self.shims(), *self.tree()):
             send(pid, signal.SIGKILL)
 
 
-class Fleet:
+class ChaosFleet:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.journal = folder / "journal"
@@ -129,9 +129,9 @@ class Fleet:
         if proxy:
             await proxy.start()
         worker = Worker(f"worker-{number}", self.folder, proxy)
-        created = await self.api.until_known("POST", "/api/admin/workers", {"name": worker.name})
-        worker.id = created.body["worker_id"]
-        worker.write_token(created.body["token"])
+        answer = await self.api.call_until_answered("POST", "/api/admin/workers", {"name": worker.name})
+        worker.id = answer.body["worker_id"]
+        worker.write_token(answer.body["token"])
         gpus = 1 + number % 2
         url = f"http://127.0.0.1:{proxy.port}" if proxy else self.url
         worker.agent = Program(
@@ -152,16 +152,16 @@ class Fleet:
 
     async def all_connected(self) -> bool:
         answer = await self.api.call("GET", "/api/admin/workers")
-        listed = answer.body.get("workers", [])
-        return len(listed) == WORKERS and all(one["status"] in ("idle", "busy") for one in listed)
+        workers = answer.body.get("workers", [])
+        return len(workers) == WORKERS and all(worker["status"] in ("idle", "busy") for worker in workers)
 
     async def all_idle(self) -> bool:
         answer = await self.api.call("GET", "/api/admin/workers")
-        listed = answer.body.get("workers", [])
-        return len(listed) == WORKERS and all(one["status"] == "idle" for one in listed)
+        workers = answer.body.get("workers", [])
+        return len(workers) == WORKERS and all(worker["status"] == "idle" for worker in workers)
 
     async def stop(self) -> list[str]:
-        """Orderly; returns which program did not end as it should."""
+        """Stops every program in order and returns which one did not end as it should."""
         programs = [worker.agent for worker in self.workers] + [self.server]
         for program in programs:
             if program.alive:
@@ -171,7 +171,11 @@ class Fleet:
             except AssertionError:
                 program.kill()
                 return [f"{program.name} did not end on SIGTERM"]
-        return [f"{one.name} ended with code {one.exit_code}" for one in programs if one.exit_code != 0]
+        return [
+            f"{program.name} ended with code {program.exit_code}"
+            for program in programs
+            if program.exit_code != 0
+        ]
 
     async def clean_up(self) -> None:
         for worker in self.workers:

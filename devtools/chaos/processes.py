@@ -84,30 +84,30 @@ def is_dead(pid: int) -> bool:
 
 
 def trainers_under(folder: Path) -> list[int]:
-    """Every living process of any attempt in this folder, by the environment it was started with."""
+    """Returns every living process of any attempt in this folder, by the environment it was started with."""
     tag = f"SIMPLETUNER_OUTPUT_DIR={folder}/".encode()
-    found = []
+    pids = []
     for entry in PROC.iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 words = (entry / "environ").read_bytes().split(b"\0")
                 if any(word.startswith(tag) for word in words) and not is_dead(int(entry.name)):
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def shims_under(folder: Path) -> list[int]:
-    """Guardians with an attempt: each works in its attempt's folder."""
+    """Returns guardians with an attempt: each works in its attempt's folder."""
     trainers = set(trainers_under(folder))
-    found = []
+    pids = []
     for entry in PROC.iterdir():
         if entry.name.isdigit() and int(entry.name) not in trainers:
             with suppress(OSError):
                 where = os.readlink(entry / "cwd")
                 if where.startswith(f"{folder}/attempts/") and not is_dead(int(entry.name)):
-                    found.append(int(entry.name))
+                    pids.append(int(entry.name))
     # Between fork and exec a trainer looks like its guardian.
-    return [pid for pid in found if parent_of(pid) not in found]
+    return [pid for pid in pids if parent_of(pid) not in pids]
 
 
 def end_everything_under(folders: Sequence[Path]) -> None:

@@ -9,7 +9,7 @@ class Proxy:
         self._target_port = target_port
         self._open = asyncio.Event()
         self._open.set()
-        self._lines: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -21,40 +21,40 @@ class Proxy:
         if self._server is not None:
             self._server.close()
         self.drop()
-        await asyncio.gather(*self._lines, return_exceptions=True)
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     def drop(self) -> None:
-        """Every connection there is ends; new ones are served."""
-        for line in self._lines:
-            line.cancel()
+        """Ends every connection there is; new ones are served."""
+        for connection in self._connections:
+            connection.cancel()
 
     def cut(self) -> None:
-        """Nothing passes and nothing is closed: neither end is told."""
+        """Lets nothing pass and closes nothing: neither end is told."""
         self._open.clear()
 
     def heal(self) -> None:
         self._open.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = asyncio.current_task()
-        assert line is not None
-        self._lines.add(line)
+        connection = asyncio.current_task()
+        assert connection is not None
+        self._connections.add(connection)
         upstream: asyncio.StreamWriter | None = None
         try:
             await self._open.wait()
             from_server, upstream = await asyncio.open_connection("127.0.0.1", self._target_port)
-            async with asyncio.TaskGroup() as carrying:
-                carrying.create_task(self._carry(reader, upstream))
-                carrying.create_task(self._carry(from_server, writer))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._copy(reader, upstream))
+                tasks.create_task(self._copy(from_server, writer))
         except (OSError, ExceptionGroup, asyncio.CancelledError):
             pass
         finally:
-            self._lines.discard(line)
+            self._connections.discard(connection)
             for end in (writer, upstream):
                 if end is not None:
                     end.transport.abort()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             await self._open.wait()
             writer.write(data)

@@ -52,7 +52,9 @@ class Recorder:
         self._note(number, answer.outcome, status=answer.status, job=answer.body.get("job_id"))
         return answer
 
-    async def until_known(self, method: str, path: str, body: Json | None = None, key: str = "") -> Answer:
+    async def call_until_answered(
+        self, method: str, path: str, body: Json | None = None, key: str = ""
+    ) -> Answer:
         """Repeats what may or may not have happened until it is answered."""
         give_up_at = time.monotonic() + KNOWN_WITHIN_S
         while time.monotonic() < give_up_at:

@@ -1,6 +1,6 @@
 """A trainer that tells the truth: what of it runs when, in a journal nobody else writes to. Standard library only.
 
-Arguments: the journal, seconds to run, the exit code, and its manners: `plain`, `forks` (leaves a double-forked child
+Arguments: the journal, seconds to run, the exit code, and its behaviour: `plain`, `forks` (leaves a double-forked child
 that ticks as well) or `stubborn` (does not heed SIGTERM).
 """
 
@@ -18,7 +18,7 @@ class Journal:
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def tell(self, event: str, **more: object) -> None:
+    def write(self, event: str, **more: object) -> None:
         """One write per line: lines of different processes never mix."""
         line = {
             "event": event,
@@ -35,33 +35,33 @@ class Journal:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(TICK_S)
-            self.tell("tick")
+            self.write("tick")
 
 
 def leave_child(journal: Journal) -> None:
-    """What a careless trainer does: a daemon that has no parent and no session of its trainer any more."""
+    """Does what a careless trainer does: starts a daemon that has no parent and no session of its trainer any more."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            journal.tell("child")
+            journal.write("child")
             journal.tick_for(CHILD_LIVES_S)
         os._exit(0)
     os.wait()
 
 
 def main() -> int:
-    path, run_s, exit_code, manners = sys.argv[1:5]
+    path, run_s, exit_code, behaviour = sys.argv[1:5]
     journal = Journal(path)
     where = os.environ["SIMPLETUNER_OUTPUT_DIR"]
-    journal.tell("start", where=where, gpus=os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    journal.write("start", where=where, gpus=os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     print(f"attempt {os.environ['SIMPLETUNER_ATTEMPT']} begins", flush=True)
-    if manners == "stubborn":
+    if behaviour == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if manners == "forks":
+    if behaviour == "forks":
         leave_child(journal)
     journal.tick_for(float(run_s))
     print("done", flush=True)
-    journal.tell("end", code=int(exit_code))
+    journal.write("end", code=int(exit_code))
     return int(exit_code)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from devtools.chaos.fleet import Fleet, Worker, wait_until
+from devtools.chaos.fleet import ChaosFleet, Worker, wait_until
 from devtools.chaos.recorder import Json
 
 TRAINER = Path(__file__).with_name("trainer.py")
@@ -20,7 +20,7 @@ LISTENS_TO_SIGNALS_AFTER_S = 2.0
 TERMINAL = ("completed", "failed", "cancelled")
 
 
-class Submitted(Struct):
+class SubmittedJob(Struct):
     key: str
     exit_code: int
     job_id: str = ""
@@ -29,9 +29,9 @@ class Submitted(Struct):
 
 
 class Workload:
-    def __init__(self, fleet: Fleet, seed: int) -> None:
+    def __init__(self, fleet: ChaosFleet, seed: int) -> None:
         self.fleet = fleet
-        self.jobs: list[Submitted] = []
+        self.jobs: list[SubmittedJob] = []
         self.ended: dict[str, str] = {}
         self.drains = 0
         self.rotations = 0
@@ -46,16 +46,19 @@ class Workload:
         return sum(job.cancel_tried for job in self.jobs)
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._submit_on()), asyncio.create_task(self._act_on())]
+        self._tasks = [
+            asyncio.create_task(self._submit_in_a_loop()),
+            asyncio.create_task(self._act_in_a_loop()),
+        ]
 
     async def stop(self) -> None:
         """No new job; what was begun is finished, and every worker takes jobs again."""
         self._stopping = True
         await asyncio.gather(*self._tasks)
         for worker in self.fleet.workers:
-            await self.fleet.api.until_known("POST", f"/api/admin/workers/{worker.id}/resume")
+            await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/resume")
 
-    def abandon(self) -> None:
+    def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
 
@@ -66,13 +69,13 @@ class Workload:
                 self.ended[job.job_id] = answer.body["status"]
         return not self.open_jobs()
 
-    def open_jobs(self) -> list[Submitted]:
+    def open_jobs(self) -> list[SubmittedJob]:
         return [job for job in self.jobs if job.job_id not in self.ended]
 
-    async def rest(self) -> None:
+    async def wait_until_all_ended(self) -> None:
         await wait_until(self.all_ended, "every job has ended")
 
-    async def _submit_on(self) -> None:
+    async def _submit_in_a_loop(self) -> None:
         while not self._stopping:
             await asyncio.sleep(self._rng.uniform(*BETWEEN_JOBS_S))
             if len(self.open_jobs()) < MOST_AT_ONCE or await self._some_ended():
@@ -84,26 +87,26 @@ class Workload:
 
     async def _submit(self) -> None:
         rng = self._rng
-        job = Submitted(f"chaos-{self._seed}-{len(self.jobs)}", exit_code=3 if rng.random() < 0.12 else 0)
-        manners = rng.choices(("plain", "forks", "stubborn"), (7, 2, 1))[0]
+        job = SubmittedJob(f"chaos-{self._seed}-{len(self.jobs)}", exit_code=3 if rng.random() < 0.12 else 0)
+        behaviour = rng.choices(("plain", "forks", "stubborn"), (7, 2, 1))[0]
         command = [sys.executable, "-I", "-S", str(TRAINER), str(self.fleet.journal)]
-        command += [f"{rng.uniform(0.05, 2.0):.3f}", str(job.exit_code), manners]
+        command += [f"{rng.uniform(0.05, 2.0):.3f}", str(job.exit_code), behaviour]
         body: Json = {
             "config": {"trainer": "command", "settings": {"command": command}, "resources": {"gpus": 1}},
             "target": "worker",
             "retry_on_failure": rng.random() < 0.3,
             "on_partition": rng.choice(("pause", "stop")),
         }
-        answer = await self.fleet.api.until_known("POST", "/api/queue/submit", body, key=job.key)
+        answer = await self.fleet.api.call_until_answered("POST", "/api/queue/submit", body, key=job.key)
         assert answer.outcome == "ok", answer
         job.job_id = answer.body["job_id"]
         job.job_ids = {job.job_id}
         self.jobs.append(job)
         if rng.random() < 0.1:
-            again = await self.fleet.api.until_known("POST", "/api/queue/submit", body, key=job.key)
+            again = await self.fleet.api.call_until_answered("POST", "/api/queue/submit", body, key=job.key)
             job.job_ids.add(again.body.get("job_id", f"refused: {again.status}"))
 
-    async def _act_on(self) -> None:
+    async def _act_in_a_loop(self) -> None:
         acts = (self._cancel, self._drain, self._rotate)
         while not self._stopping:
             await asyncio.sleep(self._people.uniform(*BETWEEN_ACTS_S))
@@ -113,19 +116,19 @@ class Workload:
         if self.jobs:
             job = self._people.choice(self.jobs[-8:])
             job.cancel_tried = True
-            await self.fleet.api.until_known("POST", f"/api/queue/{job.job_id}/cancel")
+            await self.fleet.api.call_until_answered("POST", f"/api/queue/{job.job_id}/cancel")
 
     async def _drain(self) -> None:
         worker = self._people.choice(self.fleet.workers)
         self.drains += 1
-        await self.fleet.api.until_known("POST", f"/api/admin/workers/{worker.id}/drain")
+        await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/drain")
         await asyncio.sleep(self._people.uniform(0.1, 1.0))
-        await self.fleet.api.until_known("POST", f"/api/admin/workers/{worker.id}/resume")
+        await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/resume")
 
     async def _rotate(self) -> None:
         worker: Worker = self._people.choice(self.fleet.workers)
         self.rotations += 1
-        answer = await self.fleet.api.until_known("POST", f"/api/admin/workers/{worker.id}/token")
+        answer = await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/token")
         await asyncio.sleep(self._people.uniform(0.0, 0.5))
         worker.write_token(answer.body["token"])
         if self._people.random() < 0.5 and worker.agent.up_s > LISTENS_TO_SIGNALS_AFTER_S:

@@ -1,4 +1,4 @@
-"""`python -m devtools.mutants`: put each known defect into a copy of the code and show the tests failing."""
+"""`./dev mutants`: puts each known defect into a copy of the code and shows the tests failing."""
 
 import argparse
 import os
@@ -22,22 +22,22 @@ def occurrences(mutant: Mutant) -> int:
 
 
 def killed_by(mutant: Mutant) -> str | None:
-    """The first test that noticed, or None: the working tree is never touched."""
+    """Returns the first test that noticed, or None. The working tree is never touched."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder) / "src"
         shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
         file = copy / "simpletuner_fleet" / mutant.file
         file.write_text(file.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
         for tests in mutant.tests:
-            told = _failure(_command(tests), copy)
-            if told and not _fails_anyway(told):
-                return told
+            failure = _failure(_command(tests), copy)
+            if failure and not _fails_anyway(failure):
+                return failure
     return None
 
 
-def _fails_anyway(told: str) -> bool:
-    """A test that fails without the defect, too, has not noticed it."""
-    kind, _, rest = told.partition(" ")
+def _fails_anyway(failure: str) -> bool:
+    """Tells whether a test fails without the defect, too: then it has not noticed it."""
+    kind, _, rest = failure.partition(" ")
     if kind == "seed":
         return _failure(["-m", "simpletuner_fleet.sim", "--seed", rest.partition(":")[0]], SOURCE) is not None
     return kind == "FAILED" and _failure(_command(rest.partition(" - ")[0]), SOURCE) is not None
@@ -66,16 +66,16 @@ def _failure(command: list[str], source: Path) -> str | None:
     if result.returncode == 0:
         return None
     lines = result.stdout.splitlines() + result.stderr.splitlines()
-    named = [line for line in lines if line.startswith(("FAILED", "ERROR", "seed "))]
-    return named[0] if named else f"{command[-1]}: {lines[-1] if lines else 'failed'}"
+    failures = [line for line in lines if line.startswith(("FAILED", "ERROR", "seed "))]
+    return failures[0] if failures else f"{command[-1]}: {lines[-1] if lines else 'failed'}"
 
 
-def told(mutant: Mutant) -> bool:
+def is_killed(mutant: Mutant) -> bool:
     began = time.monotonic()
-    found = occurrences(mutant)
-    verdict = killed_by(mutant) if found == 1 else None
-    if found != 1:
-        verdict_text = f"CANNOT BE APPLIED (its text occurs {found} times in {mutant.file})"
+    count = occurrences(mutant)
+    verdict = killed_by(mutant) if count == 1 else None
+    if count != 1:
+        verdict_text = f"CANNOT BE APPLIED (its text occurs {count} times in {mutant.file})"
     else:
         verdict_text = f"killed by {verdict}" if verdict else "SURVIVED"
     print(f"{mutant.name:<32} {time.monotonic() - began:6.1f} s  {verdict_text[:150]}", flush=True)
@@ -87,16 +87,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", help="this one alone; may be repeated")
     parser.add_argument("--list", action="store_true", help="name them and do nothing")
     parser.add_argument("--parallel", type=int, default=2)
-    asked = parser.parse_args(argv)
-    chosen = [mutant for mutant in MUTANTS if not asked.only or mutant.name in asked.only]
-    if asked.list:
-        for mutant in chosen:
+    options = parser.parse_args(argv)
+    mutants = [mutant for mutant in MUTANTS if not options.only or mutant.name in options.only]
+    if options.list:
+        for mutant in mutants:
             print(f"{mutant.name:<32} {mutant.defect}")
         return 0
-    with ThreadPoolExecutor(asked.parallel) as pool:
-        killed = list(pool.map(told, chosen))
-    print(f"{sum(killed)} of {len(killed)} killed")
-    return 0 if chosen and all(killed) else 1
+    with ThreadPoolExecutor(options.parallel) as pool:
+        results = list(pool.map(is_killed, mutants))
+    print(f"{sum(results)} of {len(results)} killed")
+    return 0 if mutants and all(results) else 1
 
 
 if __name__ == "__main__":

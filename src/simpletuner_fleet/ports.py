@@ -10,7 +10,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.checkpoint import StoredManifest as StoredManifest
 from simpletuner_fleet.core.datasets import Dataset
 from simpletuner_fleet.core.events import Event
-from simpletuner_fleet.core.job import Attempt, Job, Requirements
+from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.worker import Worker
 
 T = TypeVar("T")
@@ -81,13 +81,6 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
         )
 
 
-class QueuedClass(Struct, frozen=True, kw_only=True):
-    class_id: str
-    requires: Requirements
-    ranks: tuple[float, ...]
-    """Of its queued jobs that no hold keeps back."""
-
-
 class JobNote(Struct, frozen=True, kw_only=True):
     """A remark on an attempt, as its worker made it."""
 
@@ -125,19 +118,6 @@ class View(Protocol):
         ...
 
     def job_counts(self) -> dict[str, int]: ...
-    def class_counts(self) -> dict[str, int]:
-        """Queued jobs per class id, for every class with any."""
-        ...
-
-    def head_of_class(self, class_id: str) -> Job | None:
-        """The first queued job of the class that no hold keeps back, by (rank, seq)."""
-        ...
-
-    def queued_classes(self) -> list[QueuedClass]:
-        """Walks the whole queue: for the start only."""
-        ...
-
-    def class_requirements(self, class_id: str) -> Requirements | None: ...
     def due_backoffs(self, now: float, limit: int) -> list[Job]: ...
     def next_backoff_at(self) -> float | None: ...
     def dependents_of(self, job_id: str) -> list[Job]:
@@ -398,11 +378,30 @@ class ConcurrentChange(Exception):
     """The row changed between being read and being written; nothing of the transaction was kept."""
 
 
+class RowObserver(Protocol):
+    """Follows every change of a live row, in the order of changes; an undone change is told as one more."""
+
+    def rows_reset(self) -> None:
+        """Memory was lost: every row that is live will be told anew, as if it had just come."""
+        ...
+
+    def worker_changed(self, before: Worker | None, after: Worker | None) -> None: ...
+    def job_changed(self, before: Job | None, after: Job | None) -> None: ...
+    def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
+        """`owner` is the owner of its job."""
+        ...
+
+
 class Store(Protocol):
+    def observe(self, observer: RowObserver) -> None:
+        """Tells this observer of every live row before the next step, and of every change from then on."""
+        ...
+
     async def write(self, step: Callable[[Tx], T]) -> T:
         """Runs `step` in a transaction of its own; returns when it is durable. An exception keeps nothing of it.
 
-        Raises core.errors.StoreUnavailable when the database cannot accept. Steps run one at a time, in order.
+        Raises core.errors.StoreUnavailable when the database cannot accept. Steps run one at a time, in order. A step
+        may be undone and run again before it is kept, so it has no effect but through its transaction.
         """
         ...
 

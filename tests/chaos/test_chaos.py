@@ -11,5 +11,5 @@ ROUNDS = 12
 @pytest.mark.parametrize("seed", [115])
 def test_random_kills_and_freezes_lose_nothing_and_run_nothing_twice(seed: int) -> None:
     verdict = run_chaos(seed, ROUNDS)
-    assert not verdict.problems, verdict.told()
+    assert not verdict.problems, verdict.text()
     assert verdict.rounds == ROUNDS

@@ -2,10 +2,12 @@
 
 from devtools.chaos.checks import journal_problems
 from devtools.chaos.faults import KINDS, draw_faults
-from devtools.chaos.journal import Line, Run, Turn
+from devtools.chaos.journal import Line, ObservedRun, Turn
 
 
-def run(job: str, epoch: int, *seen: float, starts: int = 1, where: str = "", gpus: str = "") -> Run:
+def run(
+    job: str, epoch: int, *active_at: float, starts: int = 1, where: str = "", gpus: str = ""
+) -> ObservedRun:
     lines = [
         Line(
             event="start",
@@ -13,18 +15,18 @@ def run(job: str, epoch: int, *seen: float, starts: int = 1, where: str = "", gp
             epoch=epoch,
             attempt=1,
             pid=100 + at,
-            at=seen[0],
+            at=active_at[0],
             where=f"/w{where}/attempts/a/output",
             gpus=gpus,
         )
         for at in range(starts)
     ]
-    return Run(job=job, epoch=epoch, starts=lines, seen=list(seen))
+    return ObservedRun(job=job, epoch=epoch, starts=lines, active_at=list(active_at))
 
 
-def problems_of(*runs: Run) -> set[str]:
-    found: dict[Turn, Run] = {(one.job, one.epoch): one for one in runs}
-    return {promise for promise, _ in journal_problems(found)}
+def problems_of(*runs: ObservedRun) -> set[str]:
+    observed: dict[Turn, ObservedRun] = {(one.job, one.epoch): one for one in runs}
+    return {promise for promise, _ in journal_problems(observed)}
 
 
 def test_attempts_one_after_the_other_are_fine() -> None:

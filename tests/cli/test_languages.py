@@ -7,7 +7,7 @@ import pkgutil
 import pytest
 
 import simpletuner_fleet.cli
-from devtools.words import gathered
+from devtools.words import all_sentences
 from simpletuner_fleet.cli.errors import Exit
 from simpletuner_fleet.cli.output import Column, Output
 from simpletuner_fleet.languages import LANGUAGES, speak, translator
@@ -103,7 +103,7 @@ def columns() -> set[str]:
 
 
 def test_every_heading_is_known_to_every_language() -> None:
-    said = {sentence.msgid for sentence in gathered()}
+    said = {sentence.msgid for sentence in all_sentences()}
     assert columns() - said == set()
 
 

@@ -60,6 +60,19 @@ class Certificate(NamedTuple):
         return certificate, key
 
 
+CA_KEY_USAGE = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 def make(
     name: str, signed_by: Certificate | None = None, *, ca: bool = False, age_days: int = 1
 ) -> Certificate:
@@ -75,11 +88,20 @@ def make(
         .not_valid_before(now - datetime.timedelta(days=age_days))
         .not_valid_after(now + datetime.timedelta(days=30 - age_days))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        # From Python 3.13 on, a certificate without these is not believed.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_issuer_identifier(signed_by.key if signed_by else key), critical=False)
     )
-    if not ca:
+    if ca:
+        builder = builder.add_extension(CA_KEY_USAGE, critical=True)
+    else:
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         builder = builder.add_extension(names, critical=False)
     return Certificate(builder.sign(signed_by.key if signed_by else key, hashes.SHA256()), key)
+
+
+def _issuer_identifier(issuer_key: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
 
 
 class Server(NamedTuple):

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simpletuner_fleet.core import accounts
-from simpletuner_fleet.core.accounts import LastAdmin, OneTimeKey, Role, Session, User
-from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.accounts import OneTimeKey, Role, Session, User
+from simpletuner_fleet.core.errors import Invalid, LastAdmin
 from simpletuner_fleet.languages import LANGUAGES
 
 

@@ -1,6 +1,7 @@
 """Endings as trainers really leave them, and what they are taken for."""
 
 import string
+import time
 
 import pytest
 from hypothesis import given
@@ -357,3 +358,11 @@ def test_a_lost_worker_is_no_failure_of_the_trainer() -> None:
     assert (decision.job.state, decision.attempt.outcome) == (JobState.FAILED, Outcome.LOST)
     assert decision.attempt.failure_class is None
     assert "failure_class" not in decision.events[-1].details
+
+
+@pytest.mark.parametrize("piece", ["a", "a.", "Warning:", "RESOURCE_EXHAUSTED: ", "Rendezvous", "watchdog: "])
+def test_a_long_line_is_classified_at_once(piece: str) -> None:
+    line = (piece * 16_000)[:16_000]
+    began = time.process_time()
+    classify(1, None, line, line[:4_000], started=True)
+    assert time.process_time() - began < 0.5

@@ -33,7 +33,6 @@ EDGES = {
     ("running", "complete"): "completed",
     ("running", "requeue"): "queued",
     ("running", "give up"): "failed",
-    ("running", "cancel"): "cancelled",
     ("running", "request stop"): "cancelling",
     ("cancelling", "complete"): "completed",
     ("cancelling", "cancel"): "cancelled",

@@ -483,6 +483,14 @@ def test_a_rejected_job_is_over_and_says_why() -> None:
     assert job_of(lifecycle.rejected(AWAITING, "", ADMIN, now=NOW)).error == "rejected"
 
 
+def test_a_job_cancelled_before_its_approval_says_that_nobody_approved_it() -> None:
+    details = [
+        stopping.cancel(job, None, explicit_accept=True, actor=ADMIN, now=NOW).events[-1].details
+        for job in (AWAITING, a_job())
+    ]
+    assert details == [{"reason": "not_approved"}, {}]
+
+
 @pytest.mark.parametrize("job", [DEPENDING, *(a_job(state=state) for state in JobState)])
 def test_only_a_job_that_waits_for_approval_can_be_approved_or_rejected(job: Job) -> None:
     with pytest.raises(WrongJobState):

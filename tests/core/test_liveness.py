@@ -1,10 +1,9 @@
 import pytest
 
 from simpletuner_fleet.core import liveness
-from simpletuner_fleet.core.job import AttemptState
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import WorkerType
-from tests.core.builders import NOW, POLICY, a_worker, an_attempt
+from tests.core.builders import NOW, POLICY, a_worker
 
 
 def test_the_listening_clock_follows_rounds_that_take_their_time() -> None:
@@ -35,11 +34,10 @@ def test_attempts_nobody_confirms_are_named_after_a_whole_timeout() -> None:
     assert liveness.unconfirmed({("j_1", 4): 0.0, ("j_2", 7): 0.1}, 120.0, POLICY) == [("j_1", 4)]
 
 
-@pytest.mark.parametrize("state", list(AttemptState))
-def test_only_an_offer_can_expire(state: AttemptState) -> None:
-    attempt = an_attempt(state=state)
-    assert liveness.offer_expired(attempt, 15.0, POLICY) is (state is AttemptState.OFFERED)
-    assert not liveness.offer_expired(attempt, 14.9, POLICY)
+def test_an_offer_expires_when_nobody_has_answered_it_for_a_whole_timeout() -> None:
+    offered_at = {("j_1", 4): 0.0, ("j_2", 7): 0.1}
+    assert liveness.unanswered_offers(offered_at, 15.0, POLICY) == [("j_1", 4)]
+    assert liveness.unanswered_offers(offered_at, 14.9, POLICY) == []
 
 
 @pytest.mark.parametrize(

@@ -73,15 +73,16 @@ def test_nothing_is_forgotten_and_nothing_is_told_twice(
 
 def test_only_the_process_that_ran_it_may_go_on_and_only_while_nobody_else_has_it() -> None:
     allowed = [
-        (worker_id, outcome, incarnation, state, epoch)
-        for worker_id, outcome, incarnation, state, epoch in product(
-            ["w_1", "w_2"], [*Outcome, None], ["i_w_1", "i_other"], JobState, [7, 8]
+        (worker_id, outcome, incarnation, state, epoch, gpus_free)
+        for worker_id, outcome, incarnation, state, epoch, gpus_free in product(
+            ["w_1", "w_2"], [*Outcome, None], ["i_w_1", "i_other"], JobState, [7, 8], [True, False]
         )
         if may_readopt(
             a_job(state=state, epoch=epoch),
             an_attempt(state=AttemptState.ENDED, epoch=7, outcome=outcome),
             worker_id,
             incarnation,
+            gpus_free=gpus_free,
         )
     ]
-    assert allowed == [("w_1", Outcome.LOST, "i_w_1", JobState.QUEUED, 7)]
+    assert allowed == [("w_1", Outcome.LOST, "i_w_1", JobState.QUEUED, 7, True)]

@@ -103,7 +103,7 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
             retry_on_failure=True,
         )
         self.jobs[job.id] = job
-        self.roster.see_job(job, None)
+        self.roster.see_job(None, job)
 
     @rule(which=any_job, priority=st.integers(-1, 1))
     def move(self, which: int, priority: int) -> None:
@@ -178,9 +178,8 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
             assert self.roster.count(job.class_id) == len(line)
             assert self.roster.position(job.rank) == sum(other.rank <= job.rank for other in waiting)
         for class_id in lines:
-            head = self.roster.head(class_id)
             line = [job for job in waiting if job.class_id == class_id]
-            assert head is None or head == min(place_of(job) for job in line)
+            assert self.roster.head(class_id) == min(line, key=place_of).id
 
     @invariant()
     def each_worker_is_open_to_the_classes_it_fits(self) -> None:
@@ -232,20 +231,22 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
     def _save(self, job: Job) -> None:
         before = self.jobs[job.id]
         self.jobs[job.id] = job
-        self.roster.see_job(job, before)
+        self.roster.see_job(before, job)
 
     def _apply(self, decision: Decision) -> None:
         if decision.attempt:
             known = self.attempts.get(decision.attempt.id)
             self.attempts[decision.attempt.id] = decision.attempt
             owner = self.jobs[decision.attempt.job_id].owner
-            self.roster.see_attempt(decision.attempt, owner, known is not None and known.live)
+            self.roster.see_attempt(known, decision.attempt, owner)
         if decision.job:
             self._save(decision.job)
 
     def _occupancy(self, worker_id: str) -> Occupancy:
         live = [a for a in self.attempts.values() if a.live and a.worker_id == worker_id]
-        return Occupancy(len(live), frozenset(uuid for attempt in live for uuid in attempt.gpus))
+        held = {uuid for attempt in live for uuid in attempt.gpus}
+        mine = {gpu.uuid for gpu in self.workers[worker_id].gpus} if worker_id in self.workers else set()
+        return Occupancy(len(live), frozenset(held & mine))
 
     def _is_open(self, worker: Worker) -> bool:
         return worker.id not in self.deaf and is_open(worker, self._occupancy(worker.id))
@@ -257,30 +258,46 @@ TestFleetAgainstPlainRecomputation.settings = settings(
 )
 
 
-def test_a_line_loaded_at_the_start_is_the_line_that_was_joined_one_by_one() -> None:
-    jobs = [a_job(f"j_{n}", seq=n, created_at=NOW - n) for n in range(5)]
-    joined, loaded = Roster(), Roster()
+def test_a_line_gives_its_jobs_by_rank_then_sequence_whoever_leaves_it() -> None:
+    jobs = [a_job(f"j_{n}", seq=n, created_at=NOW - n // 2) for n in range(500)]
+    fleet = Roster()
     for job in jobs:
-        joined.see_job(job, None)
-    loaded.load_line(jobs[0].class_id, jobs[0].requires, [job.rank for job in jobs])
-    assert joined.count(jobs[0].class_id) == loaded.count(jobs[0].class_id) == 5
-    assert [joined.position(job.rank) for job in jobs] == [loaded.position(job.rank) for job in jobs]
-    assert loaded.head(jobs[0].class_id) is None
-    loaded.set_head(jobs[0].class_id, place_of(jobs[4]))
-    loaded.see_job(replace(jobs[4], state=JobState.CANCELLED), jobs[4])
-    assert loaded.count(jobs[0].class_id) == 4
-    assert loaded.head(jobs[0].class_id) is None
+        fleet.see_job(None, job)
+    in_order = sorted(jobs, key=place_of)
+    for job in in_order[100:450]:
+        fleet.see_job(job, replace(job, state=JobState.CANCELLED))
+    assert len(fleet._classes[jobs[0].class_id].line) < 400
+    for job in (*in_order[:100], *in_order[450:]):
+        assert fleet.head(job.class_id) == job.id
+        assert fleet.position(job.rank) >= 1
+        fleet.see_job(job, replace(job, state=JobState.DISPATCHED))
+    assert fleet.head(jobs[0].class_id) is None
+    assert fleet.head("no such class") is None
 
 
-def test_the_class_with_the_first_head_is_first_and_an_unknown_head_is_left_out() -> None:
+def test_a_job_that_returns_to_its_line_stands_there_once() -> None:
+    job, other = a_job("j_1"), a_job("j_2", seq=2)
+    fleet = Roster()
+    fleet.see_job(None, job)
+    fleet.see_job(None, other)
+    offered = replace(job, state=JobState.DISPATCHED)
+    for _ in range(3):
+        fleet.see_job(job, offered)
+        fleet.see_job(offered, job)
+    assert (fleet.head(job.class_id), fleet.count(job.class_id)) == ("j_1", 2)
+    fleet.see_job(job, offered)
+    assert (fleet.head(job.class_id), fleet.count(job.class_id)) == ("j_2", 1)
+
+
+def test_the_class_with_the_first_head_is_first() -> None:
     fleet = Roster()
     early = a_job("j_1", created_at=NOW - 9)
     late = a_job("j_2", requires=Requirements(gpus=2))
     for job in (late, early):
-        fleet.see_job(job, None)
+        fleet.see_job(None, job)
     both = [late.class_id, early.class_id]
     assert fleet.first_class(both) == early.class_id
-    fleet.set_head(early.class_id, None)
+    fleet.see_job(early, replace(early, state=JobState.CANCELLED))
     assert fleet.first_class(both) == late.class_id
     assert fleet.first_class([]) is None
 
@@ -290,11 +307,11 @@ def test_classes_nobody_waits_in_are_forgotten_and_others_are_not(monkeypatch: p
     fleet = Roster()
     fleet.put_worker(a_worker(gpus=1))
     kept = a_job("j_kept", requires=Requirements(owner="u_kept"))
-    fleet.see_job(kept, None)
+    fleet.see_job(None, kept)
     for number in range(100):
         passing = a_job(f"j_{number}", requires=Requirements(owner=f"u_{number}"))
-        fleet.see_job(passing, None)
-        fleet.see_job(replace(passing, state=JobState.CANCELLED), passing)
+        fleet.see_job(None, passing)
+        fleet.see_job(passing, replace(passing, state=JobState.CANCELLED))
     assert len(fleet._classes) <= 9
     assert len(fleet._fits["w_1"]) == len(fleet._classes)
     assert fleet.classes_for("w_1") == fleet.classes_with_jobs() == [kept.class_id]
@@ -307,9 +324,9 @@ def test_a_class_that_was_forgotten_comes_back_whole(monkeypatch: pytest.MonkeyP
     fleet.put_worker(a_worker())
     for number in (0, 1, 2, 3, 0):
         job = a_job(f"j_{number}", requires=Requirements(owner=f"u_{number}"))
-        fleet.see_job(job, None)
+        fleet.see_job(None, job)
         assert fleet.pick_worker(job) is not None
-        fleet.see_job(replace(job, state=JobState.CANCELLED), job)
+        fleet.see_job(job, replace(job, state=JobState.CANCELLED))
 
 
 BIG = a_job("j_big", requires=Requirements(gpus=2))
@@ -320,7 +337,7 @@ def _reserved_fleet() -> Roster:
     fleet = Roster()
     fleet.put_worker(a_worker(gpus=2, max_jobs=2))
     for job in (BIG, SMALL):
-        fleet.see_job(job, None)
+        fleet.see_job(None, job)
     fleet.reserve("w_1", BIG)
     return fleet
 
@@ -363,7 +380,7 @@ def test_a_worker_that_stops_serving_or_changes_is_not_kept_for_anybody(change: 
 def test_a_placed_cancelled_or_held_job_gives_its_reservation_up() -> None:
     for change in ({"state": JobState.DISPATCHED}, {"state": JobState.CANCELLED}, {"hold": Hold.BACKOFF}):
         fleet = _reserved_fleet()
-        fleet.see_job(replace(BIG, **change), BIG)
+        fleet.see_job(BIG, replace(BIG, **change))
         assert fleet.reserved_for("w_1") is None
         assert fleet.pick_worker(SMALL) is not None
 
@@ -376,23 +393,12 @@ def test_a_worker_that_left_is_not_kept_for_anybody() -> None:
     assert fleet.pick_worker(BIG) is None
 
 
-def test_the_shape_of_the_fleet_has_a_version_that_news_of_other_kinds_leave_alone() -> None:
-    fleet = Roster()
-    fleet.put_worker(a_worker())
-    first = fleet.shape_version
-    fleet.put_worker(a_worker(last_heartbeat=NOW, connection=Connection.OFFLINE))
-    assert fleet.shape_version == first
-    fleet.put_worker(a_worker(gpus=2))
-    fleet.drop_worker("w_1")
-    assert fleet.shape_version == first + 2
-
-
 def test_a_large_open_fleet_is_not_walked_to_its_end() -> None:
     fleet = Roster()
     for number in range(roster.CANDIDATES_COMPARED * 3):
         fleet.put_worker(a_worker(f"w_{number}", gpus=4))
     fleet.put_worker(a_worker("w_tight", gpus=1))
-    fleet.see_job(SMALL, None)
+    fleet.see_job(None, SMALL)
     picked = fleet.pick_worker(SMALL)
     assert picked is not None
     assert picked[0].id != "w_tight"
@@ -404,9 +410,9 @@ def test_of_two_attempts_on_a_worker_each_holds_and_frees_its_own_gpus() -> None
     first = an_attempt("a_1", gpus=("GPU-w_1-0",))
     second = an_attempt("a_2", gpus=("GPU-w_1-1",))
     for attempt in (first, second):
-        fleet.see_attempt(attempt, "u_1", was_live=False)
+        fleet.see_attempt(None, attempt, "u_1")
     assert fleet.occupancy("w_1") == Occupancy(2, frozenset({"GPU-w_1-0", "GPU-w_1-1"}))
-    fleet.see_attempt(replace(first, state=AttemptState.ENDED), "u_1", was_live=True)
+    fleet.see_attempt(first, replace(first, state=AttemptState.ENDED), "u_1")
     assert fleet.occupancy("w_1") == Occupancy(1, frozenset({"GPU-w_1-1"}))
     assert fleet.running_by_owner == {"u_1": 1}
 
@@ -414,8 +420,68 @@ def test_of_two_attempts_on_a_worker_each_holds_and_frees_its_own_gpus() -> None
 def test_an_attempt_that_ends_after_its_worker_was_deleted_leaves_nothing_behind() -> None:
     fleet = Roster()
     fleet.put_worker(a_worker())
-    fleet.see_attempt(an_attempt(), "u_1", was_live=False)
+    fleet.see_attempt(None, an_attempt(), "u_1")
     fleet.drop_worker("w_1")
-    fleet.see_attempt(an_attempt(state=AttemptState.ENDED), "u_1", was_live=True)
+    fleet.see_attempt(an_attempt(), an_attempt(state=AttemptState.ENDED), "u_1")
     assert fleet.occupancy("w_1") == Occupancy()
     assert (fleet.running, fleet.running_by_owner) == (0, {})
+
+
+def _twins(gpus: int = 1) -> Roster:
+    """Two workers of one machine, which report the same GPUs."""
+    fleet = Roster()
+    shared = a_worker("w_1", gpus=gpus).gpus
+    for name in ("w_1", "w_2"):
+        fleet.put_worker(replace(a_worker(name, gpus=gpus), gpus=shared))
+    return fleet
+
+
+def test_a_gpu_held_through_one_worker_is_not_given_away_through_another() -> None:
+    fleet = _twins()
+    fleet.see_job(None, SMALL)
+    fleet.see_attempt(None, an_attempt("a_1", gpus=("GPU-w_1-0",)), "u_1")
+    assert fleet.pick_worker(SMALL) is None
+    assert fleet.try_worker(SMALL, "w_2") is None
+    assert fleet.occupancy("w_2") == Occupancy(
+        0, frozenset({"GPU-w_1-0"}), elsewhere=frozenset({"GPU-w_1-0"})
+    )
+    assert fleet.holders_of_gpu("w_2", "GPU-w_1-0") == {"a_1": "w_1"}
+    assert fleet.neighbours("w_1") == ["w_2"]
+
+
+def test_a_gpu_that_is_freed_is_free_through_every_worker() -> None:
+    fleet = _twins()
+    attempt = an_attempt("a_1", gpus=("GPU-w_1-0",))
+    fleet.see_attempt(None, attempt, "u_1")
+    fleet.see_attempt(attempt, replace(attempt, state=AttemptState.ENDED), "u_1")
+    fleet.see_job(None, SMALL)
+    assert fleet.try_worker(SMALL, "w_2") is not None
+    assert fleet.occupancy("w_2") == Occupancy()
+
+
+def test_a_gpu_that_two_attempts_hold_stays_held_until_the_last_has_ended() -> None:
+    fleet = _twins()
+    first, second = (an_attempt(id, gpus=("GPU-w_1-0",)) for id in ("a_1", "a_2"))
+    for attempt in (first, second):
+        fleet.see_attempt(None, attempt, "u_1")
+    fleet.see_attempt(first, replace(first, state=AttemptState.ENDED), "u_1")
+    assert fleet.occupancy("w_2").gpus == frozenset({"GPU-w_1-0"})
+
+
+def test_a_worker_that_no_longer_reports_a_gpu_no_longer_shares_it() -> None:
+    fleet = _twins()
+    fleet.put_worker(a_worker("w_2", gpus=1))
+    fleet.see_attempt(None, an_attempt("a_1", gpus=("GPU-w_1-0",)), "u_1")
+    assert fleet.neighbours("w_1") == []
+    assert fleet.occupancy("w_2") == Occupancy()
+
+
+def test_gpus_without_a_name_of_their_own_are_told_apart_by_their_worker() -> None:
+    fleet = Roster()
+    for name in ("w_1", "w_2"):
+        worker = a_worker(name, gpus=1)
+        fleet.put_worker(replace(worker, gpus=(replace(worker.gpus[0], uuid="GPU-declared-0"),)))
+    fleet.see_attempt(None, an_attempt("a_1", gpus=("GPU-declared-0",)), "u_1")
+    assert fleet.occupancy("w_1").gpus == frozenset({"GPU-declared-0"})
+    assert fleet.occupancy("w_2") == Occupancy()
+    assert fleet.neighbours("w_1") == []

@@ -9,7 +9,7 @@ from simpletuner_fleet.core import stopping
 from simpletuner_fleet.core.checkpoint import StoredManifest, beyond_reach, to_drop
 from simpletuner_fleet.core.decision import NOTHING, Decision
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.job import EndReason, JobState, Outcome, Stopping
+from simpletuner_fleet.core.job import AttemptState, EndReason, JobState, Outcome, Stopping
 from simpletuner_fleet.core.lifecycle import End
 from simpletuner_fleet.core.ordering import rank
 from simpletuner_fleet.core.reconcile import incarnation_of, is_older
@@ -23,8 +23,10 @@ AT_ONCE = Stopping(reason=EndReason.CANCELLED, asked_at=NOW, grace_s=5.0)
 DRAINED = Stopping(reason=EndReason.DRAINED, asked_at=NOW, grace_s=30.0, save_s=300.0)
 
 
-def cancel(job: Any, attempt: Any, wish: Stopping) -> Decision:
-    return stopping.cancel(job, attempt, explicit_accept=True, actor=ADMIN, now=NOW, wish=wish)
+def cancel(job: Any, attempt: Any, stop_request: Stopping) -> Decision:
+    return stopping.cancel(
+        job, attempt, explicit_accept=True, actor=ADMIN, now=NOW, stop_request=stop_request
+    )
 
 
 def test_a_cancel_says_how_the_trainer_is_to_be_stopped_and_what_was_safe_then() -> None:
@@ -44,9 +46,11 @@ def test_a_second_cancel_without_a_word_of_a_checkpoint_hurries() -> None:
     assert [event.type for event in decision.events] == ["job.cancel_requested"]
 
 
-@pytest.mark.parametrize(("known", "wish"), [(PATIENT, PATIENT), (AT_ONCE, PATIENT), (AT_ONCE, AT_ONCE)])
-def test_a_cancel_that_is_no_hurry_changes_nothing(known: Stopping, wish: Stopping) -> None:
-    assert cancel(holding(JobState.CANCELLING), replace(RUNNING, stopping=known), wish) is NOTHING
+@pytest.mark.parametrize(
+    ("known", "stop_request"), [(PATIENT, PATIENT), (AT_ONCE, PATIENT), (AT_ONCE, AT_ONCE)]
+)
+def test_a_cancel_that_is_no_hurry_changes_nothing(known: Stopping, stop_request: Stopping) -> None:
+    assert cancel(holding(JobState.CANCELLING), replace(RUNNING, stopping=known), stop_request) is NOTHING
 
 
 def test_an_attempt_is_asked_once_to_leave_a_drained_worker() -> None:
@@ -161,3 +165,21 @@ def test_processes_in_one_folder_are_counted_and_uncounted_ones_are_never_called
     assert not is_older(unknown, second)
     assert not is_older(first, unknown)
     assert not is_older("", second)
+
+
+@pytest.mark.parametrize("reason", ["", *EndReason, "pwned"])
+@pytest.mark.parametrize("on_time_limit", ["fail", "requeue"])
+def test_an_offer_given_back_before_its_acceptance_is_withdrawn_whatever_the_reason(
+    reason: str, on_time_limit: Any
+) -> None:
+    offered = an_attempt(state=AttemptState.OFFERED, stopping=DRAINED)
+    job = holding(JobState.DISPATCHED, time_limit_s=60.0, on_time_limit=on_time_limit)
+    decision = stopping.released(job, offered, "no", POLICY, now=NOW, reason=reason)
+    assert decision.job is not None
+    assert decision.attempt is not None
+    assert (decision.job.state, decision.job.charged, decision.job.rank) == (JobState.QUEUED, 0, job.rank)
+    assert (decision.attempt.outcome, decision.attempt.reason) == (Outcome.RELEASED, None)
+    cancelling = holding(JobState.CANCELLING, on_time_limit=on_time_limit)
+    ended = stopping.released(cancelling, offered, "no", POLICY, now=NOW, reason=reason).job
+    assert ended is not None
+    assert ended.state is JobState.CANCELLED

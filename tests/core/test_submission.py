@@ -2,20 +2,30 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.bundle import Bundle, Resources
-from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.job import Hold, Job, JobState, Requirements, Target
-from simpletuner_fleet.core.ordering import class_id
+from simpletuner_fleet.core.errors import Forbidden, Invalid, WrongJobState
+from simpletuner_fleet.core.events import Actor
+from simpletuner_fleet.core.job import TERMINAL, Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.ordering import class_id, rank
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.submission import (
-    SubmitRequest,
+    Facts,
     check_labels,
+    decide_submission,
     new_job,
-    read_priority,
     requirements,
+    retried,
 )
-from tests.core.builders import NOW, POLICY
+from simpletuner_fleet.core.submit_request import (
+    SubmitRequest,
+    Submitter,
+    inline_config,
+    permitted,
+    read_priority,
+)
+from tests.core.builders import NOW, POLICY, a_job
 
 
 def submitted(bundle: Bundle | None = None, hold: Hold = Hold.NONE, **asked: Any) -> Job:
@@ -180,3 +190,161 @@ def test_an_unknown_field_of_a_request_is_ignored_and_a_wrong_type_is_not() -> N
     ):
         with pytest.raises(msgspec.ValidationError):
             msgspec.json.decode(wrong, type=SubmitRequest)
+
+
+MEMBER = Submitter(actor=Actor("u_1", "Bob"))
+APPROVER = Submitter(
+    actor=Actor("u_2", "Ada"), may_approve=True, may_raise_priority=True, may_run_locally=True
+)
+STRICT = Policy(require_approval=True)
+
+
+def decided(by: Submitter = MEMBER, facts: Facts | None = None, policy: Policy = POLICY, **asked: Any) -> Job:
+    request = permitted(msgspec.convert(asked, SubmitRequest), by, local_enabled=True)
+    config = inline_config(request, {"settings": {}, "secrets": {"HF_TOKEN": "hf"}})
+    known = facts or Facts(secrets=frozenset({"hf"}))
+    return decide_submission(request, by, config, known, policy, job_id="j_1", seq=7, now=NOW)
+
+
+def again(
+    by: Submitter = MEMBER,
+    bundle: Bundle | None = None,
+    facts: Facts | None = None,
+    policy: Policy = POLICY,
+    **old: Any,
+) -> Job:
+    job = a_job("j_old", **{"state": JobState.FAILED, "owner": "u_1", **old})
+    known = facts or Facts()
+    return retried(job, bundle or Bundle(), by, known, policy, job_id="j_new", seq=9, now=NOW + 60)
+
+
+@pytest.mark.parametrize("priority", [1, 1000, "high", "Urgent"])
+def test_who_may_not_raise_a_priority_later_may_not_submit_with_one(priority: int | str) -> None:
+    with pytest.raises(Forbidden) as caught:
+        decided(priority=priority)
+    assert caught.value.params["permission"] == "queue.priority"
+    assert decided(APPROVER, priority=priority).priority == read_priority(priority)
+
+
+@pytest.mark.parametrize("priority", [0, -1, "normal", "low"])
+def test_everybody_may_stand_back_for_others(priority: int | str) -> None:
+    assert decided(priority=priority).priority == read_priority(priority)
+
+
+def test_the_orchestrators_own_machine_is_for_those_who_may_use_it() -> None:
+    with pytest.raises(Forbidden) as caught:
+        decided(target="local")
+    assert caught.value.params["permission"] == "queue.submit.local"
+    assert decided(target="auto").requires.target is Target.WORKER
+    assert decided(APPROVER, target="local").requires.target is Target.LOCAL
+    with pytest.raises(Invalid):
+        permitted(SubmitRequest(target=Target.LOCAL), APPROVER, local_enabled=False)
+
+
+def test_a_job_waits_for_approval_first_then_for_those_it_depends_on() -> None:
+    running = Facts(secrets=frozenset({"hf"}), dependencies={"j_0": a_job("j_0", state=JobState.RUNNING)})
+    done = Facts(secrets=frozenset({"hf"}), dependencies={"j_0": a_job("j_0", state=JobState.COMPLETED)})
+    assert decided(facts=running, depends_on=["j_0"]).hold is Hold.DEPENDENCY
+    assert decided(facts=done, depends_on=["j_0"]).hold is Hold.NONE
+    assert decided(policy=STRICT, facts=running, depends_on=["j_0"]).hold is Hold.APPROVAL
+    assert decided(APPROVER, policy=STRICT).hold is Hold.NONE
+
+
+@pytest.mark.parametrize("state", [None, JobState.FAILED, JobState.CANCELLED])
+def test_nobody_waits_for_a_job_that_cannot_complete(state: JobState | None) -> None:
+    facts = Facts(dependencies={"j_0": a_job("j_0", state=state)} if state else {})
+    with pytest.raises(Invalid) as caught:
+        again(facts=facts, depends_on=("j_0",))
+    assert caught.value.params["errors"][0]["path"] == "$.depends_on"
+    with pytest.raises(Invalid) as caught:
+        decided(facts=replace(facts, secrets=frozenset({"hf"})), depends_on=["j_0"])
+    assert caught.value.params["errors"][0]["path"] == "$.depends_on"
+
+
+def test_a_secret_that_is_not_stored_is_named() -> None:
+    with pytest.raises(Invalid, match="'hf' as HF_TOKEN"):
+        decided(facts=Facts())
+    with pytest.raises(Invalid, match="'hf' as HF_TOKEN"):
+        again(bundle=Bundle(secrets={"HF_TOKEN": "hf"}))
+
+
+def test_a_retry_is_a_new_job_with_the_same_terms_and_nothing_of_what_happened() -> None:
+    terms: dict[str, Any] = {
+        "config_name": "cats",
+        "config_version": 4,
+        "priority": 10,
+        "max_retries": 1,
+        "retry_on_failure": True,
+        "time_limit_s": 60.0,
+        "on_time_limit": "requeue",
+        "on_partition": "stop",
+        "name": "My run",
+    }
+    happened: dict[str, Any] = {
+        "epoch": 5,
+        "attempts": 2,
+        "losses": 1,
+        "failures": 1,
+        "lost_workers": ("w_1",),
+        "error": "no",
+        "reason": "trainer_failed",
+        "started_at": NOW,
+        "finished_at": NOW,
+        "version": 8,
+    }
+    job = again(APPROVER, **terms, **happened)
+    assert job == Job(
+        id="j_new",
+        seq=9,
+        requires=job.requires,
+        class_id=class_id(job.requires),
+        owner="u_1",
+        state=JobState.QUEUED,
+        rank=rank(NOW + 60, 10, POLICY),
+        created_at=NOW + 60,
+        retry_of="j_old",
+        **terms,
+    )
+
+
+@pytest.mark.parametrize("state", [state for state in JobState if state not in TERMINAL])
+def test_only_an_ended_job_is_tried_again(state: JobState) -> None:
+    with pytest.raises(WrongJobState):
+        again(state=state)
+
+
+@pytest.mark.parametrize("old", [{"reason": "rejected"}, {"facts": Facts(never_approved=True)}])
+def test_an_approval_refused_or_never_given_is_needed_again(old: dict[str, Any]) -> None:
+    held = again(state=JobState.CANCELLED, **old)
+    assert (held.state, held.hold) == (JobState.BLOCKED, Hold.APPROVAL)
+    free = again(APPROVER, state=JobState.CANCELLED, **old)
+    assert (free.state, free.hold) == (JobState.QUEUED, Hold.NONE)
+
+
+def test_where_jobs_need_an_approval_their_retries_do() -> None:
+    assert again(policy=STRICT).hold is Hold.APPROVAL
+    assert again(APPROVER, policy=STRICT).hold is Hold.NONE
+    assert again().hold is Hold.NONE
+
+
+def test_a_retry_waits_for_what_its_predecessor_waited_for() -> None:
+    running = Facts(dependencies={"j_0": a_job("j_0", state=JobState.RUNNING)})
+    job = again(facts=running, state=JobState.CANCELLED, depends_on=("j_0",))
+    assert (job.state, job.hold, job.depends_on) == (JobState.BLOCKED, Hold.DEPENDENCY, ("j_0",))
+
+
+@pytest.mark.parametrize(("priority", "left"), [(50, 0), (0, 0), (-10, -10)])
+def test_a_raised_priority_is_not_had_by_trying_again(priority: int, left: int) -> None:
+    job = again(priority=priority)
+    assert (job.priority, job.rank) == (left, rank(NOW + 60, left, POLICY))
+    assert again(APPROVER, priority=priority).priority == priority
+
+
+def test_a_retry_runs_on_the_orchestrators_machine_only_for_those_who_may() -> None:
+    local = Requirements(target=Target.LOCAL, owner="u_1")
+    with pytest.raises(Forbidden):
+        again(requires=local)
+    assert again(APPROVER, requires=local).requires == local
+    anywhere = again(requires=Requirements(target=Target.AUTO, owner="u_1"))
+    assert anywhere.requires.target is Target.WORKER
+    assert anywhere.class_id == class_id(anywhere.requires)

@@ -8,7 +8,7 @@ import pytest
 from simpletuner_fleet.core.bundle import read_bundle
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.metrics import Point
-from simpletuner_fleet.core.submission import with_watchdog
+from simpletuner_fleet.core.submit_request import with_watchdog
 from simpletuner_fleet.core.watchdog import (
     GIB,
     Finding,

@@ -20,7 +20,7 @@ def test_the_check_fails_for_a_missing_or_an_old_page_and_says_what_to_do(
     assert main(["--check"], page) == 1
     page.write_text(document() + "an afterthought\n", encoding="utf-8")
     assert main(["--check"], page) == 1
-    assert "python -m devtools.diagrams" in capsys.readouterr().out
+    assert "./dev diagrams" in capsys.readouterr().out
     assert main([], page) == 0
     assert main(["--check"], page) == 0
 

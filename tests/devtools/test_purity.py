@@ -40,5 +40,10 @@ def test_a_complaint_says_where(tmp_path: Path) -> None:
     assert impure_lines((tmp_path,)) == [f"{file}:2: imports uuid"]
 
 
+def test_a_pure_file_that_was_moved_away_is_not_taken_for_pure(tmp_path: Path) -> None:
+    [complaint] = impure_lines((tmp_path / "moved.py",))
+    assert complaint.startswith(f"{tmp_path / 'moved.py'}: is not there")
+
+
 def test_the_core_and_the_inbox_are_pure() -> None:
     assert impure_lines(PURE_PATHS) == []

@@ -2,7 +2,7 @@ import io
 
 from PIL import Image
 
-from devtools.screenshots import SHOTS, smaller
+from devtools.screenshots import SHOTS, compress
 
 
 def test_a_picture_keeps_its_rare_colours_and_loses_bytes() -> None:
@@ -11,7 +11,7 @@ def test_a_picture_keeps_its_rare_colours_and_loses_bytes() -> None:
         picture.putpixel((200 + at % 3, 100 + at // 3), (27, 122, 67))
     before = io.BytesIO()
     picture.save(before, "PNG")
-    after = smaller(before.getvalue())
+    after = compress(before.getvalue())
     assert len(after) < len(before.getvalue()) / 2
     with Image.open(io.BytesIO(after)) as seen:
         kept = seen.convert("RGB").getpixel((201, 101))

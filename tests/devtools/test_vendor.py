@@ -39,8 +39,8 @@ def test_a_changed_a_missing_and_an_unknown_file_are_each_told(tmp_path: Path) -
     (folder / "htmx.min.js").write_text("alert(1)")
     (folder / "anser.js").unlink()
     (folder / "more.js").write_text("")
-    told = vendor.complaints(folder)
-    assert [line.partition(":")[0] for line in told] == ["anser.js", "htmx.min.js", "more.js"]
+    complaints = vendor.complaints(folder)
+    assert [line.partition(":")[0] for line in complaints] == ["anser.js", "htmx.min.js", "more.js"]
 
 
 def test_the_sprite_holds_every_icon_of_the_lock_and_nothing_that_runs() -> None:
@@ -56,7 +56,7 @@ def test_pinning_writes_the_hashes_of_one_package_and_touches_no_other() -> None
     lock = (FOLDER / LOCK).read_text(encoding="utf-8")
     package = lucide()
     assert package.sprite
-    pinned = vendor.pinned(
+    pinned = vendor.with_hashes(
         lock, package, b"other", {package.sprite.name: b"drawing", "icons.LICENSE": b"free"}
     )
     changed = [new for old, new in zip(lock.splitlines(), pinned.splitlines(), strict=True) if old != new]

@@ -34,7 +34,7 @@ FAST = {
     "SIMPLETUNER_OFFER_RESEND": "0.3",
     "SIMPLETUNER_CANCEL_GRACE": "2",
 }
-PASSED_ON = ("PATH", "PYTHONPATH")
+PASSED_ON = ("PATH", "PYTHONPATH", "COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START")
 A100 = [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 1}]
 TERMINAL = ("completed", "failed", "cancelled")
 

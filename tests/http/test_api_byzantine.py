@@ -1,10 +1,12 @@
 """A worker that lies, guesses and babbles harms nobody but itself."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from simpletuner_fleet.store import open_store
 from tests.http.api_kit import Agent, Running, orchestrator
 
 
@@ -152,3 +154,62 @@ async def test_a_stray_epoch_from_the_future_cannot_be_met_again() -> None:
         await victim.call("disconnect", {})
         offer = await liar.offer()
         assert offer["epoch"] > 5_000
+
+
+@pytest.mark.parametrize("reason", ["time_limit", "resume_failed", "drained", "pwned"])
+async def test_an_offer_given_back_unaccepted_waits_again_whatever_the_reason(reason: str) -> None:
+    async with orchestrator() as running:
+        agent = await running.worker()
+        job = await running.submit()
+        offer = await agent.offer()
+        answer = await agent.report(offer, "released", reason=reason)
+        assert answer["job_status"] == "queued"
+        assert (await running.job(job["job_id"]))["failures"] == 0
+
+
+HOSTILE_VALUES: dict[str, tuple[Any, ...]] = {
+    "exit_code": (2**31, 2**63 - 1, -(2**63), 2**63, 2**64),
+    "exit_signal": (2**31, 2**63 - 1, -(2**63), 2**63, 2**64),
+    "resume_below": (0, 2**53, 2**53 + 1, -1),
+    "restart": (True, 1, "yes"),
+    "reason": ("\0", "\ud800", "a" * 10_000, 7),
+    "error": ("\0", "\ud800", "a" * 100_000),
+    "last_lines": ("\0", "\ud800", "a" * 100_000),
+    "progress": ({"step": 2**64}, {"phase": {"a": [1]}}, {"loss": 1e308}, {"\0": "\ud800"}, [], 7),
+    "attempt": (2**64, "\0", -1),
+    "epoch": (2**63, 2**64, -(2**63), "1"),
+    "incarnation": ("\0", "\ud800", "a" * 10_000),
+}
+HOSTILE_FIELDS = [{field: value} for field, values in HOSTILE_VALUES.items() for value in values]
+
+
+@pytest.mark.parametrize("home", ["sqlite", "postgresql"])
+async def test_no_field_of_a_report_breaks_the_orchestrator(
+    home: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = (
+        f"sqlite:///{tmp_path / 'fleet.db'}"
+        if home == "sqlite"
+        else request.getfixturevalue("postgres_database")
+    )
+    async with orchestrator(open_store(url)) as running:
+        agent = await running.worker()
+        broken = [
+            (status, fields)
+            for fields in HOSTILE_FIELDS
+            for status in ("running", "failed")
+            if await status_of_hostile_report(running, agent, {"status": status, **fields}) >= 500
+        ]
+        assert not broken
+
+
+async def status_of_hostile_report(running: Running, agent: Agent, fields: dict[str, Any]) -> int:
+    await running.submit(max_retries=0)
+    offer = await agent.take()
+    path = f"/api/workers/job/{offer['job_id']}/status"
+    body = json.dumps({"epoch": offer["epoch"], **fields})
+    answer = await agent.http.post(path, content=body, headers={"content-type": "application/json"})
+    await agent.http.post(path, json={"epoch": offer["epoch"], "status": "failed"})
+    await running.http.post(f"/api/jobs/{offer['job_id']}/cancel")
+    await agent.heartbeat()
+    return answer.status_code

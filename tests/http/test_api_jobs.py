@@ -5,6 +5,7 @@ import base64
 import json
 from typing import Any
 
+from simpletuner_fleet.core.policy import Policy
 from tests.http.api_kit import CPU_CONFIG, Agent, Running, orchestrator, read_events, until
 
 
@@ -119,6 +120,55 @@ async def test_a_retry_is_a_new_job_with_the_same_copy_of_everything() -> None:
         again = await running.post(f"/api/jobs/{job['job_id']}/retry")
         assert again["id"] != job["job_id"]
         assert (again["retry_of"], again["priority"], again["status"]) == (job["job_id"], 7, "queued")
+
+
+MEMBER = ("queue.submit", "queue.read", "queue.cancel", "jobs.read", "jobs.cancel", "jobs.retry")
+
+
+async def test_trying_again_does_not_get_round_an_approval_that_was_refused_or_never_given() -> None:
+    async with orchestrator(policy=Policy(require_approval=True)) as running:
+        token = await running.token(*MEMBER)
+        async with running.as_user(token) as user:
+            jobs = [
+                (await user.post("/api/queue/submit", json={"config": CPU_CONFIG})).json()["job_id"]
+                for _ in range(2)
+            ]
+            await running.post(f"/api/queue/{jobs[0]}/reject", {"reason": "too dear"})
+            await user.post(f"/api/jobs/{jobs[1]}/cancel")
+            for job in jobs:
+                again = (await user.post(f"/api/jobs/{job}/retry")).json()
+                assert (again["status"], again["explain"]["code"]) == ("blocked", "APPROVAL_REQUIRED")
+        by_an_approver = await running.post(f"/api/jobs/{jobs[0]}/retry")
+        assert by_an_approver["status"] == "queued"
+
+
+async def test_a_retry_waits_for_the_same_jobs_and_is_refused_when_one_of_them_failed() -> None:
+    async with orchestrator() as running:
+        first = (await running.submit())["job_id"]
+        second = (await running.submit(depends_on=[first]))["job_id"]
+        await running.post(f"/api/jobs/{second}/cancel")
+        again = await running.post(f"/api/jobs/{second}/retry")
+        assert (again["status"], again["explain"]["code"]) == ("blocked", "DEPENDENCY")
+        await running.post(f"/api/jobs/{first}/cancel")
+        assert (await running.job(again["id"]))["reason"] == "dependency_failed"
+        refused = await running.http.post(f"/api/jobs/{again['id']}/retry")
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "$.depends_on")
+
+
+async def test_a_raised_priority_takes_its_permission_at_submission_and_when_trying_again() -> None:
+    async with orchestrator() as running:
+        token = await running.token(*MEMBER)
+        async with running.as_user(token) as user:
+            for priority in (1, "high"):
+                body = {"config": CPU_CONFIG, "priority": priority}
+                refused = await user.post("/api/queue/submit", json=body)
+                assert (refused.status_code, refused.json()["permission"]) == (403, "queue.priority")
+            low = await user.post("/api/queue/submit", json={"config": CPU_CONFIG, "priority": "low"})
+            job = low.json()["job_id"]
+            await running.post(f"/api/queue/{job}/priority", {"priority": "urgent"})
+            await user.post(f"/api/jobs/{job}/cancel")
+            assert (await user.post(f"/api/jobs/{job}/retry")).json()["priority"] == 0
+        assert (await running.post(f"/api/jobs/{job}/retry"))["priority"] == 100
 
 
 async def with_log(running: Running, text: bytes) -> tuple[Agent, dict[str, Any]]:

@@ -8,12 +8,12 @@ from devtools import words, words_checks
 from simpletuner_fleet.languages.scripts import SENTENCES
 
 RUN = "run ./dev words, translate what is missing in languages/locales, run it again"
-each_catalogue = pytest.mark.parametrize("folder", words.FOLDERS_TRANSLATED)
+each_catalogue = pytest.mark.parametrize("folder", words.TRANSLATED_FOLDERS)
 
 
 @pytest.fixture(scope="module")
 def said() -> list[words.Sentence]:
-    return list(words.gathered())
+    return list(words.all_sentences())
 
 
 @each_catalogue
@@ -21,7 +21,7 @@ def test_a_catalogue_holds_every_sentence_of_the_sources_and_no_other(
     folder: str, said: list[words.Sentence]
 ) -> None:
     catalogue = words.read(folder)
-    assert words_checks.not_taken_up(catalogue, said) == [], RUN
+    assert words_checks.not_in_catalogue(catalogue, said) == [], RUN
     assert words_checks.unused(catalogue, said) == [], RUN
 
 
@@ -34,7 +34,7 @@ def test_every_sentence_is_translated_for_certain(folder: str) -> None:
 
 @each_catalogue
 def test_translations_have_the_blanks_of_their_sentence(folder: str) -> None:
-    assert words_checks.broken_blanks(words.read(folder)) == []
+    assert words_checks.wrong_placeholders(words.read(folder)) == []
 
 
 @each_catalogue

@@ -28,7 +28,7 @@ def test_a_guess_is_found() -> None:
 def test_what_nobody_says_any_more_is_found_and_what_is_new_too() -> None:
     said = [Sentence("a.py", "Go")]
     assert words_checks.unused(catalogue("Stop", "Parar"), said) == ["Stop"]
-    assert words_checks.not_taken_up(catalogue("Stop", "Parar"), said) == ["Go"]
+    assert words_checks.not_in_catalogue(catalogue("Stop", "Parar"), said) == ["Go"]
 
 
 @pytest.mark.parametrize(
@@ -43,18 +43,20 @@ def test_what_nobody_says_any_more_is_found_and_what_is_new_too() -> None:
     ],
 )
 def test_a_broken_blank_is_found(told: str) -> None:
-    assert len(words_checks.broken_blanks(catalogue("Hello %(name)s", told))) == 1
+    assert len(words_checks.wrong_placeholders(catalogue("Hello %(name)s", told))) == 1
 
 
 @pytest.mark.parametrize("told", ["Olá %(name)s", "%(name)s: olá, 50 %%"])
 def test_blanks_may_move(told: str) -> None:
-    assert words_checks.broken_blanks(catalogue("Hello %(name)s", told)) == []
+    assert words_checks.wrong_placeholders(catalogue("Hello %(name)s", told)) == []
 
 
 def test_a_form_may_leave_out_the_number_but_nothing_else() -> None:
     msgid = ("one job on %(where)s", "%(n)s jobs on %(where)s")
-    assert words_checks.broken_blanks(catalogue(msgid, ("um job em %(where)s", "%(n)s em %(where)s"))) == []
-    assert len(words_checks.broken_blanks(catalogue(msgid, ("um job", "%(n)s em %(where)s")))) == 1
+    assert (
+        words_checks.wrong_placeholders(catalogue(msgid, ("um job em %(where)s", "%(n)s em %(where)s"))) == []
+    )
+    assert len(words_checks.wrong_placeholders(catalogue(msgid, ("um job", "%(n)s em %(where)s")))) == 1
 
 
 def test_a_wrong_number_of_forms_is_found() -> None:

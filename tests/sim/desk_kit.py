@@ -4,7 +4,7 @@ from typing import Any
 
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.submission import SubmitRequest
+from simpletuner_fleet.core.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.orchestrator import administer, submit
 from simpletuner_fleet.orchestrator.administer import CreateWorker
@@ -24,7 +24,7 @@ from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
 from simpletuner_fleet.sim.people import ADMIN
 from simpletuner_fleet.sim.world import World, drive
 
-USER = submit.Submitter(ADMIN, may_run_locally=False, needs_no_approval=True)
+USER = Submitter(actor=ADMIN, may_approve=True, may_raise_priority=True)
 
 
 class Bench:

@@ -10,6 +10,8 @@ from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.sim.checkers import (
     attempt_problems,
     audit_problems,
+    follow_everything,
+    gpu_problems,
     index_problems,
     job_problems,
     offer_problems,
@@ -17,7 +19,7 @@ from simpletuner_fleet.sim.checkers import (
     unrest,
     worker_problems,
 )
-from simpletuner_fleet.sim.truth import Run, Truth, overlaps
+from simpletuner_fleet.sim.truth import Truth
 from simpletuner_fleet.sim.world import Violation
 from tests.core.builders import NOW, a_worker, an_attempt, holding
 from tests.sim.desk_kit import Bench
@@ -74,22 +76,21 @@ def test_an_offer_to_a_worker_that_must_get_none_is_seen(change: dict[str, objec
 
 def test_a_gpu_given_twice_is_seen() -> None:
     assert names(worker_problems(a_worker(), [RUNNING, replace(RUNNING, id="a_2")])) == {"S10"}
+    assert names(gpu_problems([RUNNING, replace(RUNNING, id="a_2", worker_id="w_2")])) == {"S10"}
+    assert not gpu_problems([RUNNING, replace(RUNNING, id="a_2", gpus=("GPU-w_2-0",))])
 
 
-def test_two_epochs_at_once_are_seen_when_they_happen_and_afterwards() -> None:
+def test_two_epochs_at_once_are_seen_when_they_happen() -> None:
     truth = Truth()
     truth.begins("j_1", 1, "m0", fenced=True, now=0.0)
     with pytest.raises(Violation, match="S3"):
         truth.begins("j_1", 2, "m1", fenced=True, now=1.0)
-    first = Run("j_1", 1, "m0", True, None, [(0.0, 5.0)])
-    assert overlaps([first, Run("j_1", 2, "m1", True, None, [(4.0, 6.0)])])
-    assert not overlaps([first, Run("j_1", 2, "m1", True, None, [(5.0, 6.0)])])
 
 
 def test_a_second_trainer_of_one_turn_is_seen() -> None:
     truth = Truth()
     run = truth.begins("j_1", 1, "m0", fenced=True, now=0.0)
-    truth.ends(run, "completed", 1.0)
+    truth.ends(run, "completed")
     with pytest.raises(Violation, match="S4"):
         truth.begins("j_1", 1, "m0", fenced=True, now=2.0)
 
@@ -102,7 +103,8 @@ def test_an_old_index_and_a_fleet_at_work_are_seen() -> None:
     bench = Bench()
     bench.worker().comes()
     stale = FleetIndex()
-    stale.load(bench.orchestrator.store.view)
+    follow_everything(stale, bench.orchestrator.store.view)
+    stale.unplaced = False
     job_id = bench.submit()
     assert names(index_problems(stale, bench.orchestrator.store.view)) == {"index"}
     assert unrest(bench.orchestrator.store.view, [job_id]) is not None

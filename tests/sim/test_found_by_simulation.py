@@ -5,12 +5,12 @@ import warnings
 
 import pytest
 
-from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.errors import StaleAttempt, StoreUnavailable
 from simpletuner_fleet.core.job import Hold, JobState, Outcome
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Connection
 from simpletuner_fleet.protocol.messages import HeldAttempt, ReportStatus, StatusReport
-from tests.sim.desk_kit import Bench
+from tests.sim.desk_kit import Bench, Station
 
 
 def test_a_worker_that_let_one_offer_pass_hears_again_with_its_next_heartbeat() -> None:
@@ -178,3 +178,45 @@ def test_a_health_check_that_ends_halfway_leaves_nothing_begun_behind() -> None:
         bench.let(20.0)
         gc.collect()
     assert [str(warning.message) for warning in heard] == []
+
+
+def an_attempt_given_up_whose_gpus_another_job_has() -> tuple[Bench, Station, str, str]:
+    bench = Bench()
+    worker = bench.worker(max_jobs=2).comes()
+    first = bench.submit(gpus=2)
+    worker.accept(first)
+    urgent = bench.submit(gpus=2, priority=100)
+    while bench.job(urgent).state is JobState.QUEUED:
+        bench.let(10.0)
+        worker.beat()
+    worker.accept(urgent)
+    assert bench.attempts(first)[0].outcome is Outcome.LOST
+    assert bench.attempts(urgent)[0].live
+    return bench, worker, first, urgent
+
+
+def test_an_attempt_thought_lost_does_not_go_on_with_gpus_that_another_job_has_by_now() -> None:
+    bench, worker, first, urgent = an_attempt_given_up_whose_gpus_another_job_has()
+    epoch = bench.attempts(first)[0].epoch
+    answer = worker.beat(HeldAttempt(job_id=first, epoch=epoch))
+    assert [order.job_id for order in answer.stop] == [first]
+    assert bench.job(first).state is JobState.QUEUED
+    report = StatusReport(status=ReportStatus.RUNNING, epoch=epoch)
+    with pytest.raises(StaleAttempt):
+        bench.do(lambda: bench.orchestrator.report(worker.token, first, report))
+    assert bench.attempts(urgent)[0].live
+
+
+def test_what_an_attempt_thought_lost_has_completed_counts_whoever_has_its_gpus() -> None:
+    bench, worker, first, urgent = an_attempt_given_up_whose_gpus_another_job_has()
+    report = StatusReport(status=ReportStatus.COMPLETED, epoch=bench.attempts(first)[0].epoch)
+    bench.do(lambda: bench.orchestrator.report(worker.token, first, report))
+    assert bench.job(first).state is JobState.COMPLETED
+    assert bench.attempts(urgent)[0].live
+
+
+def test_two_workers_that_name_no_gpus_do_not_have_the_same_ones() -> None:
+    bench = Bench()
+    first, second = (bench.worker(name, older=True).comes() for name in ("one", "two"))
+    uuids = [gpu.uuid for worker in (first, second) for gpu in worker.row.gpus]
+    assert len(set(uuids)) == len(uuids) == 2

@@ -11,6 +11,7 @@ from simpletuner_fleet.core.audit import ChainCheck
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.ports import Store, Tx
 from simpletuner_fleet.store.sqlite import SqliteStore
+from tests.store.observing import Recorder
 from tests.store.samples import event, job
 
 BALLAST_BYTES = 6 * 1024 * 1024
@@ -50,8 +51,11 @@ async def problems(store: Store) -> int:
 async def story(folder: Path, *, limited_by_rlimit: bool) -> dict[str, Any]:
     ballast = folder / "ballast"
     ballast.write_bytes(bytes(BALLAST_BYTES))
-    dropped: list[bool] = []
-    store = SqliteStore(folder / "fleet.db", on_commit_failure=lambda: dropped.append(True))
+    observer = Recorder()
+    store = SqliteStore(folder / "fleet.db")
+    store.observe(observer)
+    await store.write(lambda tx: tx.put_setting("begun", "yes"))
+    known_resets = len(observer.reset_in)
     if limited_by_rlimit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (3 * 1024 * 1024, resource.RLIM_INFINITY))
     acknowledged, refusal = await fill(store)
@@ -68,7 +72,7 @@ async def story(folder: Path, *, limited_by_rlimit: bool) -> dict[str, Any]:
     seen = {
         "acknowledged": len(acknowledged),
         "refusal": refusal,
-        "index_dropped": bool(dropped),
+        "index_dropped": len(observer.reset_in) > known_resets,
         "lost_while_full": lost_while_full,
         "lost_after_restart": await missing(store, [*acknowledged, after_space_came_back]),
         "chain_problems": await problems(store),

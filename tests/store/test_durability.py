@@ -16,6 +16,7 @@ from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.store.opening import open_store
 from simpletuner_fleet.store.sqlite import SqliteStore
+from tests.store.observing import Recorder
 
 ROOT = Path(__file__).parent.parent.parent
 KILL_AFTER = (3, 250)
@@ -103,9 +104,11 @@ def _leads_to(descriptor: str, path: Path) -> bool:
 
 
 async def test_after_a_failed_sync_nothing_is_ever_acknowledged_again(tmp_path: Path) -> None:
-    dropped: list[bool] = []
-    store = SqliteStore(tmp_path / "fleet.db", on_commit_failure=lambda: dropped.append(True))
+    observer = Recorder()
+    store = SqliteStore(tmp_path / "fleet.db")
+    store.observe(observer)
     await store.write(lambda tx: tx.put_setting("kept", "yes"))
+    known_resets = len(observer.reset_in)
     with (
         refusing_to_sync(tmp_path / "fleet.db-wal"),
         pytest.raises(StoreUnavailable, match="unknown until a restart"),
@@ -114,7 +117,7 @@ async def test_after_a_failed_sync_nothing_is_ever_acknowledged_again(tmp_path: 
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="unknown until a restart"):
             await store.write(lambda tx: tx.put_setting("later", "yes"))
-    assert dropped
+    assert len(observer.reset_in) > known_resets
     await store.close()
     reopened = SqliteStore(tmp_path / "fleet.db")
     assert await reopened.read(lambda view: (view.setting("kept"), view.setting("later"))) == ("yes", None)

@@ -87,11 +87,9 @@ async def test_an_unknown_job_is_none(store: Store) -> None:
         return [
             view.job("j_9"),
             view.job_bundle("j_9"),
-            view.head_of_class("c"),
-            view.class_requirements("c"),
         ]
 
-    assert await store.read(look) == [None] * 4
+    assert await store.read(look) == [None] * 2
 
 
 async def test_a_job_cannot_be_added_twice(store: Store) -> None:
@@ -133,40 +131,12 @@ async def test_every_edge_of_the_machine_is_taken_and_no_other(store: Store) -> 
         assert kept.state is (after if (before, after) in LEGAL else before)
 
 
-async def test_the_head_of_a_class_is_its_first_by_rank_then_sequence(store: Store) -> None:
-    await add(
-        store, job(1, rank=5.0), job(2, rank=-1.0), job(3, rank=-1.0), job(4, rank=-9.0, class_id="other")
-    )
-    head = await store.read(lambda view: view.head_of_class("c_plain"))
-    assert head is not None
-    assert head.id == "j_2"
-
-
-async def test_held_jobs_are_passed_over_but_counted_in_the_queue(store: Store) -> None:
+async def test_held_jobs_are_counted_in_the_queue(store: Store) -> None:
     held = job(1, hold=Hold.BACKOFF, not_before=50.0)
     await add(store, held, job(2), job(3, state=JobState.BLOCKED, hold=Hold.APPROVAL))
-
-    def look(view: View) -> tuple[object, ...]:
-        head = view.head_of_class("c_plain")
-        return head and head.id, ids(view.queue_page(None, 10)), view.class_counts()
-
-    assert await store.read(look) == ("j_2", ["j_1", "j_2"], {"c_plain": 2})
+    assert await store.read(lambda view: ids(view.queue_page(None, 10))) == ["j_1", "j_2"]
     await save(store, replace(held, hold=Hold.NONE, not_before=None))
-    head = await store.read(lambda view: view.head_of_class("c_plain"))
-    assert head is not None
-    assert head.id == "j_1"
-
-
-async def test_a_job_that_leaves_the_queue_leaves_the_head(store: Store) -> None:
-    await add(store, job(1), job(2))
-    await save(store, job(1, state=JobState.DISPATCHED))
-    head = await store.read(lambda view: view.head_of_class("c_plain"))
-    assert head is not None
-    assert head.id == "j_2"
-    await save(store, job(1, state=JobState.QUEUED, version=1, rank=-1.0))
-    head = await store.read(lambda view: view.head_of_class("c_plain"))
-    assert head is not None
-    assert head.id == "j_1"
+    assert await store.read(lambda view: ids(view.queue_page(None, 10))) == ["j_1", "j_2"]
 
 
 async def test_the_queue_is_paged_in_scheduling_order(store: Store) -> None:
@@ -225,31 +195,13 @@ async def test_jobs_are_counted_by_state(store: Store) -> None:
 async def test_counts_are_true_inside_the_transaction_that_changes_them(store: Store) -> None:
     await add(store, job(1))
 
-    def step(tx: Tx) -> tuple[dict[str, int], dict[str, int]]:
+    def step(tx: Tx) -> dict[str, int]:
         tx.add_job(job(2, class_id="other"), BUNDLE)
         tx.save_job(job(1, state=JobState.DISPATCHED))
-        return tx.job_counts(), tx.class_counts()
+        return tx.job_counts()
 
-    assert await store.write(step) == ({"queued": 1, "dispatched": 1}, {"other": 1})
-    assert await store.read(lambda view: view.class_counts()) == {"other": 1}
-
-
-async def test_queued_classes_tell_their_requirements_and_the_ranks_of_jobs_not_held(store: Store) -> None:
-    big = Requirements(gpus=8)
-    await add(
-        store,
-        job(1, rank=2.0),
-        job(2, rank=1.0),
-        job(3, hold=Hold.BACKOFF, not_before=1.0),
-        job(4, class_id="c_big", requires=big, hold=Hold.BACKOFF, not_before=1.0),
-        job(5, class_id="c_done", state=JobState.COMPLETED),
-    )
-    classes = await store.read(lambda view: view.queued_classes())
-    assert [(each.class_id, each.requires, each.ranks) for each in classes] == [
-        ("c_big", big, ()),
-        ("c_plain", Requirements(), (1.0, 2.0)),
-    ]
-    assert await store.read(lambda view: view.class_requirements("c_big")) == big
+    assert await store.write(step) == {"queued": 1, "dispatched": 1}
+    assert await store.read(lambda view: view.job_counts()) == {"queued": 1, "dispatched": 1}
 
 
 async def test_due_backoffs_come_in_order_of_their_time(store: Store) -> None:

@@ -8,6 +8,7 @@ from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 from simpletuner_fleet.store.postgres import LOCK_SPACE, PostgresStore, translated_for_psycopg
+from tests.store.observing import Recorder
 from tests.store.samples import event
 
 HANG_UP_ON_US = (
@@ -22,11 +23,9 @@ class Fleet:
     def __init__(self, url: str) -> None:
         self.url = url
         self.time = 0.0
-        self.failures = 0
-        self.store = PostgresStore(url, on_commit_failure=self._failed, monotonic=lambda: self.time)
-
-    def _failed(self) -> None:
-        self.failures += 1
+        self.observer = Recorder()
+        self.store = PostgresStore(url, monotonic=lambda: self.time)
+        self.store.observe(self.observer)
 
     def hang_up(self) -> None:
         with psycopg.connect(self.url, autocommit=True) as outsider:
@@ -75,9 +74,10 @@ async def test_a_connection_lost_while_committing_leaves_the_outcome_unknown_and
     fleet: Fleet,
 ) -> None:
     await fleet.store.write(lambda tx: tx.append_audit(1.0, [event()]))
+    known_resets = len(fleet.observer.reset_in)
     with pytest.raises(StoreUnavailable, match="outcome is unknown"):
         await fleet.store.write(hung_up_in(lambda tx: tx.put_setting("k", "v"), fleet))
-    assert fleet.failures == 1
+    assert len(fleet.observer.reset_in) == known_resets + 1
     await fleet.store.write(lambda tx: tx.append_audit(2.0, [event()]))
     head = await read_head(fleet)
     assert head == 2
@@ -107,7 +107,7 @@ async def test_a_connection_lost_in_a_step_keeps_nothing_of_it(fleet: Fleet) -> 
 
 async def test_after_a_loss_nothing_is_written_without_the_lock(fleet: Fleet) -> None:
     with pytest.raises(StoreUnavailable):
-        await fleet.store.write(hung_up_in(lambda tx: None, fleet))
+        await fleet.store.write(hung_up_in(lambda tx: tx.put_setting("k", "u"), fleet))
     with psycopg.connect(fleet.url, autocommit=True) as other:
         other.execute(b"SELECT pg_advisory_lock(%s, hashtext(current_schema()))", (LOCK_SPACE,))
         with pytest.raises(StoreUnavailable, match="Another orchestrator"):

@@ -13,6 +13,7 @@ from simpletuner_fleet.store import sqlite_file, statements
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 from simpletuner_fleet.store.sqlite import CHECKPOINT_AT_BYTES, SqliteStore, by_position
 from simpletuner_fleet.store.sqlite_file import network_type_of, sqlite_warning
+from tests.store.observing import Recorder
 from tests.store.samples import BUNDLE, job
 
 MOUNTS = """\
@@ -146,7 +147,7 @@ def test_it_warns_of_versions_with_the_wal_reset_defect() -> None:
 
 
 EXPECTED_INDEXES = {
-    "HEAD_OF_CLASS": "jobs_ready",
+    "LIVE_JOBS": "jobs_by_state",
     "QUEUE_START": "jobs_queue",
     "QUEUE_REST_OF_RANK": "jobs_queue (rank=? AND seq>?)",
     "QUEUE_LATER_RANKS": "jobs_queue (rank>?)",
@@ -160,7 +161,7 @@ EXPECTED_INDEXES = {
     "OFFLINE_WORKERS": "workers_offline",
     "JOB_EVENTS": "audit_by_target",
 }
-SORTED_AFTERWARDS = ("LIVE_ATTEMPTS", "ATTEMPT_BY_UPLOAD_TOKEN")
+SORTED_AFTERWARDS = ("LIVE_JOBS", "LIVE_ATTEMPTS", "ATTEMPT_BY_UPLOAD_TOKEN")
 
 
 async def test_no_look_walks_a_table_that_has_an_index_for_it(tmp_path: Path) -> None:
@@ -181,23 +182,22 @@ async def test_no_look_walks_a_table_that_has_an_index_for_it(tmp_path: Path) ->
 async def test_a_commit_failure_is_told_to_the_keeper_of_the_index_in_the_writing_thread(
     tmp_path: Path,
 ) -> None:
-    told: list[object] = []
+    observer = Recorder()
     threads: list[object] = []
-    store = SqliteStore(
-        tmp_path / "fleet.db",
-        on_commit_failure=lambda: told.append(threading.current_thread()),
-        busy_timeout_s=0.01,
-    )
+    store = SqliteStore(tmp_path / "fleet.db", busy_timeout_s=0.01)
+    store.observe(observer)
 
     def step(tx: Tx) -> None:
         threads.append(threading.current_thread())
         tx.put_setting("k", "v")
 
     await store.write(step)
+    observer.reset_in.clear()
     outsider = sqlite3.connect(tmp_path / "fleet.db", isolation_level=None)
     outsider.execute("BEGIN IMMEDIATE")
     answers = await asyncio.gather(*(store.write(step) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(answer, StoreUnavailable) for answer in answers)
-    assert set(told) == set(threads)
+    assert observer.reset_in
+    assert set(observer.reset_in) == set(threads)
     outsider.close()
     await store.close()

@@ -8,6 +8,7 @@ from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.job import JobState
 from simpletuner_fleet.ports import ConcurrentChange, IdempotentAnswer, Store, Tx, View
 from simpletuner_fleet.store.memory import MemoryStore
+from tests.store.observing import Recorder
 from tests.store.samples import BUNDLE, attempt, config, event, job, token, worker
 
 
@@ -22,8 +23,6 @@ def everything(view: View) -> list[object]:
         view.job_bundle("j_2"),
         view.queue_page(None, 10),
         view.job_counts(),
-        view.class_counts(),
-        view.class_requirements("c_new"),
         view.dependents_of("j_1"),
         view.attempts_of_job("j_1"),
         view.live_attempts(),
@@ -102,19 +101,17 @@ async def test_a_step_that_fails_among_others_takes_nobody_with_it(store: Store)
     for number, answer in enumerate(answers):
         assert isinstance(answer, ChangedMyMind) if number % 3 == 0 else answer == number
 
-    def look(view: View) -> tuple[list[str], list[int], int, list[str]]:
+    def look(view: View) -> tuple[list[str], list[int], list[str]]:
         jobs = view.queue_page(None, 100)
-        classes = [each for each in (view.class_requirements(f"c_{n}") for n in range(0, 30, 3)) if each]
         return (
             sorted(each.id for each in jobs),
             sorted(each.seq for each in jobs),
-            len(classes),
             [entry.target_id for entry in view.audit_range(0, 100)],
         )
 
     kept = [f"j_{number}" for number in range(30) if number % 3]
-    found, seqs, classes, audited = await store.read(look)
-    assert (found, seqs, classes, audited) == (sorted(kept), list(range(1, 21)), 0, kept)
+    found, seqs, audited = await store.read(look)
+    assert (found, seqs, audited) == (sorted(kept), list(range(1, 21)), kept)
 
 
 async def test_numbers_never_repeat_even_after_a_failure(store: Store) -> None:
@@ -143,7 +140,7 @@ async def test_a_step_sees_what_it_has_written_itself(store: Store) -> None:
     def step(tx: Tx) -> tuple[bool, bool]:
         tx.add_job(job(1), BUNDLE)
         tx.add_attempt(attempt(1))
-        return tx.head_of_class("c_plain") == job(1), tx.live_attempts_of_worker("w_1") == [attempt(1)]
+        return tx.job("j_1") == job(1), tx.live_attempts_of_worker("w_1") == [attempt(1)]
 
     assert await store.write(step) == (True, True)
 
@@ -236,16 +233,19 @@ def test_the_memory_store_never_suspends() -> None:
 
 
 def test_the_memory_store_can_be_told_to_fail_its_commits() -> None:
-    dropped: list[str] = []
-    store = MemoryStore(on_commit_failure=lambda: dropped.append("index"))
+    observer = Recorder()
+    store = MemoryStore()
+    store.observe(observer)
     store.fail_next_commits(1)
 
     async def story() -> None:
         with pytest.raises(StoreUnavailable):
             await store.write(prepare)
-        assert dropped == ["index"]
+        assert observer.jobs == {}
         assert await store.read(lambda view: view.job("j_1")) is None
         await store.write(prepare)
         assert await store.read(lambda view: view.job("j_1")) == job(1)
+        assert len(observer.reset_in) == 3
+        assert list(observer.jobs) == ["j_1"]
 
     asyncio.run(story())

@@ -15,7 +15,7 @@ from simpletuner_fleet.web import train
 from simpletuner_fleet.web.train_fields import FIELDS, STARTERS
 from tests.e2e.kit import World
 from tests.http.api_kit import orchestrator
-from tests.web.browser import axe, visit
+from tests.web.browser import Role, axe, visit
 from tests.web.console import Console, Pages, running_console
 
 LONG = 2**60 + 1
@@ -265,3 +265,17 @@ def test_every_beginning_is_a_sound_config_that_its_form_knows() -> None:
         assert read.trainer == trainer
         known = {key for field in FIELDS[trainer] for key in field.keys}
         assert set(read.settings) <= known
+
+
+def test_a_priority_that_takes_a_permission_is_offered_to_those_who_have_it(ours: Console) -> None:
+    offers: dict[Role, list[str]] = {
+        "admin": ["urgent", "high", "normal", "low"],
+        "member": ["normal", "low"],
+    }
+    for role, offered in offers.items():
+        cookie = "; ".join(f"{name}={value}" for name, value in ours.cookies(role).items())
+        headers = {"accept": "text/html", "cookie": cookie}
+        html = ours.world.client.get(f"{ours.url}/train", headers=headers).text
+        choices = re.search(r'<select id="priority".*?</select>', html, re.DOTALL)
+        assert choices
+        assert re.findall(r'value="(\w+)"', choices[0]) == offered

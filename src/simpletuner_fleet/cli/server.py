@@ -133,7 +133,7 @@ class _Server:
         self._tls = self._certificate()
         blobs = open_blobs(self._args.storage_url, self._data_dir / "storage")
         index = FleetIndex()
-        store = open_store(self._database_url, on_commit_failure=index.forget)
+        store = open_store(self._database_url)
         try:
             await self._run_on(store, index, blobs)
         finally:

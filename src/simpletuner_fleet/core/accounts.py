@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import Conflict, Invalid
+from simpletuner_fleet.core.errors import Invalid, LastAdmin
 from simpletuner_fleet.core.marks import N_
 
 LANGUAGES = ("en", "pt-BR", "hi", "zh-Hans", "ja")
@@ -40,7 +40,7 @@ class User(Struct, frozen=True, kw_only=True):
     password_hash: str = ""
     """Argon2id in its usual text form; empty until the user has chosen a password."""
     language: str = ""
-    """Empty: as the browser says."""
+    """It is empty where the browser decides."""
     disabled_at: float | None = None
     last_login_at: float | None = None
 
@@ -56,7 +56,7 @@ class Session(Struct, frozen=True, kw_only=True):
     user_id: str
     created_at: float
     seen_at: float
-    """To the hour: a look at a page need not be a write."""
+    """It is true to the hour: a look at a page need not be a write."""
     ip: str = ""
 
     def good_at(self, now: float) -> bool:
@@ -74,13 +74,6 @@ class OneTimeKey(Struct, frozen=True, kw_only=True):
 
     def good_at(self, now: float) -> bool:
         return now < self.expires_at
-
-
-class LastAdmin(Conflict):
-    """Nobody would be left who can administer this server."""
-
-    code = "last_admin"
-    next_step = "Make another user an admin first."
 
 
 def plain_name(name: str) -> str:

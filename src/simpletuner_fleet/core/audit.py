@@ -2,16 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 DOMAIN = b"simpletuner-fleet audit entry v1\n"
 GENESIS = "0" * 64
-_canonical = json.JSONEncoder(
+canonical: Callable[[Any], str] = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
 ).encode
+"""The one text of a JSON value."""
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
@@ -27,20 +28,15 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     hash: str = ""
 
 
-def entry_hash(entry: AuditEntry, previous_hash: str) -> str:
+def entry_hash(entry: AuditEntry, previous_hash: str, details: str | None = None) -> str:
+    """Hashes the canonical text of the list of all columns; `details` is their text where it is known already."""
     columns = [
-        entry.seq,
-        repr(entry.at),
-        entry.event_type,
-        entry.actor_id,
-        entry.actor_name,
-        entry.ip,
-        entry.target_type,
-        entry.target_id,
-        entry.details,
-        previous_hash,
+        *map(canonical, (entry.seq, repr(entry.at), entry.event_type, entry.actor_id, entry.actor_name)),
+        *map(canonical, (entry.ip, entry.target_type, entry.target_id)),
+        canonical(entry.details) if details is None else details,
+        canonical(previous_hash),
     ]
-    return hashlib.sha256(DOMAIN + _canonical(columns).encode()).hexdigest()
+    return hashlib.sha256(DOMAIN + f"[{','.join(columns)}]".encode()).hexdigest()
 
 
 class Problem(Struct, frozen=True):

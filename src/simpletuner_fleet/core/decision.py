@@ -1,4 +1,4 @@
-"""What a rule decides, and the steps that several rules share: an attempt ends, its job waits again or is over."""
+"""The decision of a rule, and steps that several rules share: an attempt ends, its job waits again or is over."""
 
 from typing import Any
 
@@ -20,8 +20,10 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Decision()
+NOT_APPROVED = "not_approved"
+"""The event of a cancellation says so where the job still waited for an approval."""
 PHASE = "phase"
-"""In a job's progress: what is done before its trainer starts."""
+"""A job's progress has this key while something is done before its trainer starts."""
 
 
 def job_event(type_: EventType, job: Job, actor: Actor = ORCHESTRATOR, **details: Any) -> Event:
@@ -108,4 +110,6 @@ def cancelled_now(
         finished_at=now,
         reason="cancelled",
     )
-    return Decision(job=ended, attempt=attempt, events=(*before, job_event(EventType.JOB_CANCELLED, job)))
+    details: dict[str, Any] = {"reason": NOT_APPROVED} if job.hold is Hold.APPROVAL else {}
+    event = job_event(EventType.JOB_CANCELLED, job, **details)
+    return Decision(job=ended, attempt=attempt, events=(*before, event))

@@ -43,11 +43,27 @@ class DigestMismatch(Invalid):
         )
 
 
+class WrongCurrentPassword(Invalid):
+    """The current password is wrong."""
+
+    code = "wrong_current_password"
+
+    def __init__(self) -> None:
+        super().__init__("The current password is wrong.", path="$.current_password")
+
+
 class Unauthenticated(FleetError):
     """No credential was given."""
 
     code = "unauthenticated"
     next_step = "Send 'Authorization: Bearer st_…' or log in with 'simpletuner login'."
+
+
+class WrongPassword(Unauthenticated):
+    """The name or the password is wrong."""
+
+    code = "wrong_password"
+    next_step = "Try again, or ask an administrator for a link to choose a new password."
 
 
 class InvalidToken(FleetError):
@@ -79,6 +95,13 @@ class NotFound(FleetError):
     code = "not_found"
 
 
+class LinkUsed(NotFound):
+    """This link has been used, has expired, or was never one of ours."""
+
+    code = "link_used"
+    next_step = "Ask for a new one: 'simpletuner users link', or 'simpletuner users reset-password NAME'."
+
+
 class Conflict(FleetError):
     """The thing is not in a state that allows this."""
 
@@ -99,10 +122,25 @@ class WorkerNotOffline(Conflict):
     next_step = "Stop the worker first; it goes offline when it says goodbye or after the heartbeat timeout."
 
 
-class WrongWorkerState(Conflict):
-    """The worker is not in a state that allows this."""
+class LastAdmin(Conflict):
+    """Nobody would be left who can administer this server."""
 
-    code = "wrong_worker_state"
+    code = "last_admin"
+    next_step = "Make another user an admin first."
+
+
+class UsersExist(Conflict):
+    """There are users already: the first one has been made."""
+
+    code = "users_exist"
+    next_step = "simpletuner users create NAME --role admin, or simpletuner users reset-password NAME"
+
+
+class UserDisabled(Conflict):
+    """This user is disabled."""
+
+    code = "user_disabled"
+    next_step = "Enable the user first."
 
 
 class WrongJobState(Conflict):

@@ -61,7 +61,7 @@ class EventType(StrEnum):
 
 
 class Actor(Struct, frozen=True):
-    """Who did it: an API token (`t_…`), a user (`u_…`), a worker (`w_…`), or the orchestrator itself."""
+    """The one who did it: an API token (`t_…`), a user (`u_…`), a worker (`w_…`), or the orchestrator itself."""
 
     id: str
     name: str

@@ -61,7 +61,7 @@ SIGNALS = {number: f"SIG{name}" for number, name in enumerate(_NAMES.split(), st
 SIGKILL, SIGSEGV, SIGBUS = 9, 11, 7
 
 _PREFIX = re.compile(r"^(?:\[(?:rank ?|default)?\d+\]: ?)+")
-_WARNING = re.compile(r"\w*Warning: |\bWARNING\b")
+_WARNING = re.compile(r"Warning: |\bWARNING\b")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|NotFound)\b")
 _LAUNCHER = re.compile(r"^(?:subprocess\.)?CalledProcessError|ChildFailedError")
 _EXIT_CODE = re.compile(r"\bexit(?:ed)?(?: with)?(?: (?:code|status))? (-?\d{1,3})\b")

@@ -1,8 +1,35 @@
-"""Jobs and their attempts, and the machine that moves them.
+"""Jobs and their attempts, and the machine that moves a job from one state to the next.
 
-A job waits (`queued`), is offered to one worker (`dispatched`), runs there (`running`) and ends. Whatever goes wrong
-with the worker takes it back to `queued` under a new attempt; only an outcome or a person ends it. `blocked` waits for a
-person or for other jobs, `cancelling` waits for the trainer to stop. A terminal state has no edge out.
+The machine is the table `JOB_TRANSITIONS`: a job in a state takes an input and is in another state. What is not in the
+table cannot happen; `next_state` raises, and the database refuses the row a second time. This is how to read it.
+
+A job begins `blocked` or `queued`. It is blocked while it waits for something other than a worker: for the approval of a
+person, or for jobs that it depends on. `Hold` says which. Once nothing of that kind is left it is unblocked, and if a job
+it depends on ends badly it is given up, since the wait would be in vain.
+
+A `queued` job waits for a worker. It may be held back for a while after a failure (`Hold.BACKOFF`), but it stands in line.
+As soon as a worker fits, it is offered to that one worker and is `dispatched`. An offer is an attempt: it has a number, and
+an epoch that no other attempt ever has. From here until the end exactly one attempt of the job is alive, and every message
+about it must name its epoch.
+
+The worker accepts the offer, and the job is `running`; only then may its trainer start. A worker that does not answer, or
+gives the offer back, sends the job back to the queue, and nothing is charged for it.
+
+A `running` job ends in one of three ways. Its trainer finishes, and the job is completed. Its attempt ends otherwise (the
+trainer fails, the worker is lost, the worker gives the job back, the time is up) and the job is requeued under a new attempt
+to come. Or there is to be no further attempt, because the trainer's failure is not retried or no retries are left, and the
+job is given up.
+
+There is one way back that is not an offer. A worker that was thought lost may return with the trainer still alive. If nobody
+else has been offered the job meanwhile, the same attempt is readopted: from `queued` straight to `running`, same epoch.
+
+A person may cancel a job at any time. Where no trainer can be running, it is cancelled on the spot: blocked, queued, or
+offered to an agent that starts nothing before its acceptance was answered. Otherwise a stop is requested and the job is
+`cancelling` until the trainer has ended. That is why no edge leads from `running` to `cancelled`: there is always a trainer
+to be asked first. A stop once requested is never followed by another try, so `cancelling` has no edge to `queued` or
+`failed`: however the attempt ends, the job is cancelled, unless its trainer finished before it could be stopped.
+
+`completed`, `failed` and `cancelled` are final. No edge leads out of them, and trying an ended job again makes a new job.
 """
 
 from enum import StrEnum
@@ -36,47 +63,47 @@ class JobInput(StrEnum):
     REQUEST_STOP = "request stop"
 
 
-B, Q, D, R, X = JobState.BLOCKED, JobState.QUEUED, JobState.DISPATCHED, JobState.RUNNING, JobState.CANCELLING
-DONE, BAD, OFF = JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED
-
 JOB_TRANSITIONS: dict[tuple[JobState, JobInput], JobState] = {
-    (B, JobInput.UNBLOCK): Q,
-    (B, JobInput.CANCEL): OFF,
-    (B, JobInput.GIVE_UP): BAD,
-    (Q, JobInput.OFFER): D,
-    (Q, JobInput.READOPT): R,
-    (Q, JobInput.CANCEL): OFF,
-    (D, JobInput.ACCEPT): R,
-    (D, JobInput.REQUEUE): Q,
-    (D, JobInput.CANCEL): OFF,
-    (D, JobInput.REQUEST_STOP): X,
-    (R, JobInput.COMPLETE): DONE,
-    (R, JobInput.REQUEUE): Q,
-    (R, JobInput.GIVE_UP): BAD,
-    (R, JobInput.CANCEL): OFF,
-    (R, JobInput.REQUEST_STOP): X,
-    (X, JobInput.COMPLETE): DONE,
-    (X, JobInput.CANCEL): OFF,
+    (JobState.BLOCKED, JobInput.UNBLOCK): JobState.QUEUED,
+    (JobState.BLOCKED, JobInput.CANCEL): JobState.CANCELLED,
+    (JobState.BLOCKED, JobInput.GIVE_UP): JobState.FAILED,
+    (JobState.QUEUED, JobInput.OFFER): JobState.DISPATCHED,
+    (JobState.QUEUED, JobInput.READOPT): JobState.RUNNING,
+    (JobState.QUEUED, JobInput.CANCEL): JobState.CANCELLED,
+    (JobState.DISPATCHED, JobInput.ACCEPT): JobState.RUNNING,
+    (JobState.DISPATCHED, JobInput.REQUEUE): JobState.QUEUED,
+    (JobState.DISPATCHED, JobInput.CANCEL): JobState.CANCELLED,
+    (JobState.DISPATCHED, JobInput.REQUEST_STOP): JobState.CANCELLING,
+    (JobState.RUNNING, JobInput.COMPLETE): JobState.COMPLETED,
+    (JobState.RUNNING, JobInput.REQUEUE): JobState.QUEUED,
+    (JobState.RUNNING, JobInput.GIVE_UP): JobState.FAILED,
+    (JobState.RUNNING, JobInput.REQUEST_STOP): JobState.CANCELLING,
+    (JobState.CANCELLING, JobInput.COMPLETE): JobState.COMPLETED,
+    (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,
 }
 
-TERMINAL = frozenset({DONE, BAD, OFF})
-HOLDS_ATTEMPT = frozenset({D, R, X})
+TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
+HOLDS_ATTEMPT = frozenset({JobState.DISPATCHED, JobState.RUNNING, JobState.CANCELLING})
 
 
-def next_state(state: JobState, given: JobInput) -> JobState:
+def next_state(state: JobState, job_input: JobInput) -> JobState:
     try:
-        return JOB_TRANSITIONS[state, given]
+        return JOB_TRANSITIONS[state, job_input]
     except KeyError:
-        raise IllegalTransition(f"A job that is {state} cannot take '{given}'.") from None
+        raise IllegalTransition(f"A job that is {state} cannot take '{job_input}'.") from None
 
 
 class Hold(StrEnum):
-    """Why a job that is not placed may not be: on `blocked` the first two, on `queued` the last two."""
+    """The reason why a waiting job may not be placed: the first two belong to `blocked`, the last two to `queued`."""
 
     APPROVAL = "approval"
     DEPENDENCY = "dependency"
     BACKOFF = "backoff"
     NONE = ""
+
+
+REJECTED = "rejected"
+"""The reason of a cancelled job whose approval was refused."""
 
 
 class Target(StrEnum):
@@ -86,13 +113,13 @@ class Target(StrEnum):
 
 
 OnPartition = Literal["pause", "continue", "stop"]
-"""What a trainer does while its worker cannot reach the orchestrator for so long that the job may be given away."""
+"""It says what a trainer does while its worker cannot reach the orchestrator for so long that the job may be given away."""
 OnTimeLimit = Literal["fail", "requeue"]
-"""What becomes of a job whose attempt has used up its time: over, or back in line with a checkpoint saved first."""
+"""It says what becomes of a job whose attempt has used up its time: over, or back in line with a checkpoint saved first."""
 
 
 class Requirements(Struct, frozen=True, kw_only=True):
-    """What a worker must have. Jobs with equal requirements and owner form a class and wait in one line."""
+    """The things a worker must have. Jobs with equal requirements and owner form a class and wait in one line."""
 
     target: Target = Target.AUTO
     gpus: int = 1
@@ -210,15 +237,15 @@ GIVE_BACK_REASONS = (
 
 
 class Stopping(Struct, frozen=True, kw_only=True):
-    """How the worker is asked to end an attempt. A wish made once can be hurried, never slowed."""
+    """The way in which the worker is asked to end an attempt. A request made once can be hurried, never slowed."""
 
     reason: EndReason
     """CANCELLED or DRAINED."""
     asked_at: float
     grace_s: float
-    """From the request to end to the kill."""
+    """The time from the request to end to the kill."""
     save_s: float | None = None
-    """How long a new checkpoint is waited for before that; None: only as far as the grace allows."""
+    """The time for which a new checkpoint is waited for before that; with None only as far as the grace allows."""
     had_step: int | None = None
     """The newest step that was safe when it was asked."""
 

@@ -22,6 +22,7 @@ from simpletuner_fleet.core.errors import OfferWithdrawn, StaleAttempt, WrongJob
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.core.failure import classify
 from simpletuner_fleet.core.job import (
+    REJECTED,
     Attempt,
     AttemptState,
     Hold,
@@ -120,16 +121,16 @@ def progressed(job: Job, attempt: Attempt, progress: dict[str, Any] | None, *, n
     """The trainer runs and may say how far it is."""
     must_be_current(job, attempt)
     started = attempt if attempt.started_at else replace(attempt, started_at=now)
-    prepared = progress is None and PHASE in (job.progress or {})
-    news = prepared or (progress is not None and progress != job.progress)
-    if started is attempt and not news:
+    was_preparing = progress is None and PHASE in (job.progress or {})
+    changed = was_preparing or (progress is not None and progress != job.progress)
+    if started is attempt and not changed:
         return NOTHING
     events = (
         ()
         if started is attempt
         else (job_event(EventType.JOB_STARTED, job, worker_id=attempt.worker_id, attempt=attempt.number),)
     )
-    return Decision(job=replace(job, progress=progress) if news else None, attempt=started, events=events)
+    return Decision(job=replace(job, progress=progress) if changed else None, attempt=started, events=events)
 
 
 def preparing(job: Job, attempt: Attempt, progress: dict[str, Any]) -> Decision:
@@ -139,7 +140,7 @@ def preparing(job: Job, attempt: Attempt, progress: dict[str, Any]) -> Decision:
 
 
 class End(Struct, frozen=True, kw_only=True):
-    """How a trainer ended, as its worker tells it."""
+    """The end of a trainer, as its worker reports it."""
 
     exit_code: int | None = None
     exit_signal: int | None = None
@@ -167,7 +168,7 @@ def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
 
 def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) -> Decision:
     must_be_current(job, attempt)
-    error = end.error or _told(end)
+    error = end.error or _how_it_ended(end)
     failure = classify(
         end.exit_code,
         end.exit_signal,
@@ -282,7 +283,7 @@ def rejected(job: Job, why: str, actor: Actor, *, now: float) -> Decision:
         state=next_state(job.state, JobInput.CANCEL),
         hold=Hold.NONE,
         finished_at=now,
-        reason="rejected",
+        reason=REJECTED,
         error=why or "rejected",
     )
     return Decision(job=ended, events=(job_event(EventType.JOB_REJECTED, job, actor, why=why),))
@@ -325,7 +326,7 @@ def _unblocked(job: Job) -> Job:
     return replace(job, state=next_state(job.state, JobInput.UNBLOCK), hold=Hold.NONE)
 
 
-def _told(end: End) -> str:
+def _how_it_ended(end: End) -> str:
     if end.exit_signal is not None:
         return f"the trainer was killed by signal {end.exit_signal}"
     if end.exit_code is not None:

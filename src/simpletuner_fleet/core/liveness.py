@@ -1,8 +1,7 @@
-"""Who has been silent too long. All times are of the orchestrator's own clock, and only listening time counts."""
+"""Rules of who has been silent too long. All times are of the orchestrator's own clock, and only listening time counts."""
 
 from collections.abc import Mapping
 
-from simpletuner_fleet.core.job import Attempt, AttemptState
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Worker, WorkerType
 
@@ -32,8 +31,11 @@ def unconfirmed(
     return [turn for turn, at in last_confirmed.items() if listening_now - at >= policy.heartbeat_timeout_s]
 
 
-def offer_expired(attempt: Attempt, offered_for_s: float, policy: Policy) -> bool:
-    return attempt.state is AttemptState.OFFERED and offered_for_s >= policy.offer_timeout_s
+def unanswered_offers(
+    offered_at: Mapping[tuple[str, int], float], listening_now: float, policy: Policy
+) -> list[tuple[str, int]]:
+    """Offers, by job and epoch, that have waited for an answer as long as an offer may."""
+    return [turn for turn, at in offered_at.items() if listening_now - at >= policy.offer_timeout_s]
 
 
 def outlived(worker: Worker, policy: Policy, now: float) -> bool:

@@ -32,10 +32,12 @@ NEVER = frozenset(STEPS[: STEPS.index(Refusal.OFFLINE)])
 
 
 class Occupancy(Struct, frozen=True):
-    """What a worker's live attempts hold."""
+    """How many live attempts a worker has, and which of its GPUs are held."""
 
     live: int = 0
     gpus: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
+    """Those of them that are held through another worker of the same machine."""
 
 
 FREE = Occupancy()

@@ -1,4 +1,4 @@
-"""What a worker says it holds against what we hold."""
+"""Compares what a worker says it holds with what we have on record."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Out
 
 _COUNT = re.compile(r"[0-9a-f]{8}", re.ASCII)
 ELSEWHERE = "elsewhere"
-"""In place of an attempt's incarnation: it was begun in another folder than the one its worker is served from now."""
+"""An attempt has it for an incarnation if it was begun in another folder than its worker is served from now."""
 
 
 def incarnation_of(start: int, random: str) -> str:
@@ -18,7 +18,7 @@ def incarnation_of(start: int, random: str) -> str:
 
 
 def is_older(incarnation: str, than: str) -> bool:
-    """Of two processes that worked in one folder, as far as they were counted."""
+    """Says which of two processes that worked in one folder came first, as far as they were counted."""
     mine, theirs = _start(incarnation), _start(than)
     return mine is not None and theirs is not None and mine < theirs
 
@@ -78,10 +78,11 @@ def reconcile(live: Sequence[Attempt], held: Sequence[Held], same_home: bool) ->
     )
 
 
-def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str) -> bool:
-    """A worker thought lost is back with its trainer alive, and nobody has been offered the job since.
+def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str, *, gpus_free: bool) -> bool:
+    """Whether an attempt thought lost goes on: its trainer never stopped, and nobody has its job or its GPUs by now.
 
-    Only the very process that ran it may go on: a new one would have to prove what it cannot know.
+    Only the very process that ran it may go on: a new one would have to prove what it cannot know. `gpus_free` says
+    that no other attempt has been given one of its GPUs since, or that the trainer has ended and needs none any more.
     """
     return (
         attempt.worker_id == worker_id
@@ -89,4 +90,5 @@ def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str) ->
         and attempt.incarnation == incarnation
         and job.state is JobState.QUEUED
         and job.epoch == attempt.epoch
+        and gpus_free
     )

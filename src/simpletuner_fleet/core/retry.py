@@ -1,4 +1,4 @@
-"""What follows a lost worker or a failed trainer."""
+"""The rules of what follows a lost worker or a failed trainer."""
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ Verdict = Requeue | GiveUp
 
 
 def backoff_s(charged: int, policy: Policy) -> float:
-    """None for the first retry, then doubling up to a ceiling."""
+    """Returns no wait for the first retry, then one that doubles up to a ceiling."""
     if charged <= 1:
         return 0.0
     return float(min(policy.retry_backoff_s * 2 ** min(charged - 2, 20), policy.retry_backoff_max_s))
@@ -40,7 +40,7 @@ def after_charge(job: Job, policy: Policy, now: float) -> Verdict:
 
 
 def after_failure(job: Job, policy: Policy, now: float, error: str, *, restart: bool = False) -> Verdict:
-    """`restart`: the job has asked to be tried again after a failure of this kind."""
+    """Decides what follows; `restart` says that the job has asked to be tried again after a failure of this kind."""
     if not job.retry_on_failure and not restart:
         return GiveUp("trainer_failed", error)
     return after_charge(job, policy, now)

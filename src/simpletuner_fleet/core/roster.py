@@ -4,9 +4,9 @@ It repeats nothing but what the store holds and can be rebuilt from it at any ti
 the same whatever the number of workers and jobs that are not concerned.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
 from itertools import chain
 
 from simpletuner_fleet.core.job import Attempt, Hold, Job, JobState, Requirements
@@ -21,21 +21,26 @@ from simpletuner_fleet.core.matching import (
     why_never,
 )
 from simpletuner_fleet.core.ordering import Place, first, place_of
-from simpletuner_fleet.core.worker import Gpu, Worker
+from simpletuner_fleet.core.ranks import Ranks
+from simpletuner_fleet.core.worker import Gpu, Worker, gpu_identity
 
 MAX_IDLE_CLASSES = 1024
 CANDIDATES_COMPARED = 32
+SLACK_IN_LINE = 64
 
 
 class Waiting:
-    """One class of jobs: how many wait, who is at its head, and which workers fit."""
+    """One class of jobs: who waits, in order, and which workers fit.
 
-    __slots__ = ("count", "fitting", "head", "open", "requires")
+    The line is a heap in which a job that has left stays until it comes to the front: leaving costs nothing.
+    """
+
+    __slots__ = ("count", "fitting", "line", "open", "requires")
 
     def __init__(self, requires: Requirements) -> None:
         self.requires = requires
         self.count = 0
-        self.head: Place | None = None
+        self.line: list[tuple[float, int, str]] = []
         self.fitting: set[str] = set()
         self.open: dict[str, None] = {}
 
@@ -43,37 +48,67 @@ class Waiting:
 class Roster:
     def __init__(self) -> None:
         self.workers: dict[str, Worker] = {}
-        self.shape_version = 0
-        """Changes whenever what could ever fit may have changed."""
         self.running = 0
         self.running_by_owner: dict[str, int] = {}
+        self.freed: list[str] = []
+        """Workers that a job kept others off and no longer does; whoever looks takes them out."""
+        self._live: dict[str, int] = {}
+        self._gpu_holders: dict[str, dict[str, str]] = {}
+        """By GPU, the attempts that hold it and through which worker: one GPU is one, whoever offers it."""
+        self._gpu_workers: dict[str, dict[str, None]] = {}
+        """By GPU, the workers that offer it."""
         self._occupancy: dict[str, Occupancy] = {}
-        self._gpus_held: dict[str, Counter[str]] = {}
         self._classes: OrderedDict[str, Waiting] = OrderedDict()
         self._fits: dict[str, set[str]] = {}
-        self._ranks: list[float] = []
+        self._places: dict[str, Place] = {}
+        """Of every job that waits."""
+        self._ranks = Ranks()
         self._reserved: dict[str, tuple[str, Place]] = {}
         self._deaf: set[str] = set()
         self._holders: dict[str, dict[str, None]] = {}
         """By dataset, the workers that have it."""
 
     def occupancy(self, worker_id: str) -> Occupancy:
-        return self._occupancy.get(worker_id, FREE)
+        known = self._occupancy.get(worker_id)
+        if known is None:
+            known = self._occupancy[worker_id] = self._count_occupancy(worker_id)
+        return known
+
+    def _count_occupancy(self, worker_id: str) -> Occupancy:
+        live = self._live.get(worker_id, 0)
+        worker = self.workers.get(worker_id)
+        if worker is None or not self._gpu_holders:
+            return Occupancy(live) if live else FREE
+        held = [uuid for uuid in (gpu.uuid for gpu in worker.gpus) if self._holders_of(worker_id, uuid)]
+        if not held:
+            return Occupancy(live) if live else FREE
+        elsewhere = (uuid for uuid in held if worker_id not in self._holders_of(worker_id, uuid).values())
+        return Occupancy(live, frozenset(held), frozenset(elsewhere))
+
+    def _holders_of(self, worker_id: str, uuid: str) -> dict[str, str]:
+        return self._gpu_holders.get(gpu_identity(worker_id, uuid), {})
+
+    def holders_of_gpu(self, worker_id: str, uuid: str) -> dict[str, str]:
+        """Returns the live attempts that hold this GPU of this worker, each with the worker it runs on."""
+        return dict(self._holders_of(worker_id, uuid))
+
+    def neighbours(self, worker_id: str) -> list[str]:
+        """Returns the other workers that offer one of this worker's GPUs."""
+        worker = self.workers.get(worker_id)
+        gpus = [gpu.uuid for gpu in worker.gpus] if worker else []
+        return [other for other in self._offering(worker_id, gpus) if other != worker_id]
 
     def put_worker(self, worker: Worker) -> None:
         known = self.workers.get(worker.id)
         self.workers[worker.id] = worker
+        self._note_gpus(worker.id, known.gpus if known else (), worker.gpus)
         if known is None or _shape(known) != _shape(worker):
-            self.shape_version += 1
             self._match_worker(worker)
             self._reserved.pop(worker.id, None)
         self._note_datasets(worker.id, known.datasets if known else (), worker.datasets)
         if not in_service(worker):
             self._reserved.pop(worker.id, None)
         self._place_worker(worker)
-
-    def hears(self, worker_id: str) -> bool:
-        return worker_id not in self._deaf
 
     def set_hearing(self, worker_id: str, hears: bool) -> None:
         """A worker whose stream is gone is connected still, but an offer would not reach it."""
@@ -90,7 +125,7 @@ class Roster:
         if gone is None:
             return
         self._note_datasets(worker_id, gone.datasets, ())
-        self.shape_version += 1
+        self._note_gpus(worker_id, gone.gpus, ())
         for class_id in self._fits.pop(worker_id, ()):
             waiting = self._classes[class_id]
             waiting.fitting.discard(worker_id)
@@ -98,54 +133,67 @@ class Roster:
         self._reserved.pop(worker_id, None)
         self._deaf.discard(worker_id)
 
-    def see_attempt(self, attempt: Attempt, owner: str, was_live: bool) -> None:
+    def see_attempt(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
         """Follows an attempt's beginning and end."""
-        if attempt.live is was_live:
+        was_live, is_live = before is not None and before.live, after is not None and after.live
+        if was_live is is_live:
             return
-        now_held = self.occupancy(attempt.worker_id)
-        step = 1 if attempt.live else -1
-        # Counted: an attempt thought lost may be heard of once more when its GPU has been given to another.
-        held = self._gpus_held.setdefault(attempt.worker_id, Counter())
-        held.update(dict.fromkeys(attempt.gpus, step))
-        gpus = frozenset(uuid for uuid, times in held.items() if times > 0)
-        if now_held.live + step:
-            self._occupancy[attempt.worker_id] = Occupancy(now_held.live + step, gpus)
-        else:
-            self._occupancy.pop(attempt.worker_id, None)
-            del self._gpus_held[attempt.worker_id]
+        attempt = after if is_live else before
+        assert attempt is not None
+        step = 1 if is_live else -1
+        _add(self._live, attempt.worker_id, step)
         self.running += step
-        left = self.running_by_owner.get(owner, 0) + step
-        if left:
-            self.running_by_owner[owner] = left
+        _add(self.running_by_owner, owner, step)
+        for uuid in attempt.gpus:
+            self._hold_gpu(gpu_identity(attempt.worker_id, uuid), attempt, is_live)
+        for worker_id in self._offering(attempt.worker_id, attempt.gpus):
+            self._occupancy.pop(worker_id, None)
+            if worker_id in self.workers:
+                self._place_worker(self.workers[worker_id])
+
+    def _hold_gpu(self, identity: str, attempt: Attempt, holds: bool) -> None:
+        holders = self._gpu_holders.setdefault(identity, {})
+        if holds:
+            holders[attempt.id] = attempt.worker_id
         else:
-            self.running_by_owner.pop(owner, None)
-        worker = self.workers.get(attempt.worker_id)
-        if worker:
-            self._place_worker(worker)
+            holders.pop(attempt.id, None)
+        if not holders:
+            del self._gpu_holders[identity]
 
-    def see_job(self, job: Job, before: Job | None) -> list[str]:
-        """Follows a job into and out of its line; returns the workers that it kept others off until now."""
-        freed: list[str] = []
-        was_waiting = before is not None and waits(before)
-        if before is not None and was_waiting and (not waits(job) or job.rank != before.rank):
-            freed = self._leave_line(before)
+    def _offering(self, worker_id: str, gpus: Iterable[str]) -> list[str]:
+        """Returns this worker and every other one that offers any of these GPUs of it."""
+        keys = (gpu_identity(worker_id, uuid) for uuid in gpus)
+        others = (other for key in keys for other in self._gpu_workers.get(key, ()))
+        return list(dict.fromkeys(chain((worker_id,), others)))
+
+    def _note_gpus(self, worker_id: str, before: tuple[Gpu, ...], now: tuple[Gpu, ...]) -> None:
+        self._occupancy.pop(worker_id, None)
+        if before is now:
+            return
+        for gpu in before:
+            offering = self._gpu_workers.get(gpu_identity(worker_id, gpu.uuid), {})
+            offering.pop(worker_id, None)
+            if not offering:
+                self._gpu_workers.pop(gpu_identity(worker_id, gpu.uuid), None)
+        for gpu in now:
+            self._gpu_workers.setdefault(gpu_identity(worker_id, gpu.uuid), {})[worker_id] = None
+
+    def see_job(self, before: Job | None, after: Job | None) -> None:
+        """Follows a job into and out of its line."""
+        was_waiting, is_waiting = before is not None and waits(before), after is not None and waits(after)
+        if (
+            before is not None
+            and was_waiting
+            and (after is None or not is_waiting or after.rank != before.rank)
+        ):
+            self._leave_line(before)
             was_waiting = False
-        if waits(job) and not was_waiting:
-            self._join_line(job)
-        return freed
-
-    def load_line(self, class_id: str, requires: Requirements, ranks: Iterable[float]) -> None:
-        """At the start: a whole class at once."""
-        waiting = self.waiting(class_id, requires)
-        ranks = list(ranks)
-        waiting.count += len(ranks)
-        waiting.head = None
-        self._ranks.extend(ranks)
-        self._ranks.sort()
+        if after is not None and is_waiting and not was_waiting:
+            self._join_line(after)
 
     def position(self, rank: float) -> int:
         """How many waiting jobs stand at or before this rank."""
-        return bisect_right(self._ranks, rank)
+        return self._ranks.up_to(rank)
 
     def waiting(self, class_id: str, requires: Requirements) -> Waiting:
         waiting = self._classes.get(class_id)
@@ -168,11 +216,15 @@ class Roster:
         """Classes with jobs that this worker fits."""
         return [class_id for class_id in self._fits.get(worker_id, ()) if self._classes[class_id].count]
 
-    def head(self, class_id: str) -> Place | None:
-        return self._classes[class_id].head
-
-    def set_head(self, class_id: str, head: Place | None) -> None:
-        self._classes[class_id].head = head
+    def head(self, class_id: str) -> str | None:
+        """Returns the job that stands first in its line."""
+        waiting = self._classes.get(class_id)
+        if waiting is None:
+            return None
+        line = waiting.line
+        while line and self._places.get(line[0][2]) != line[0][:2]:
+            heappop(line)
+        return line[0][2] if line else None
 
     def is_open(self, worker_id: str) -> bool:
         worker = self.workers.get(worker_id)
@@ -185,8 +237,8 @@ class Roster:
         return self._classes[class_id].fitting
 
     def first_class(self, class_ids: Iterable[str]) -> str | None:
-        heads = ((self._classes[class_id].head, class_id) for class_id in class_ids)
-        return first((head, class_id) for head, class_id in heads if head is not None)
+        heads = ((self.head(class_id), class_id) for class_id in class_ids)
+        return first((self._places[job_id], class_id) for job_id, class_id in heads if job_id is not None)
 
     def pick_worker(self, job: Job) -> tuple[Worker, tuple[Gpu, ...]] | None:
         """The best open worker for this job and the GPUs it would give."""
@@ -288,24 +340,26 @@ class Roster:
 
     def _join_line(self, job: Job) -> None:
         waiting = self.waiting(job.class_id, job.requires)
-        place = place_of(job)
-        if waiting.count == 0 or (waiting.head is not None and place < waiting.head):
-            waiting.head = place
+        place = self._places[job.id] = place_of(job)
+        heappush(waiting.line, (*place, job.id))
         waiting.count += 1
-        insort(self._ranks, job.rank)
+        self._ranks.add(job.rank)
 
-    def _leave_line(self, job: Job) -> list[str]:
+    def _leave_line(self, job: Job) -> None:
         waiting = self._classes[job.class_id]
         waiting.count -= 1
-        if waiting.head == place_of(job):
-            waiting.head = None
-        at = bisect_left(self._ranks, job.rank)
-        if at < len(self._ranks) and self._ranks[at] == job.rank:
-            del self._ranks[at]
+        del self._places[job.id]
+        self._ranks.remove(job.rank)
+        if len(waiting.line) > 2 * waiting.count + SLACK_IN_LINE:
+            self._tidy_line(waiting)
         freed = [id for id, (job_id, _) in self._reserved.items() if job_id == job.id]
         for worker_id in freed:
             del self._reserved[worker_id]
-        return freed
+        self.freed += freed
+
+    def _tidy_line(self, waiting: Waiting) -> None:
+        waiting.line = list({one for one in waiting.line if self._places.get(one[2]) == one[:2]})
+        heapify(waiting.line)
 
     def _forget_idle_classes(self) -> None:
         if len(self._classes) <= MAX_IDLE_CLASSES:
@@ -320,6 +374,14 @@ class Roster:
 def waits(job: Job) -> bool:
     """In its line and free to be placed."""
     return job.state is JobState.QUEUED and job.hold is Hold.NONE
+
+
+def _add(counts: dict[str, int], key: str, change: int) -> None:
+    count = counts.get(key, 0) + change
+    if count:
+        counts[key] = count
+    else:
+        counts.pop(key, None)
 
 
 def _shape(worker: Worker) -> tuple[object, ...]:

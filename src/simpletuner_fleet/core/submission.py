@@ -1,58 +1,29 @@
-"""From a request and a config to a job."""
+"""A request and a config become a job, and an ended job becomes the one that tries it again."""
 
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bundle import Bundle, check_gpus, gpus_of
-from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.job import Hold, Job, JobState, OnPartition, OnTimeLimit, Requirements, Target
+from simpletuner_fleet.core.errors import Invalid, WrongJobState
+from simpletuner_fleet.core.job import REJECTED, Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.ordering import class_id, rank
 from simpletuner_fleet.core.policy import (
     MAX_DEPENDENCIES,
     MAX_LABEL_KEY_CHARS,
     MAX_LABEL_VALUE_CHARS,
     MAX_LABELS,
-    MAX_PRIORITY,
     MAX_RETRIES,
-    PRIORITY_NAMES,
     Policy,
 )
-from simpletuner_fleet.core.watchdog import Watchdog, check_watchdog, merged
-
-
-class SubmitRequest(Struct, frozen=True, kw_only=True):
-    """What a person or program asks for."""
-
-    config_name: str | None = None
-    config: dict[str, Any] | None = None
-    target: Target = Target.AUTO
-    worker_labels: dict[str, str] = {}
-    gpus: int | None = None
-    min_vram_gb: float | None = None
-    accelerator: str | None = None
-    priority: int | str = 0
-    max_retries: int | None = None
-    retry_on_failure: bool = False
-    time_limit_s: float | None = None
-    on_time_limit: OnTimeLimit = "fail"
-    on_partition: OnPartition = "pause"
-    depends_on: list[str] = []
-    overrides: dict[str, Any] = {}
-    datasets: dict[str, str] = {}
-    """In addition to the config's, or in place of those of the same name."""
-    watchdog: Watchdog = Watchdog()
-    """In place of what the config says of the same."""
-    name: str | None = None
-    no_wait: bool = False
-    dry_run: bool = False
-    idempotency_key: str | UnsetType | None = UNSET
-
-
-def with_watchdog(bundle: Bundle, asked: Watchdog) -> Bundle:
-    changed = check_watchdog(merged(bundle.watchdog, asked), "$.watchdog")
-    return replace(bundle, watchdog=changed)
+from simpletuner_fleet.core.submit_request import (
+    ChosenConfig,
+    SubmitRequest,
+    Submitter,
+    permitted_target,
+    read_priority,
+)
 
 
 def check_labels(labels: dict[str, str], path: str) -> dict[str, str]:
@@ -67,17 +38,6 @@ def check_labels(labels: dict[str, str], path: str) -> dict[str, str]:
                 path=f"{path}.{key}",
             )
     return labels
-
-
-def read_priority(asked: int | str) -> int:
-    if isinstance(asked, str):
-        named = PRIORITY_NAMES.get(asked.lower())
-        if named is None:
-            raise Invalid(f"priority is a number or one of {', '.join(PRIORITY_NAMES)}.", path="$.priority")
-        return named
-    if not -MAX_PRIORITY <= asked <= MAX_PRIORITY:
-        raise Invalid(f"priority is between -{MAX_PRIORITY} and {MAX_PRIORITY}.", path="$.priority")
-    return asked
 
 
 def requirements(
@@ -100,6 +60,80 @@ def requirements(
     )
 
 
+class Facts(Struct, frozen=True, kw_only=True):
+    """Everything that is stored of what a job names."""
+
+    secrets: frozenset[str] = frozenset()
+    """The names, among those that the config asks for, of the secrets there are."""
+    datasets: tuple[tuple[str, int], ...] = ()
+    """Id and size in bytes of each dataset."""
+    dependencies: Mapping[str, Job] = {}
+    """The jobs it depends on, by id; one that does not exist is missing here."""
+    never_approved: bool = False
+    """It tries a job again that was cancelled while it waited for an approval."""
+
+
+def decide_submission(
+    request: SubmitRequest,
+    by: Submitter,
+    config: ChosenConfig,
+    facts: Facts,
+    policy: Policy,
+    *,
+    job_id: str,
+    seq: int,
+    now: float,
+) -> Job:
+    """Returns the job that a permitted request makes, or raises what is wrong with it."""
+    check_secrets(config.bundle, facts.secrets)
+    dependencies = _dependencies(request.depends_on, facts)
+    return new_job(
+        request,
+        config.bundle,
+        policy,
+        job_id=job_id,
+        seq=seq,
+        config_name=config.name,
+        config_version=config.version,
+        owner=by.actor.id,
+        hold=_hold(dependencies, approval_needed=policy.require_approval and not by.may_approve),
+        now=now,
+        datasets=facts.datasets,
+    )
+
+
+def check_secrets(bundle: Bundle, stored: Collection[str]) -> None:
+    """Every secret that the config names must be among those that are stored."""
+    for variable, name in bundle.secrets.items():
+        if name not in stored:
+            raise Invalid(
+                f"The config wants the secret '{name}' as {variable}, and there is none of this name.",
+                path=f"$.secrets.{variable}",
+                next_step=f"Store it with 'simpletuner secrets set {name}', or name another in the config.",
+            )
+
+
+def _dependencies(job_ids: Sequence[str], facts: Facts) -> list[Job]:
+    """The jobs to wait for. To wait for one that has ended badly would be in vain."""
+    for job_id in job_ids:
+        job = facts.dependencies.get(job_id)
+        if job is None:
+            raise Invalid(f"There is no job {job_id} to depend on.", path="$.depends_on")
+        if job.terminal and job.state is not JobState.COMPLETED:
+            raise Invalid(
+                f"Job {job_id} ended {job.state}: waiting for it is in vain.",
+                path="$.depends_on",
+                next_step=f"Try {job_id} again, and submit this one so that it depends on the new job.",
+            )
+    return [facts.dependencies[job_id] for job_id in job_ids]
+
+
+def _hold(dependencies: Sequence[Job], *, approval_needed: bool) -> Hold:
+    if approval_needed:
+        return Hold.APPROVAL
+    return Hold.NONE if all(job.terminal for job in dependencies) else Hold.DEPENDENCY
+
+
 def new_job(
     request: SubmitRequest,
     bundle: Bundle,
@@ -114,7 +148,7 @@ def new_job(
     now: float,
     datasets: tuple[tuple[str, int], ...] = (),
 ) -> Job:
-    """`hold` says what the job waits for before it may queue, if anything; `datasets` are ids and sizes."""
+    """Builds the job. `hold` says what it waits for before it may queue, if anything; `datasets` are ids and sizes."""
     requires = requirements(request, bundle, owner, datasets)
     priority = read_priority(request.priority)
     retries = policy.max_retries if request.max_retries is None else request.max_retries
@@ -136,7 +170,7 @@ def new_job(
         requires=requires,
         class_id=class_id(requires),
         owner=owner,
-        state=JobState.BLOCKED if hold is not Hold.NONE else JobState.QUEUED,
+        state=_first_state(hold),
         hold=hold,
         rank=rank(now, priority, policy),
         priority=priority,
@@ -149,3 +183,54 @@ def new_job(
         depends_on=tuple(dict.fromkeys(request.depends_on)),
         name=request.name,
     )
+
+
+def retried(
+    old: Job,
+    bundle: Bundle,
+    by: Submitter,
+    facts: Facts,
+    policy: Policy,
+    *,
+    job_id: str,
+    seq: int,
+    now: float,
+) -> Job:
+    """Returns a new job with the same copy of everything: a terminal state is final, so an ended job never runs again.
+
+    What its predecessor waited for, it waits for. An approval that was refused or never given is needed again, unless
+    who tries it again could give it. Those it depends on must have completed or still be on their way.
+    """
+    if not old.terminal:
+        raise WrongJobState(f"The job is {old.state}; only an ended one can be tried again.", state=old.state)
+    check_secrets(bundle, facts.secrets)
+    requires = replace(old.requires, target=permitted_target(old.requires.target, by))
+    priority = old.priority if by.may_raise_priority else min(old.priority, 0)
+    unapproved = policy.require_approval or old.reason == REJECTED or facts.never_approved
+    hold = _hold(_dependencies(old.depends_on, facts), approval_needed=unapproved and not by.may_approve)
+    return Job(
+        id=job_id,
+        seq=seq,
+        config_name=old.config_name,
+        config_version=old.config_version,
+        requires=requires,
+        class_id=class_id(requires),
+        owner=old.owner,
+        state=_first_state(hold),
+        hold=hold,
+        rank=rank(now, priority, policy),
+        priority=priority,
+        max_retries=old.max_retries,
+        created_at=now,
+        retry_on_failure=old.retry_on_failure,
+        time_limit_s=old.time_limit_s,
+        on_time_limit=old.on_time_limit,
+        on_partition=old.on_partition,
+        depends_on=old.depends_on,
+        retry_of=old.id,
+        name=old.name,
+    )
+
+
+def _first_state(hold: Hold) -> JobState:
+    return JobState.QUEUED if hold is Hold.NONE else JobState.BLOCKED

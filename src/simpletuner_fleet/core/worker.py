@@ -49,6 +49,15 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """Why it is handed to nobody for now; empty when it is fine."""
 
 
+LOCAL_GPU_NAMES = ("GPU-declared-", "GPU-reported-", "MPS-")
+"""How GPUs are called whose makers gave them no name of their own: by their place in one worker."""
+
+
+def gpu_identity(worker_id: str, uuid: str) -> str:
+    """What makes two GPUs one: its UUID, whichever worker reports it, or worker and place where it has none."""
+    return f"{worker_id}/{uuid}" if uuid.startswith(LOCAL_GPU_NAMES) else uuid
+
+
 class DrainPlan(Struct, frozen=True, kw_only=True):
     """What becomes of attempts that still run when a drain has waited long enough."""
 

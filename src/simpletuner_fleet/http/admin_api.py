@@ -14,7 +14,7 @@ from simpletuner_fleet.http.connection_commands import (
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views import Done, WorkersView, WorkerView, worker_view
-from simpletuner_fleet.orchestrator import administer, looking
+from simpletuner_fleet.orchestrator import administer, read_models
 from simpletuner_fleet.orchestrator.administer import CreateWorker
 from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
 from simpletuner_fleet.orchestrator.machines import with_newest_heartbeat
@@ -74,12 +74,12 @@ class ChangeBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 async def list_workers(call: Call[None]) -> WorkersView:
     query: WorkersQuery = call.query
-    found = await looking.workers(deps(call).fleet, query.status, [_label(text) for text in query.label])
+    found = await read_models.workers(deps(call).fleet, query.status, [_label(text) for text in query.label])
     return WorkersView([_shown(call, seen) for seen in found if query.local or not seen.worker.local])
 
 
 async def get_worker(call: Call[Any]) -> WorkerView:
-    return _shown(call, await looking.one_worker(deps(call).fleet, call.path["id"]))
+    return _shown(call, await read_models.one_worker(deps(call).fleet, call.path["id"]))
 
 
 async def pulses(call: Call[None]) -> PulsesView:
@@ -145,7 +145,7 @@ def _label(text: str) -> tuple[str, str]:
     return key, pattern
 
 
-def _shown(call: Call[Any], seen: looking.SeenWorker) -> WorkerView:
+def _shown(call: Call[Any], seen: read_models.SeenWorker) -> WorkerView:
     fleet = deps(call).fleet
     worker = with_newest_heartbeat(fleet, seen.worker)
     return worker_view(worker, seen.held, fleet.policy, fleet.clock.now())

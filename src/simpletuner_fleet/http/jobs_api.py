@@ -21,7 +21,7 @@ from simpletuner_fleet.http.views import (
     note_view,
 )
 from simpletuner_fleet.http.whose import refuse_job_of_another
-from simpletuner_fleet.orchestrator import looking, submit
+from simpletuner_fleet.orchestrator import read_models, submit
 from simpletuner_fleet.ports import JobFilter
 
 TAGS = ("jobs",)
@@ -49,7 +49,7 @@ async def list_jobs(call: Call[None]) -> JobsPage:
         config_name=query.config_name,
         created_since=read_time(query.since, "$.since"),
     )
-    page, following = await looking.jobs_page(deps(call).fleet, where, query.cursor, query.limit)
+    page, following = await read_models.jobs_page(deps(call).fleet, where, query.cursor, query.limit)
     return JobsPage(jobs=[shown(seen) for seen in page], next=following)
 
 
@@ -58,17 +58,17 @@ async def get_job(call: Call[None]) -> JobView:
 
 
 async def explain(call: Call[None]) -> ExplainView:
-    return explain_view(await looking.explained(deps(call).fleet, call.path["id"]))
+    return explain_view(await read_models.explained(deps(call).fleet, call.path["id"]))
 
 
 async def attempts(call: Call[None]) -> AttemptsView:
-    found = await looking.attempts_of(deps(call).fleet, call.path["id"])
+    found = await read_models.attempts_of(deps(call).fleet, call.path["id"])
     return AttemptsView([attempt_view(attempt) for attempt in found])
 
 
 async def events(call: Call[None]) -> JobEventsView:
     fleet, job_id = deps(call).fleet, call.path["id"]
-    await looking.one_job(fleet, job_id)
+    await read_models.one_job(fleet, job_id)
     found, notes = await fleet.read(
         lambda view: (view.job_events(job_id, EVENTS_TOLD), view.notes_of_job(job_id))
     )

@@ -6,14 +6,14 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
-from simpletuner_fleet.core.errors import Conflict, Invalid
+from simpletuner_fleet.core.errors import Conflict, Invalid, WrongPassword
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.sessions import no_session_cookie, session_cookie
 from simpletuner_fleet.http.views import Done
 from simpletuner_fleet.orchestrator import accounts, logins, people
-from simpletuner_fleet.orchestrator.logins import LoggedIn, WrongPassword
+from simpletuner_fleet.orchestrator.logins import LoggedIn
 
 TAGS = ("account",)
 MAX_BODY_BYTES = 8 * KIB

@@ -5,7 +5,7 @@ from simpletuner_fleet.http.auth import Authenticator
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.edge import is_local_call
 from simpletuner_fleet.http.routes import PUBLIC, Call, Reply, Route
-from simpletuner_fleet.orchestrator import looking
+from simpletuner_fleet.orchestrator import read_models
 
 
 async def metrics(call: Call[None]) -> Reply:
@@ -14,7 +14,7 @@ async def metrics(call: Call[None]) -> Reply:
         await Authenticator(house.credentials, house.fleet.clock.now).user(call.headers)
     page = house.telemetry.page(
         jobs=await house.fleet.read(lambda view: view.job_counts()),
-        workers=await looking.worker_counts(house.fleet),
+        workers=await read_models.worker_counts(house.fleet),
         streams=house.hub.worker_count,
         watchers=house.hub.watcher_count,
         commits=house.fleet.commits,

@@ -7,13 +7,18 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.job import Job, JobState
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.submission import SubmitRequest
+from simpletuner_fleet.core.submit_request import (
+    APPROVE,
+    SET_PRIORITY,
+    SUBMIT_LOCAL,
+    SubmitRequest,
+    Submitter,
+)
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, Call, Route
 from simpletuner_fleet.http.views import ExplainView, JobsPage, JobView, explain_view, job_view
 from simpletuner_fleet.http.whose import refuse_job_of_another
-from simpletuner_fleet.orchestrator import limits, looking, submit
-from simpletuner_fleet.orchestrator.submit import APPROVE, SUBMIT_LOCAL, Submitter
+from simpletuner_fleet.orchestrator import limits, read_models, submit
 from simpletuner_fleet.ports import JobFilter
 
 TAGS = ("queue",)
@@ -90,7 +95,12 @@ class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def submitter(call: Call[Any]) -> Submitter:
-    return Submitter(call.actor, call.principal.can(SUBMIT_LOCAL), call.principal.can(APPROVE))
+    return Submitter(
+        actor=call.actor,
+        may_run_locally=call.principal.can(SUBMIT_LOCAL),
+        may_approve=call.principal.can(APPROVE),
+        may_raise_priority=call.principal.can(SET_PRIORITY),
+    )
 
 
 async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
@@ -117,18 +127,20 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
 
 
 async def list_queue(call: Call[None]) -> JobsPage:
-    page, following = await looking.queue_page(deps(call).fleet, call.query.cursor, call.query.limit)
+    page, following = await read_models.queue_page(deps(call).fleet, call.query.cursor, call.query.limit)
     return JobsPage(jobs=[shown(seen) for seen in page], next=following)
 
 
 async def list_mine(call: Call[None]) -> JobsPage:
     where = JobFilter(owner=call.principal.id, states=tuple(call.query.status))
-    page, following = await looking.jobs_page(deps(call).fleet, where, call.query.cursor, call.query.limit)
+    page, following = await read_models.jobs_page(
+        deps(call).fleet, where, call.query.cursor, call.query.limit
+    )
     return JobsPage(jobs=[shown(seen) for seen in page], next=following)
 
 
 async def stats(call: Call[None]) -> StatsView:
-    found = await looking.queue_stats(deps(call).fleet)
+    found = await read_models.queue_stats(deps(call).fleet)
     return StatsView(
         total=sum(found.by_state.values()),
         by_state=found.by_state,
@@ -138,7 +150,7 @@ async def stats(call: Call[None]) -> StatsView:
 
 
 async def position(call: Call[None]) -> PositionView:
-    seen = await looking.one_job(deps(call).fleet, call.path["id"])
+    seen = await read_models.one_job(deps(call).fleet, call.path["id"])
     return PositionView(job_id=seen.job.id, status=seen.job.state, queue_position=seen.position)
 
 
@@ -187,10 +199,10 @@ async def set_concurrency(call: Call[ConcurrencyBody]) -> Limits:
 
 async def current(call: Call[Any], job: Job | None = None) -> JobView:
     """The job as it is after the act, told as everywhere else."""
-    return shown(await looking.one_job(deps(call).fleet, job.id if job else call.path["id"]))
+    return shown(await read_models.one_job(deps(call).fleet, job.id if job else call.path["id"]))
 
 
-def shown(seen: looking.SeenJob) -> JobView:
+def shown(seen: read_models.SeenJob) -> JobView:
     return job_view(seen.job, seen.attempt, seen.explanation, seen.position, seen.checkpoint_step)
 
 

@@ -12,7 +12,7 @@ from simpletuner_fleet.core.accounts import (
     Role,
     User,
 )
-from simpletuner_fleet.core.errors import Conflict, NotFound
+from simpletuner_fleet.core.errors import NotFound, UserDisabled, UsersExist
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
@@ -21,20 +21,6 @@ from simpletuner_fleet.ports import View
 
 KEY_SETTING = "one_time_key:"
 SERVER = "server"
-
-
-class UsersExist(Conflict):
-    """There are users already: the first one has been made."""
-
-    code = "users_exist"
-    next_step = "simpletuner users create NAME --role admin, or simpletuner users reset-password NAME"
-
-
-class UserDisabled(Conflict):
-    """This user is disabled."""
-
-    code = "user_disabled"
-    next_step = "Enable the user first."
 
 
 class IssuedKey(Struct, frozen=True, kw_only=True):
@@ -49,7 +35,7 @@ class Changed(Struct, frozen=True, kw_only=True):
 
 
 async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
-    """A new one takes the place of the one before."""
+    """Makes the key for the first admin; a new one takes the place of the one before."""
     secret = fleet.ids.token(tokens.ONE_TIME)
 
     def step(desk: Desk) -> IssuedKey:
@@ -61,7 +47,7 @@ async def first_key(fleet: Fleet, actor: Actor) -> IssuedKey:
 
 
 async def personal_key(fleet: Fleet, user_id: str, actor: Actor) -> IssuedKey:
-    """For a first password, or for one that was forgotten. The old password goes on until the key is used."""
+    """Makes a key for a first password, or for one that was forgotten. The old password goes on until the key is used."""
     secret = fleet.ids.token(tokens.ONE_TIME)
 
     def step(desk: Desk) -> IssuedKey:
@@ -82,7 +68,7 @@ def _issue(desk: Desk, secret: str, user_id: str | None, life_s: float, actor: A
 
 
 def drop_keys(desk: Desk, user_id: str | None) -> None:
-    """Those of this user, and whatever has expired."""
+    """Drops the keys of this user, and whatever has expired."""
     for setting, text in desk.tx.settings_with_prefix(KEY_SETTING).items():
         key = msgspec.json.decode(text, type=OneTimeKey)
         if key.user_id == user_id or not key.good_at(desk.now):
@@ -105,7 +91,7 @@ async def create_user(
     language: str = "",
     password: str | None = None,
 ) -> User:
-    """Without a password the user cannot log in until a personal key was used."""
+    """Makes a user. Without a password the user cannot log in until a personal key was used."""
     name = accounts.checked_name(name)
     language = accounts.checked_language(language)
     hashed = await passwords.hashed(accounts.checked_password(password, name)) if password is not None else ""
@@ -119,7 +105,7 @@ async def create_user(
 def add_user(
     desk: Desk, actor: Actor | None, *, name: str, role: Role, language: str, password_hash: str, ip: str = ""
 ) -> User:
-    """Without an actor it is the user's own doing."""
+    """Adds a user; without an actor it is the user's own doing."""
     user = User(
         id=desk.ids.new("u"),
         name=name,

@@ -1,4 +1,4 @@
-"""What an administrator does to workers."""
+"""An administrator creates, drains, labels, rotates and deletes workers."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -39,7 +39,7 @@ class CreateWorker(Struct, frozen=True, kw_only=True):
 async def create_worker(
     fleet: Fleet, request: CreateWorker, actor: Actor, *, local: bool = False
 ) -> tuple[Worker, str]:
-    """The worker and its token, which is told here and never again."""
+    """Returns the worker and its token, which is never told again."""
     check_name(request.name, "$.name", "worker's name")
     check_labels(request.labels, "$.labels")
     token = fleet.ids.token(tokens.WORKER)
@@ -68,21 +68,21 @@ async def create_worker(
                 worker_type=worker.worker_type,
             )
         )
-        _tell(desk, worker)
+        _publish(desk, worker)
         return worker
 
     return await fleet.act(step), token
 
 
 async def local_worker(fleet: Fleet, kept_token: str | None, actor: Actor) -> tuple[Worker, str]:
-    """The worker beside the server and a token that it can use: the kept one if it is still good."""
-    found = await fleet.read(lambda view: [worker for worker in view.workers() if worker.local])
-    if not found:
+    """Returns the worker beside the server and a token that it can use: the stored one if it is still good."""
+    local = await fleet.read(lambda view: [worker for worker in view.workers() if worker.local])
+    if not local:
         names = await fleet.read(lambda view: {worker.name.casefold() for worker in view.workers()})
         name = next(name for name in _local_names() if name not in names)
-        wanted = CreateWorker(name=name, worker_type=WorkerType.PERSISTENT)
-        return await create_worker(fleet, wanted, actor, local=True)
-    worker = found[0]
+        request = CreateWorker(name=name, worker_type=WorkerType.PERSISTENT)
+        return await create_worker(fleet, request, actor, local=True)
+    worker = local[0]
     if kept_token and tokens.hashed(kept_token) == worker.token_hash:
         return worker, kept_token
     return await rotate_token(fleet, worker.id, actor)
@@ -104,22 +104,22 @@ async def drain(
 ) -> Worker:
     """No offer is made after this commits; an offer nobody accepted yet is taken back.
 
-    Without a timeout what runs may take as long as it takes. The last wish counts; made twice, it is no later for it.
+    Without a timeout what runs may take as long as it takes. The last request counts; repeated, it puts nothing off.
     """
     if timeout_s is not None and not 0 <= timeout_s <= MAX_DRAIN_TIMEOUT_S:
         raise Invalid(f"timeout_s is between 0 and {MAX_DRAIN_TIMEOUT_S:g}.", path="$.timeout_s")
-    told = note[:MAX_NOTE_CHARS]
+    shown_note = note[:MAX_NOTE_CHARS]
 
     def step(desk: Desk) -> Worker:
         worker = desk.worker(worker_id)
         plan = _plan(worker, timeout_s, checkpoint_first, desk.now)
-        if (worker.admin, worker.drain_note, worker.drain_plan) != (AdminState.DRAINING, told, plan):
-            drained = replace(worker, admin=AdminState.DRAINING, drain_note=told, drain_plan=plan)
+        if (worker.admin, worker.drain_note, worker.drain_plan) != (AdminState.DRAINING, shown_note, plan):
+            drained = replace(worker, admin=AdminState.DRAINING, drain_note=shown_note, drain_plan=plan)
             desk.save_worker(drained)
             limits = {"timeout_s": timeout_s, "checkpoint_first": checkpoint_first} if plan else {}
-            desk.record(_event(EventType.WORKER_DRAINED, worker, actor, note=told, **limits))
+            desk.record(_event(EventType.WORKER_DRAINED, worker, actor, note=shown_note, **limits))
             _take_offers_back(desk, worker)
-            _tell(desk, drained)
+            _publish(desk, drained)
         end_drain(desk, worker_id)
         desk.wake(worker_id)
         return desk.worker(worker_id)
@@ -138,11 +138,11 @@ def _plan(worker: Worker, timeout_s: float | None, checkpoint_first: bool, now: 
 
 
 def end_drain(desk: Desk, worker_id: str) -> None:
-    """At its deadline: what still runs there is asked to be given back."""
+    """Asks for everything that still runs on a worker to be given back, once its drain has reached its deadline."""
     worker = desk.worker(worker_id)
     if worker.drain_plan is None or not worker.drain_is_due(desk.now):
         return
-    wish = Stopping(
+    stop_request = Stopping(
         reason=EndReason.DRAINED,
         asked_at=desk.now,
         grace_s=desk.policy.cancel_grace_s,
@@ -151,7 +151,7 @@ def end_drain(desk: Desk, worker_id: str) -> None:
     for attempt in desk.live_attempts(worker_id):
         job = desk.job(attempt.job_id)
         if job.state is not JobState.CANCELLING:
-            desk.apply(stopping.drain_over(job, attempt, wish))
+            desk.apply(stopping.drain_over(job, attempt, stop_request))
     desk.wake(worker_id)
 
 
@@ -184,7 +184,7 @@ async def set_labels(fleet: Fleet, worker_id: str, labels: dict[str, str], actor
         worker = desk.worker(worker_id)
         desk.save_worker(replace(worker, labels=labels))
         desk.record(_event(EventType.WORKER_LABELS_SET, worker, actor, labels=labels, was=worker.labels))
-        _tell(desk, worker)
+        _publish(desk, worker)
         return desk.worker(worker_id)
 
     return await fleet.act(step)
@@ -201,7 +201,7 @@ async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Work
             replace(worker, token_hash=tokens.hashed(token), token_created_at=desk.now, former_tokens=former)
         )
         desk.record(_event(EventType.WORKER_TOKEN_ROTATED, worker, actor))
-        _tell(desk, worker)
+        _publish(desk, worker)
         desk.cut(worker_id, "token_rotated")
         return desk.worker(worker_id)
 
@@ -219,14 +219,14 @@ async def delete_worker(fleet: Fleet, worker_id: str, actor: Actor) -> None:
                 f"The worker is {status}; only an offline worker can be deleted.", status=status
             )
         desk.record(_event(EventType.WORKER_DELETED, worker, actor, name=worker.name))
-        _tell(desk, worker)
+        _publish(desk, worker)
         desk.delete_worker(worker)
         desk.cut(worker_id, "deleted")
 
     await fleet.act(step)
 
 
-def _tell(desk: Desk, worker: Worker) -> None:
+def _publish(desk: Desk, worker: Worker) -> None:
     """Watchers hear of every change of status anyway, and of what changed otherwise from here."""
     desk.publish("worker", id=worker.id, status=worker.status(bool(desk.live_attempts(worker.id))))
 

@@ -25,6 +25,7 @@ from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.inventory import held_data, with_facts
 from simpletuner_fleet.orchestrator.orders import orders_for, stale_order
+from simpletuner_fleet.orchestrator.report import gpus_free
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
@@ -304,7 +305,7 @@ def _take_back(desk: Desk, worker_id: str, incarnation: str, strays: Sequence[He
             )
             continue
         job = desk.job(attempt.job_id)
-        if may_readopt(job, attempt, worker_id, incarnation):
+        if may_readopt(job, attempt, worker_id, incarnation, gpus_free=gpus_free(desk, attempt)):
             desk.apply(lifecycle.readopted(job, attempt, now=desk.now))
             visit.keep.append(desk.attempt(attempt.id))
             continue

@@ -56,10 +56,10 @@ async def delete_config(fleet: Fleet, name: str, actor: Actor) -> None:
 
 
 async def get_config(fleet: Fleet, name: str, version: int | None) -> ConfigVersion:
-    found = await fleet.read(lambda view: view.config(name, version))
-    if found is None:
+    config = await fleet.read(lambda view: view.config(name, version))
+    if config is None:
         raise NotFound(f"There is no config '{name}'" + (f" version {version}." if version else "."))
-    return found
+    return config
 
 
 async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None) -> Diff:

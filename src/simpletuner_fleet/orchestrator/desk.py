@@ -12,7 +12,7 @@ from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.job import Attempt, Job, JobState
 from simpletuner_fleet.core.lifecycle import dependency_ended as lifecycle_dependency_ended
-from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.policy import Limits, Policy
 from simpletuner_fleet.core.roster import waits
 from simpletuner_fleet.core.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.orchestrator.index import FleetIndex
@@ -65,7 +65,6 @@ class Desk:
         self.vault = vault
         self.effects = Effects()
         self.causes: deque[Cause] = deque()
-        self.touched = False
         self._jobs: dict[str, Job] = {}
         self._attempts: dict[str, Attempt] = {}
         self._workers: dict[str, Worker] = {}
@@ -88,11 +87,9 @@ class Desk:
         self._attempts[attempt_id] = attempt
         return attempt
 
-    def head_of_class(self, class_id: str) -> Job | None:
-        head = self.tx.head_of_class(class_id)
-        if head is not None:
-            self._jobs[head.id] = head
-        return head
+    @property
+    def limits(self) -> Limits:
+        return self.index.limits_in(self.tx)
 
     def current_attempt(self, job: Job) -> Attempt | None:
         return self.attempt(job.attempt_id) if job.attempt_id and not job.terminal else None
@@ -135,32 +132,24 @@ class Desk:
         self._events.append(event)
 
     def add_job(self, job: Job, bundle: bytes) -> None:
-        self.touched = True
         self.tx.add_job(job, bundle)
         self._jobs[job.id] = job
         self._follow_job(job, None)
 
     def add_worker(self, worker: Worker) -> None:
-        self.touched = True
         self.tx.add_worker(worker)
         self._workers[worker.id] = worker
-        self.index.roster.put_worker(worker)
-        self.index.roster.set_hearing(worker.id, worker.id in self.index.hearing)
 
     def save_worker(self, worker: Worker) -> None:
-        self.touched = True
         self._note_status(worker.id)
         self.tx.save_worker(worker)
         self._workers[worker.id] = replace(worker, version=worker.version + 1)
-        self.index.roster.put_worker(self._workers[worker.id])
         self._offer_to(worker.id)
 
     def delete_worker(self, worker: Worker) -> None:
-        self.touched = True
         self.tx.delete_worker(worker.id)
         self._workers.pop(worker.id, None)
         self._status_before.pop(worker.id, None)
-        self.index.roster.drop_worker(worker.id)
         self.index.hearing.discard(worker.id)
         self.effects.left.append(worker.id)
 
@@ -179,7 +168,7 @@ class Desk:
         self.effects.published.append((event, data))
 
     def limits_changed(self) -> None:
-        self.touched = True
+        self.index.limits = None
         self.consider_every_class()
 
     def consider_every_class(self) -> None:
@@ -198,14 +187,12 @@ class Desk:
                 self.effects.audit_head = (entries[-1].seq, entries[-1].hash)
 
     def _save_job(self, job: Job) -> None:
-        self.touched = True
         before = self.job(job.id)
         self.tx.save_job(job)
         self._jobs[job.id] = saved = replace(job, version=job.version + 1)
         self._follow_job(saved, before)
 
     def _save_attempt(self, attempt: Attempt) -> None:
-        self.touched = True
         self._note_status(attempt.worker_id)
         known = self._attempts.get(attempt.id)
         if known is None:  # every attempt that existed before was read at this desk
@@ -216,7 +203,8 @@ class Desk:
         self._follow_attempt(attempt, was_live=known is not None and known.live)
 
     def _follow_job(self, job: Job, before: Job | None) -> None:
-        for worker_id in self.index.roster.see_job(job, before):
+        freed, self.index.roster.freed = self.index.roster.freed, []
+        for worker_id in freed:
             self._offer_to(worker_id)
         if waits(job):
             self.causes.append(ClassHasJob(job.class_id))
@@ -234,7 +222,6 @@ class Desk:
             return
         job = self.job(attempt.job_id)
         roster = self.index.roster
-        roster.see_attempt(attempt, job.owner, was_live)
         if attempt.live:
             self.effects.began.append(((attempt.job_id, attempt.epoch), attempt.worker_id))
             if attempt.number == 1:
@@ -244,8 +231,9 @@ class Desk:
         worker = roster.workers.get(attempt.worker_id)
         if worker and worker.admin is AdminState.DRAINING:
             self.wake(attempt.worker_id)
-        self._offer_to(attempt.worker_id)
-        limits = self.index.limits
+        for worker_id in (attempt.worker_id, *roster.neighbours(attempt.worker_id)):
+            self._offer_to(worker_id)
+        limits = self.limits
         if limits.global_running is not None or limits.user_running is not None:
             self.consider_every_class()
 

@@ -3,8 +3,7 @@
 from simpletuner_fleet.core import lifecycle, tokens
 from simpletuner_fleet.core.checkpoint import ResumePoint, beyond_reach, newest_checkpoint
 from simpletuner_fleet.core.job import EndReason, Job
-from simpletuner_fleet.core.ordering import limit_reached, may_reserve, place_of
-from simpletuner_fleet.core.worker import Gpu, Worker
+from simpletuner_fleet.core.placement import Placement, place_first_of_class, place_on_worker
 from simpletuner_fleet.orchestrator.desk import ClassHasJob, Desk, WorkerMayTake
 
 
@@ -35,66 +34,32 @@ def upload_token_text(attempt_id: str, epoch: int) -> str:
 
 
 def _place_class(desk: Desk, class_id: str) -> None:
-    while job := _head(desk, class_id):
-        if _limited(desk, job):
-            return
-        picked = desk.index.roster.pick_worker(job)
-        if picked is None:
-            return
-        _offer(desk, job, *picked)
+    while placement := place_first_of_class(desk.index.roster, class_id, desk.job, desk.limits):
+        _offer(desk, placement)
 
 
 def _feed_worker(desk: Desk, worker_id: str) -> None:
-    roster = desk.index.roster
-    passed_over: set[str] = set()
-    while roster.is_open(worker_id):
-        job = _next_for(desk, worker_id, passed_over)
-        if job is None:
-            return
-        picked = roster.try_worker(job, worker_id)
-        if picked and not _limited(desk, job):
-            _offer(desk, job, *picked)
-            continue
-        if picked is None and may_reserve(job, desk.policy, desk.now):
-            roster.reserve(worker_id, job)
-        passed_over.add(job.class_id)
+    roster, placed = desk.index.roster, True
+    while placed:
+        placed = False
+        for decision in place_on_worker(roster, worker_id, desk.job, desk.limits, desk.policy, desk.now):
+            if isinstance(decision, Placement):
+                _offer(desk, decision)
+                placed = True
+            else:
+                roster.reserve(decision.worker_id, decision.job)
 
 
-def _next_for(desk: Desk, worker_id: str, passed_over: set[str]) -> Job | None:
-    """The first job in the queue among the classes this worker fits."""
-    roster = desk.index.roster
-    classes = [id for id in roster.classes_for(worker_id) if id not in passed_over]
-    for class_id in classes:
-        if roster.head(class_id) is None:
-            _head(desk, class_id)
-    best = roster.first_class(classes)
-    return _head(desk, best) if best else None
-
-
-def _head(desk: Desk, class_id: str) -> Job | None:
-    roster = desk.index.roster
-    if not roster.count(class_id):
-        return None
-    job = desk.head_of_class(class_id)
-    roster.set_head(class_id, place_of(job) if job else None)
-    return job
-
-
-def _limited(desk: Desk, job: Job) -> bool:
-    roster = desk.index.roster
-    mine = roster.running_by_owner.get(job.owner, 0)
-    return limit_reached(desk.index.limits, roster.running, mine) is not None
-
-
-def _offer(desk: Desk, job: Job, worker: Worker, gpus: tuple[Gpu, ...]) -> None:
+def _offer(desk: Desk, placement: Placement) -> None:
+    job, (share,) = placement.job, placement.shares
     attempt_id = desk.ids.new("a")
     epoch = desk.tx.next_epoch()
     upload_token = desk.ids.derived_token(tokens.UPLOAD, upload_token_text(attempt_id, epoch))
     desk.apply(
         lifecycle.offer(
             job,
-            worker,
-            gpus,
+            share.worker,
+            share.gpus,
             attempt_id=attempt_id,
             epoch=epoch,
             upload_token_hash=tokens.hashed(upload_token),

@@ -1,4 +1,4 @@
-"""What a person begins with who is about to train: a config, what it last ran with, and what may be named in it."""
+"""A person who is about to train begins with this: a config, what it last ran with, and what may be named in it."""
 
 import msgspec
 from msgspec import Struct
@@ -9,14 +9,14 @@ from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.job import Job
 from simpletuner_fleet.orchestrator.configs import bundle_of
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.looking import owner_name
+from simpletuner_fleet.orchestrator.read_models import owner_name
 from simpletuner_fleet.ports import ConfigVersion, JobFilter, View
 
 JOBS_SHOWN = 10
 MOST_LABELS = 200
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class LastRun(Struct, frozen=True, kw_only=True):
     """A job and the copy of the config that it has."""
 
     job: Job
@@ -29,16 +29,16 @@ class Draft(Struct, frozen=True, kw_only=True):
     """The saved version it is; None: it is not saved."""
     bundle: Bundle
     job: Job | None = None
-    """Whose wishes it begins with."""
+    """The job whose settings it begins with."""
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
-    """What there is to choose from."""
+class TrainChoices(Struct, frozen=True, kw_only=True):
+    """Everything there is to choose from."""
 
     names: list[str]
     trainers: list[str]
     labels: list[str]
-    """As key=value, of workers that there are."""
+    """The labels of the workers there are, as key=value."""
     datasets: list[Dataset]
 
 
@@ -46,7 +46,7 @@ class SavedConfig(Struct, frozen=True, kw_only=True):
     config: ConfigVersion
     bundle: Bundle
     by: str
-    """Who saved it."""
+    """The name of whoever saved it."""
 
 
 class ConfigStory(Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class ConfigStory(Struct, frozen=True, kw_only=True):
 async def draft_of(
     fleet: Fleet, owner: str, *, name: str | None, version: int | None, job_id: str | None
 ) -> Draft | None:
-    """Of a job's copy, of a config by name, or of what the owner ran last. None: there is nothing to begin with."""
+    """Drafts from a job's copy, a config's name, or what the owner ran last; None: there is nothing to begin with."""
 
     def look(view: View) -> Draft | None:
         if job_id:
@@ -70,11 +70,11 @@ async def draft_of(
     return await fleet.read(look)
 
 
-async def surroundings(fleet: Fleet, *, datasets: bool) -> Surroundings:
-    def look(view: View) -> Surroundings:
+async def surroundings(fleet: Fleet, *, datasets: bool) -> TrainChoices:
+    def look(view: View) -> TrainChoices:
         workers = view.workers()
         labels = {f"{key}={value}" for worker in workers for key, value in worker.effective_labels.items()}
-        return Surroundings(
+        return TrainChoices(
             names=[config.name for config in view.configs()],
             trainers=sorted({trainer for worker in workers for trainer in worker.trainers}),
             labels=sorted(labels)[:MOST_LABELS],
@@ -84,7 +84,7 @@ async def surroundings(fleet: Fleet, *, datasets: bool) -> Surroundings:
     return await fleet.read(look)
 
 
-async def before(fleet: Fleet, name: str) -> tuple[Run | None, ConfigVersion | None]:
+async def before(fleet: Fleet, name: str) -> tuple[LastRun | None, ConfigVersion | None]:
     """The newest job under a config's name, and the version that is saved."""
     return await fleet.read(lambda view: (_last_run(view, name), view.config(name)))
 
@@ -120,10 +120,10 @@ def _of_job(view: View, job_id: str) -> Draft:
 
 
 def _of_config(view: View, name: str, version: int | None) -> Draft:
-    found = view.config(name, version)
-    if found is None:
+    config = view.config(name, version)
+    if config is None:
         raise NotFound(f"There is no config '{name}'" + (f" version {version}." if version else "."))
-    return Draft(name=name, version=found.version, bundle=bundle_of(found))
+    return Draft(name=name, version=config.version, bundle=bundle_of(config))
 
 
 def _of_habit(view: View, owner: str) -> Draft | None:
@@ -133,9 +133,9 @@ def _of_habit(view: View, owner: str) -> Draft | None:
     return _of_config(view, chosen, None) if chosen else None
 
 
-def _last_run(view: View, name: str) -> Run | None:
-    found = view.jobs_page(JobFilter(config_name=name), None, 1)
-    return Run(job=found[0], bundle=_copy_of(view, found[0])) if found else None
+def _last_run(view: View, name: str) -> LastRun | None:
+    jobs = view.jobs_page(JobFilter(config_name=name), None, 1)
+    return LastRun(job=jobs[0], bundle=_copy_of(view, jobs[0])) if jobs else None
 
 
 def _copy_of(view: View, job: Job) -> Bundle:

@@ -54,6 +54,7 @@ class Fleet:
         self.on_first_offer: Callable[[float], None] | None = None
         """Told how long a job waited from its submission to its first offer."""
         self._index = index
+        store.observe(index)
         self._glances = store if isinstance(store, Glances) else None
 
     async def act(self, step: Callable[[Desk], T]) -> T:
@@ -109,18 +110,15 @@ class Fleet:
             await self.act(step)
 
     def _run(self, tx: Tx, step: Callable[[Desk], T]) -> tuple[T, Effects]:
-        looked_again = self._index.load(tx)
-        desk = Desk(tx, self._index, self.ids, self.policy, self.clock.now(), self.vault)
-        if looked_again:
+        index = self._index
+        index.roster.freed.clear()
+        desk = Desk(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
+        if index.unplaced:
             desk.consider_every_class()
-        try:
-            value = step(desk)
-            settle(desk)
-            desk.finish()
-        except BaseException:
-            if desk.touched or looked_again:
-                self._index.forget()
-            raise
+        value = step(desk)
+        settle(desk)
+        desk.finish()
+        index.unplaced = False
         return value, desk.effects
 
     def _carry_out(self, effects: Effects) -> None:

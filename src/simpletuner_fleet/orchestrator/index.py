@@ -1,48 +1,45 @@
-"""The roster and the limits, kept beside the store's writer and rebuilt from the store whenever in doubt."""
+"""The roster and the limits beside the store's writer: they follow every change of a row, and every undoing of one."""
 
 import msgspec
 
+from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.roster import Roster
+from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.ports import View
 
 LIMITS_SETTING = "limits"
 
 
 class FleetIndex:
-    """Touched only inside the store's writing steps, which run one at a time."""
+    """The promise of ports.RowObserver. Touched only inside the store's writing steps, which run one at a time."""
 
     def __init__(self) -> None:
         self.roster = Roster()
-        self.limits = Limits()
+        self.limits: Limits | None = None
+        """None: not looked up since the rows were lost."""
         self.hearing: set[str] = set()
-        self._loaded = False
+        self.unplaced = True
+        """Rows were told anew: nobody knows any more what was about to be placed."""
 
-    def forget(self) -> None:
-        """What was written may not have been kept: look again before the next step."""
-        self._loaded = False
+    def rows_reset(self) -> None:
+        self.roster = Roster()
+        self.limits = None
+        self.unplaced = True
 
-    @property
-    def loaded(self) -> bool:
-        return self._loaded
+    def worker_changed(self, before: Worker | None, after: Worker | None) -> None:
+        if after is not None:
+            self.roster.put_worker(after)
+            if before is None:
+                self.roster.set_hearing(after.id, after.id in self.hearing)
+        elif before is not None:
+            self.roster.drop_worker(before.id)
 
-    def load(self, view: View) -> bool:
-        """True if it had to look again: then nobody knows any more what was about to be placed."""
-        if self._loaded:
-            return False
-        roster = Roster()
-        for worker in view.workers():
-            roster.put_worker(worker)
-            roster.set_hearing(worker.id, worker.id in self.hearing)
-        for attempt in view.live_attempts():
-            job = view.job(attempt.job_id)
-            roster.see_attempt(attempt, job.owner if job else "", was_live=False)
-        for line in view.queued_classes():
-            roster.load_line(line.class_id, line.requires, line.ranks)
-        self.roster = roster
-        self.limits = read_limits(view)
-        self._loaded = True
-        return True
+    def job_changed(self, before: Job | None, after: Job | None) -> None:
+        self.roster.see_job(before, after)
+
+    def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
+        self.roster.see_attempt(before, after, owner)
 
     def set_hearing(self, worker_id: str, hears: bool) -> None:
         if hears:
@@ -51,7 +48,23 @@ class FleetIndex:
             self.hearing.discard(worker_id)
         self.roster.set_hearing(worker_id, hears)
 
+    def limits_in(self, view: View) -> Limits:
+        if self.limits is None:
+            self.limits = read_limits(view)
+        return self.limits
+
 
 def read_limits(view: View) -> Limits:
     stored = view.setting(LIMITS_SETTING)
     return msgspec.json.decode(stored, type=Limits) if stored else Limits()
+
+
+def roster_of(view: View) -> Roster:
+    """Returns the workers and what they hold as a snapshot; who waits is not in it."""
+    roster = Roster()
+    for worker in view.workers():
+        roster.put_worker(worker)
+    for attempt in view.live_attempts():
+        job = view.job(attempt.job_id)
+        roster.see_attempt(None, attempt, job.owner if job else "")
+    return roster

@@ -26,7 +26,7 @@ def with_facts(worker: Worker, message: Register) -> Worker:
         raise Invalid(f"A worker names at most {MAX_TRAINERS} trainers.", path="$.trainers")
     if not 1 <= message.max_jobs <= MAX_JOBS_PER_WORKER:
         raise Invalid(f"max_jobs is between 1 and {MAX_JOBS_PER_WORKER}.", path="$.max_jobs")
-    gpus = _as_last_seen(worker, message, reported_gpus(message))
+    gpus = _as_last_seen(worker, message, reported_gpus(worker.id, message))
     return replace(
         worker,
         reported_type=WorkerType.PERSISTENT if message.persistent else WorkerType.EPHEMERAL,
@@ -61,10 +61,10 @@ def _as_last_seen(worker: Worker, message: Register, gpus: tuple[Gpu, ...]) -> t
     return tuple(replace(gpu, unusable=known.get(gpu.uuid, gpu.unusable)) for gpu in gpus)
 
 
-def reported_gpus(message: Register) -> tuple[Gpu, ...]:
+def reported_gpus(worker_id: str, message: Register) -> tuple[Gpu, ...]:
     if message.gpus is not None:
         _check_count(len(message.gpus))
-        gpus = tuple(_gpu(report, message) for report in message.gpus)
+        gpus = tuple(_gpu(worker_id, report, message) for report in message.gpus)
         if len({gpu.uuid for gpu in gpus}) != len(gpus):
             raise Invalid("Two GPUs have the same uuid.", path="$.gpus")
         return gpus
@@ -79,7 +79,7 @@ def reported_gpus(message: Register) -> tuple[Gpu, ...]:
     return tuple(
         Gpu(
             index=at,
-            uuid=f"GPU-reported-{at}",
+            uuid=_made_up_uuid(worker_id, at),
             name=name[:200],
             vram_gb=_vram(vram),
             accelerator_type=_kind(kind),
@@ -88,10 +88,15 @@ def reported_gpus(message: Register) -> tuple[Gpu, ...]:
     )
 
 
-def _gpu(report: GpuReport, message: Register) -> Gpu:
+def _made_up_uuid(worker_id: str, index: int) -> str:
+    """The identity of a GPU whose agent names none: no other worker's GPU has the same."""
+    return f"GPU-{worker_id}-{index}"
+
+
+def _gpu(worker_id: str, report: GpuReport, message: Register) -> Gpu:
     return Gpu(
         index=report.index,
-        uuid=report.uuid[:100] or f"GPU-reported-{report.index}",
+        uuid=report.uuid[:100] or _made_up_uuid(worker_id, report.index),
         name=(report.name or message.gpu_name or "")[:200],
         vram_gb=_vram(report.vram_gb if report.vram_gb is not None else message.gpu_vram_gb),
         accelerator_type=_kind(report.accelerator_type or message.accelerator_type or "cuda"),

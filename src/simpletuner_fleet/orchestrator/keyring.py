@@ -1,9 +1,11 @@
 """Secrets for trainers: stored sealed, named by configs, opened only for the attempt that needs them."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.bundle import Bundle, check_name
+from simpletuner_fleet.core.bundle import check_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.orchestrator.desk import Desk
@@ -15,7 +17,7 @@ MAX_VALUE_BYTES = 16 * 1024
 
 
 class StoredSecret(Struct, frozen=True, kw_only=True):
-    """`created_at` and `created_by` tell of this version."""
+    """One version of a secret, which `created_at` and `created_by` belong to."""
 
     version: int
     created_at: float
@@ -24,8 +26,8 @@ class StoredSecret(Struct, frozen=True, kw_only=True):
 
 
 async def list_secrets(fleet: Fleet) -> dict[str, StoredSecret]:
-    found = await fleet.read(lambda view: view.settings_with_prefix(PREFIX))
-    return {key.removeprefix(PREFIX): _read(text) for key, text in found.items()}
+    settings = await fleet.read(lambda view: view.settings_with_prefix(PREFIX))
+    return {key.removeprefix(PREFIX): _read(text) for key, text in settings.items()}
 
 
 async def save_secret(fleet: Fleet, name: str, value: str, actor: Actor) -> StoredSecret:
@@ -65,19 +67,14 @@ async def delete_secret(fleet: Fleet, name: str, actor: Actor) -> None:
 
 
 def secret_value(view: View, vault: Vault | None, name: str) -> str | None:
-    """None where it was deleted, or its key is lost."""
+    """Returns the value, or None where it was deleted or its key is lost."""
     stored = view.setting(PREFIX + name)
     return vault.unseal(name, _read(stored).sealed) if stored and vault else None
 
 
-def check_secrets(view: View, bundle: Bundle) -> None:
-    for variable, name in bundle.secrets.items():
-        if view.setting(PREFIX + name) is None:
-            raise Invalid(
-                f"The config wants the secret '{name}' as {variable}, and there is none of this name.",
-                path=f"$.secrets.{variable}",
-                next_step=f"Store it with 'simpletuner secrets set {name}', or name another in the config.",
-            )
+def stored_secrets(view: View, names: Iterable[str]) -> frozenset[str]:
+    """Returns those of the names under which a secret is stored."""
+    return frozenset(name for name in names if view.setting(PREFIX + name) is not None)
 
 
 def _check_value(value: str) -> None:

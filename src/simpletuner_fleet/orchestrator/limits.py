@@ -21,10 +21,9 @@ async def set_limits(fleet: Fleet, limits: Limits, actor: Actor) -> Limits:
             raise Invalid(f"{name} is 0 or more, or null for no limit.", path=f"$.{name}")
 
     def step(desk: Desk) -> Limits:
-        was = desk.index.limits
+        was = desk.limits
         if was != limits:
             desk.tx.put_setting(LIMITS_SETTING, msgspec.json.encode(limits).decode())
-            desk.index.limits = limits
             desk.limits_changed()
             desk.record(
                 Event(

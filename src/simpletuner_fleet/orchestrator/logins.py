@@ -5,10 +5,9 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core import accounts, tokens
 from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S, OneTimeKey, Role, Session, User
-from simpletuner_fleet.core.errors import Invalid, NotFound, Unauthenticated
+from simpletuner_fleet.core.errors import LinkUsed, UsersExist, WrongCurrentPassword, WrongPassword
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.orchestrator.accounts import (
-    UsersExist,
     add_user,
     drop_keys,
     end_sessions,
@@ -25,33 +24,10 @@ NOBODY = Actor("anonymous", "anonymous")
 UNKNOWN = "unknown"
 
 
-class WrongPassword(Unauthenticated):
-    """The name or the password is wrong."""
-
-    code = "wrong_password"
-    next_step = "Try again, or ask an administrator for a link to choose a new password."
-
-
-class WrongCurrentPassword(Invalid):
-    """The current password is wrong."""
-
-    code = "wrong_current_password"
-
-    def __init__(self) -> None:
-        super().__init__("The current password is wrong.", path="$.current_password")
-
-
-class LinkUsed(NotFound):
-    """This link has been used, has expired, or was never one of ours."""
-
-    code = "link_used"
-    next_step = "Ask for a new one: 'simpletuner users link', or 'simpletuner users reset-password NAME'."
-
-
 class LoggedIn(Struct, frozen=True, kw_only=True):
     user: User
     secret: str
-    """For the cookie: it is nowhere else."""
+    """It goes into the cookie and is nowhere else."""
     ended: list[str] = []
 
 
@@ -69,10 +45,12 @@ async def log_in(fleet: Fleet, passwords: Passwords, name: str, password: str, i
     secret = fleet.ids.token(tokens.SESSION)
 
     def step(desk: Desk) -> LoggedIn:
-        now_known = existing_user(desk.tx, user.id)
-        if not now_known.can_log_in or now_known.password_hash != known:
+        current_user = existing_user(desk.tx, user.id)
+        if not current_user.can_log_in or current_user.password_hash != known:
             raise WrongPassword
-        return LoggedIn(user=_enter(desk, replace(now_known, password_hash=fresh), secret, ip), secret=secret)
+        return LoggedIn(
+            user=_enter(desk, replace(current_user, password_hash=fresh), secret, ip), secret=secret
+        )
 
     return await fleet.act(step)
 
@@ -90,7 +68,7 @@ async def note_failure(fleet: Fleet, name: str, ip: str) -> None:
 
 
 async def log_out(fleet: Fleet, user_id: str, token_hash: str, actor: Actor, everywhere: bool) -> list[str]:
-    """The hashes of the sessions that ended."""
+    """Returns the hashes of the sessions that ended."""
 
     def step(desk: Desk) -> list[str]:
         ended = end_sessions(desk, user_id) if everywhere else [token_hash]
@@ -102,7 +80,7 @@ async def log_out(fleet: Fleet, user_id: str, token_hash: str, actor: Actor, eve
 
 
 async def start_key(fleet: Fleet, secret: str) -> StartKey:
-    """What a link is good for. Looking does not use it up: previews of links look too."""
+    """Says what a link is good for. Looking does not use it up: previews of links look too."""
 
     def look(view: View) -> StartKey:
         key = good_key(view, secret, fleet.clock.now())
@@ -118,8 +96,8 @@ async def start(
     fleet: Fleet, passwords: Passwords, secret: str, *, name: str, password: str, language: str, ip: str
 ) -> LoggedIn:
     """Uses the link up: makes the first admin, or sets the password of whom it was made for."""
-    found = await start_key(fleet, secret)
-    name = found.user.name if found.user else accounts.checked_name(name)
+    link = await start_key(fleet, secret)
+    name = link.user.name if link.user else accounts.checked_name(name)
     language = accounts.checked_language(language)
     hashed = await passwords.hashed(accounts.checked_password(password, name))
     session = fleet.ids.token(tokens.SESSION)
@@ -140,21 +118,21 @@ async def start(
 
 
 async def change_password(
-    fleet: Fleet, passwords: Passwords, user_id: str, current: str, wanted: str, ip: str
+    fleet: Fleet, passwords: Passwords, user_id: str, current: str, new_password: str, ip: str
 ) -> LoggedIn:
     """Ends every session and begins a new one."""
     user = await fleet.read(lambda view: existing_user(view, user_id))
-    accounts.checked_password(wanted, user.name)
+    accounts.checked_password(new_password, user.name)
     if not await passwords.fits(current, user.password_hash):
         raise WrongCurrentPassword
-    hashed = await passwords.hashed(wanted)
+    hashed = await passwords.hashed(new_password)
     secret = fleet.ids.token(tokens.SESSION)
 
     def step(desk: Desk) -> LoggedIn:
-        now_known = existing_user(desk.tx, user_id)
-        if now_known.password_hash != user.password_hash:
+        current_user = existing_user(desk.tx, user_id)
+        if current_user.password_hash != user.password_hash:
             raise WrongCurrentPassword
-        after, ended = _new_password(desk, now_known, hashed, ip)
+        after, ended = _new_password(desk, current_user, hashed, ip)
         return LoggedIn(user=_enter(desk, after, secret, ip), secret=secret, ended=ended)
 
     return await fleet.act(step)

@@ -12,7 +12,7 @@ from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.looking import SeenJob, with_reasons
+from simpletuner_fleet.orchestrator.read_models import SeenJob, with_reasons
 from simpletuner_fleet.ports import AuditFilter, View
 
 LAST_ATTEMPTS = 20
@@ -21,47 +21,47 @@ REFUSALS_READ = 50
 DATASETS_NAMED = 50
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class HeldJob(Struct, frozen=True, kw_only=True):
     job_id: str
     title: str
 
 
-class SeenMachine(Struct, frozen=True, kw_only=True):
+class ListedWorker(Struct, frozen=True, kw_only=True):
     worker: Worker
     status: str
-    held: tuple[Held, ...]
+    held: tuple[HeldJob, ...]
 
 
-class Machines(Struct, frozen=True, kw_only=True):
+class WorkerList(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
-    """By status, of all there are."""
-    shown: list[SeenMachine]
+    """The number of workers by status, of all there are."""
+    shown: list[ListedWorker]
     more: bool
-    folded: list[SeenMachine]
-    """Of those that fit, the ones that need no look."""
+    folded: list[ListedWorker]
+    """Those of the fitting workers that nobody needs to look at."""
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class EndedAttempt(Struct, frozen=True, kw_only=True):
     attempt: Attempt
     title: str
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class WorkerDetails(Struct, frozen=True, kw_only=True):
     worker: Worker
     status: str
     running: list[SeenJob]
-    runs: list[Run]
+    runs: list[EndedAttempt]
     """The last ones that ended, newest first."""
     events: list[AuditEntry]
     datasets: list[tuple[str, str]]
-    """(id, name) of what its cache holds; an unknown one has no name."""
+    """Pairs of id and name of what its cache holds; an unknown one has no name."""
 
 
 class Joining(Struct, frozen=True, kw_only=True):
     worker: Worker
     status: str
     refusals: list[AuditEntry]
-    """Since its token was made: attempts as this worker, or as nobody we know. Newest first."""
+    """The refused attempts since its token was made, as this worker or as nobody we know, newest first."""
 
 
 async def machines(
@@ -70,10 +70,10 @@ async def machines(
     folds: Callable[[Worker, str], bool],
     page: int,
     size: int,
-) -> Machines:
-    """`fits` and `folds` are told the worker and its status."""
+) -> WorkerList:
+    """Lists a page of workers; `fits` and `folds` get the worker and its status."""
 
-    def look(view: View) -> Machines:
+    def look(view: View) -> WorkerList:
         held: dict[str, list[Attempt]] = {}
         for attempt in view.live_attempts():
             held.setdefault(attempt.worker_id, []).append(attempt)
@@ -85,15 +85,17 @@ async def machines(
         folded = [worker for worker in fitting if folds(worker, statuses[worker.id])][:size]
         rows = open_ones[page * size : (page + 1) * size]
 
-        def seen(worker: Worker) -> SeenMachine:
+        def seen(worker: Worker) -> ListedWorker:
             attempts = held.get(worker.id, [])
-            return SeenMachine(
+            return ListedWorker(
                 worker=with_newest_heartbeat(fleet, worker),
                 status=statuses[worker.id],
-                held=tuple(Held(job_id=one.job_id, title=_title(view.job(one.job_id))) for one in attempts),
+                held=tuple(
+                    HeldJob(job_id=one.job_id, title=_title(view.job(one.job_id))) for one in attempts
+                ),
             )
 
-        return Machines(
+        return WorkerList(
             counts=dict(Counter(statuses.values())),
             shown=[seen(worker) for worker in rows],
             more=len(open_ones) > (page + 1) * size,
@@ -103,19 +105,21 @@ async def machines(
     return await fleet.read(look)
 
 
-async def machine(fleet: Fleet, worker_id: str) -> Machine:
+async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
     now = fleet.clock.now()
 
-    def look(view: View) -> Machine:
+    def look(view: View) -> WorkerDetails:
         worker = _worker(fleet, view, worker_id)
         live = view.live_attempts_of_worker(worker_id)
         jobs = [job for job in (view.job(attempt.job_id) for attempt in live) if job]
         ended = [one for one in view.attempts_of_worker(worker_id, LAST_ATTEMPTS + len(live)) if not one.live]
-        return Machine(
+        return WorkerDetails(
             worker=worker,
             status=worker.status(bool(live)),
             running=with_reasons(view, jobs, now),
-            runs=[Run(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]],
+            runs=[
+                EndedAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]
+            ],
             events=view.audit_page(AuditFilter(target_type="worker", target_id=worker_id), LAST_EVENTS, 0),
             datasets=[(id, _dataset_name(view, id)) for id in worker.datasets[:DATASETS_NAMED]],
         )

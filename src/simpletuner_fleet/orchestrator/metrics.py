@@ -25,7 +25,7 @@ from simpletuner_fleet.core.metrics import (
     Sample,
     downsample,
 )
-from simpletuner_fleet.orchestrator import looking
+from simpletuner_fleet.orchestrator import read_models
 from simpletuner_fleet.orchestrator.artifacts import Shelf, fenced_attempt
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import Blobs
@@ -125,7 +125,7 @@ async def curves(
 
     GPUs are shown over time, all that was.
     """
-    found = await looking.attempts_of(fleet, job_id)
+    found = await read_models.attempts_of(fleet, job_id)
     if attempt is not None:
         found = [one for one in found if one.number == attempt]
         if not found:

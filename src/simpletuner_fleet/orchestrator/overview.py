@@ -1,7 +1,7 @@
 """The fleet in one look: what is free, what needs somebody, who is in line, what ran in the last day."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -11,8 +11,8 @@ from simpletuner_fleet.core.matching import FREE, Occupancy, allocate, in_servic
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Connection, Gpu, Worker, WorkerType
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.looking import SeenJob, with_reasons
-from simpletuner_fleet.orchestrator.waiting import Explainer, Snapshot, take_snapshot
+from simpletuner_fleet.orchestrator.read_models import SeenJob, with_reasons
+from simpletuner_fleet.orchestrator.waiting import Explainer
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
 
 DAY_S = 86_400.0
@@ -46,31 +46,31 @@ class Need(Struct, frozen=True, kw_only=True):
     kind: str
     count: int
     named: tuple[tuple[str, str], ...] = ()
-    """(id, name) of the first few."""
+    """Pairs of id and name of the first few."""
 
 
-class Bar(Struct, frozen=True, kw_only=True):
+class AttemptBar(Struct, frozen=True, kw_only=True):
     job_id: str
     title: str
     start: float
     end: float
     outcome: str
-    """Empty while it runs."""
+    """It is empty while the attempt runs."""
     gpus: int
 
 
-class Lane(Struct, frozen=True, kw_only=True):
+class WorkerLane(Struct, frozen=True, kw_only=True):
     """One worker's last day."""
 
     worker_id: str
     name: str
     status: str
-    bars: tuple[Bar, ...]
+    bars: tuple[AttemptBar, ...]
     away: tuple[tuple[float, float], ...]
-    """When it was not connected."""
+    """The spans in which it was not connected."""
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class QueueSummary(Struct, frozen=True, kw_only=True):
     waiting: int
     by_reason: dict[str, int]
     oldest_at: float | None
@@ -85,51 +85,50 @@ class Mine(Struct, frozen=True, kw_only=True):
 
 class Overview(Struct, frozen=True, kw_only=True):
     workers: int
-    by_status: dict[str, int]
     gpus: list[GpuKind]
     starts_now: int
     """The largest number of GPUs that one job would get at once; 0 for none."""
     room: bool
     """Some worker would take a job that needs no GPU."""
     needs: list[Need]
-    line: Line
+    line: QueueSummary
     mine: Mine
-    lanes: list[Lane]
+    lanes: list[WorkerLane]
 
 
 async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
-    """`owner` narrows what is called mine; None means everybody's."""
+    """Reads everything the front page shows; `owner` narrows what is called mine, None means everybody's."""
     now, policy = fleet.clock.now(), fleet.policy
 
     def read(view: View) -> Overview:
-        snapshot = take_snapshot(view)
-        workers = [worker for worker in snapshot.workers.values() if not worker.local or worker.gpus]
-        explainer = Explainer(snapshot)
+        explainer = Explainer(view)
+        roster = explainer.roster
+        workers = [worker for worker in roster.workers.values() if not worker.local or worker.gpus]
+        occupancy = {worker.id: roster.occupancy(worker.id) for worker in workers}
         waiting = view.queue_page(None, MOST_WAITING)
-        told = [(job, explainer.explain(job, ahead, now)) for ahead, job in enumerate(waiting)]
-        hopeless = [job for job, why in told if why.code in IMPOSSIBLE]
+        explained = [(job, explainer.explain(job, ahead, now)) for ahead, job in enumerate(waiting)]
+        hopeless = [job for job, why in explained if why.code in IMPOSSIBLE]
         return Overview(
             workers=len(workers),
-            by_status=dict(Counter(_status(worker, snapshot) for worker in workers)),
-            gpus=gpu_kinds(workers, snapshot.occupancy),
-            starts_now=largest_start(workers, snapshot.occupancy),
-            room=any(is_open(worker, snapshot.occupancy.get(worker.id, FREE)) for worker in workers),
+            gpus=gpu_kinds(workers, occupancy),
+            starts_now=largest_start(workers, occupancy),
+            room=any(is_open(worker, occupancy.get(worker.id, FREE)) for worker in workers),
             needs=_needs(view, workers, hopeless, policy, now),
-            line=Line(
+            line=QueueSummary(
                 waiting=sum(view.job_counts().get(state, 0) for state in WAITS),
-                by_reason=dict(Counter(str(why.code) for _, why in told)),
+                by_reason=dict(Counter(str(why.code) for _, why in explained)),
                 oldest_at=min((job.created_at for job in waiting), default=None),
                 first=tuple(with_reasons(view, waiting[:NEXT_IN_LINE], now, 0)),
             ),
             mine=_mine(view, owner, now),
-            lanes=_lanes(view, workers, snapshot, now) if lanes else [],
+            lanes=_lanes(view, workers, occupancy, now) if lanes else [],
         )
 
     return await fleet.read(read)
 
 
 async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
-    """By owner, the last seven days, most first. Reads as many jobs as there were attempts: not for every look."""
+    """Returns last week's hours by owner, most first. It reads as many jobs as there were attempts: not for every look."""
     now = fleet.clock.now()
 
     def read(view: View) -> list[tuple[str, float]]:
@@ -147,7 +146,7 @@ async def gpu_hours(fleet: Fleet) -> list[tuple[str, float]]:
 
 
 def gpu_kinds(workers: Sequence[Worker], occupancy: dict[str, Occupancy]) -> list[GpuKind]:
-    """The most capable first."""
+    """Counts the GPUs of each kind, the most capable first."""
     kinds: dict[tuple[str, float], list[int]] = {}
     for worker in workers:
         held = occupancy.get(worker.id, FREE)
@@ -181,8 +180,8 @@ def largest_start(workers: Sequence[Worker], occupancy: dict[str, Occupancy]) ->
     return largest
 
 
-def _status(worker: Worker, snapshot: Snapshot) -> str:
-    return str(worker.status(snapshot.occupancy.get(worker.id, FREE).live > 0))
+def _status(worker: Worker, occupancy: Mapping[str, Occupancy]) -> str:
+    return str(worker.status(occupancy.get(worker.id, FREE).live > 0))
 
 
 def _needs(
@@ -234,9 +233,11 @@ def _mine(view: View, owner: str | None, now: float) -> Mine:
     return Mine(running=some(AT_WORK, 8), waiting=some(WAITS, 8), ended=some(ENDED, 6))
 
 
-def _lanes(view: View, workers: Sequence[Worker], snapshot: Snapshot, now: float) -> list[Lane]:
+def _lanes(
+    view: View, workers: Sequence[Worker], occupancy: Mapping[str, Occupancy], now: float
+) -> list[WorkerLane]:
     since = now - DAY_S
-    bars: dict[str, list[Bar]] = {}
+    bars: dict[str, list[AttemptBar]] = {}
     titles: dict[str, str] = {}
     for attempt in reversed(view.attempts_since(since, MOST_BARS)):
         begun = attempt.accepted_at or attempt.started_at
@@ -244,10 +245,10 @@ def _lanes(view: View, workers: Sequence[Worker], snapshot: Snapshot, now: float
             bars.setdefault(attempt.worker_id, []).append(_bar(view, attempt, begun, since, now, titles))
     away = _away(view, since)
     return [
-        Lane(
+        WorkerLane(
             worker_id=worker.id,
             name=worker.name,
-            status=_status(worker, snapshot),
+            status=_status(worker, occupancy),
             bars=tuple(bars.get(worker.id, ())),
             away=tuple(_spans_of(worker, away.get(worker.id, []), since, now)),
         )
@@ -255,11 +256,13 @@ def _lanes(view: View, workers: Sequence[Worker], snapshot: Snapshot, now: float
     ]
 
 
-def _bar(view: View, attempt: Attempt, begun: float, since: float, now: float, titles: dict[str, str]) -> Bar:
+def _bar(
+    view: View, attempt: Attempt, begun: float, since: float, now: float, titles: dict[str, str]
+) -> AttemptBar:
     if attempt.job_id not in titles:
         job = view.job(attempt.job_id)
         titles[attempt.job_id] = (job.name or job.config_name) if job else attempt.job_id
-    return Bar(
+    return AttemptBar(
         job_id=attempt.job_id,
         title=titles[attempt.job_id],
         start=max(begun, since),
@@ -270,7 +273,7 @@ def _bar(view: View, attempt: Attempt, begun: float, since: float, now: float, t
 
 
 def _away(view: View, since: float) -> dict[str, list[tuple[float, bool]]]:
-    """Per worker, in order of time: (when, whether it left or came). In a busy fleet the oldest are left out."""
+    """Returns for each worker, in order of time, when it left (True) or came. In a busy fleet the oldest are left out."""
     found: dict[str, list[tuple[float, bool]]] = {}
     where = AuditFilter(event_type="worker.status_changed", since=since)
     for entry in view.audit_page(where, MOST_CHANGES, 0):
@@ -282,7 +285,7 @@ def _away(view: View, since: float) -> dict[str, list[tuple[float, bool]]]:
 def _spans_of(
     worker: Worker, changes: Sequence[tuple[float, bool]], since: float, now: float
 ) -> list[tuple[float, float]]:
-    """From each going to the next coming; a worker that is away now has been so since it was last heard."""
+    """Returns the spans from departure to return; a worker that is away now has been so since it was last heard."""
     spans: list[tuple[float, float]] = []
     left: float | None = None
     for at, is_leaving in changes:

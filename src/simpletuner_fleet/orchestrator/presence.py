@@ -94,8 +94,7 @@ class Presence:
         )
 
     def old_offers(self) -> list[Turn]:
-        limit = self._policy.offer_timeout_s
-        return [turn for turn, at in self._offered.items() if self.listening_now - at >= limit]
+        return liveness.unanswered_offers(self._offered, self.listening_now, self._policy)
 
     def heard_at(self, worker_id: str) -> float | None:
         """When, if it is newer than what the store knows."""

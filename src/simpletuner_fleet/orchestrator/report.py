@@ -1,4 +1,4 @@
-"""What workers tell of attempts: accepted, running, ended."""
+"""Workers report on attempts: accepted, running, ended."""
 
 from simpletuner_fleet.core import lifecycle, stopping
 from simpletuner_fleet.core.decision import PHASE, Decision
@@ -41,7 +41,7 @@ async def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> 
 
 
 async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusReport) -> ReportAnswer:
-    """From the worker itself."""
+    """Takes a report from the worker itself."""
     answer, epoch = await fleet.act(lambda desk: _report(desk, worker, job_id, message))
     fleet.presence.heard(worker.id, fleet.clock.now())
     fleet.presence.confirmed((job_id, epoch), worker.id)
@@ -52,7 +52,7 @@ async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusRepor
 async def report_of_attempt(
     fleet: Fleet, attempt_id: str, job_id: str, message: StatusReport
 ) -> ReportAnswer:
-    """From whoever holds this one attempt's token: the shim, when its agent is gone."""
+    """Takes a report from whoever holds this one attempt's token: the shim, when its agent is gone."""
     answer, _ = await fleet.act(lambda desk: _report_of_attempt(desk, attempt_id, job_id, message))
     return answer
 
@@ -117,11 +117,19 @@ def _attempt_without_epoch(desk: Desk, worker_id: str, job_id: str) -> Attempt:
     return desk.attempt(own[-1].id)
 
 
+def gpus_free(desk: Desk, attempt: Attempt) -> bool:
+    """Whether no live attempt on any worker holds a GPU of this ended one."""
+    roster = desk.index.roster
+    return not any(roster.occupancy(worker_id).gpus & set(attempt.gpus) for worker_id in roster.workers)
+
+
 def _take(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> ReportAnswer:
     if not attempt.live:
         if attempt.outcome is _OUTCOMES.get(message.status):
             return ReportAnswer(accepted=True, job_status=job.state)
-        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation):
+        # Who reports an end needs no GPU any more: what it has done counts, whoever has been given its GPU since.
+        free = message.status in FINAL_REPORTS or gpus_free(desk, attempt)
+        if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation, gpus_free=free):
             raise StaleAttempt
         desk.apply(lifecycle.readopted(job, attempt, now=desk.now))
         job, attempt = desk.job(job.id), desk.attempt(attempt.id)

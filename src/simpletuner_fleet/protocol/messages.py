@@ -13,8 +13,6 @@ from simpletuner_fleet.core.job import EndReason, OnPartition, OnTimeLimit
 from simpletuner_fleet.core.metrics import MAX_STEP
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
-PROTOCOL_VERSION = 1
-
 
 class ReportStatus(StrEnum):
     """What a worker says of an attempt; those that are final are `core.job.Outcome`s."""

@@ -23,22 +23,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happened")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--fail-fast", action="store_true", help="end at the first broken promise")
-    asked = parser.parse_args(argv)
-    if asked.seed is not None:
-        return tell_one(asked.seed, whole=asked.trace)
-    if asked.fail_fast:
-        return tell_first(asked.start, asked.seeds)
-    return tell_many(asked.start, asked.seeds, asked.jobs)
+    arguments = parser.parse_args(argv)
+    if arguments.seed is not None:
+        return run_one(arguments.seed, whole=arguments.trace)
+    if arguments.fail_fast:
+        return run_until_one_fails(arguments.start, arguments.seeds)
+    return run_many(arguments.start, arguments.seeds, arguments.jobs)
 
 
-def tell_one(seed: int, *, whole: bool) -> int:
+def run_one(seed: int, *, whole: bool) -> int:
     result = run_seed(seed, whole_trace=whole)
     print("\n".join(result.trace))
     print(f"seed {seed}: {result.violation or 'every promise kept'} (trace {result.trace_hash})")
     return 1 if result.violation else 0
 
 
-def tell_first(start: int, seeds: int) -> int:
+def run_until_one_fails(start: int, seeds: int) -> int:
     for seed in range(start, start + seeds):
         violation = run_seed(seed).violation
         if violation:
@@ -47,7 +47,7 @@ def tell_first(start: int, seeds: int) -> int:
     return 0
 
 
-def tell_many(start: int, seeds: int, jobs: int) -> int:
+def run_many(start: int, seeds: int, jobs: int) -> int:
     tally, began = Tally(), time.monotonic()
     chunks = [(first, min(first + CHUNK, start + seeds)) for first in range(start, start + seeds, CHUNK)]
     with ProcessPoolExecutor(jobs) as pool:
@@ -58,7 +58,7 @@ def tell_many(start: int, seeds: int, jobs: int) -> int:
                     print(f"seed {result.seed}: {result.violation}", flush=True)
             if tally.seeds % 500 < CHUNK:
                 print(f"{tally.seeds} seeds, {len(tally.failures)} failed", file=sys.stderr, flush=True)
-    print("\n".join(tally.told()))
+    print("\n".join(tally.report()))
     took_s = time.monotonic() - began
     print(f"{took_s:.1f} s, {took_s * jobs / max(1, tally.seeds) * 1000:.0f} ms of one core per seed")
     for failure in tally.failures[:3]:

@@ -1,4 +1,4 @@
-"""What goes wrong, when, and how it is made good again."""
+"""The faults: what goes wrong, when, and how it is made good again."""
 
 from collections.abc import Callable
 from functools import partial

@@ -205,7 +205,7 @@ class SimulatedShim:
     def vanish(self) -> None:
         """The power is gone: nothing is written, nobody is told."""
         self.done = True
-        self.machine.truth.ends(self.run, "vanished", self.world.now)
+        self.machine.truth.ends(self.run, "vanished")
 
     def lose_agent(self) -> None:
         self.alone = True
@@ -305,7 +305,7 @@ class SimulatedShim:
             self.world.counts["trainer paused"] += 1
             self._change += 1
             self._left_s -= self.world.now - self._gone_on_at
-            self.machine.truth.pauses(self.run, self.world.now)
+            self.machine.truth.pauses(self.run)
 
     def _time_is_up(self) -> None:
         if self.done:
@@ -334,7 +334,7 @@ class SimulatedShim:
         self.done = True
         how = {0: "completed"}.get(ending.exit_code if ending.exit_code is not None else -1, "failed")
         how = how if ending.reason in (EndReason.EXITED, EndReason.TIME_LIMIT) else "ended"
-        self.machine.truth.ends(self.run, how, self.world.now)
+        self.machine.truth.ends(self.run, how)
         self.world.note(f"{self.machine.kind.name}: {self.turn} ends {ending.reason} {ending.exit_code}")
         self.machine.exits[self.turn] = ending
         agent = self.machine.agent

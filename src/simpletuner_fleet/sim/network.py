@@ -9,7 +9,7 @@ from simpletuner_fleet.sim.world import World
 
 CALL_TIMEOUT_S = 10.0
 DEAD_PEER_S = 45.0
-"""How long a stream goes unheard before either end gives it up."""
+"""The time for which a stream goes unheard before either end gives it up."""
 
 
 class Unreachable(Exception):
@@ -28,7 +28,7 @@ Serve = Callable[[Answered], None]
 
 
 class Weather(Struct, frozen=True, kw_only=True):
-    """How bad the network of one seed is while faults last."""
+    """The state of one seed's network while faults last."""
 
     request_lost: float = 0.0
     answer_lost: float = 0.0

@@ -47,7 +47,7 @@ class OlderAgent:
     def die(self, *, machine_lives: bool) -> None:
         self.alive = False
         if self._run is not None:
-            self.machine.truth.ends(self._run, "vanished", self.world.now)
+            self.machine.truth.ends(self._run, "vanished")
         if machine_lives:
             self._close_stream()
         elif self.stream is not None:
@@ -212,7 +212,7 @@ class OlderAgent:
         assert offer is not None
         assert run is not None
         self._offer = self._run = None
-        self.machine.truth.ends(run, how, self.world.now)
+        self.machine.truth.ends(run, how)
         self.world.note(f"{self.machine.kind.name}: ({offer.job_id}, {offer.epoch}) ends {how}")
         if report is None:
             return

@@ -67,10 +67,9 @@ def sweep_heard() -> Iterator[list[BaseException]]:
 
 
 class SeededIds:
-    """Names that differ between seeds and not between runs."""
+    """Counts its names, so that a run gives the same ones again."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self) -> None:
         self._made = 0
 
     def new(self, prefix: str) -> str:
@@ -100,7 +99,7 @@ class Stream:
     def __init__(self, link: Link, listener: Listener, worker_id: str, token_hash: str) -> None:
         self.link = link
         self.listener: Listener | None = listener
-        """None once the agent's end is closed."""
+        """It is None once the agent's end is closed."""
         self.worker_id = worker_id
         self.token_hash = token_hash
         self.served: WorkerStream | None = None
@@ -110,8 +109,8 @@ class Stream:
         self.acked_at = link.world.now
         self.offered_at: dict[tuple[str, int], float] = {}
         self.stopped: set[StopAttempt] = set()
-        self.told_drain = False
-        self.told_shutdown = False
+        self.drain_sent = False
+        self.shutdown_sent = False
         self.resend_planned = False
         self._held_back: list[StreamMessage] = []
         self._free_at = 0.0
@@ -167,8 +166,7 @@ class Orchestrator:
         self.world = world
         self.policy = policy
         self.store = SimStore()
-        self.store.when_commit_fails = self._forget_index
-        self.ids = SeededIds(world)
+        self.ids = SeededIds()
         self.wall_offset_s = 0.0
         self.fleet: Fleet | None = None
         self.index = FleetIndex()
@@ -249,9 +247,6 @@ class Orchestrator:
         for work, answered in backlog:
             self.receive(work, answered)
 
-    def _forget_index(self) -> None:
-        self.index.forget()
-
     # Requests
 
     def receive(self, work: Callable[[], Any], answered: Answered) -> None:
@@ -274,7 +269,7 @@ class Orchestrator:
             self.crash()
             outcome = UNREACHABLE
         self.sender = None
-        self._look_where_told()
+        self._serve_woken_streams()
         self.after_step()
         return outcome
 
@@ -368,7 +363,7 @@ class Orchestrator:
         """The kernel tells that the agent's end is gone."""
         self.receive(lambda: self._close(stream), lambda _: None)
 
-    def _look_where_told(self) -> None:
+    def _serve_woken_streams(self) -> None:
         while self._to_look and self.fleet is not None:
             look, self._to_look = self._to_look, {}
             for stream in sorted(look, key=lambda item: item.worker_id):
@@ -407,11 +402,11 @@ class Orchestrator:
                         save_s=stop.save_s,
                     )
                 )
-        if orders.drain and not stream.told_drain:
+        if orders.drain and not stream.drain_sent:
             stream.push(Drain())
-        if orders.shutdown and not stream.told_shutdown:
+        if orders.shutdown and not stream.shutdown_sent:
             stream.push(Shutdown(reason="drained"))
-        stream.told_drain, stream.told_shutdown = orders.drain, orders.shutdown
+        stream.drain_sent, stream.shutdown_sent = orders.drain, orders.shutdown
         if orders.jobs and not stream.resend_planned:
             stream.resend_planned = True
             self.world.after(self.policy.offer_resend_s, lambda: self._resend(stream))
@@ -420,7 +415,7 @@ class Orchestrator:
         stream.resend_planned = False
         if self.fleet is not None and not self.stalled and stream.served in self.streams:
             self._to_look.setdefault(stream)
-            self._look_where_told()
+            self._serve_woken_streams()
 
     def _close(self, stream: Stream) -> None:
         if stream.served is None or self.streams.pop(stream.served, None) is None:

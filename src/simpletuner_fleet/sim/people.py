@@ -11,11 +11,11 @@ from simpletuner_fleet.core.errors import FleetError, IdempotencyMismatch
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.job import AttemptState, Job, JobState, Target
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.submission import SubmitRequest
+from simpletuner_fleet.core.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.worker import AdminState
 from simpletuner_fleet.orchestrator import administer, limits, submit
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.submit import Submitted, Submitter
+from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import Answered, Link, Unreachable
 from simpletuner_fleet.sim.orchestrator import Orchestrator
@@ -39,7 +39,15 @@ class People:
         self.cancelled: dict[str, int] = {}
         """Jobs whose cancellation was answered, with their epoch then."""
         self._keys = 0
-        self.users = [Submitter(Actor(f"t_user{n}", f"user{n}"), n == 0, n == 0) for n in range(3)]
+        self.users = [
+            Submitter(
+                actor=Actor(f"t_user{n}", f"user{n}"),
+                may_run_locally=n == 0,
+                may_approve=n == 0,
+                may_raise_priority=n < 2,
+            )
+            for n in range(3)
+        ]
 
     def _ask(self, step: Callable[[Fleet], Coroutine[Any, Any, Any]], answered: Answered) -> None:
         work = self.orchestrator.act(step)
@@ -162,7 +170,8 @@ class People:
             if isinstance(outcome, Job):
                 self.acked[outcome.id] = None
 
-        self._ask(lambda fleet: submit.retry(fleet, job_id, self.users[0]), answered)
+        user = self.world.chance.choice(self.users)
+        self._ask(lambda fleet: submit.retry(fleet, job_id, user), answered)
 
     def change_priority(self) -> None:
         job_id = self._some_job()
@@ -226,7 +235,7 @@ class People:
         self._ask(lambda fleet: administer.rotate_token(fleet, machine.worker_id, ADMIN), answered)
 
     def _hand_over(self, machine: SimulatedMachine, token: str) -> None:
-        """Of two rotations the later one counts, whichever is carried over last."""
+        """Hands the new token over. Of two rotations the later one counts, whichever is carried over last."""
         worker = self.orchestrator.store.view.worker(machine.worker_id)
         if worker is not None and worker.token_hash == tokens.hashed(token):
             machine.token = token
@@ -257,9 +266,9 @@ class People:
 
     def change_limits(self) -> None:
         chance = self.world.chance
-        wanted = Limits(global_running=chance.choice((None, 1, 3)), user_running=chance.choice((None, 1)))
+        chosen = Limits(global_running=chance.choice((None, 1, 3)), user_running=chance.choice((None, 1)))
         self.world.counts["act:limits"] += 1
-        self._ask(lambda fleet: limits.set_limits(fleet, wanted, ADMIN), _ignore)
+        self._ask(lambda fleet: limits.set_limits(fleet, chosen, ADMIN), _ignore)
 
     def lift_limits(self) -> None:
         self._ask(lambda fleet: limits.set_limits(fleet, Limits(), ADMIN), _ignore)

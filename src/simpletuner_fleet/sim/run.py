@@ -9,20 +9,19 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Connection, WorkerType
 from simpletuner_fleet.orchestrator import administer
 from simpletuner_fleet.orchestrator.administer import CreateWorker
-from simpletuner_fleet.orchestrator.waiting import Explainer, take_snapshot
+from simpletuner_fleet.orchestrator.waiting import Explainer
 from simpletuner_fleet.sim.agent import SimulatedAgent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos
 from simpletuner_fleet.sim.checkers import (
-    Watch,
     audit_problems,
-    early_losses,
     index_problems,
     outcome_problems,
     store_problems,
     unplaced_problems,
     unrest,
 )
+from simpletuner_fleet.sim.commit_watch import CommitWatch, early_losses
 from simpletuner_fleet.sim.machine import MachineKind, SimulatedMachine
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.older_agent import OlderAgent
@@ -34,7 +33,6 @@ from simpletuner_fleet.sim.world import Violation, World, drive
 
 INDEX_CHECKED_EVERY = 16
 REST_ASKED_EVERY = 24
-MOST_EVENTS = 200_000
 SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0)
 SLICES = 5
 """More often no job here is given back by its time limit: each time is a step forward."""
@@ -83,10 +81,11 @@ class Scenario:
         self.truth = Truth()
         self.orchestrator = Orchestrator(world, self.policy)
         self.orchestrator.restarts_in_s = lambda: chance.choice((0.5, 5.0, 60.0, 150.0))
-        self.watch = Watch(self.orchestrator.store.view, self.policy)
+        self.watch = CommitWatch(self.orchestrator.store.view, self.policy)
         self.orchestrator.store.watch = self._committed
         self.orchestrator.after_step = self._stepped
         self._steps = 0
+        self._hostile: set[str] = set()
         self.orchestrator.start()
         self.machines = [self._machine(kind) for kind in _kinds(world)]
         self.people = People(world, self.orchestrator, Link(world, "people", self.weather), self.machines)
@@ -162,8 +161,8 @@ class Scenario:
         entries = view.audit_range(0, 1_000_000)
         witnesses = self.orchestrator.fleet.witnesses.values() if self.orchestrator.fleet else ()
         problems += audit_problems(entries, witnesses)
-        older = {machine.worker_id for machine in self.machines if machine.kind.older}
-        problems += outcome_problems(view, self._every_job(), self.truth, older)
+        unfenced = {machine.worker_id for machine in self.machines if machine.kind.older} | self._hostile
+        problems += outcome_problems(view, self._every_job(), self.truth, unfenced)
         problems += index_problems(self.orchestrator.index, view)
         for job_id, epoch in self.people.cancelled.items():
             job = view.job(job_id)
@@ -175,8 +174,8 @@ class Scenario:
 
     def _untrue_reasons(self) -> list[tuple[str, str]]:
         view = self.orchestrator.store.view
-        explainer = Explainer(take_snapshot(view))
-        found = []
+        explainer = Explainer(view)
+        problems = []
         for job_id in self._every_job():
             job = view.job(job_id)
             if job is None or job.terminal:
@@ -184,8 +183,8 @@ class Scenario:
             code = explainer.explain(job, 0, self.world.now).code
             self.world.counts[f"waits:{code}"] += 1
             if code in ("ALL_MATCHING_BUSY", "BEHIND_OTHERS", "RETRY_BACKOFF", "NOT_WAITING"):
-                found.append(("L1", f"{job_id} is {job.state} at rest because {code}"))
-        return found
+                problems.append(("L1", f"{job_id} is {job.state} at rest because {code}"))
+        return problems
 
     def _why_not_at_rest(self) -> str | None:
         view = self.orchestrator.store.view
@@ -288,8 +287,12 @@ class Scenario:
     def _let_one_misbehave(self, for_s: float) -> None:
         orchestrator, chance = self.orchestrator, self.world.chance
         assert orchestrator.fleet is not None
-        _, token = drive(administer.create_worker(orchestrator.fleet, CreateWorker(name="stranger"), ADMIN))
+        request = CreateWorker(name="stranger")
+        worker, token = drive(administer.create_worker(orchestrator.fleet, request, ADMIN))
+        self._hostile.add(worker.id)
         stranger = Byzantine(self.world, orchestrator, Link(self.world, "stranger", self.weather), token)
+        self.world.after(chance.uniform(0.0, for_s / 2), stranger.come_in)
+        self.world.after(for_s, stranger.leave)
         for _ in range(chance.randint(5, 25)):
             self.world.after(chance.uniform(0.0, for_s), stranger.misbehave)
 

@@ -20,7 +20,7 @@ class SimCrash(BaseException):
 
 
 class Changes(Struct):
-    """What one transaction changed: each row's chain of values, the old one first, the kept one last."""
+    """The changes of one transaction: each row's chain of values, the old one first, the final one last."""
 
     jobs: dict[str, list[Job | None]] = field(default_factory=dict)
     attempts: dict[str, list[Attempt | None]] = field(default_factory=dict)
@@ -33,10 +33,9 @@ class Changes(Struct):
 
 class SimStore(MemoryStore):
     def __init__(self) -> None:
-        super().__init__(on_commit_failure=self._commit_failed)
+        super().__init__()
         self.crash_at: CrashPoint | None = None
         self.watch: Callable[[Changes], None] = lambda changes: None
-        self.when_commit_fails: Callable[[], None] = lambda: None
         self._audited = 0
 
     @property
@@ -47,32 +46,29 @@ class SimStore(MemoryStore):
         self.fail_next_commits(count)
 
     async def write(self, step: Callable[[Tx], T]) -> T:
-        seen = Changes()
+        changes = Changes()
 
         def watched(tx: Tx) -> T:
             result = step(tx)
-            self._gather(seen)
-            if self.crash_at == "before commit" and seen:
+            self._gather(changes)
+            if self.crash_at == "before commit" and changes:
                 raise SimCrash
             return result
 
         result = await super().write(watched)
         self._audited = len(self._tables.audit)
-        if seen:
-            self.watch(seen)
+        if changes:
+            self.watch(changes)
             if self.crash_at:
                 raise SimCrash
         return result
 
-    def _commit_failed(self) -> None:
-        self.when_commit_fails()
-
-    def _gather(self, seen: Changes) -> None:
+    def _gather(self, changes: Changes) -> None:
         tables = self._tables
         kinds: dict[Any, tuple[dict[str, list[Any]], dict[str, Any]]] = {
-            "set_job": (seen.jobs, tables.jobs),
-            "set_attempt": (seen.attempts, tables.attempts),
-            "set_worker": (seen.workers, tables.workers),
+            "set_job": (changes.jobs, tables.jobs),
+            "set_attempt": (changes.attempts, tables.attempts),
+            "set_worker": (changes.workers, tables.workers),
         }
         for setter, key, old in tables.journal:
             kind = kinds.get(setter.__name__)
@@ -81,4 +77,4 @@ class SimStore(MemoryStore):
         for chains, rows in kinds.values():
             for key, chain in chains.items():
                 chain.append(rows.get(key))
-        seen.audit = tables.audit[self._audited :]
+        changes.audit = tables.audit[self._audited :]

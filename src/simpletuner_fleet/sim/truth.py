@@ -1,4 +1,4 @@
-"""Ground truth: every stretch of time in which a trainer really ran, kept where the product cannot see it."""
+"""Ground truth: which trainers really run, and how they ended, noted where the product cannot see it."""
 
 from msgspec import Struct
 
@@ -16,7 +16,6 @@ class Run(Struct):
     fenced: bool
     """Its worker stops it before the job is given away; older agents and `continue` jobs do not."""
     since: float | None
-    stretches: list[tuple[float, float]]
     ended: str | None = None
 
     @property
@@ -33,7 +32,7 @@ class Truth:
         earlier = self.runs.setdefault((job_id, epoch), [])
         if fenced and earlier:
             raise Violation("S4", f"a second trainer of {job_id} epoch {epoch} starts on {where}")
-        run = Run(job_id, epoch, where, fenced, None, [])
+        run = Run(job_id, epoch, where, fenced, None)
         earlier.append(run)
         self.goes_on(run, now)
         return run
@@ -52,14 +51,13 @@ class Truth:
         active.append(run)
         run.since = now
 
-    def pauses(self, run: Run, now: float) -> None:
+    def pauses(self, run: Run) -> None:
         if run.since is not None:
-            run.stretches.append((run.since, now))
             run.since = None
             self._active[run.job_id].remove(run)
 
-    def ends(self, run: Run, how: str, now: float) -> None:
-        self.pauses(run, now)
+    def ends(self, run: Run, how: str) -> None:
+        self.pauses(run)
         run.ended = run.ended or how
 
     def ended(self, job_id: str, epoch: int, how: str) -> bool:
@@ -68,15 +66,3 @@ class Truth:
     @property
     def anything_runs(self) -> bool:
         return any(self._active.values())
-
-
-def overlaps(runs: list[Run]) -> list[tuple[Run, Run]]:
-    """Pairs of runs of one job, of different epochs, that ran at the same moment; for journals read after the fact."""
-    found = []
-    for at, run in enumerate(runs):
-        for other in runs[at + 1 :]:
-            if run.job_id != other.job_id or run.epoch == other.epoch or not (run.fenced and other.fenced):
-                continue
-            if any(a < d and c < b for a, b in run.stretches for c, d in other.stretches):
-                found.append((run, other))
-    return found

@@ -4,14 +4,19 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.audit import AuditEntry, entry_hash
+from simpletuner_fleet.core.audit import AuditEntry, canonical, entry_hash
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.store.text import storable, storable_json
 
 
-def chained(last_seq: int, last_hash: str, at: float, events: Iterable[Event]) -> list[AuditEntry]:
-    """The entries that follow the one with this number and hash. They hold exactly what will be read back."""
-    entries: list[AuditEntry] = []
+def chained(
+    last_seq: int, last_hash: str, at: float, events: Iterable[Event]
+) -> list[tuple[AuditEntry, str]]:
+    """Returns the entries that follow the one with this number and hash, each with the text of its details.
+
+    They hold exactly what will be read back.
+    """
+    entries: list[tuple[AuditEntry, str]] = []
     for event in events:
         last_seq += 1
         bare = AuditEntry(
@@ -25,6 +30,7 @@ def chained(last_seq: int, last_hash: str, at: float, events: Iterable[Event]) -
             target_id=storable(event.target_id),
             details=storable_json(event.details),
         )
-        last_hash = entry_hash(bare, last_hash)
-        entries.append(replace(bare, hash=last_hash))
+        details = canonical(bare.details)
+        last_hash = entry_hash(bare, last_hash, details)
+        entries.append((replace(bare, hash=last_hash), details))
     return entries

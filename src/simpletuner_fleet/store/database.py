@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from simpletuner_fleet.store.row_batches import RowWrite
+
 Row = tuple[Any, ...]
 Params = Mapping[str, Any]
 
@@ -26,10 +28,8 @@ class Session(Database, Protocol):
     """A database with transactions. Every method raises BatchLost when the transaction is gone."""
 
     def begin(self) -> None: ...
-    def savepoint(self) -> None: ...
-    def release(self) -> None: ...
-    def undo(self) -> None:
-        """Back to the savepoint, which is released."""
+    def write_rows(self, writes: Sequence[RowWrite]) -> None:
+        """Raises BatchLost where a row that must be there is not, or is newer than the one to write."""
         ...
 
     def commit(self) -> None: ...

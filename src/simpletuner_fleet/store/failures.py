@@ -2,6 +2,7 @@
 
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.ports import ConcurrentChange
+from simpletuner_fleet.store.row_batches import RowWrite
 
 
 class StoreRefused(FleetError):
@@ -29,3 +30,11 @@ class BatchLost(Exception):
 
 class Locked(BatchLost):
     """Another program holds the lock that writing needs; it may let go in a moment."""
+
+
+def rows_changed_by_others(write: RowWrite, touched: int) -> str:
+    """What is said when the database does not hold what memory says it does: then memory is wrong."""
+    return (
+        f"{len(write.rows) - touched} of {len(write.rows)} rows of '{write.table.name}' were changed by another program;"
+        " nothing was changed."
+    )

@@ -96,7 +96,7 @@ class Lane:
             log.exception("The upkeep of the store failed.")
 
 
-def unavailable(task: Task, detail: str) -> Answer:
+def unavailable(task: Task | Answer, detail: str) -> Answer:
     return Answer(task.future, error=StoreUnavailable(detail))
 
 

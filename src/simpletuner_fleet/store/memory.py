@@ -17,13 +17,15 @@ from simpletuner_fleet.ports import (
     ConfigVersion,
     IdempotentAnswer,
     JobNote,
+    RowObserver,
     StoredManifest,
     Tx,
     View,
 )
 from simpletuner_fleet.store.chain import chained
+from simpletuner_fleet.store.live_rows import LEGAL_EDGES
 from simpletuner_fleet.store.memory_datasets import DatasetsTx
-from simpletuner_fleet.store.memory_tables import LEGAL_EDGES, Tables
+from simpletuner_fleet.store.memory_tables import Tables
 from simpletuner_fleet.store.memory_view import MemoryView
 from simpletuner_fleet.store.text import name_key
 
@@ -65,10 +67,7 @@ class MemoryTx(MemoryView, DatasetsTx):
     def add_attempt(self, attempt: Attempt) -> None:
         if attempt.id in self._tables.attempts:
             raise ConcurrentChange(f"there is an attempt {attempt.id} already")
-        if any(
-            self._tables.attempts[a].epoch == attempt.epoch
-            for a in self._tables.attempts_by_job[attempt.job_id]
-        ):
+        if (attempt.job_id, attempt.epoch) in self._tables.attempt_ids:
             raise ConcurrentChange(f"job {attempt.job_id} has an attempt with epoch {attempt.epoch} already")
         if attempt.job_id not in self._tables.jobs:
             raise ConcurrentChange(f"there is no job {attempt.job_id}")
@@ -113,12 +112,12 @@ class MemoryTx(MemoryView, DatasetsTx):
         for worker_id, at in heard:
             worker = self._tables.workers.get(worker_id)
             if worker is not None:
-                self._tables.set_worker(worker_id, replace(worker, last_heartbeat=at))
+                self._tables.set_marks(worker_id, (worker.message_seq, at))
 
     def note_message_seq(self, worker_id: str, seq: int) -> None:
         worker = self._tables.workers.get(worker_id)
         if worker is not None and worker.message_seq < seq:
-            self._tables.set_worker(worker_id, replace(worker, message_seq=seq))
+            self._tables.set_marks(worker_id, (seq, worker.last_heartbeat))
 
     def add_config(self, config: ConfigVersion) -> None:
         versions = self._tables.configs[config.name]
@@ -192,9 +191,9 @@ class MemoryTx(MemoryView, DatasetsTx):
     def append_audit(self, at: float, events: Iterable[Event]) -> list[AuditEntry]:
         head = self._tables.audit[-1] if self._tables.audit else None
         entries = chained(head.seq if head else 0, head.hash if head else GENESIS, at, events)
-        for entry in entries:
+        for entry, _ in entries:
             self._tables.set_audit_entry(None, entry)
-        return entries
+        return [entry for entry, _ in entries]
 
     def add_manifest(self, manifest: StoredManifest) -> None:
         if manifest.id in self._tables.manifests or manifest.job_id not in self._tables.jobs:
@@ -235,18 +234,25 @@ class MemoryTx(MemoryView, DatasetsTx):
 class MemoryStore:
     """The promise of ports.Store. A coroutine of it can be driven by hand: it ends at the first `send(None)`."""
 
-    def __init__(self, *, on_commit_failure: Callable[[], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._tables = Tables()
         self._view = MemoryView(self._tables)
         self._tx = MemoryTx(self._tables)
-        self._on_commit_failure = on_commit_failure
+        self._observer_is_behind = False
         self._commits_to_fail = 0
+
+    def observe(self, observer: RowObserver) -> None:
+        self._tables.observer = observer
+        self._observer_is_behind = True
 
     def fail_next_commits(self, count: int) -> None:
         """Lets the next `count` writes run and then fail at their commit, as a full disk would."""
         self._commits_to_fail = count
 
     async def write(self, step: Callable[[Tx], T]) -> T:
+        if self._observer_is_behind:
+            self._tables.tell_everything()
+            self._observer_is_behind = False
         try:
             result = step(self._tx)
         except BaseException:
@@ -260,8 +266,8 @@ class MemoryStore:
     def _fail_commit(self) -> None:
         self._commits_to_fail -= 1
         self._tables.take_back()
-        if self._on_commit_failure is not None:
-            self._on_commit_failure()
+        self._tables.observer.rows_reset()
+        self._observer_is_behind = True
         raise StoreUnavailable
 
     async def read(self, look: Callable[[View], T]) -> T:

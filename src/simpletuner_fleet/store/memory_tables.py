@@ -2,52 +2,33 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 from simpletuner_fleet.core.accounts import Session, User
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.datasets import Dataset
-from simpletuner_fleet.core.job import JOB_TRANSITIONS, Attempt, Hold, Job, JobState, Requirements
-from simpletuner_fleet.core.worker import Connection, Worker
+from simpletuner_fleet.core.job import Attempt, Hold, Job, JobState
 from simpletuner_fleet.ports import ApiToken, ConfigVersion, IdempotentAnswer, JobNote, StoredManifest
+from simpletuner_fleet.store.live_rows import LiveRows
 from simpletuner_fleet.store.text import name_key
 
 Place = tuple[float, int, str]
 """(rank or time, seq, job id): sorts as the queue does."""
 
-LEGAL_EDGES = frozenset((state, after) for (state, _), after in JOB_TRANSITIONS.items()) | {
-    (state, state) for state in JobState
-}
 
-
-class Tables:
-    """Every row is set through a `set_…` method, which keeps the indexes true and writes the journal."""
+class Tables(LiveRows):
+    """All rows, live or over. Each is set through a `set_…` method, which keeps the indexes true and writes the journal."""
 
     def __init__(self) -> None:
-        self.journal: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
-        self.jobs: dict[str, Job] = {}
+        super().__init__()
         self.bundles: dict[str, bytes] = {}
-        self.job_ids_by_seq: dict[int, str] = {}
         self.seqs: list[int] = []
         self.queue: list[Place] = []
-        self.ready: defaultdict[str, list[Place]] = defaultdict(list)
         self.backoffs: list[Place] = []
         self.state_counts: defaultdict[str, int] = defaultdict(int)
-        self.class_counts: defaultdict[str, int] = defaultdict(int)
-        self.requirements: dict[str, Requirements] = {}
-        self.dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self.attempts: dict[str, Attempt] = {}
         self.attempts_by_job: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.attempts_by_worker: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.attempts_by_upload_token: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self.live: dict[str, Attempt] = {}
-        self.live_by_worker: defaultdict[str, dict[str, Attempt]] = defaultdict(dict)
-        self.live_by_job: dict[str, str] = {}
-        self.workers: dict[str, Worker] = {}
-        self.worker_ids_by_hash: dict[str, str] = {}
-        self.worker_ids_by_name: dict[str, str] = {}
-        self.offline: dict[str, Worker] = {}
         self.configs: defaultdict[str, dict[int, ConfigVersion]] = defaultdict(dict)
         self.tokens: dict[str, ApiToken] = {}
         self.token_ids_by_hash: dict[str, str] = {}
@@ -76,117 +57,63 @@ class Tables:
     def keep(self) -> None:
         self.journal.clear()
 
-    def take_back(self) -> None:
-        """Undoes every change since the last `keep`, newest first."""
-        undo, self.journal = self.journal, []
-        for setter, key, old in reversed(undo):
-            setter(key, old)
-        self.journal.clear()
+    def tell_everything(self) -> None:
+        """Tells the observer of every live row, as after a start."""
+        self.observer.rows_reset()
+        for worker in self.workers.values():
+            self.observer.worker_changed(None, worker)
+        for job in self.jobs.values():
+            if not job.terminal:
+                self.observer.job_changed(None, job)
+        for held in self.live_by_worker.values():
+            for attempt in held.values():
+                self.observer.attempt_changed(None, attempt, self.jobs[attempt.job_id].owner)
 
     def set_job(self, job_id: str, job: Job | None) -> None:
         old = self.jobs.get(job_id)
-        self.journal.append((self.set_job, job_id, old))
         if old is not None:
             self._unindex_job(old)
-        if job is None:
-            del self.jobs[job_id]
-            self._forget_birth(old)
-        else:
-            self.jobs[job_id] = job
+        if job is not None:
             if old is None:
-                self._note_birth(job)
+                insort(self.seqs, job.seq)
             self._index_job(job)
-
-    def _note_birth(self, job: Job) -> None:
-        self.job_ids_by_seq[job.seq] = job.id
-        insort(self.seqs, job.seq)
-        if job.class_id not in self.requirements:
-            self.set_requirements(job.class_id, job.requires)
-        for needed in job.depends_on:
-            self.dependents[needed][job.id] = None
-
-    def _forget_birth(self, job: Job | None) -> None:
-        if job is None:
-            return
-        del self.job_ids_by_seq[job.seq]
-        del self.seqs[bisect_left(self.seqs, job.seq)]
-        for needed in job.depends_on:
-            self.dependents[needed].pop(job.id, None)
+        elif old is not None:
+            del self.seqs[bisect_left(self.seqs, old.seq)]
+        super().set_job(job_id, job)
 
     def _index_job(self, job: Job) -> None:
         self.state_counts[job.state] += 1
         if job.state is not JobState.QUEUED:
             return
-        place = (job.rank, job.seq, job.id)
-        self.class_counts[job.class_id] += 1
-        insort(self.queue, place)
-        if job.hold is Hold.NONE:
-            insort(self.ready[job.class_id], place)
-        elif job.hold is Hold.BACKOFF and job.not_before is not None:
+        insort(self.queue, (job.rank, job.seq, job.id))
+        if job.hold is Hold.BACKOFF and job.not_before is not None:
             insort(self.backoffs, (job.not_before, job.seq, job.id))
 
     def _unindex_job(self, job: Job) -> None:
         self.state_counts[job.state] -= 1
         if job.state is not JobState.QUEUED:
             return
-        place = (job.rank, job.seq, job.id)
-        self.class_counts[job.class_id] -= 1
-        _remove(self.queue, place)
-        if job.hold is Hold.NONE:
-            _remove(self.ready[job.class_id], place)
-        elif job.hold is Hold.BACKOFF and job.not_before is not None:
+        _remove(self.queue, (job.rank, job.seq, job.id))
+        if job.hold is Hold.BACKOFF and job.not_before is not None:
             _remove(self.backoffs, (job.not_before, job.seq, job.id))
-
-    def set_requirements(self, class_id: str, requires: Requirements | None) -> None:
-        self.journal.append((self.set_requirements, class_id, self.requirements.get(class_id)))
-        _put(self.requirements, class_id, requires)
 
     def set_bundle(self, job_id: str, bundle: bytes | None) -> None:
         self.journal.append((self.set_bundle, job_id, self.bundles.get(job_id)))
         _put(self.bundles, job_id, bundle)
 
-    def set_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
-        old = self.attempts.get(attempt_id)
-        self.journal.append((self.set_attempt, attempt_id, old))
-        if old is not None:
-            self._unindex_attempt(old)
-        _put(self.attempts, attempt_id, attempt)
-        if attempt is not None:
-            self._index_attempt(attempt)
-
     def _index_attempt(self, attempt: Attempt) -> None:
+        super()._index_attempt(attempt)
         self.attempts_by_job[attempt.job_id][attempt.id] = None
         self.attempts_by_worker[attempt.worker_id][attempt.id] = None
         if attempt.upload_token_hash:
             self.attempts_by_upload_token[attempt.upload_token_hash][attempt.id] = None
-        if attempt.live:
-            self.live[attempt.id] = attempt
-            self.live_by_worker[attempt.worker_id][attempt.id] = attempt
-            self.live_by_job[attempt.job_id] = attempt.id
 
     def _unindex_attempt(self, attempt: Attempt) -> None:
+        super()._unindex_attempt(attempt)
         del self.attempts_by_job[attempt.job_id][attempt.id]
         del self.attempts_by_worker[attempt.worker_id][attempt.id]
         if attempt.upload_token_hash:
             del self.attempts_by_upload_token[attempt.upload_token_hash][attempt.id]
-        if attempt.live:
-            del self.live[attempt.id]
-            del self.live_by_worker[attempt.worker_id][attempt.id]
-            del self.live_by_job[attempt.job_id]
-
-    def set_worker(self, worker_id: str, worker: Worker | None) -> None:
-        old = self.workers.get(worker_id)
-        self.journal.append((self.set_worker, worker_id, old))
-        if old is not None:
-            del self.worker_ids_by_hash[old.token_hash]
-            del self.worker_ids_by_name[name_key(old.name)]
-            self.offline.pop(worker_id, None)
-        _put(self.workers, worker_id, worker)
-        if worker is not None:
-            self.worker_ids_by_hash[worker.token_hash] = worker_id
-            self.worker_ids_by_name[name_key(worker.name)] = worker_id
-            if worker.connection is Connection.OFFLINE:
-                self.offline[worker_id] = worker
 
     def set_configs(self, name: str, versions: dict[int, ConfigVersion]) -> None:
         self.journal.append((self.set_configs, name, self.configs[name]))

@@ -7,8 +7,8 @@ from itertools import islice
 from simpletuner_fleet.core.accounts import Session, User
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.checkpoint import newest_checkpoint
-from simpletuner_fleet.core.job import Attempt, Job, JobState, Requirements
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.job import Attempt, Job, JobState
+from simpletuner_fleet.core.worker import Connection, Worker
 from simpletuner_fleet.ports import (
     ApiToken,
     AuditFilter,
@@ -17,9 +17,9 @@ from simpletuner_fleet.ports import (
     IdempotentAnswer,
     JobFilter,
     JobNote,
-    QueuedClass,
     StoredManifest,
 )
+from simpletuner_fleet.store.live_rows import by_epoch
 from simpletuner_fleet.store.memory_datasets import DatasetsView
 from simpletuner_fleet.store.memory_tables import Tables
 from simpletuner_fleet.store.text import name_key
@@ -60,26 +60,6 @@ class MemoryView(DatasetsView):
     def job_counts(self) -> dict[str, int]:
         return {str(state): count for state, count in self._tables.state_counts.items() if count}
 
-    def class_counts(self) -> dict[str, int]:
-        return {class_id: count for class_id, count in self._tables.class_counts.items() if count}
-
-    def head_of_class(self, class_id: str) -> Job | None:
-        line = self._tables.ready.get(class_id)
-        return self._tables.jobs[line[0][2]] if line else None
-
-    def queued_classes(self) -> list[QueuedClass]:
-        return [
-            QueuedClass(
-                class_id=class_id,
-                requires=self._tables.requirements[class_id],
-                ranks=tuple(rank for rank, _, _ in self._tables.ready.get(class_id, ())),
-            )
-            for class_id in sorted(self.class_counts())
-        ]
-
-    def class_requirements(self, class_id: str) -> Requirements | None:
-        return self._tables.requirements.get(class_id)
-
     def due_backoffs(self, now: float, limit: int) -> list[Job]:
         due: list[Job] = []
         for not_before, _, job_id in self._tables.backoffs:
@@ -100,21 +80,18 @@ class MemoryView(DatasetsView):
         return self._tables.attempts.get(attempt_id)
 
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
-        return next(
-            (a for a in self._attempts(self._tables.attempts_by_job.get(job_id, ())) if a.epoch == epoch),
-            None,
-        )
+        return self._tables.attempts.get(self._tables.attempt_ids.get((job_id, epoch), ""))
 
     def attempt_by_upload_token(self, token_hash: str) -> Attempt | None:
         found = self._attempts(self._tables.attempts_by_upload_token.get(token_hash, ()))
-        return max(found, key=_by_epoch, default=None)
+        return max(found, key=by_epoch, default=None)
 
     def attempts_of_job(self, job_id: str) -> list[Attempt]:
-        return sorted(self._attempts(self._tables.attempts_by_job.get(job_id, ())), key=_by_epoch)
+        return sorted(self._attempts(self._tables.attempts_by_job.get(job_id, ())), key=by_epoch)
 
     def attempts_of_worker(self, worker_id: str, limit: int) -> list[Attempt]:
         ids = self._tables.attempts_by_worker.get(worker_id, ())
-        return sorted(self._attempts(ids), key=_by_epoch, reverse=True)[:limit]
+        return sorted(self._attempts(ids), key=by_epoch, reverse=True)[:limit]
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
         found = [
@@ -122,14 +99,14 @@ class MemoryView(DatasetsView):
             for attempt in self._tables.attempts.values()
             if attempt.live or (attempt.ended_at is not None and attempt.ended_at >= at)
         ]
-        return sorted(found, key=_by_epoch, reverse=True)[:limit]
+        return sorted(found, key=by_epoch, reverse=True)[:limit]
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
-        live = self._tables.live_by_worker.get(worker_id)
-        return sorted(live.values(), key=_by_epoch) if live else []
+        return self._tables.live_of_worker(worker_id)
 
     def live_attempts(self) -> list[Attempt]:
-        return sorted(self._tables.live.values(), key=_by_epoch)
+        live = (attempt for held in self._tables.live_by_worker.values() for attempt in held.values())
+        return sorted(live, key=by_epoch)
 
     def _attempts(self, ids: Iterable[str]) -> Iterator[Attempt]:
         return (self._tables.attempts[attempt_id] for attempt_id in ids)
@@ -148,7 +125,9 @@ class MemoryView(DatasetsView):
 
     def offline_workers_before(self, at: float) -> list[Worker]:
         gone = [
-            (w.offline_since, w.id, w) for w in self._tables.offline.values() if w.offline_since is not None
+            (worker.offline_since, worker.id, worker)
+            for worker in self._tables.workers.values()
+            if worker.connection is Connection.OFFLINE and worker.offline_since is not None
         ]
         return [worker for since, _, worker in sorted(gone, key=lambda row: row[:2]) if since < at]
 
@@ -255,10 +234,6 @@ class MemoryView(DatasetsView):
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
         return list(self._tables.notes.get(job_id, {}).values())
-
-
-def _by_epoch(attempt: Attempt) -> tuple[int, str]:
-    return attempt.epoch, attempt.id
 
 
 def _job_fits(job: Job, where: JobFilter) -> bool:

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import JOB_TRANSITIONS
+from simpletuner_fleet.core.job import JOB_TRANSITIONS, JobState
 from simpletuner_fleet.store.database import Session
 from simpletuner_fleet.store.failures import StoreRefused
 from simpletuner_fleet.store.tallies import recount_jobs
@@ -85,9 +85,17 @@ def _bring_up_to_date(session: Session) -> None:
         raise
 
 
+def reachable_pairs() -> set[tuple[JobState, JobState]]:
+    """Returns every pair of states such that a job in the first can come to the second."""
+    pairs = {(state, after) for (state, _), after in JOB_TRANSITIONS.items()}
+    while more := {(a, d) for a, b in pairs for c, d in pairs if b is c} - pairs:
+        pairs |= more
+    return {(state, after) for state, after in pairs if state is not after}
+
+
 def _teach_edges(session: Session) -> None:
-    """The database refuses every edge that the machine in the code does not have."""
-    edges = {(state.value, after.value) for (state, _), after in JOB_TRANSITIONS.items()}
+    """The database refuses what no walk along the edges of the machine leads to: a commit may hold several steps."""
+    edges = {(state.value, after.value) for state, after in reachable_pairs()}
     if edges == set(session.rows("SELECT from_state, to_state FROM job_edges", {})):
         return
     session.run("DELETE FROM job_edges", {})

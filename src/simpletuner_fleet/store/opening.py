@@ -1,6 +1,5 @@
 """From a database URL to the store it names."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from simpletuner_fleet.ports import Store
@@ -15,17 +14,17 @@ NEXT_STEP = (
 )
 
 
-def open_store(url: str, *, on_commit_failure: Callable[[], None] | None = None) -> Store:
+def open_store(url: str) -> Store:
     """Opens, checks and migrates the database; raises StoreRefused (StoreBusy when another orchestrator has it)."""
     if url.startswith(POSTGRES_PREFIXES):
         # Half of what psycopg costs at the start is its import, which a SQLite user need not pay.
         from simpletuner_fleet.store.postgres import PostgresStore
 
-        return PostgresStore(url, on_commit_failure=on_commit_failure)
+        return PostgresStore(url)
     if not url.startswith(SQLITE_PREFIX):
         # The URL itself is not repeated: it may hold a password.
         raise StoreRefused("The database URL names neither SQLite nor PostgreSQL.", next_step=NEXT_STEP)
     path = url.removeprefix(SQLITE_PREFIX)
     if not path or path.endswith("/") or path == ":memory:" or "?" in path:
         raise StoreRefused(f"'{url}' does not name a file.", next_step=NEXT_STEP)
-    return SqliteStore(Path(path), on_commit_failure=on_commit_failure)
+    return SqliteStore(Path(path))

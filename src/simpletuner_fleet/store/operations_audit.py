@@ -1,19 +1,16 @@
 """The audit log, over any SQL database."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import asdict
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.ports import AuditFilter
 from simpletuner_fleet.store import statements as sql
-from simpletuner_fleet.store.chain import chained
 from simpletuner_fleet.store.database import Params
 from simpletuner_fleet.store.operations_jobs import NOTHING
-from simpletuner_fleet.store.rows_audit import entry_of, entry_params
-from simpletuner_fleet.store.tallies import AUDIT, TallyTx, TallyView
+from simpletuner_fleet.store.rows_audit import entry_of
+from simpletuner_fleet.store.tallies import AUDIT, TallyView
 
 EVERYTHING = AuditFilter()
 
@@ -51,19 +48,6 @@ class AuditView(TallyView):
     def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
         """The newest `limit` of them, oldest first."""
         return self._entries(sql.JOB_EVENTS, {"job_id": job_id, "limit": limit})[::-1]
-
-
-class AuditTx(TallyTx, AuditView):
-    _audit_head: tuple[int, str]
-
-    def append_audit(self, at: float, events: Iterable[Event]) -> list[AuditEntry]:
-        entries = chained(*self._audit_head, at, events)
-        if entries:
-            self._db.many(sql.ADD_ENTRY, [entry_params(entry) for entry in entries])
-            self._audit_head = (entries[-1].seq, entries[-1].hash)
-            for entry in entries:
-                self._count(AUDIT, entry.event_type, 1)
-        return entries
 
 
 def _conditions(where: AuditFilter) -> tuple[str, dict[str, Any]]:

@@ -1,23 +1,15 @@
 """Jobs, their queue and their attempts, over any SQL database."""
 
-from collections import defaultdict
 from itertools import chain
 from typing import Any
 
-from simpletuner_fleet.core.job import Attempt, Job, JobState, Requirements
-from simpletuner_fleet.ports import ConcurrentChange, JobFilter, QueuedClass
+from simpletuner_fleet.core.job import Attempt, Job
+from simpletuner_fleet.ports import JobFilter
 from simpletuner_fleet.store import statements as sql
 from simpletuner_fleet.store.database import Params
-from simpletuner_fleet.store.rows_jobs import (
-    attempt_of,
-    attempt_params,
-    job_changes,
-    job_of,
-    job_params,
-    requirements_of,
-    requirements_text,
-)
-from simpletuner_fleet.store.tallies import JOBS, QUEUED, TallyTx, TallyView
+from simpletuner_fleet.store.rows_jobs import ATTEMPTS as ATTEMPT_ROWS
+from simpletuner_fleet.store.rows_jobs import JOBS as JOB_ROWS
+from simpletuner_fleet.store.tallies import JOBS, TallyView
 
 NOTHING: Params = {}
 
@@ -28,10 +20,10 @@ class JobsView(TallyView):
 
     def _job(self, statement: str, params: Params) -> Job | None:
         row = self._db.row(statement, params)
-        return None if row is None else job_of(row)
+        return None if row is None else JOB_ROWS.row(row)
 
     def _jobs(self, statement: str, params: Params) -> list[Job]:
-        return [job_of(row) for row in self._db.rows(statement, params)]
+        return [JOB_ROWS.row(row) for row in self._db.rows(statement, params)]
 
     def job_bundle(self, job_id: str) -> bytes | None:
         row = self._db.row(sql.JOB_BUNDLE, {"id": job_id})
@@ -66,25 +58,9 @@ class JobsView(TallyView):
     def job_counts(self) -> dict[str, int]:
         return self._tally(JOBS)
 
-    def class_counts(self) -> dict[str, int]:
-        return self._tally(QUEUED)
-
-    def head_of_class(self, class_id: str) -> Job | None:
-        return self._job(sql.HEAD_OF_CLASS, {"class_id": class_id})
-
-    def queued_classes(self) -> list[QueuedClass]:
-        ranks: defaultdict[str, list[float]] = defaultdict(list)
-        for class_id, rank in self._db.rows(sql.READY_RANKS, NOTHING):
-            ranks[class_id].append(rank)
-        return [
-            QueuedClass(class_id=class_id, requires=requires, ranks=tuple(ranks[class_id]))
-            for class_id in sorted(self.class_counts())
-            if (requires := self.class_requirements(class_id)) is not None
-        ]
-
-    def class_requirements(self, class_id: str) -> Requirements | None:
-        row = self._db.row(sql.CLASS_REQUIREMENTS, {"class_id": class_id})
-        return None if row is None else requirements_of(row[0])
+    def live_jobs(self) -> list[Job]:
+        """Returns every job that is not over: for the start only."""
+        return self._jobs(sql.LIVE_JOBS, NOTHING)
 
     def due_backoffs(self, now: float, limit: int) -> list[Job]:
         return self._jobs(sql.DUE_BACKOFFS, {"now": float(now), "limit": limit})
@@ -101,10 +77,10 @@ class JobsView(TallyView):
 
     def _attempt(self, statement: str, params: Params) -> Attempt | None:
         row = self._db.row(statement, params)
-        return None if row is None else attempt_of(row)
+        return None if row is None else ATTEMPT_ROWS.row(row)
 
     def _attempts(self, statement: str, params: Params) -> list[Attempt]:
-        return [attempt_of(row) for row in self._db.rows(statement, params)]
+        return [ATTEMPT_ROWS.row(row) for row in self._db.rows(statement, params)]
 
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
         return self._attempt(sql.ATTEMPT_BY_EPOCH, {"job_id": job_id, "epoch": epoch})
@@ -128,51 +104,6 @@ class JobsView(TallyView):
 
     def live_attempts(self) -> list[Attempt]:
         return self._attempts(sql.LIVE_ATTEMPTS, NOTHING)
-
-
-class JobsTx(TallyTx, JobsView):
-    _known_classes: set[str]
-    _new_classes: list[str]
-
-    def add_job(self, job: Job, bundle: bytes) -> None:
-        self._add_class(job)
-        if not self._db.run(sql.ADD_JOB, job_params(job)):
-            raise ConcurrentChange(f"there is a job {job.id} or one with sequence number {job.seq} already")
-        self._count_arrival(job)
-        self._db.run(sql.ADD_BUNDLE, {"job_id": job.id, "bundle": bundle})
-        for needed in job.depends_on:
-            self._db.run(sql.ADD_DEPENDENCY, {"job_id": job.id, "needs": needed})
-
-    def _add_class(self, job: Job) -> None:
-        if job.class_id in self._known_classes:
-            return
-        self._db.run(sql.ADD_CLASS, {"class_id": job.class_id, "requires": requirements_text(job.requires)})
-        self._known_classes.add(job.class_id)
-        self._new_classes.append(job.class_id)
-
-    def save_job(self, job: Job) -> None:
-        row = self._db.row(sql.SAVE_JOB, job_changes(job))
-        if row is None:
-            raise ConcurrentChange(f"job {job.id} is no longer at version {job.version}")
-        prior_state: str = row[0]
-        if prior_state != job.state:
-            self._count(JOBS, prior_state, -1)
-            if prior_state == JobState.QUEUED:
-                self._count(QUEUED, job.class_id, -1)
-            self._count_arrival(job)
-
-    def _count_arrival(self, job: Job) -> None:
-        self._count(JOBS, job.state.value, 1)
-        if job.state is JobState.QUEUED:
-            self._count(QUEUED, job.class_id, 1)
-
-    def add_attempt(self, attempt: Attempt) -> None:
-        if not self._db.run(sql.ADD_ATTEMPT, attempt_params(attempt)):
-            raise ConcurrentChange(f"job {attempt.job_id} has a live attempt, or this one, already")
-
-    def save_attempt(self, attempt: Attempt) -> None:
-        if not self._db.run(sql.SAVE_ATTEMPT, attempt_params(attempt)):
-            raise ConcurrentChange(f"there is no attempt {attempt.id} with epoch {attempt.epoch}")
 
 
 _TITLE = "(coalesce(name, '') || ' ' || config_name || ' ' || id)"

@@ -4,9 +4,9 @@ from typing import Any
 
 from simpletuner_fleet.ports import ApiToken, ConcurrentChange, ConfigVersion, IdempotentAnswer
 from simpletuner_fleet.store import statements as sql
+from simpletuner_fleet.store.codec import json_list, strings
 from simpletuner_fleet.store.database import Database, Params, Row
 from simpletuner_fleet.store.operations_jobs import NOTHING
-from simpletuner_fleet.store.rows_jobs import json_list, strings
 from simpletuner_fleet.store.text import storable
 
 
@@ -80,18 +80,6 @@ class PeopleTx(PeopleView):
 
     def note_token_use(self, token_hash: str, at: float) -> None:
         self._db.run(sql.NOTE_TOKEN_USE, {"token_hash": token_hash, "at": at})
-
-    def remember_answer(self, answer: IdempotentAnswer) -> None:
-        self._db.run(
-            sql.REMEMBER_ANSWER,
-            {
-                "key": storable(answer.key),
-                "owner": answer.owner,
-                "request_hash": answer.request_hash,
-                "job_id": answer.job_id,
-                "at": answer.at,
-            },
-        )
 
     def put_setting(self, key: str, value: str) -> None:
         self._db.run(sql.PUT_SETTING, {"key": key, "value": storable(value)})

@@ -13,12 +13,21 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.string import StrDumper
 
 from simpletuner_fleet.core.errors import IllegalTransition
-from simpletuner_fleet.ports import ConcurrentChange, Tx, View
+from simpletuner_fleet.ports import ConcurrentChange, RowObserver, Tx, View
 from simpletuner_fleet.store.database import Params, Row
-from simpletuner_fleet.store.failures import BatchLost, Duplicate, StoreBusy, StoreRefused
+from simpletuner_fleet.store.failures import (
+    BatchLost,
+    Duplicate,
+    StoreBusy,
+    StoreRefused,
+    rows_changed_by_others,
+)
 from simpletuner_fleet.store.migrate import migrate, migrations_for
+from simpletuner_fleet.store.pipeline import CommitPipeline
+from simpletuner_fleet.store.reader import Reader
+from simpletuner_fleet.store.row_batches import RowWrite, one_row
+from simpletuner_fleet.store.sql_tx import SqlTx
 from simpletuner_fleet.store.text import storable
-from simpletuner_fleet.store.writer import Reader, Writer
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -127,14 +136,33 @@ class PostgresSession:
         self._pause_s = FIRST_PAUSE_S
         log.info("Connected to PostgreSQL again.")
 
-    def savepoint(self) -> None:
-        self._plain(b"SAVEPOINT step")
+    def begin_patiently(self) -> None:
+        """PostgreSQL waits by itself, as long as its lock_timeout says."""
+        self.begin()
 
-    def release(self) -> None:
-        self._plain(b"RELEASE SAVEPOINT step")
+    @property
+    def untidy(self) -> bool:
+        return False
 
-    def undo(self) -> None:
-        self._plain(b"ROLLBACK TO SAVEPOINT step; RELEASE SAVEPOINT step")
+    def write_rows(self, writes: Sequence[RowWrite]) -> None:
+        """Sends everything before it waits for the first answer."""
+        if not writes or self._connection is None:
+            return
+        try:
+            with self._connection.pipeline():
+                cursors = [self._sent(self._connection, write) for write in writes]
+        except psycopg.Error as error:
+            raise _translated(error) from error
+        for write, cursor in zip(writes, cursors, strict=True):
+            if write.exact and cursor.rowcount != len(write.rows):
+                raise BatchLost(rows_changed_by_others(write, cursor.rowcount))
+
+    def _sent(self, connection: psycopg.Connection[Row], write: RowWrite) -> psycopg.Cursor[Row]:
+        cursor = connection.cursor()
+        statement = one_row(write.table, write.update, write.on_conflict).encode()
+        names = write.table.columns
+        cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
+        return cursor
 
     def commit(self) -> None:
         try:
@@ -217,7 +245,6 @@ class PostgresStore:
         self,
         url: str,
         *,
-        on_commit_failure: Callable[[], None] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         try:
@@ -236,8 +263,11 @@ class PostgresStore:
         except BaseException:
             writing.close()
             raise
-        self._writer = Writer(writing, on_commit_failure).lane("store-writer")
+        self._writer = CommitPipeline(writing, SqlTx(writing, None), statements_in_loop=False)
         self._reader = Reader(reading).lane("store-reader")
+
+    def observe(self, observer: RowObserver) -> None:
+        self._writer.observe(observer)
 
     async def write(self, step: Callable[[Tx], T]) -> T:
         return await self._writer.submit(step)

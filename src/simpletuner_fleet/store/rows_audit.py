@@ -3,53 +3,48 @@
 import json
 from typing import Any
 
-from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.audit import AuditEntry, canonical
 from simpletuner_fleet.store.database import Row
+from simpletuner_fleet.store.row_batches import Table, Values
 
 AUDIT_COLUMNS = (
     *("seq", "at", "event_type", "actor_id", "actor_name", "ip", "target_type", "target_id"),
     *("details", "hash"),
 )
+AUDIT_TABLE = Table(name="audit", columns=AUDIT_COLUMNS)
 
-_text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+ChainedEntry = tuple[AuditEntry, str]
+"""An entry and the text of its details, which its hash was made of."""
 
 
-def entry_params(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        "seq": entry.seq,
-        "at": entry.at,
-        "event_type": entry.event_type,
-        "actor_id": entry.actor_id,
-        "actor_name": entry.actor_name,
-        "ip": entry.ip,
-        "target_type": entry.target_type,
-        "target_id": entry.target_id,
-        "details": _text(entry.details),
-        "hash": entry.hash,
-    }
+def entry_values(chained: ChainedEntry) -> Values:
+    entry, details = chained
+    return (
+        entry.seq,
+        entry.at,
+        entry.event_type,
+        entry.actor_id,
+        entry.actor_name,
+        entry.ip,
+        entry.target_type,
+        entry.target_id,
+        details,
+        entry.hash,
+    )
 
 
 def entry_of(row: Row) -> AuditEntry:
-    """From a row of AUDIT_COLUMNS."""
-    return AuditEntry(
-        seq=row[0],
-        at=row[1],
-        event_type=row[2],
-        actor_id=row[3],
-        actor_name=row[4],
-        ip=row[5],
-        target_type=row[6],
-        target_id=row[7],
-        details=_details(row[8]),
-        hash=row[9],
-    )
+    """Returns the entry of a row of AUDIT_COLUMNS."""
+    *columns, details, entry_hash = row
+    fields = dict(zip(AUDIT_COLUMNS, columns, strict=False))
+    return AuditEntry(**fields, details=_details(details), hash=entry_hash)
 
 
 def _details(text: Any) -> dict[str, Any]:
     """What was written; anything we would not have written so is handed on as it is, to fail its hash."""
     try:
         details = json.loads(text)
-        if isinstance(details, dict) and _text(details) == text:
+        if isinstance(details, dict) and canonical(details) == text:
             return details
     except (ValueError, TypeError):
         pass

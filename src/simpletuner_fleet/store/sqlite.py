@@ -12,25 +12,33 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simpletuner_fleet.core.errors import IllegalTransition, StoreUnavailable
-from simpletuner_fleet.ports import ConcurrentChange, Tx, View
+from simpletuner_fleet.ports import ConcurrentChange, RowObserver, Tx, View
 from simpletuner_fleet.store.database import Params, Row
-from simpletuner_fleet.store.failures import BatchLost, Duplicate, Locked, StoreRefused
-from simpletuner_fleet.store.loop_lane import LoopLane
+from simpletuner_fleet.store.failures import (
+    BatchLost,
+    Duplicate,
+    Locked,
+    StoreRefused,
+    rows_changed_by_others,
+)
 from simpletuner_fleet.store.migrate import migrate, migrations_for
+from simpletuner_fleet.store.pipeline import CommitPipeline
+from simpletuner_fleet.store.reader import Reader
+from simpletuner_fleet.store.row_batches import RowWrite, write_in_chunks
+from simpletuner_fleet.store.sql_tx import SqlTx
 from simpletuner_fleet.store.sqlite_file import (
     claimed,
     make_private,
     refuse_damaged,
     refuse_network_file_system,
 )
-from simpletuner_fleet.store.writer import Reader, Writer
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 PARAMETER = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 BUSY_TIMEOUT_S = 5.0
-GLANCE_TIMEOUT_S = 0.1
+PEEK_TIMEOUT_S = 0.1
 LOCK_POLL_S = 0.005
 CHECKPOINT_AT_BYTES = 16 * 1024 * 1024
 CHECKPOINT_AND_WAIT_AT_BYTES = 64 * 1024 * 1024
@@ -127,6 +135,18 @@ class SqliteSession:
         for each in params:
             self.run(sql, each)
 
+    def write_rows(self, writes: Sequence[RowWrite]) -> None:
+        for write in writes:
+            touched = write_in_chunks(write, self._run_positional)
+            if write.exact and touched != len(write.rows):
+                raise BatchLost(rows_changed_by_others(write, touched))
+
+    def _run_positional(self, sql: str, values: Sequence[Any]) -> int:
+        try:
+            return self._execute(sql, values).rowcount
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
     def script(self, text: str) -> None:
         """Statement by statement, since `executescript` would commit first."""
         statement = ""
@@ -157,16 +177,6 @@ class SqliteSession:
     def never_wait(self) -> None:
         """From here on a lock of another program is told at once."""
         self._execute("PRAGMA busy_timeout = 0").fetchall()
-
-    def savepoint(self) -> None:
-        self._plain("SAVEPOINT step")
-
-    def release(self) -> None:
-        self._plain("RELEASE step")
-
-    def undo(self) -> None:
-        self._plain("ROLLBACK TO step")
-        self._plain("RELEASE step")
 
     def commit(self) -> None:
         self._plain("COMMIT")
@@ -245,13 +255,7 @@ class SqliteSession:
 class SqliteStore:
     """The promise of ports.Store."""
 
-    def __init__(
-        self,
-        path: Path | str,
-        *,
-        on_commit_failure: Callable[[], None] | None = None,
-        busy_timeout_s: float = BUSY_TIMEOUT_S,
-    ) -> None:
+    def __init__(self, path: Path | str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         file = Path(path).absolute()
         file.parent.mkdir(parents=True, exist_ok=True)
         file = file.resolve()
@@ -261,17 +265,20 @@ class SqliteStore:
             make_private(file)
             writing = _opened_for_writing(file, busy_timeout_s)
             reading = _opened_for_reading(file, busy_timeout_s)
-            glancing = _opened_for_reading(file, GLANCE_TIMEOUT_S)
+            peeking = _opened_for_reading(file, PEEK_TIMEOUT_S)
         except BatchLost as lost:
             os.close(self._claim)
             raise StoreRefused(f"The database {file} cannot be used: {lost}") from lost
         except BaseException:
             os.close(self._claim)
             raise
-        self._writer = LoopLane(Writer(writing, on_commit_failure), writing)
+        self._peeking = Reader(peeking)
+        self._writer = CommitPipeline(writing, SqlTx(writing, peeking), statements_in_loop=True)
         self._reader = Reader(reading).lane("store-reader")
-        self._glances = Reader(glancing)
         self._closed = False
+
+    def observe(self, observer: RowObserver) -> None:
+        self._writer.observe(observer)
 
     async def write(self, step: Callable[[Tx], T]) -> T:
         return await self._writer.submit(step)
@@ -284,7 +291,7 @@ class SqliteStore:
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         try:
-            return self._glances.look(look)
+            return self._peeking.look(look)
         except BatchLost as lost:
             raise StoreUnavailable(str(lost)) from lost
 
@@ -293,8 +300,8 @@ class SqliteStore:
             return
         self._closed = True
         # The writer goes last: the last connection to close checkpoints.
-        self._glances.close()
         await self._reader.close()
+        self._peeking.close()
         await self._writer.close()
         os.close(self._claim)
 

@@ -1,14 +1,10 @@
 """Every statement by name, with `:name` parameters. Both databases run the same text."""
 
 from simpletuner_fleet.store.rows_audit import AUDIT_COLUMNS
-from simpletuner_fleet.store.rows_jobs import (
-    ATTEMPT_CHANGING_COLUMNS,
-    ATTEMPT_COLUMNS,
-    JOB_CHANGING_COLUMNS,
-    JOB_COLUMNS,
-)
+from simpletuner_fleet.store.rows_jobs import ATTEMPTS as ATTEMPT_ROWS
+from simpletuner_fleet.store.rows_jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows_uploads import MANIFEST_COLUMNS, NOTE_COLUMNS
-from simpletuner_fleet.store.rows_workers import WORKER_COLUMNS
+from simpletuner_fleet.store.rows_workers import WORKERS as WORKER_ROWS
 
 
 def _insert(table: str, columns: tuple[str, ...]) -> str:
@@ -20,9 +16,9 @@ def _set(columns: tuple[str, ...]) -> str:
     return ", ".join(f"{column} = :{column}" for column in columns)
 
 
-_JOB = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs"
-_ATTEMPT = f"SELECT {', '.join(ATTEMPT_COLUMNS)} FROM attempts"
-_WORKER = f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers"
+_JOB = f"SELECT {', '.join(JOB_ROWS.columns)} FROM jobs"
+_ATTEMPT = f"SELECT {', '.join(ATTEMPT_ROWS.columns)} FROM attempts"
+_WORKER = f"SELECT {', '.join(WORKER_ROWS.columns)} FROM workers"
 _CONFIG = "SELECT name, version, bundle, created_at, created_by FROM configs"
 _TOKEN_COLUMNS = (
     "name",
@@ -51,7 +47,6 @@ _ENTRY = f"SELECT {', '.join(AUDIT_COLUMNS)} FROM audit"
 _MANIFEST = f"SELECT {', '.join(MANIFEST_COLUMNS)} FROM manifests"
 
 # Partial indexes serve a query only where it repeats their condition word for word.
-_READY = "state = 'queued' AND hold = ''"
 _BACKING_OFF = "state = 'queued' AND hold = 'backoff'"
 _LIVE = "state <> 'ended'"
 
@@ -68,21 +63,11 @@ QUEUED_AHEAD = (
     "SELECT (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank < :rank)"
     " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank = :rank AND seq < :seq)"
 )
-HEAD_OF_CLASS = f"{_JOB} WHERE class_id = :class_id AND {_READY} ORDER BY rank, seq LIMIT 1"
-READY_RANKS = f"SELECT class_id, rank FROM jobs WHERE {_READY} ORDER BY class_id, rank, seq"
-CLASS_REQUIREMENTS = "SELECT requires FROM classes WHERE class_id = :class_id"
+_NOT_OVER = "state IN ('blocked', 'queued', 'dispatched', 'running', 'cancelling') AND state <> ''"
+LIVE_JOBS = f"{_JOB} WHERE {_NOT_OVER} ORDER BY seq"
 DUE_BACKOFFS = f"{_JOB} WHERE {_BACKING_OFF} AND not_before <= :now ORDER BY not_before, seq LIMIT :limit"
 NEXT_BACKOFF = f"SELECT min(not_before) FROM jobs WHERE {_BACKING_OFF}"
 DEPENDENTS = f"{_JOB} WHERE state = 'blocked' AND id IN (SELECT job_id FROM job_dependencies WHERE needs = :id) ORDER BY seq"
-ADD_JOB = f"{_insert('jobs', JOB_COLUMNS)} ON CONFLICT DO NOTHING"
-ADD_BUNDLE = _insert("job_bundles", ("job_id", "bundle"))
-ADD_DEPENDENCY = f"{_insert('job_dependencies', ('job_id', 'needs'))} ON CONFLICT DO NOTHING"
-ADD_CLASS = f"{_insert('classes', ('class_id', 'requires'))} ON CONFLICT DO NOTHING"
-# Right of the equals sign `state` is still the old one, so the answer is where the job came from.
-SAVE_JOB = (
-    f"UPDATE jobs SET prior_state = state, {_set(JOB_CHANGING_COLUMNS)}, version = version + 1"
-    " WHERE id = :id AND version = :version RETURNING prior_state"
-)
 
 ATTEMPT = f"{_ATTEMPT} WHERE id = :id"
 ATTEMPT_BY_EPOCH = f"{_ATTEMPT} WHERE job_id = :job_id AND epoch = :epoch"
@@ -99,22 +84,13 @@ ATTEMPTS_ENDED_SINCE = (
 )
 LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
 LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"
-ADD_ATTEMPT = f"{_insert('attempts', ATTEMPT_COLUMNS)} ON CONFLICT DO NOTHING"
-SAVE_ATTEMPT = f"UPDATE attempts SET {_set(ATTEMPT_CHANGING_COLUMNS)} WHERE id = :id AND epoch = :epoch"
 
 WORKER = f"{_WORKER} WHERE id = :id"
 WORKER_BY_TOKEN_HASH = f"{_WORKER} WHERE token_hash = :token_hash"
 WORKER_BY_NAME = f"{_WORKER} WHERE name_key = :name_key"
 WORKERS = f"{_WORKER} ORDER BY created_at, id"
 OFFLINE_WORKERS = f"{_WORKER} WHERE connection = 'offline' AND offline_since < :at ORDER BY offline_since, id"
-ADD_WORKER = f"{_insert('workers', (*WORKER_COLUMNS, 'name_key'))} ON CONFLICT DO NOTHING"
-SAVE_WORKER = (
-    f"UPDATE workers SET {_set((*WORKER_COLUMNS[1:-1], 'name_key'))}, version = version + 1"
-    " WHERE id = :id AND version = :version"
-)
 DELETE_WORKER = "DELETE FROM workers WHERE id = :id"
-TOUCH_HEARTBEAT = "UPDATE workers SET last_heartbeat = :at WHERE id = :id"
-NOTE_MESSAGE_SEQ = "UPDATE workers SET message_seq = :seq WHERE id = :id AND message_seq < :seq"
 
 CONFIG = f"{_CONFIG} WHERE name = :name AND version = :version AND deleted_at IS NULL"
 NEWEST_CONFIG = f"{_CONFIG} WHERE name = :name AND deleted_at IS NULL ORDER BY version DESC LIMIT 1"
@@ -151,10 +127,6 @@ DELETE_SESSION = "DELETE FROM sessions WHERE token_hash = :token_hash"
 DELETE_SESSIONS_BEFORE = "DELETE FROM sessions WHERE created_at < :created_before OR seen_at < :seen_before"
 
 ANSWER = "SELECT key, owner, request_hash, job_id, at FROM idempotency WHERE key = :key AND owner = :owner"
-REMEMBER_ANSWER = (
-    f"{_insert('idempotency', ('key', 'owner', 'request_hash', 'job_id', 'at'))} ON CONFLICT (key, owner)"
-    " DO UPDATE SET request_hash = excluded.request_hash, job_id = excluded.job_id, at = excluded.at"
-)
 SETTING = "SELECT value FROM settings WHERE key = :key"
 SETTINGS_WITH_PREFIX = "SELECT key, value FROM settings WHERE substr(key, 1, :length) = :prefix"
 DELETE_SETTING = "DELETE FROM settings WHERE key = :key"
@@ -169,7 +141,6 @@ AUDIT_COUNT_WHERE = "SELECT count(*) FROM audit WHERE {conditions}"
 AUDIT_RANGE = f"{_ENTRY} WHERE seq > :after_seq ORDER BY seq LIMIT :limit"
 AUDIT_HEAD = f"{_ENTRY} ORDER BY seq DESC LIMIT 1"
 JOB_EVENTS = f"{_ENTRY} WHERE target_id = :job_id AND target_type = 'job' ORDER BY seq DESC LIMIT :limit"
-ADD_ENTRY = _insert("audit", AUDIT_COLUMNS)
 
 MANIFEST = f"{_MANIFEST} WHERE id = :id"
 MANIFESTS_OF_JOB = f"{_MANIFEST} WHERE job_id = :job_id ORDER BY created_at, id"
@@ -208,4 +179,3 @@ TALLIES = "SELECT key, n FROM tallies WHERE kind = :kind AND n <> 0"
 ADD_TO_TALLY = f"{_insert('tallies', ('kind', 'key', 'n'))} ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
 FORGET_TALLY = "DELETE FROM tallies WHERE kind = :kind"
 RECOUNT_JOBS = "SELECT state, count(*) FROM jobs GROUP BY state"
-RECOUNT_QUEUED = "SELECT class_id, count(*) FROM jobs WHERE state = 'queued' GROUP BY class_id"

@@ -15,8 +15,8 @@ from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
 from simpletuner_fleet.languages.told import fix_texts, funnel_texts
-from simpletuner_fleet.orchestrator import artifacts, looking
-from simpletuner_fleet.orchestrator.looking import SeenJob
+from simpletuner_fleet.orchestrator import artifacts, read_models
+from simpletuner_fleet.orchestrator.read_models import SeenJob
 from simpletuner_fleet.ports import JobNote, View
 from simpletuner_fleet.web.audit_rows import detail_pairs
 from simpletuner_fleet.web.differences import differences, json_text
@@ -55,8 +55,8 @@ class Told(Struct, frozen=True, kw_only=True):
 
 async def overview(call: Call[None]) -> Reply:
     house, job_id = deps(call), call.path["id"]
-    explained = await looking.explained(house.fleet, job_id)
-    attempts = await looking.attempts_of(house.fleet, job_id)
+    explained = await read_models.explained(house.fleet, job_id)
+    attempts = await read_models.attempts_of(house.fleet, job_id)
     manifests = await artifacts.manifests_of(house.fleet, job_id)
     notes = await house.fleet.read(lambda view: view.notes_of_job(job_id))
     with spoken(call):
@@ -79,14 +79,14 @@ async def overview(call: Call[None]) -> Reply:
 
 
 async def logs(call: Call[None]) -> Reply:
-    attempts = await looking.attempts_of(deps(call).fleet, call.path["id"])
+    attempts = await read_models.attempts_of(deps(call).fleet, call.path["id"])
     told = [attempt for attempt in attempts if attempt.accepted_at is not None]
     with spoken(call):
         return await _job_page(call, "job_logs.html", "logs", attempts=told, outcome_text=outcome_text)
 
 
 async def metrics_tab(call: Call[None]) -> Reply:
-    attempts = await looking.attempts_of(deps(call).fleet, call.path["id"])
+    attempts = await read_models.attempts_of(deps(call).fleet, call.path["id"])
     return await _job_page(call, "job_metrics.html", "metrics", attempts=attempts)
 
 
@@ -108,7 +108,7 @@ async def checkpoints(call: Call[None]) -> Reply:
 
 async def config(call: Call[None]) -> Reply:
     fleet, job_id = deps(call).fleet, call.path["id"]
-    seen = await looking.one_job(fleet, job_id)
+    seen = await read_models.one_job(fleet, job_id)
 
     def look(view: View) -> tuple[Bundle, Bundle | None, int | None]:
         own = read_bundle(msgspec.json.decode(view.job_bundle(job_id) or b"{}"))
@@ -153,8 +153,8 @@ async def events(call: Call[None]) -> Reply:
 
 async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) -> Reply:
     fleet, job_id = deps(call).fleet, call.path["id"]
-    seen = await looking.one_job(fleet, job_id)
-    owner = await fleet.read(lambda view: looking.owner_name(view, seen.job.owner))
+    seen = await read_models.one_job(fleet, job_id)
+    owner = await fleet.read(lambda view: read_models.owner_name(view, seen.job.owner))
     own = not call.principal.only_own or seen.job.owner == call.principal.id
     with spoken(call):
         row: JobRow = job_row(seen)

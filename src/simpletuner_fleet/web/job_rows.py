@@ -8,7 +8,7 @@ from simpletuner_fleet.core.job import Job, JobState
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.told import reason_text
-from simpletuner_fleet.orchestrator.looking import SeenJob
+from simpletuner_fleet.orchestrator.read_models import SeenJob
 
 WAITS = frozenset({JobState.QUEUED, JobState.BLOCKED})
 RETRYABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED})

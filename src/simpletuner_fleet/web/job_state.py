@@ -5,7 +5,7 @@ from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import failure_name
 from simpletuner_fleet.languages.told import reason_text
-from simpletuner_fleet.orchestrator.looking import SeenJob
+from simpletuner_fleet.orchestrator.read_models import SeenJob
 
 OUTCOMES = {
     Outcome.COMPLETED: N_("completed"),

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.job import JobState
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_
-from simpletuner_fleet.orchestrator import looking
+from simpletuner_fleet.orchestrator import read_models
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import JobFilter
 from simpletuner_fleet.web.job_rows import JobRow, job_row, pace_text, risk_text
@@ -53,7 +53,7 @@ async def jobs(call: Call[None]) -> Reply:
         text=query.q.strip() or None,
     )
     filtered = bool(where.owner or where.worker_id or where.text)
-    counts = (await looking.queue_stats(fleet)).by_state
+    counts = (await read_models.queue_stats(fleet)).by_state
     with spoken(call):
         if query.show == "" and not filtered and not query.cursor:
             sections = await _all(fleet)
@@ -79,10 +79,10 @@ async def jobs(call: Call[None]) -> Reply:
 
 async def _all(fleet: Fleet) -> list[Section]:
     """At work first, then the line in its order, then the newest that ended."""
-    working, _ = await looking.jobs_page(fleet, JobFilter(states=AT_WORK), None, PAGE_SIZE)
-    held, _ = await looking.jobs_page(fleet, JobFilter(states=(JobState.BLOCKED,)), None, PAGE_SIZE)
+    working, _ = await read_models.jobs_page(fleet, JobFilter(states=AT_WORK), None, PAGE_SIZE)
+    held, _ = await read_models.jobs_page(fleet, JobFilter(states=(JobState.BLOCKED,)), None, PAGE_SIZE)
     line = await _line(fleet, None, PAGE_SIZE)
-    ended, following = await looking.jobs_page(fleet, JobFilter(states=ENDED), None, PAGE_SIZE)
+    ended, following = await read_models.jobs_page(fleet, JobFilter(states=ENDED), None, PAGE_SIZE)
     more = with_query("/jobs", show="ended", cursor=following) if following else None
     return [
         Section(id="at-work", title=N_("Running"), rows=[job_row(seen) for seen in working]),
@@ -98,7 +98,7 @@ async def _all(fleet: Fleet) -> list[Section]:
 
 
 async def _line(fleet: Fleet, cursor: str | None, size: int) -> Section:
-    waiting, following = await looking.queue_page(fleet, cursor, size)
+    waiting, following = await read_models.queue_page(fleet, cursor, size)
     more = with_query("/jobs", show="waiting", cursor=following) if following else None
     rows = [job_row(seen) for seen in waiting]
     return Section(
@@ -109,7 +109,7 @@ async def _line(fleet: Fleet, cursor: str | None, size: int) -> Section:
 async def _some(fleet: Fleet, where: JobFilter, show: str, cursor: str | None) -> Section:
     title, states = GROUPS[show]
     narrowed = JobFilter(states=states, owner=where.owner, worker_id=where.worker_id, text=where.text)
-    found, following = await looking.jobs_page(fleet, narrowed, cursor, PAGE_SIZE)
+    found, following = await read_models.jobs_page(fleet, narrowed, cursor, PAGE_SIZE)
     more = (
         with_query(
             "/jobs",

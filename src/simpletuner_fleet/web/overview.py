@@ -8,9 +8,9 @@ from simpletuner_fleet.core.samples import SAMPLES
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, ngettext
-from simpletuner_fleet.orchestrator import artifacts, looking, metrics, overview
+from simpletuner_fleet.orchestrator import artifacts, metrics, overview, read_models
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Lane, Need, Overview
+from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
 from simpletuner_fleet.web import sparkline
 from simpletuner_fleet.web.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.kept import Kept
@@ -92,7 +92,7 @@ async def fleet_page(call: Call[None]) -> Reply:
             "fleet.html",
             seen=seen,
             sentence=start_sentence(seen),
-            workers=await looking.workers(fleet),
+            workers=await read_models.workers(fleet),
             latest=fleet.gpu_history.latest,
             total=total_of,
         )
@@ -183,7 +183,7 @@ def _most(counts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: -item[1])
 
 
-def _liveliest(lanes: list[Lane]) -> list[Lane]:
+def _liveliest(lanes: list[WorkerLane]) -> list[WorkerLane]:
     """Where much happened comes first when there is no room for all; otherwise they stay in their order."""
     if len(lanes) <= LANES_SHOWN:
         return lanes
@@ -203,7 +203,9 @@ async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
 
 async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:
     shown = hours[:USERS_SHOWN]
-    return await fleet.read(lambda view: [(looking.owner_name(view, owner), spent) for owner, spent in shown])
+    return await fleet.read(
+        lambda view: [(read_models.owner_name(view, owner), spent) for owner, spent in shown]
+    )
 
 
 ROUTES = (

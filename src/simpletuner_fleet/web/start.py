@@ -2,10 +2,11 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.errors import LinkUsed
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import ANY_USER, PUBLIC, Call, Reply, Route
 from simpletuner_fleet.orchestrator import logins
-from simpletuner_fleet.orchestrator.logins import LinkUsed, StartKey
+from simpletuner_fleet.orchestrator.logins import StartKey
 from simpletuner_fleet.web.page import page
 
 

@@ -1,5 +1,6 @@
 """Configure a training and send it off: one page, and the look ahead that follows every key pressed."""
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +12,7 @@ from simpletuner_fleet.core.errors import FleetError, Invalid
 from simpletuner_fleet.core.explain import Code
 from simpletuner_fleet.core.job import Job, JobState, Target
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
+from simpletuner_fleet.core.submit_request import SET_PRIORITY, SUBMIT_LOCAL
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.queue_api import MAX_SUBMIT_BYTES, SubmitBody, submitter
 from simpletuner_fleet.http.routes import Call, Reply, Route
@@ -19,8 +21,8 @@ from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.told import fix_texts, funnel_texts, reason_text
 from simpletuner_fleet.orchestrator import drafts, submit
 from simpletuner_fleet.orchestrator.configs import bundle_of
-from simpletuner_fleet.orchestrator.drafts import Draft, Run
-from simpletuner_fleet.orchestrator.submit import SUBMIT_LOCAL, Submitted
+from simpletuner_fleet.orchestrator.drafts import Draft, LastRun
+from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.ports import ConfigVersion
 from simpletuner_fleet.web.differences import Difference, differences
 from simpletuner_fleet.web.environment import data_block, environment
@@ -101,13 +103,13 @@ async def train(call: Call[None]) -> Reply:
             call,
             "train.html",
             draft=draft,
-            wishes=wishes_of(draft.job),
+            wishes=wishes_of(draft.job, priorities_for(call)),
             around=around,
             trainers=sorted({*FIELDS, *around.trainers, draft.bundle.trainer}),
             fields=FIELDS,
             starters=STARTER_NAMES,
             new=query.new,
-            priorities=PRIORITIES,
+            priorities=priorities_for(call),
             may_save=call.principal.can("configs.write"),
             may_local=call.principal.can(SUBMIT_LOCAL),
             data=data_block({"bundle": bundle, "known": _known_keys()}),
@@ -144,11 +146,17 @@ async def _draft(call: Call[None]) -> Draft:
     return found or Draft(name="", version=None, bundle=read_bundle(starter))
 
 
-def wishes_of(job: Job | None) -> Wishes:
-    """As a job had them, so that it can be sent off again with a change."""
+def priorities_for(call: Call[Any]) -> dict[str, str]:
+    """The priorities that the reader may submit a job with."""
+    may_raise = call.principal.can(SET_PRIORITY)
+    return {name: title for name, title in PRIORITIES.items() if may_raise or PRIORITY_NAMES[name] <= 0}
+
+
+def wishes_of(job: Job | None, priorities: Collection[str]) -> Wishes:
+    """As a job had them, so that it can be sent off again with a change; a priority one may not set is normal."""
     if job is None:
         return Wishes()
-    named = {number: name for name, number in PRIORITY_NAMES.items()}
+    named = {PRIORITY_NAMES[name]: name for name in priorities}
     return Wishes(
         target=job.requires.target,
         gpus=job.requires.gpus,
@@ -168,7 +176,7 @@ def _known_keys() -> dict[str, list[str]]:
 def _checked(
     call: Call[SubmitBody],
     told: Submitted | FleetError,
-    former: Run | None,
+    former: LastRun | None,
     saved: ConfigVersion | None,
 ) -> Checked:
     problem = problem_of(told) if isinstance(told, FleetError) else None
@@ -258,7 +266,7 @@ def _what_happens(told: Submitted, possible: int) -> list[str]:
     return steps
 
 
-def _changes(bundle: Bundle, former: Run | None, saved: ConfigVersion | None) -> str:
+def _changes(bundle: Bundle, former: LastRun | None, saved: ConfigVersion | None) -> str:
     base = former.bundle if former else bundle_of(saved) if saved else None
     found: list[Difference] = differences(base, bundle) if base else []
     return _piece(

@@ -12,7 +12,7 @@ from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.names import event_name, status_meaning, status_name, worker_type_name
 from simpletuner_fleet.orchestrator.gpu_history import GpuHistory
-from simpletuner_fleet.orchestrator.machines import Machine, machine
+from simpletuner_fleet.orchestrator.machines import WorkerDetails, machine
 from simpletuner_fleet.web.audit_rows import detail_pairs
 from simpletuner_fleet.web.gpu_course import Course, course
 from simpletuner_fleet.web.job_rows import job_row, pace_text, risk_text
@@ -81,7 +81,7 @@ async def worker_page(call: Call[None]) -> Reply:
         )
 
 
-def state_sentence(seen: Machine) -> str:
+def state_sentence(seen: WorkerDetails) -> str:
     worker, running = seen.worker, len(seen.running)
     if worker.admin is AdminState.DRAINING and running:
         return ngettext(

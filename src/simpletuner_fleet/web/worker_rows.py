@@ -10,7 +10,7 @@ from simpletuner_fleet.http.networks import is_loopback
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.names import status_name, worker_type_name
 from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
-from simpletuner_fleet.orchestrator.machines import Held, SeenMachine
+from simpletuner_fleet.orchestrator.machines import HeldJob, ListedWorker
 
 LABELS_SHOWN = 4
 UNUSABLE = {UNHEALTHY: N_("unhealthy"), OCCUPIED: N_("used by another program")}
@@ -39,7 +39,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     note: str
     gpus: list[GpuRow]
     gpu_name: str
-    held: tuple[Held, ...]
+    held: tuple[HeldJob, ...]
     labels: list[tuple[str, str]]
     """Those that an administrator set."""
     labels_more: int
@@ -49,7 +49,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     tls_is_weak: bool
 
 
-def worker_row(seen: SeenMachine, latest: Mapping[str, GpuPoint]) -> WorkerRow:
+def worker_row(seen: ListedWorker, latest: Mapping[str, GpuPoint]) -> WorkerRow:
     worker = seen.worker
     chosen = sorted(worker.labels.items())
     return WorkerRow(

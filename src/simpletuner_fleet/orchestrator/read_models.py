@@ -1,4 +1,4 @@
-"""Read models: what lists and pages show, read in one glance at the store."""
+"""Read models: what lists and pages show, each read from one state of the store."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ from simpletuner_fleet.core.job import Attempt, Job, JobState
 from simpletuner_fleet.core.matching import labels_match
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.waiting import Explainer, take_snapshot
+from simpletuner_fleet.orchestrator.waiting import Explainer
 from simpletuner_fleet.ports import JobFilter, View
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class SeenJob(Struct, frozen=True, kw_only=True):
     checkpoint_step: int | None = None
     explanation: Explanation | None = None
     position: int | None = None
-    """1 for the next in line."""
+    """It is 1 for the next in line."""
 
 
 class SeenWorker(Struct, frozen=True, kw_only=True):
@@ -42,32 +42,32 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     by_state: dict[str, int]
     by_reason: dict[str, int]
     reasons_counted: int
-    """Of how many waiting jobs, from the front of the queue."""
+    """The number of waiting jobs, from the front of the queue, whose reasons were counted."""
 
 
 async def jobs_page(
     fleet: Fleet, where: JobFilter, cursor: str | None, limit: int
 ) -> tuple[list[SeenJob], str | None]:
-    """Newest first."""
+    """Returns a page of jobs, newest first."""
     before = read_cursor(cursor, int) if cursor else None
     now = fleet.clock.now()
 
     def look(view: View) -> tuple[list[SeenJob], str | None]:
-        found = view.jobs_page(where, before, limit + 1)
-        page, more = found[:limit], len(found) > limit
+        jobs = view.jobs_page(where, before, limit + 1)
+        page, more = jobs[:limit], len(jobs) > limit
         return with_reasons(view, page, now), write_cursor(page[-1].seq) if more else None
 
     return await fleet.read(look)
 
 
 async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list[SeenJob], str | None]:
-    """In scheduling order, each with its place and its reason."""
+    """Returns the queue in scheduling order, each job with its place and its reason."""
     after = read_cursor(cursor, tuple[float, int]) if cursor else None
     now = fleet.clock.now()
 
     def look(view: View) -> tuple[list[SeenJob], str | None]:
-        found = view.queue_page(after, limit + 1)
-        page, more = found[:limit], len(found) > limit
+        jobs = view.queue_page(after, limit + 1)
+        page, more = jobs[:limit], len(jobs) > limit
         ahead = view.queued_ahead(page[0].rank, page[0].seq) if page else 0
         cursor = write_cursor((page[-1].rank, page[-1].seq)) if more else None
         return with_reasons(view, page, now, ahead), cursor
@@ -86,7 +86,7 @@ async def explained(fleet: Fleet, job_id: str) -> Explanation:
     def look(view: View) -> Explanation:
         job = _job(view, job_id)
         ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else 0
-        return Explainer(take_snapshot(view)).explain(job, ahead, now)
+        return Explainer(view).explain(job, ahead, now)
 
     return await fleet.read(look)
 
@@ -105,7 +105,7 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
     def look(view: View) -> QueueStats:
         counts = view.job_counts()
         waiting = view.queue_page(None, REASONS_COUNTED)
-        explainer = Explainer(take_snapshot(view))
+        explainer = Explainer(view)
         reasons = Counter(str(explainer.explain(job, 0, now).code) for job in waiting)
         return QueueStats(
             by_state={state: counts.get(state, 0) for state in JobState},
@@ -152,7 +152,7 @@ async def worker_counts(fleet: Fleet) -> dict[str, int]:
 
 
 def owner_name(view: View, owner: str) -> str:
-    """Of a user or an API token; whoever is gone is shown by id."""
+    """Returns the name of a user or an API token; whoever is gone is shown by id."""
     user = view.user(owner) if owner.startswith("u_") else None
     token = view.api_token(owner) if owner.startswith("t_") else None
     return user.name if user else token.name if token else owner
@@ -172,8 +172,8 @@ def _one_job(view: View, job_id: str, now: float) -> SeenJob:
 
 
 def with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = None) -> list[SeenJob]:
-    """`ahead` of the first one, if they stand in line one after another."""
-    explainer = Explainer(take_snapshot(view)) if any(job.state in WAITING for job in jobs) else None
+    """Adds reasons. `ahead` counts those before the first job, if the jobs stand in line one after another."""
+    explainer = Explainer(view) if any(job.state in WAITING for job in jobs) else None
     attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
     return [
         SeenJob(

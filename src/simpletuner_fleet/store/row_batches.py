@@ -1,0 +1,94 @@
+"""Many rows of one table in few statements: the database works through them without coming back in between."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+Values = tuple[Any, ...]
+LARGEST_CHUNK = 64
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """How rows of one table are written. Values come in the order of the columns.
+
+    An update finds its row by the first `key` columns and writes the others, but for the `fixed` ones. Where `guard`
+    names a column, a stored row with a higher value of it stays as it is.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    key: int = 1
+    fixed: frozenset[str] = frozenset()
+    guard: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.columns[: self.key]
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        return tuple(name for name in self.columns[self.key :] if name not in self.fixed)
+
+
+class RowWrite(NamedTuple):
+    """Rows of one table to insert or to update; all of them must be touched, unless a conflict is foreseen."""
+
+    table: Table
+    rows: Sequence[Values]
+    update: bool = False
+    on_conflict: str = ""
+
+    @property
+    def exact(self) -> bool:
+        return not self.on_conflict
+
+
+def chunks(rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
+    """Slices whose lengths are powers of two, so that few different statements have to be prepared."""
+    start, remaining = 0, len(rows)
+    while remaining:
+        size = min(LARGEST_CHUNK, 1 << (remaining.bit_length() - 1))
+        yield rows[start : start + size]
+        start, remaining = start + size, remaining - size
+
+
+def write_in_chunks(write: RowWrite, execute: Callable[[str, list[Any]], int]) -> int:
+    """Returns how many rows were touched."""
+    return sum(
+        execute(many_rows(write.table, write.update, write.on_conflict, len(some)), _flat(some))
+        for some in chunks(write.rows)
+    )
+
+
+def _flat(rows: Sequence[Values]) -> list[Any]:
+    return [value for row in rows for value in row]
+
+
+@lru_cache(maxsize=512)
+def many_rows(table: Table, update: bool, on_conflict: str, rows: int) -> str:
+    """One statement for so many rows, with `?` for each value."""
+    values = ", ".join([f"({', '.join('?' * len(table.columns))})"] * rows)
+    if not update:
+        return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES {values} {on_conflict}"
+    sets = ", ".join(f"{name} = {_new(table, name)}" for name in table.written)
+    found = " AND ".join(f"{table.name}.{name} = {_new(table, name)}" for name in table.keys)
+    guard = f" AND {table.name}.{table.guard} <= {_new(table, table.guard)}" if table.guard else ""
+    return f"UPDATE {table.name} SET {sets} FROM (VALUES {values}) AS new WHERE {found}{guard}"
+
+
+def _new(table: Table, name: str) -> str:
+    return f"new.column{table.columns.index(name) + 1}"
+
+
+@lru_cache(maxsize=512)
+def one_row(table: Table, update: bool, on_conflict: str) -> str:
+    """The same for one row, with `%(name)s` for each value, as PostgreSQL's driver wants it."""
+    if not update:
+        values = ", ".join(f"%({name})s" for name in table.columns)
+        return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values}) {on_conflict}"
+    sets = ", ".join(f"{name} = %({name})s" for name in table.written)
+    found = " AND ".join(f"{name} = %({name})s" for name in table.keys)
+    guard = f" AND {table.guard} <= %({table.guard})s" if table.guard else ""
+    return f"UPDATE {table.name} SET {sets} WHERE {found}{guard}"
