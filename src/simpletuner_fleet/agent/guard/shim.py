@@ -494,9 +494,10 @@ class Shim:
     def mind_the_lease(self) -> None:
         if not self.passed(self.lease_until):
             if self.paused:
+                # Told first, as a pause is told last: whoever is paused by the agent's knowledge does not run.
                 self.paused = False
-                self.signal_tree(signal.SIGCONT)
                 self.tell_status("resumed")
+                self.signal_tree(signal.SIGCONT)
         elif self.order["on_partition"] == "stop":
             self.end("fenced", 0)
         elif self.order["on_partition"] == "pause":
