@@ -12,6 +12,7 @@ CORE_OR_SIM = ("tests/core/test_lifecycle.py", "tests/core/test_retry.py", *SIM)
 STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/store/test_transactions.py")
 INBOX = ("tests/agent/test_inbox.py", *SIM)
 STOPPING = ("tests/core/test_stopping.py", "tests/orchestrator/test_stopping.py")
+STORAGE = ("tests/storage/test_fenced.py",)
 API = ("tests/http/test_api_byzantine.py", "tests/http/test_api_workers.py")
 
 
@@ -55,7 +56,7 @@ MUTANTS = (
     Mutant(
         "no-epoch-check",
         "a report is taken without asking whether its attempt is the current one",
-        "core/decision.py",
+        "core/fencing.py",
         "    if attempt.id != job.attempt_id or not attempt.live:\n        raise StaleAttempt",
         "    if attempt.id == job.attempt_id and not attempt.live:\n        raise StaleAttempt",
         CORE_OR_SIM,
@@ -85,11 +86,51 @@ MUTANTS = (
         ("tests/core/test_reconcile.py", "tests/sim/test_found_by_simulation.py"),
     ),
     Mutant(
+        "log-of-the-lost",
+        "the log and the numbers of an attempt that was lost are still taken",
+        "core/fencing.py",
+        "OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED})",
+        "OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED, Outcome.LOST})",
+        STORAGE,
+    ),
+    Mutant(
+        "checked-only-before",
+        "bytes that were written while their attempt was lost stay in its log",
+        "storage/fenced.py",
+        "        await appends.take_back()\n        raise",
+        "        raise",
+        STORAGE,
+    ),
+    Mutant(
+        "log-appended-unfenced",
+        "a log grows without a second look at its attempt",
+        "storage/logs.py",
+        "            return await appends.append(key, size, piece.data[size - piece.offset :])",
+        "            return await storage.blobs.append(key, size, piece.data[size - piece.offset :])",
+        STORAGE,
+    ),
+    Mutant(
+        "upload-of-the-lost",
+        "an attempt that was lost while its upload was sealed owns the content all the same",
+        "storage/job_uploads.py",
+        "            self._check_quota(self._stored(desk.tx), size)",
+        "            self._check_quota(desk.tx.objects_of_job(self._claim.job_id), size)",
+        ("tests/storage/test_uploads.py",),
+    ),
+    Mutant(
+        "an-older-attempt-writes-to-the-job",
+        "an attempt that ended writes to a job that another one has now",
+        "core/fencing.py",
+        "    if job is None or unlost.epoch != job.epoch:",
+        "    if job is None or unlost.epoch > job.epoch:",
+        ("tests/core/test_fencing.py",),
+    ),
+    Mutant(
         "anybodys-attempt",
         "a worker may report another worker's attempt",
-        "orchestrator/report.py",
-        "    attempt = desk.attempt_by_epoch(job_id, epoch)\n    if attempt is None or attempt.worker_id != worker_id:",
-        "    attempt = desk.attempt_by_epoch(job_id, epoch)\n    if attempt is None:",
+        "core/fencing.py",
+        "    if attempt is None or attempt.worker_id != worker_id:",
+        "    if attempt is None:",
         (*SIM, *API),
     ),
     Mutant(

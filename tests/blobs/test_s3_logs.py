@@ -62,7 +62,7 @@ async def test_segments_leave_the_folder_as_they_fill_and_the_rest_when_nothing_
     content = bytes(random.Random(1).randbytes(2500))
     for at in range(0, 2500, 500):
         assert await logs.append("logs/a", at, content[at : at + 500]) == at + 500
-    await logs.send_what_is_due()
+    await logs.send_due_once()
     assert await in_bucket(bucket) == [
         ("logs/a/000000000000000", 1000),
         ("logs/a/000000000001000", 1000),
@@ -70,7 +70,7 @@ async def test_segments_leave_the_folder_as_they_fill_and_the_rest_when_nothing_
     assert in_folder(tmp_path) == ["logs/a/000000000002000"]
     assert await logs.read("logs/a", 900, 1400) == content[900:2300]
     clock.now = 61.0
-    await logs.send_what_is_due()
+    await logs.send_due_once()
     assert in_folder(tmp_path) == []
     assert await logs.size("logs/a") == 2500
     assert await logs.read("logs/a", 0, 10_000) == content
@@ -82,7 +82,7 @@ async def test_another_process_goes_on_with_what_is_in_both_places(bucket: S3Sto
     first = logs_in(bucket, tmp_path)
     await first.append("logs/a", 0, b"x" * 1200)
     await first.append("logs/a", 1200, b"y" * 300)
-    await first.send_what_is_due()
+    await first.send_due_once()
     await first.append("logs/b", 0, b"left")
     second = logs_in(bucket, tmp_path)
     assert await second.size("logs/a") == 1500
@@ -90,9 +90,9 @@ async def test_another_process_goes_on_with_what_is_in_both_places(bucket: S3Sto
     assert await second.read("logs/a", 1190, 400) == b"x" * 10 + b"y" * 300 + b"z" * 10
     clock = Clock()
     third = logs_in(bucket, tmp_path, clock)
-    await third.send_what_is_due()
+    await third.send_due_once()
     clock.now = 100.0
-    await third.send_what_is_due()
+    await third.send_due_once()
     assert in_folder(tmp_path) == []
     assert await third.read("logs/b", 0, 10) == b"left"
 
@@ -121,7 +121,7 @@ async def test_repeats_are_harmless_and_holes_are_not_written(bucket: S3Store, t
 async def test_what_is_deleted_is_gone_from_both_places(bucket: S3Store, tmp_path: Path) -> None:
     logs = logs_in(bucket, tmp_path)
     await logs.append("logs/a", 0, b"x" * 1100)
-    await logs.send_what_is_due()
+    await logs.send_due_once()
     await logs.append("logs/a", 1100, b"y")
     await logs.delete("logs/a")
     assert await in_bucket(bucket) == []
@@ -139,10 +139,10 @@ async def test_while_the_bucket_is_away_a_log_goes_on_growing(bucket: S3Store, t
         retry_config={"max_retries": 0},
     )
     with pytest.raises(StoreUnavailable):
-        await logs.send_what_is_due()
+        await logs.send_due_once()
     assert await logs.append("logs/a", 1000, b"y" * 1000) == 2000
     logs._bucket = bucket
-    await logs.send_what_is_due()
+    await logs.send_due_once()
     assert len(await in_bucket(bucket)) == 2
     assert await logs.read("logs/a", 995, 10) == b"x" * 5 + b"y" * 5
 
@@ -160,3 +160,23 @@ async def test_only_logs_go_that_way(
     assert (await blobs.size("logs/a"), await blobs.read("logs/a", 0, 9)) == (1, b"l")
     await blobs.delete("logs/a")
     assert await blobs.size("logs/a") == 0
+
+
+async def test_bytes_that_are_taken_back_leave_the_folder_and_the_bucket(
+    bucket: S3Store, tmp_path: Path
+) -> None:
+    logs = logs_in(bucket, tmp_path)
+    content = bytes(random.Random(3).randbytes(2500))
+    for at in range(0, 2500, 500):
+        await logs.append("logs/a", at, content[at : at + 500])
+    await logs.send_due_once()
+    await logs.truncate("logs/a", 1300)
+    assert await in_bucket(bucket) == [("logs/a/000000000000000", 1000)]
+    assert await logs.read("logs/a", 0, 5000) == content[:1300]
+    again = logs_in(bucket, tmp_path)
+    assert await again.read("logs/a", 0, 5000) == content[:1300]
+    assert await again.append("logs/a", 1300, b"tail") == 1304
+    assert await again.read("logs/a", 1200, 200) == content[1200:1300] + b"tail"
+    await again.truncate("logs/a", 0)
+    assert await in_bucket(bucket) == []
+    assert await logs_in(bucket, tmp_path).size("logs/a") == 0

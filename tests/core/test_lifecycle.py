@@ -13,6 +13,7 @@ from simpletuner_fleet.core.errors import IllegalTransition, OfferWithdrawn, Sta
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.job import Attempt, AttemptState, Hold, Job, JobState, Outcome
 from simpletuner_fleet.core.lifecycle import End
+from simpletuner_fleet.core.progress import Progress
 from tests.core.builders import NOW, POLICY, a_job, a_worker, an_attempt, holding
 
 OFFERED = an_attempt(state=AttemptState.OFFERED)
@@ -163,27 +164,27 @@ def test_the_first_report_starts_the_trainers_clock_and_later_ones_do_not() -> N
     assert first.job is None
     assert attempt_of(first).started_at == NOW + 3
     assert types(first) == ["job.started"]
-    later = lifecycle.progressed(holding(), attempt_of(first), {"step": 5}, now=NOW + 9)
-    assert job_of(later).progress == {"step": 5}
+    later = lifecycle.progressed(holding(), attempt_of(first), Progress(step=5), now=NOW + 9)
+    assert job_of(later).progress == Progress(step=5)
     assert attempt_of(later).started_at == NOW + 3
     assert types(later) == []
 
 
 def test_a_report_without_news_writes_nothing() -> None:
     started = replace(RUNNING, started_at=NOW)
-    for progress in (None, {"step": 5}):
-        assert lifecycle.progressed(holding(progress={"step": 5}), started, progress, now=NOW) is NOTHING
+    for progress in (None, Progress(step=5)):
+        assert lifecycle.progressed(holding(progress=Progress(step=5)), started, progress, now=NOW) is NOTHING
 
 
 def test_progress_goes_on_while_a_job_is_being_cancelled() -> None:
-    decision = lifecycle.progressed(holding(JobState.CANCELLING), RUNNING, {"step": 1}, now=NOW)
+    decision = lifecycle.progressed(holding(JobState.CANCELLING), RUNNING, Progress(step=1), now=NOW)
     assert job_of(decision).state is JobState.CANCELLING
 
 
 # Every write of a worker is fenced.
 
 reports: dict[str, Callable[[Job, Attempt], Decision]] = {
-    "progressed": lambda job, attempt: lifecycle.progressed(job, attempt, {"step": 1}, now=NOW),
+    "progressed": lambda job, attempt: lifecycle.progressed(job, attempt, Progress(step=1), now=NOW),
     "completed": lambda job, attempt: lifecycle.completed(job, attempt, End(), now=NOW),
     "failed": lambda job, attempt: lifecycle.failed(job, attempt, End(), POLICY, now=NOW),
     "lost": lambda job, attempt: lifecycle.lost(job, attempt, "silent", POLICY, now=NOW),
@@ -604,7 +605,7 @@ def test_whatever_happens_the_books_balance(
 
 def test_what_is_brought_before_a_trainer_starts_is_shown_until_it_starts() -> None:
     job, attempt = holding(), an_attempt()
-    phase = {"phase": "fetching data", "done_bytes": 3, "total_bytes": 8}
+    phase = Progress(phase="fetching data", done_bytes=3, total_bytes=8)
     told = lifecycle.preparing(job, attempt, phase)
     assert told.job is not None
     assert (told.job.progress, told.attempt, told.events) == (phase, None, ())
@@ -618,7 +619,7 @@ def test_what_is_brought_before_a_trainer_starts_is_shown_until_it_starts() -> N
 
 
 def test_progress_outlives_a_requeue() -> None:
-    job = holding(progress={"step": 7})
+    job = holding(progress=Progress(step=7))
     given_back = stopping.released(job, an_attempt(), "the worker leaves", POLICY, now=NOW)
     assert given_back.job is not None
-    assert given_back.job.progress == {"step": 7}
+    assert given_back.job.progress == Progress(step=7)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from simpletuner_fleet.core.progress import read_progress
 from simpletuner_fleet.store import open_store
 from tests.http.api_kit import Agent, Running, orchestrator
 
@@ -135,6 +136,29 @@ async def test_infinite_and_missing_numbers_in_progress_do_not_break_the_job() -
         victim, offer, _ = await victim_and_liar(running)
         await victim.report(offer, "running", progress={"step": -5, "loss": None, "x": {"y": [1]}})
         assert (await running.job(offer["job_id"]))["progress"]["loss"] is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"step": "many", "total": "<script>", "loss": "nan", "eta_s": "soon"},
+        {"step": -5, "total": 2**62, "eta_s": 1e300, "rate": -1e300},
+        {"step": {"y": [1]}, "loss": [0.5], "phase": {"a": "b"}, "nested": {"a": [1]}, "list": [1] * 50},
+        {"phase": "x" * 50_000, **{f"n{at}": "y" * 150 for at in range(200)}},
+    ],
+)
+async def test_of_hostile_progress_only_what_can_be_believed_is_stored_and_told(said: dict[str, Any]) -> None:
+    async with orchestrator() as running:
+        victim, offer, _ = await victim_and_liar(running)
+        await victim.report(offer, "running", progress=said)
+        stored = await running.fleet.read(lambda view: view.job(offer["job_id"]))
+        told = (await running.job(offer["job_id"]))["progress"]
+        assert stored is not None
+        assert stored.progress == read_progress(said)
+        assert told == read_progress(said).fields()
+        assert set(told) & {"step", "total", "loss", "eta_s", "rate", "nested", "list"} == set()
+        assert len(str(told)) < 5_000
+        assert (await victim.report(offer, "completed", progress=said))["job_status"] == "completed"
 
 
 async def test_unknown_statuses_in_heartbeats_break_neither_list_nor_sweep() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.orchestrator.object_sweeper import sweep_storage
+from simpletuner_fleet.storage.sweeper import sweep_storage_once
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
 from tests.http.data_kit import PETS, ask, dataset_id, manifest_of, name, push, put
 from tests.http.upload_kit import sha
@@ -252,7 +252,7 @@ async def test_a_dataset_stays_while_a_job_needs_it(running: Running) -> None:
 async def test_the_sweep_takes_what_no_dataset_names_and_nothing_else(kind: str, tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path) if kind == "folder" else None
     async with orchestrator(blobs=blobs) as running:
-        shelf = running.house.shelf
+        storage = running.house.storage
 
         async def stored() -> set[str]:
             return {sha256 async for sha256 in running.house.blobs.objects()}
@@ -260,22 +260,22 @@ async def test_the_sweep_takes_what_no_dataset_names_and_nothing_else(kind: str,
         pets = await push(running.http, PETS)
         await put(running.http, b"nobody's", 0, 8)
         await put(running.http, b"half of it", 0, 4)
-        await sweep_storage(shelf)
+        await sweep_storage_once(storage)
         everything = {sha(data) for data in (*PETS.values(), manifest_of(PETS), b"nobody's")}
         assert await stored() == everything
         running.clock.at += 3601
-        await sweep_storage(shelf)
+        await sweep_storage_once(storage)
         assert await stored() == everything - {sha(b"nobody's")}
         assert (await ask(running.http, b"half of it")).json()["missing"][0]["offset"] == 0
         await running.http.delete(f"/api/data/{pets}")
-        await sweep_storage(shelf)
+        await sweep_storage_once(storage)
         assert await stored() == everything - {sha(b"nobody's")}
         assert await push(running.http, PETS) == pets
         running.clock.at += 3601
-        await sweep_storage(shelf)
+        await sweep_storage_once(storage)
         await running.http.delete(f"/api/data/{pets}")
         running.clock.at += 3601
-        await sweep_storage(shelf)
+        await sweep_storage_once(storage)
         assert await stored() == set()
 
 

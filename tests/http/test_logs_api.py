@@ -7,7 +7,7 @@ import pytest
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.http.log_pages import shown
-from simpletuner_fleet.orchestrator.log_reading import MAX_LINE_BYTES
+from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES
 from tests.http.api_kit import Agent, Running, TurnedClock, orchestrator
 
 START = "2027-01-15T08:00:00.000Z"

@@ -9,6 +9,7 @@ import pytest
 from simpletuner_fleet.core.audit import ChainCheck
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.progress import Progress
 from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store.database import Session
 from simpletuner_fleet.store.failures import StoreRefused
@@ -88,7 +89,7 @@ async def test_a_database_at_version_1_is_carried_forward_with_its_rows(database
     assert queued is not None
     assert done is not None
     assert (queued.state, queued.rank, queued.requires.gpus) == (JobState.QUEUED, -5.5, 2)
-    assert (done.state, done.progress, done.version) == (JobState.COMPLETED, {"step": 10}, 3)
+    assert (done.state, done.progress, done.version) == (JobState.COMPLETED, Progress(step=10), 3)
     assert await store.read(lambda view: view.job_bundle("j_done")) == b"{}"
     (attempt,) = await store.read(lambda view: view.attempts_of_job("j_done"))
     assert (attempt.id, attempt.checkpoint_step, attempt.failure_class) == ("a_1", None, None)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.job import AttemptState, Hold, JobState
+from simpletuner_fleet.core.progress import READERS, read_progress
 from simpletuner_fleet.core.worker import Connection
 from simpletuner_fleet.ports import AuditFilter, ConcurrentChange, JobFilter, Store, Tx, View
 from simpletuner_fleet.store.memory import MemoryStore
@@ -25,6 +26,7 @@ numbers = st.integers(1, 6)
 ranks = st.sampled_from([-1.0, 0.0, 0.5, 2.0])
 times = st.sampled_from([1.0, 2.0, 3.0])
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+said = st.sampled_from([*READERS]) | texts
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -110,7 +112,8 @@ operations: st.SearchStrategy[Operation] = st.one_of(
                 "rank": ranks,
                 "hold": st.sampled_from(Hold),
                 "not_before": st.none() | times,
-                "progress": st.none() | st.dictionaries(texts, json_values, max_size=3),
+                "progress": st.none()
+                | st.builds(read_progress, st.dictionaries(said, json_values, max_size=3)),
                 "error": st.none() | texts,
                 "worker_id": st.none() | st.sampled_from(["w_1", "w_2"]),
             },

@@ -3,6 +3,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.core.job import JOB_TRANSITIONS, Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.progress import Progress
 from simpletuner_fleet.ports import ConcurrentChange, JobFilter, Store, Tx, View
 from tests.store.samples import BUNDLE, job
 
@@ -38,7 +39,7 @@ EVERY_FIELD = job(
     attempt_id="a_1",
     worker_id="w_1",
     gpus=("GPU-1", "GPU-2"),
-    progress={"step": 10, "loss": 0.25, "nested": {"list": [1, None, "x"]}},
+    progress=Progress(step=10, loss=0.25, more={"said": "größer", "nothing": None}),
     error="CUDA out of memory",
     reason="worker_lost",
     started_at=1.5,
@@ -233,7 +234,7 @@ async def test_dependents_are_the_blocked_jobs_that_name_it(store: Store) -> Non
 
 async def test_text_that_a_database_refuses_is_kept_as_far_as_it_can_be(store: Store) -> None:
     await add(store, job(1))
-    await save(store, job(1, error="a\0b", progress={"k": "x\0"}))
+    await save(store, job(1, error="a\0b", progress=Progress(more={"k": "x\0"})))
     kept = await store.read(lambda view: view.job("j_1"))
     assert kept is not None
     assert kept.error is not None

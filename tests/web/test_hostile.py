@@ -97,6 +97,21 @@ async def test_hostile_text_is_only_text_on_every_page(stage: Stage, page_as: Pa
         await is_harmless(page)
 
 
+async def test_hostile_progress_breaks_no_page_and_is_shown_on_none(stage: Stage) -> None:
+    await stage.machine()
+    work = await stage.begin()
+    for said in (
+        {"step": SHORT, "total": SHORT, "loss": SHORT, "rate": SHORT, "eta_s": SHORT, "more": SHORT},
+        {"step": 1e300, "total": 2**62, "loss": [1], "rate": -1e300, "eta_s": 1e300, "phase": [SHORT]},
+    ):
+        await work.report("running", progress=said)
+        for path in ("/", "/jobs", f"/jobs/{work.job_id}"):
+            answer = await stage.running.http.get(path, headers={"Accept": "text/html"})
+            assert answer.status_code == 200, path
+            assert "onerror" not in answer.text, path
+            assert "e+300" not in answer.text, path
+
+
 async def test_what_looks_like_a_picture_by_its_name_alone_is_not_given_out(
     stage: Stage, page_as: Pages
 ) -> None:

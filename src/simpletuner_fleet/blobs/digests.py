@@ -1,4 +1,4 @@
-"""SHA-256 of uploads as they come, so that the end of a long one need not be read again."""
+"""Computes SHA-256 of uploads as they come, so that at its end a long one need not be read again."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ Key = tuple[str, ...]
 
 
 class RunningDigests:
-    """One per upload whose parts have come in order; all others are read again at the end.
+    """A digest for each upload whose parts have come in order; all others are read again at the end.
 
     A part is digested while the next one is on its way. Two calls for one key must not run at once; calls for several may.
     """
@@ -31,7 +31,7 @@ class RunningDigests:
         self._threads.shutdown()
 
     def feed(self, key: Key, offset: int, data: memoryview) -> None:
-        self._settle(key)
+        self._wait_for_feed(key)
         with self._lock:
             self._pending[key] = self._threads.submit(self._feed, key, offset, data)
 
@@ -49,18 +49,18 @@ class RunningDigests:
                 self._running.popitem(last=False)
 
     def result(self, key: Key, size: int) -> str | None:
-        """None unless exactly this much was fed."""
-        self._settle(key)
+        """Returns None unless exactly this much was fed."""
+        self._wait_for_feed(key)
         with self._lock:
             digest, reached = self._running.get(key, (None, 0))
         return digest.hexdigest() if digest is not None and reached == size else None
 
     def forget(self, key: Key) -> None:
-        self._settle(key)
+        self._wait_for_feed(key)
         with self._lock:
             self._running.pop(key, None)
 
-    def _settle(self, key: Key) -> None:
+    def _wait_for_feed(self, key: Key) -> None:
         with self._lock:
             pending = self._pending.pop(key, None)
         if pending:

@@ -22,7 +22,7 @@ OBJECTS = "objects"
 
 
 class FolderBlobs:
-    """The promise of ports.Blobs."""
+    """Keeps what ports.Blobs promises, in files."""
 
     def __init__(self, root: Path | str) -> None:
         folder = Path(root).absolute()
@@ -43,15 +43,18 @@ class FolderBlobs:
         return await asyncio.to_thread(self._append, segments, offset, data)
 
     async def read(self, key: str, start: int, length: int) -> bytes:
-        """What there is of it: shorter at the end, empty beyond it or where there is no blob."""
+        """Returns what there is of it: shorter at the end, empty beyond it or where there is no blob."""
         return await asyncio.to_thread(self._read, segments_of(key), start, length)
 
     async def size(self, key: str) -> int:
-        """0 where there is no blob."""
+        """Returns 0 where there is no blob."""
         return await asyncio.to_thread(self._size, segments_of(key))
 
+    async def truncate(self, key: str, size: int) -> None:
+        await asyncio.to_thread(self._truncate, segments_of(key), size)
+
     async def delete(self, prefix: str) -> None:
-        """The blob of this key, and every blob whose key goes on from it after a '/'."""
+        """Deletes the blob of this key, and every blob whose key goes on from it after a '/'."""
         await asyncio.to_thread(self._delete, segments_of(prefix))
 
     async def names(self, prefix: str) -> list[str]:
@@ -69,9 +72,9 @@ class FolderBlobs:
     async def seal(self, key: str, sha256: str, size: int) -> bool:
         return await asyncio.to_thread(self._seal, segments_of(key), object_segments(sha256), sha256, size)
 
-    async def verified(self, key: str, sha256: str, size: int) -> bool:
-        """Whether the parts are what they should be; if not, they are dropped."""
-        return await asyncio.to_thread(self._verified, segments_of(key), sha256, size)
+    async def verify(self, key: str, sha256: str, size: int) -> bool:
+        """Returns whether the parts are what they should be; if not, they are dropped."""
+        return await asyncio.to_thread(self._verify, segments_of(key), sha256, size)
 
     async def object_size(self, sha256: str) -> int | None:
         return await asyncio.to_thread(self._size_or_none, object_segments(sha256))
@@ -83,14 +86,22 @@ class FolderBlobs:
         await asyncio.to_thread(self._delete, object_segments(sha256))
 
     async def objects(self) -> AsyncIterator[str]:
-        for shelf in await asyncio.to_thread(self._names, [OBJECTS]):
-            for name in await asyncio.to_thread(self._names, [OBJECTS, shelf]):
+        for first_two in await asyncio.to_thread(self._names, [OBJECTS]):
+            for name in await asyncio.to_thread(self._names, [OBJECTS, first_two]):
                 if SHA256.fullmatch(name):
                     yield name
 
     def _append(self, segments: list[str], offset: int, data: bytes) -> int:
         with self._lock(segments), self._open_to_write(segments) as file:
             return write_fresh(file, offset, data)[1]
+
+    def _truncate(self, segments: list[str], size: int) -> None:
+        with self._lock(segments):
+            if size <= 0:
+                self._delete(segments)
+            elif self._size(segments) > size:
+                with self._open_to_write(segments) as file:
+                    os.ftruncate(file, size)
 
     def _put_part(self, segments: list[str], offset: int, data: bytes) -> int:
         with self._lock(segments), self._open_to_write(segments) as file:
@@ -100,7 +111,7 @@ class FolderBlobs:
             return after
 
     def _seal(self, parts: list[str], place: list[str], sha256: str, size: int) -> bool:
-        if not self._verified(parts, sha256, size):
+        if not self._verify(parts, sha256, size):
             return False
         with self._folder(parts[:-1]) as source, self._folder(place[:-1], make=True) as target:
             file = os.open(parts[-1], os.O_RDONLY | FILE_FLAGS, dir_fd=source)
@@ -113,14 +124,14 @@ class FolderBlobs:
         self._sync_folders_above(place[:-1])
         return True
 
-    def _verified(self, parts: list[str], sha256: str, size: int) -> bool:
+    def _verify(self, parts: list[str], sha256: str, size: int) -> bool:
         with self._lock(parts):
             try:
-                held = self._digest_and_size(parts)
+                digest_and_size = self._digest_and_size(parts)
             except FileNotFoundError:
                 return False
             self._digests.forget(tuple(parts))
-            if held == (sha256, size):
+            if digest_and_size == (sha256, size):
                 return True
             self._delete(parts)
             return False
@@ -222,7 +233,7 @@ def object_segments(sha256: str) -> list[str]:
 
 
 def write_fresh(file: int, offset: int, data: bytes) -> tuple[int, int]:
-    """Writes what the file does not have yet; its size before and after. Beyond a gap nothing is written."""
+    """Writes what the file does not have yet, and returns its size before and after. Beyond a gap nothing is written."""
     before = size = os.fstat(file).st_size
     if offset > size:
         return size, size

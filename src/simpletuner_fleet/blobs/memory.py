@@ -5,24 +5,29 @@ from collections.abc import AsyncIterator
 
 
 class MemoryBlobs:
-    """The promise of ports.Blobs."""
+    """Keeps what ports.Blobs promises, for as long as the process lives."""
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
         self._objects: dict[str, bytes] = {}
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
-        held = self._blobs.get(key, b"")
-        if 0 <= offset <= len(held):
-            held += data[len(held) - offset :]
-            self._blobs[key] = held
-        return len(held)
+        blob = self._blobs.get(key, b"")
+        if 0 <= offset <= len(blob):
+            blob += data[len(blob) - offset :]
+            self._blobs[key] = blob
+        return len(blob)
 
     async def read(self, key: str, start: int, length: int) -> bytes:
         return self._blobs.get(key, b"")[start : start + length]
 
     async def size(self, key: str) -> int:
         return len(self._blobs.get(key, b""))
+
+    async def truncate(self, key: str, size: int) -> None:
+        remaining = self._blobs.pop(key, b"")[:size]
+        if remaining:
+            self._blobs[key] = remaining
 
     async def delete(self, prefix: str) -> None:
         for key in [key for key in self._blobs if key == prefix or key.startswith(f"{prefix}/")]:

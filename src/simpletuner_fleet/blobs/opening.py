@@ -1,4 +1,4 @@
-"""From a storage URL to the blobs it names."""
+"""Opens the blobs that a storage URL names."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +28,7 @@ class StorageRefused(FleetError):
 
 
 def open_blobs(url: str | None, folder: Path) -> Blobs:
-    """`folder` holds everything without a URL, and with S3 what still grows. The URL is never repeated: it may hold keys."""
+    """Without a URL everything is in `folder`, and with S3 what still grows. The URL is never repeated: it may hold keys."""
     if not url:
         return FolderBlobs(folder)
     parts = urlsplit(url)

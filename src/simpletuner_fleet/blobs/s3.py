@@ -12,7 +12,7 @@ import obstore
 from obstore.store import S3Store
 
 from simpletuner_fleet.blobs.folder import OBJECTS, FolderBlobs, object_segments
-from simpletuner_fleet.blobs.s3_calls import answered
+from simpletuner_fleet.blobs.s3_calls import bucket_call
 from simpletuner_fleet.blobs.s3_logs import S3Logs
 from simpletuner_fleet.core.checkpoint import SHA256
 
@@ -22,7 +22,7 @@ SENT_AT_ONCE = 4
 
 
 class S3Blobs:
-    """The promise of ports.Blobs."""
+    """Keeps what ports.Blobs promises, in a bucket."""
 
     def __init__(self, bucket: S3Store, staging: FolderBlobs, staging_root: Path) -> None:
         self._bucket = bucket
@@ -34,25 +34,29 @@ class S3Blobs:
         self.part_size = staging.part_size
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
-        home = self.logs if key.startswith(LOGS) else self._staging
-        return await home.append(key, offset, data)
+        backend = self.logs if key.startswith(LOGS) else self._staging
+        return await backend.append(key, offset, data)
 
     async def read(self, key: str, start: int, length: int) -> bytes:
-        home = self.logs if key.startswith(LOGS) else self._staging
-        return await home.read(key, start, length)
+        backend = self.logs if key.startswith(LOGS) else self._staging
+        return await backend.read(key, start, length)
 
     async def size(self, key: str) -> int:
-        home = self.logs if key.startswith(LOGS) else self._staging
-        return await home.size(key)
+        backend = self.logs if key.startswith(LOGS) else self._staging
+        return await backend.size(key)
+
+    async def truncate(self, key: str, size: int) -> None:
+        backend = self.logs if key.startswith(LOGS) else self._staging
+        await backend.truncate(key, size)
 
     async def delete(self, prefix: str) -> None:
-        home = self.logs if prefix.startswith(LOGS) else self._staging
-        await home.delete(prefix)
+        backend = self.logs if prefix.startswith(LOGS) else self._staging
+        await backend.delete(prefix)
 
     async def seal(self, key: str, sha256: str, size: int) -> bool:
-        if not await self._staging.verified(key, sha256, size):
+        if not await self._staging.verify(key, sha256, size):
             return False
-        await answered(
+        await bucket_call(
             obstore.put_async(
                 self._bucket,
                 object_path(sha256),
@@ -66,22 +70,22 @@ class S3Blobs:
 
     async def object_size(self, sha256: str) -> int | None:
         try:
-            return int((await answered(obstore.head_async(self._bucket, object_path(sha256))))["size"])
+            return int((await bucket_call(obstore.head_async(self._bucket, object_path(sha256))))["size"])
         except FileNotFoundError:
             return None
 
     async def read_object(self, sha256: str, start: int, length: int) -> bytes:
-        """What there is of it: shorter at the end, empty beyond it or where there is no object."""
+        """Returns what there is of it: shorter at the end, empty beyond it or where there is no object."""
         size = await self.object_size(sha256) or 0
         length = min(length, size - start)
         if length <= 0:
             return b""
-        asked = obstore.get_range_async(self._bucket, object_path(sha256), start=start, length=length)
-        return bytes(await answered(asked))
+        call = obstore.get_range_async(self._bucket, object_path(sha256), start=start, length=length)
+        return bytes(await bucket_call(call))
 
     async def delete_object(self, sha256: str) -> None:
         try:
-            await answered(obstore.delete_async(self._bucket, object_path(sha256)))
+            await bucket_call(obstore.delete_async(self._bucket, object_path(sha256)))
         except FileNotFoundError:
             return
 

@@ -1,4 +1,4 @@
-"""Calls to a bucket, with its troubles told as ours."""
+"""Calls to a bucket, with its errors turned into ours."""
 
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -11,14 +11,14 @@ from simpletuner_fleet.core.errors import StoreUnavailable
 T = TypeVar("T")
 
 
-async def answered(asked: Awaitable[T]) -> T:
-    with troubles_told():
-        return await asked
+async def bucket_call(call: Awaitable[T]) -> T:
+    with bucket_errors():
+        return await call
 
 
 @contextmanager
-def troubles_told() -> Iterator[None]:
-    """Trouble of the bucket passes, or an administrator ends it: the caller tries again either way."""
+def bucket_errors() -> Iterator[None]:
+    """Raises StoreUnavailable for them: they pass, or an administrator ends them; the caller tries again either way."""
     try:
         yield
     except FileNotFoundError:

@@ -10,16 +10,17 @@ import logging
 import time
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import obstore
-from msgspec import Struct, field
+from msgspec import Struct
 from obstore.store import S3Store
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
-from simpletuner_fleet.blobs.s3_calls import answered, troubles_told
+from simpletuner_fleet.blobs.s3_calls import bucket_call, bucket_errors
 from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.keyed_locks import KeyedLocks
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,8 @@ class Segment(Struct):
         return self.start + self.size
 
 
-class Growing(Struct):
-    """One blob."""
+class GrowingBlob(Struct):
+    """A blob as far as it is known here: its segments, and when it last grew."""
 
     segments: list[Segment]
     touched_at: float
@@ -59,26 +60,8 @@ class Growing(Struct):
         return any(not segment.in_bucket for segment in self.segments)
 
 
-class Locks(Struct):
-    """One for each key that is in use."""
-
-    held: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
-
-    @asynccontextmanager
-    async def holding(self, key: str) -> AsyncIterator[None]:
-        lock, users = self.held.get(key, (asyncio.Lock(), 0))
-        self.held[key] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self.held.pop(key)
-            if users > 1:
-                self.held[key] = (lock, users - 1)
-
-
 class S3Logs:
-    """`append`, `read`, `size` and `delete` as ports.Blobs promises them."""
+    """Keeps what ports.Blobs promises of `append`, `read`, `size`, `truncate` and `delete`."""
 
     def __init__(
         self,
@@ -94,16 +77,16 @@ class S3Logs:
         self._staging = staging
         self._segment_bytes, self._idle_s, self._look_every_s = segment_bytes, idle_s, look_every_s
         self._clock = clock
-        self._growing: OrderedDict[str, Growing] = OrderedDict()
+        self._growing: OrderedDict[str, GrowingBlob] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
-        self._locks = Locks()
+        self._locks = KeyedLocks()
         self._sender: asyncio.Task[None] | None = None
         self._left_over = True
         """Segments of a process before this one may still be in the folder."""
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
         async with self._locks.holding(key):
-            blob = await self._known(key)
+            blob = await self._blob(key)
             if offset > blob.size or offset + len(data) <= blob.size:
                 return blob.size
             fresh = data[blob.size - offset :]
@@ -118,70 +101,100 @@ class S3Logs:
 
     async def size(self, key: str) -> int:
         async with self._locks.holding(key):
-            return (await self._known(key)).size
+            return (await self._blob(key)).size
 
     async def read(self, key: str, start: int, length: int) -> bytes:
-        """What there is of it: shorter at the end, empty beyond it or where there is no blob."""
+        """Returns what there is of it: shorter at the end, empty beyond it or where there is no blob."""
         async with self._locks.holding(key):
-            blob = await self._known(key)
-            parts: list[bytes] = []
-            at, end = start, min(start + length, blob.size)
-            while at < end:
-                segment = blob.segments[bisect_right(blob.segments, at, key=lambda one: one.start) - 1]
-                wanted = min(end, segment.end) - at
-                if segment.in_bucket:
-                    part = await self._from_bucket(key, segment, at - segment.start, wanted)
-                else:
-                    part = await self._staging.read(_place(key, segment.start), at - segment.start, wanted)
-                if not part:
-                    break
-                parts.append(part)
-                at += len(part)
-            return b"".join(parts)
+            blob = await self._blob(key)
+            return await self._read_segments(key, blob, start, min(start + length, blob.size))
+
+    async def _read_segments(self, key: str, blob: GrowingBlob, start: int, end: int) -> bytes:
+        parts: list[bytes] = []
+        at = start
+        while at < end:
+            segment = blob.segments[bisect_right(blob.segments, at, key=lambda one: one.start) - 1]
+            length = min(end, segment.end) - at
+            if segment.in_bucket:
+                part = await self._from_bucket(key, segment, at - segment.start, length)
+            else:
+                part = await self._staging.read(_place(key, segment.start), at - segment.start, length)
+            if not part:
+                break
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
+
+    async def truncate(self, key: str, size: int) -> None:
+        async with self._locks.holding(key):
+            blob = await self._blob(key)
+            while blob.segments and blob.size > size:
+                await self._shorten(key, blob, max(size, blob.segments[-1].start))
+                if blob.segments[-1].size == 0:
+                    blob.segments.pop()
+            self._forget_blocks(key)
+
+    async def _shorten(self, key: str, blob: GrowingBlob, end: int) -> None:
+        """What is left of the last segment waits in the folder again: it may grow."""
+        segment = blob.segments[-1]
+        place = _place(key, segment.start)
+        if segment.in_bucket:
+            remaining = await self._read_segments(key, blob, segment.start, end)
+            await self._staging.append(place, 0, remaining)
+            await self._delete_from_bucket(place)
+            segment.in_bucket = False
+        segment.size = end - segment.start
+        await self._staging.truncate(place, segment.size)
 
     async def delete(self, key: str) -> None:
         async with self._locks.holding(key):
-            blob = await self._known(key)
+            blob = await self._blob(key)
             for segment in blob.segments:
                 if segment.in_bucket:
-                    with suppress(FileNotFoundError):
-                        await answered(obstore.delete_async(self._bucket, _place(key, segment.start)))
+                    await self._delete_from_bucket(_place(key, segment.start))
             await self._staging.delete(_folder(key))
             self._growing.pop(key, None)
-            for cached in [one for one in self._blocks if one[0] == key]:
-                del self._blocks[cached]
+            self._forget_blocks(key)
 
-    async def _known(self, key: str) -> Growing:
-        found = self._growing.pop(key, None) or Growing(await self._look(key), self._clock())
-        self._growing[key] = found
-        if self._left_over or found.waits:
+    async def _delete_from_bucket(self, place: str) -> None:
+        with suppress(FileNotFoundError):
+            await bucket_call(obstore.delete_async(self._bucket, place))
+
+    def _forget_blocks(self, key: str) -> None:
+        for cached in [one for one in self._blocks if one[0] == key]:
+            del self._blocks[cached]
+
+    async def _blob(self, key: str) -> GrowingBlob:
+        blob = self._growing.pop(key, None) or GrowingBlob(await self._find_segments(key), self._clock())
+        self._growing[key] = blob
+        if self._left_over or blob.waits:
             self._send_in_background()
         for old in list(self._growing)[: max(0, len(self._growing) - GROWING_KNOWN)]:
             if not self._growing[old].waits:
                 del self._growing[old]
-        return found
+        return blob
 
-    async def _look(self, key: str) -> list[Segment]:
-        """What the bucket and the folder have. A segment that is in both was sent and then not removed."""
-        found: dict[int, Segment] = {}
+    async def _find_segments(self, key: str) -> list[Segment]:
+        """Returns what the bucket and the folder have. A segment that is in both was sent and then not removed."""
+        by_start: dict[int, Segment] = {}
         for name in await self._staging.names(_folder(key)):
             place = f"{_folder(key)}/{name}"
-            found[int(name)] = Segment(int(name), await self._staging.size(place), in_bucket=False)
+            by_start[int(name)] = Segment(int(name), await self._staging.size(place), in_bucket=False)
         for start, size in await self._listed(key):
-            here = found.get(start)
+            here = by_start.get(start)
             if here is None or here.size <= size:
-                found[start] = Segment(start, size, in_bucket=True)
+                by_start[start] = Segment(start, size, in_bucket=True)
                 if here:
                     await self._staging.delete(_place(key, start))
         segments: list[Segment] = []
-        for start in sorted(found):
+        for start in sorted(by_start):
             if start != (segments[-1].end if segments else 0):
                 break
-            segments.append(found[start])
+            segments.append(by_start[start])
         return segments
 
     async def _listed(self, key: str) -> list[tuple[int, int]]:
-        with troubles_told():
+        with bucket_errors():
             return [
                 (int(meta["path"].rpartition("/")[2]), int(meta["size"]))
                 async for page in obstore.list(self._bucket, prefix=_folder(key))
@@ -189,19 +202,19 @@ class S3Logs:
             ]
 
     async def _from_bucket(self, key: str, segment: Segment, at: int, length: int) -> bytes:
-        """Whole blocks are fetched and some of them kept: looking through a log reads many small pieces."""
+        """Fetches whole blocks and keeps some of them: looking through a log reads many small pieces."""
         number = at // BLOCK_BYTES
         cached = (key, segment.start, number)
         block = self._blocks.pop(cached, None)
         if block is None:
             start = number * BLOCK_BYTES
-            asked = obstore.get_range_async(
+            call = obstore.get_range_async(
                 self._bucket,
                 _place(key, segment.start),
                 start=start,
                 length=min(BLOCK_BYTES, segment.size - start),
             )
-            block = bytes(await answered(asked))
+            block = bytes(await bucket_call(call))
         self._blocks[cached] = block
         if len(self._blocks) > BLOCKS_KEPT:
             self._blocks.popitem(last=False)
@@ -215,10 +228,10 @@ class S3Logs:
             self._sender = asyncio.create_task(self._keep_sending())
 
     async def _keep_sending(self) -> None:
-        """Until nothing waits in the folder."""
+        """Calls `send_due_once` until nothing waits in the folder."""
         while True:
             try:
-                await self.send_what_is_due()
+                await self.send_due_once()
                 pause_s = self._look_every_s
             except (StoreUnavailable, OSError) as error:
                 log.warning("logs wait for the S3 storage: %s", error)
@@ -227,37 +240,39 @@ class S3Logs:
                 return
             await asyncio.sleep(pause_s)
 
-    async def send_what_is_due(self) -> None:
+    async def send_due_once(self) -> None:
         if self._left_over:
-            await self._take_up()
+            await self._load_left_over()
             self._left_over = False
         for key, blob in list(self._growing.items()):
             for segment in list(blob.segments):
                 if not segment.in_bucket and self._is_due(blob, segment):
                     await self._send(key, blob, segment)
 
-    def _is_due(self, blob: Growing, segment: Segment) -> bool:
+    def _is_due(self, blob: GrowingBlob, segment: Segment) -> bool:
         over = segment is not blob.segments[-1]
         idle = self._clock() - blob.touched_at >= self._idle_s
         return over or segment.size >= self._segment_bytes or idle
 
-    async def _send(self, key: str, blob: Growing, segment: Segment) -> None:
+    async def _send(self, key: str, blob: GrowingBlob, segment: Segment) -> None:
         place = _place(key, segment.start)
         async with self._locks.holding(key):
             data = await self._staging.read(place, 0, segment.size)
-        await answered(obstore.put_async(self._bucket, place, data))
+        await bucket_call(obstore.put_async(self._bucket, place, data))
         async with self._locks.holding(key):
             if segment.size == len(data) and self._growing.get(key) is blob:
                 segment.in_bucket = True
                 await self._staging.delete(place)
+            elif segment.size < len(data):  # what was taken back meanwhile must not come back from the bucket
+                await self._delete_from_bucket(place)
 
-    async def _take_up(self) -> None:
-        """What a process before this one has left in the folder."""
+    async def _load_left_over(self) -> None:
+        """Learns what a process before this one has left in the folder."""
         for folder in await self._staging.names(SEGMENTS):
             for name in await self._staging.names(f"{SEGMENTS}/{folder}"):
                 key = f"{folder}/{name}"
                 async with self._locks.holding(key):
-                    await self._known(key)
+                    await self._blob(key)
 
 
 def _folder(key: str) -> str:

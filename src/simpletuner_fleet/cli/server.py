@@ -39,10 +39,10 @@ from simpletuner_fleet.orchestrator.clock import SteadyClock
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.ids import RandomIds
 from simpletuner_fleet.orchestrator.index import FleetIndex
-from simpletuner_fleet.orchestrator.object_sweeper import ObjectSweeper
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.ports import Blobs, Store
+from simpletuner_fleet.storage.sweeper import StorageSweeper
 from simpletuner_fleet.store import open_store, sqlite_warning
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.web import routes as web_routes
@@ -150,7 +150,7 @@ class _Server:
         if self._local:
             await self._know_local_worker(house.fleet)
         runtime = Runtime(house.fleet)
-        sweeper = ObjectSweeper(house.shelf)
+        sweeper = StorageSweeper(house.storage)
         await runtime.start()
         sweeper.start()
         try:

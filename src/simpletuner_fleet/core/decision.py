@@ -6,9 +6,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core import retry
-from simpletuner_fleet.core.errors import StaleAttempt
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.job import Attempt, AttemptState, Hold, Job, JobInput, Outcome, next_state
+from simpletuner_fleet.core.progress import is_preparing
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -22,8 +22,6 @@ class Decision(Struct, frozen=True, kw_only=True):
 NOTHING = Decision()
 NOT_APPROVED = "not_approved"
 """The event of a cancellation says so where the job still waited for an approval."""
-PHASE = "phase"
-"""A job's progress has this key while something is done before its trainer starts."""
 
 
 def job_event(type_: EventType, job: Job, actor: Actor = ORCHESTRATOR, **details: Any) -> Event:
@@ -36,11 +34,6 @@ def ended_as(attempt: Attempt, outcome: Outcome, now: float, **facts: Any) -> At
 
 def without_attempt(job: Job) -> Job:
     return replace(job, attempt_id=None, worker_id=None, gpus=())
-
-
-def must_be_current(job: Job, attempt: Attempt) -> None:
-    if attempt.id != job.attempt_id or not attempt.live:
-        raise StaleAttempt
 
 
 def follow(
@@ -93,7 +86,7 @@ def requeued(
         hold=Hold.BACKOFF if not_before is not None else Hold.NONE,
         not_before=not_before,
         error=error,
-        progress=None if PHASE in (job.progress or {}) else job.progress,
+        progress=None if is_preparing(job.progress) else job.progress,
     )
     event = job_event(EventType.JOB_REQUEUED, job, losses=job.losses, failures=job.failures, why=error)
     return Decision(job=waiting, attempt=attempt, events=(*before, event))

@@ -33,11 +33,12 @@ to be asked first. A stop once requested is never followed by another try, so `c
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import IllegalTransition
+from simpletuner_fleet.core.progress import Progress
 
 
 class JobState(StrEnum):
@@ -162,7 +163,7 @@ class Job(Struct, frozen=True, kw_only=True):
     attempt_id: str | None = None
     worker_id: str | None = None
     gpus: tuple[str, ...] = ()
-    progress: dict[str, Any] | None = None
+    progress: Progress | None = None
     error: str | None = None
     reason: str | None = None
     started_at: float | None = None

@@ -9,18 +9,17 @@ from simpletuner_fleet.core import retry
 from simpletuner_fleet.core.checkpoint import ResumePoint
 from simpletuner_fleet.core.decision import (
     NOTHING,
-    PHASE,
     Decision,
     cancelled_now,
     ended_as,
     follow,
     job_event,
-    must_be_current,
     requeued,
 )
 from simpletuner_fleet.core.errors import OfferWithdrawn, StaleAttempt, WrongJobState
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.core.failure import classify
+from simpletuner_fleet.core.fencing import must_be_current
 from simpletuner_fleet.core.job import (
     REJECTED,
     Attempt,
@@ -34,6 +33,7 @@ from simpletuner_fleet.core.job import (
 )
 from simpletuner_fleet.core.ordering import rank
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.progress import Progress, is_preparing
 from simpletuner_fleet.core.worker import Gpu, Worker
 
 NOT_ACCEPTED = "the worker did not accept the offer in time"
@@ -117,11 +117,11 @@ def accept(job: Job, attempt: Attempt, *, incarnation: str, now: float) -> Decis
     )
 
 
-def progressed(job: Job, attempt: Attempt, progress: dict[str, Any] | None, *, now: float) -> Decision:
+def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: float) -> Decision:
     """The trainer runs and may say how far it is."""
     must_be_current(job, attempt)
     started = attempt if attempt.started_at else replace(attempt, started_at=now)
-    was_preparing = progress is None and PHASE in (job.progress or {})
+    was_preparing = progress is None and is_preparing(job.progress)
     changed = was_preparing or (progress is not None and progress != job.progress)
     if started is attempt and not changed:
         return NOTHING
@@ -133,7 +133,7 @@ def progressed(job: Job, attempt: Attempt, progress: dict[str, Any] | None, *, n
     return Decision(job=replace(job, progress=progress) if changed else None, attempt=started, events=events)
 
 
-def preparing(job: Job, attempt: Attempt, progress: dict[str, Any]) -> Decision:
+def preparing(job: Job, attempt: Attempt, progress: Progress) -> Decision:
     """Something is brought to the worker before the trainer starts."""
     must_be_current(job, attempt)
     return Decision(job=replace(job, progress=progress)) if progress != job.progress else NOTHING

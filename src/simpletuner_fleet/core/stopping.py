@@ -12,11 +12,11 @@ from simpletuner_fleet.core.decision import (
     ended_as,
     follow,
     job_event,
-    must_be_current,
     requeued,
 )
 from simpletuner_fleet.core.errors import WrongJobState
 from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.fencing import must_be_current
 from simpletuner_fleet.core.job import (
     Attempt,
     AttemptState,

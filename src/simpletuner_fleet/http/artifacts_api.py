@@ -11,8 +11,8 @@ from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.http.sse_response import Chunks
 from simpletuner_fleet.http.views import ManifestsView, manifest_view
-from simpletuner_fleet.orchestrator import artifacts
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage import artifacts
 
 TAGS = ("jobs",)
 FILE_MODE = 0o644

@@ -20,9 +20,10 @@ from simpletuner_fleet.http.uploads_api import (
     fetching_worker,
 )
 from simpletuner_fleet.http.views import Done
-from simpletuner_fleet.orchestrator import datasets
 from simpletuner_fleet.protocol.data import DataObjectsAsked, DatasetSent
 from simpletuner_fleet.protocol.uploads import PART_BYTES, ObjectsAnswer, PartAnswer
+from simpletuner_fleet.storage import datasets, uploads
+from simpletuner_fleet.storage.dataset_uploads import DatasetUploads
 
 READ, WRITE = "data.read", "data.write"
 TAGS = ("data",)
@@ -61,15 +62,17 @@ class DatasetDetails(DatasetView, kw_only=True):
 async def ask_objects(call: Call[DataObjectsAsked]) -> ObjectsAnswer:
     if len(call.body.objects) > MAX_ASKED:
         raise TooLarge(f"At most {MAX_ASKED} files can be asked for at once.")
-    found = await datasets.missing(deps(call).shelf, call.principal.id, call.body.objects)
-    return ObjectsAnswer(missing=found)
+    storage = deps(call).storage
+    owner = DatasetUploads(storage, call.principal.id)
+    return ObjectsAnswer(missing=await uploads.missing(storage, owner, call.body.objects))
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: DataPartQuery = call.query
-    return await datasets.put_part(
-        deps(call).shelf,
-        call.principal.id,
+    storage = deps(call).storage
+    return await uploads.put_part(
+        storage,
+        DatasetUploads(storage, call.principal.id),
         call.path["sha256"],
         query.size,
         query.offset,
@@ -80,16 +83,16 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 async def add_dataset(call: Call[DatasetSent]) -> DatasetView:
     name = check_name(call.body.name, "$.name", "dataset's name")
     dataset_id = read_id(call.body.id, "$.id")
-    return _view(await datasets.accept(deps(call).shelf, dataset_id, name, call.actor))
+    return _view(await datasets.accept(deps(call).storage, dataset_id, name, call.actor))
 
 
 async def list_datasets(call: Call[None]) -> DatasetsView:
-    return DatasetsView([_view(dataset) for dataset in await datasets.every(deps(call).fleet)])
+    return DatasetsView([_view(dataset) for dataset in await datasets.all_datasets(deps(call).fleet)])
 
 
 async def get_dataset(call: Call[None]) -> DatasetDetails:
     fleet, dataset_id = deps(call).fleet, _id(call)
-    dataset = await datasets.one(fleet, dataset_id)
+    dataset = await datasets.dataset_of(fleet, dataset_id)
     workers = await fleet.read(lambda view: view.workers())
     return DatasetDetails(
         **{name: getattr(_view(dataset), name) for name in DatasetView.__struct_fields__},

@@ -14,12 +14,12 @@ from simpletuner_fleet.http.auth import CachedCredentials
 from simpletuner_fleet.http.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.routes import Call
 from simpletuner_fleet.http.telemetry import Telemetry
-from simpletuner_fleet.orchestrator.artifacts import Shelf
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import Errands
 from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.storage import Storage
 
 PATTERN_SEARCHES = 2
 REFUSALS_NOTED = Rate(1 / 60, 5)
@@ -100,13 +100,13 @@ class Deps(Struct, kw_only=True):
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
 
-    _shelf: Shelf | None = None
+    _storage: Storage | None = None
 
     @property
-    def shelf(self) -> Shelf:
+    def storage(self) -> Storage:
         """One for all: it holds the locks."""
-        self._shelf = self._shelf or Shelf(self.fleet, self.blobs)
-        return self._shelf
+        self._storage = self._storage or Storage(self.fleet, self.blobs)
+        return self._storage
 
     def revoke(self, token_hashes: Collection[str]) -> None:
         """Right after the commit and before the answer: whoever held these is known no more."""

@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.errors import Invalid, TooLarge
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route
-from simpletuner_fleet.http.uploads_api import uploading_worker
-from simpletuner_fleet.orchestrator.logs import MAX_GAP, Arriving, Mark, append_log
+from simpletuner_fleet.http.uploads_api import claim_of
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER, LogAnswer, LogChunk
+from simpletuner_fleet.storage.logs import MAX_GAP, LogPiece, TimeMark, append_log
 
 MAX_LOG_BYTES = 2 * 1024 * KIB * KIB
 MAX_PIECE_BYTES = KIB * KIB
@@ -33,7 +33,7 @@ async def put_log(call: Call[bytes | None]) -> LogAnswer:
     house, query = deps(call), call.query
     data = call.body or b""
     marks = _marks(call.headers.get(LOG_AGES_HEADER, ""), query.offset, len(data), house.fleet.clock.now())
-    piece = Arriving(offset=query.offset, data=data, rank=query.rank, gap=query.gap, marks=marks)
+    piece = LogPiece(offset=query.offset, data=data, rank=query.rank, gap=query.gap, marks=marks)
     return await _take(house, call, query.epoch, piece)
 
 
@@ -45,23 +45,22 @@ async def post_log(call: Call[LogChunk]) -> LogAnswer:
         raise Invalid("data is base64.", path="$.data") from None
     if chunk.offset < 0:
         raise Invalid("offset is 0 or more.", path="$.offset")
-    piece = Arriving(offset=chunk.offset, data=data, gap=max(0, chunk.gap))
+    piece = LogPiece(offset=chunk.offset, data=data, gap=max(0, chunk.gap))
     return await _take(deps(call), call, chunk.epoch, piece)
 
 
-async def _take(house: Deps, call: Call[Any], epoch: int, piece: Arriving) -> LogAnswer:
-    job_id = call.path["id"]
-    worker_id = uploading_worker(call, epoch)
+async def _take(house: Deps, call: Call[Any], epoch: int, piece: LogPiece) -> LogAnswer:
+    claim = claim_of(call, epoch)
     if piece.offset + len(piece.data) > MAX_LOG_BYTES:
         raise TooLarge(f"The log of one attempt may have at most {MAX_LOG_BYTES} bytes.")
-    size = await append_log(house.shelf, worker_id, job_id, epoch, piece)
-    house.log_bells.ring(job_id)
+    size = await append_log(house.storage, claim, piece)
+    house.log_bells.ring(claim.job_id)
     return LogAnswer(next_offset=size)
 
 
-def _marks(header: str, start: int, length: int, now: float) -> tuple[Mark, ...]:
+def _marks(header: str, start: int, length: int, now: float) -> tuple[TimeMark, ...]:
     """`offset:milliseconds ago,…`, rising and within the piece."""
-    marks: list[Mark] = []
+    marks: list[TimeMark] = []
     words = header.split(",") if header else []
     if len(words) > MAX_MARKS:
         raise Invalid(f"{LOG_AGES_HEADER} has at most {MAX_MARKS} entries.", path=LOG_AGES_HEADER)
@@ -74,7 +73,7 @@ def _marks(header: str, start: int, length: int, now: float) -> tuple[Mark, ...]
             )
         if marks and int(offset) <= marks[-1].offset:
             raise Invalid(f"The offsets of {LOG_AGES_HEADER} rise.", path=LOG_AGES_HEADER)
-        marks.append(Mark(int(offset), max(0.0, now - int(age_ms) / 1000)))
+        marks.append(TimeMark(int(offset), max(0.0, now - int(age_ms) / 1000)))
     return tuple(marks)
 
 

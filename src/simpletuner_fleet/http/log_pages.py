@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import Attempt
 from simpletuner_fleet.http.routes import rfc3339
-from simpletuner_fleet.orchestrator.log_reading import MAX_LINE_BYTES, Line, StoredLog
+from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES, LogLine, StoredLog
 
 MAX_TEXT_CHARS = 16_000
 NO_TIME = "-" * 24
@@ -58,7 +58,7 @@ async def page_of(
     )
 
 
-async def _told(log: StoredLog, lines: Sequence[Line]) -> list[LineTold]:
+async def _told(log: StoredLog, lines: Sequence[LogLine]) -> list[LineTold]:
     times = await log.times_of([line.offset for line in lines])
     return [
         LineTold(

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.orchestrator.log_reading import MAX_LINE_BYTES, StoredLog
+from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES, StoredLog
 
 TEXT_BLOCK_BYTES = 1024 * 1024
 PATTERN_BLOCK_BYTES = 128 * 1024

@@ -15,9 +15,9 @@ from simpletuner_fleet.http.log_pages import Block, LogPage, page_of, stamped
 from simpletuner_fleet.http.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.sse_response import EVENT_HEADERS, Chunks, RawHeaders
 from simpletuner_fleet.http.times import read_time
-from simpletuner_fleet.orchestrator.log_reading import StoredLog
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.sse import encode_raw
+from simpletuner_fleet.storage.log_reading import StoredLog
 
 CHUNK_BYTES = 128 * 1024
 LOOK_AGAIN_S = 1.0

@@ -7,9 +7,9 @@ from msgspec import Meta, Struct
 from simpletuner_fleet.core.metrics import Bucket
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route, rfc3339
-from simpletuner_fleet.http.uploads_api import uploading_worker
-from simpletuner_fleet.orchestrator import metrics
+from simpletuner_fleet.http.uploads_api import claim_of
 from simpletuner_fleet.protocol.metrics import MetricsAnswer, MetricsSent, Number, to_wire
+from simpletuner_fleet.storage import metrics
 
 MAX_BATCH_BYTES = 4 * KIB * KIB
 MOST_POINTS = 5_000
@@ -46,19 +46,15 @@ class MetricsView(Struct, kw_only=True):
 
 async def send_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
-    worker_id = uploading_worker(call, body.epoch)
-    stored = await metrics.store(
-        deps(call).shelf, worker_id, call.path["id"], body.epoch, body.first, body.points
-    )
+    claim = claim_of(call, body.epoch)
+    stored = await metrics.store_points(deps(call).storage, claim, body.first, body.points)
     return MetricsAnswer(next=stored)
 
 
 async def send_gpu_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
     body = call.body
-    worker_id = uploading_worker(call, body.epoch)
-    stored = await metrics.store_of_gpus(
-        deps(call).shelf, worker_id, call.path["id"], body.epoch, body.first, body.points
-    )
+    claim = claim_of(call, body.epoch)
+    stored = await metrics.store_gpu_points(deps(call).storage, claim, body.first, body.points)
     return MetricsAnswer(next=stored)
 
 

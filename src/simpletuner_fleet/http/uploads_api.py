@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from simpletuner_fleet.core.errors import Invalid, StaleAttempt, TooLarge
+from simpletuner_fleet.core.errors import Invalid, TooLarge
+from simpletuner_fleet.core.fencing import Claim, Turn, named_attempt, running_attempt
 from simpletuner_fleet.http.bodies import Incoming
 from simpletuner_fleet.http.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import KIB, UPLOAD, Call, Route
 from simpletuner_fleet.http.sse_response import Chunks
-from simpletuner_fleet.orchestrator import artifacts
 from simpletuner_fleet.protocol.uploads import (
     ManifestAnswer,
     ManifestSent,
@@ -21,6 +21,8 @@ from simpletuner_fleet.protocol.uploads import (
     ObjectsAsked,
     PartAnswer,
 )
+from simpletuner_fleet.storage import artifacts, notes, uploads
+from simpletuner_fleet.storage.job_uploads import JobUploads
 
 PIECE_BYTES = KIB * KIB
 MOST_AT_ONCE_BYTES = KIB**4
@@ -45,22 +47,20 @@ class FetchQuery(Struct, kw_only=True):
 
 
 async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
-    house, job_id, body = deps(call), call.path["id"], call.body
-    worker_id = uploading_worker(call, body.epoch)
+    house, body = deps(call), call.body
+    claim = claim_of(call, body.epoch)
     if len(body.objects) > house.fleet.policy.max_manifest_files:
         raise TooLarge(f"At most {house.fleet.policy.max_manifest_files} files can be asked for at once.")
-    found = await artifacts.missing(house.shelf, worker_id, job_id, body.epoch, body.objects)
-    return ObjectsAnswer(missing=found)
+    owner = JobUploads(house.fleet, claim)
+    return ObjectsAnswer(missing=await uploads.missing(house.storage, owner, body.objects))
 
 
 async def put_part(call: Call[Incoming]) -> PartAnswer:
     query: PartQuery = call.query
-    worker_id = uploading_worker(call, query.epoch)
-    return await artifacts.put_part(
-        deps(call).shelf,
-        worker_id,
-        call.path["id"],
-        query.epoch,
+    owner = JobUploads(deps(call).fleet, claim_of(call, query.epoch))
+    return await uploads.put_part(
+        deps(call).storage,
+        owner,
         call.path["sha256"],
         query.size,
         query.offset,
@@ -70,10 +70,8 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 
 async def send_manifest(call: Call[ManifestSent]) -> ManifestAnswer:
     body = call.body
-    worker_id = uploading_worker(call, body.epoch)
-    return await artifacts.accept_manifest(
-        deps(call).fleet, worker_id, call.path["id"], body.epoch, body.manifest
-    )
+    claim = claim_of(call, body.epoch)
+    return await artifacts.accept_manifest(deps(call).fleet, claim, body.manifest)
 
 
 async def fetch_object(call: Call[None]) -> Chunks:
@@ -87,7 +85,7 @@ async def fetch_object(call: Call[None]) -> Chunks:
 
 async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
     body = call.body
-    worker_id = uploading_worker(call, body.epoch)
+    claim = claim_of(call, body.epoch)
     if len(body.notes) > MAX_NOTES:
         raise TooLarge(f"At most {MAX_NOTES} notes can be sent at once.")
     for at, note in enumerate(body.notes):
@@ -95,27 +93,24 @@ async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
             raise Invalid(f"id and kind have 1 to {MAX_KIND_CHARS} characters.", path=f"$.notes[{at}].kind")
         if len(note.text) > MAX_NOTE_CHARS:
             raise Invalid(f"A note has at most {MAX_NOTE_CHARS} characters.", path=f"$.notes[{at}].text")
-    stored = await artifacts.add_notes(deps(call).fleet, worker_id, call.path["id"], body.epoch, body.notes)
+    stored = await notes.add_notes(deps(call).fleet, claim, body.notes)
     return NotesAnswer(stored=stored)
 
 
-def uploading_worker(call: Call[Any], epoch: int) -> str:
-    """Whose attempt is meant. An attempt's own token opens that attempt alone."""
-    attempt = call.principal.attempt
+def claim_of(call: Call[Any], epoch: int) -> Claim:
+    """Returns who writes, and for which turn. An attempt's own token opens that attempt alone."""
+    attempt, turn = call.principal.attempt, Turn(call.path["id"], epoch)
     if attempt is None:
-        return call.principal.id
-    if (attempt.job_id, attempt.epoch) != (call.path["id"], epoch):
-        raise StaleAttempt
-    return attempt.worker_id
+        return Claim(call.principal.id, turn)
+    return Claim(named_attempt(attempt, *turn).worker_id, turn)
 
 
 def fetching_worker(call: Call[Any]) -> str:
     attempt = call.principal.attempt
     if attempt is None:
         return call.principal.id
-    if attempt.job_id != call.path["id"] or not attempt.live:
-        raise StaleAttempt
-    return attempt.worker_id
+    worker_id = named_attempt(attempt, call.path["id"], None).worker_id
+    return running_attempt(attempt, worker_id).worker_id
 
 
 ROUTES = [

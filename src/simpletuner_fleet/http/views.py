@@ -11,6 +11,7 @@ from simpletuner_fleet.core.explain import Explanation, FunnelStep, WorkerVerdic
 from simpletuner_fleet.core.failure import advice_for
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.progress import fields_of
 from simpletuner_fleet.core.worker import Worker
 from simpletuner_fleet.http.routes import rfc3339
 from simpletuner_fleet.http.stopping_view import StoppingView, stopping_view
@@ -349,7 +350,7 @@ def job_view(
         worker_id=job.worker_id,
         worker_name=attempt.worker_name if attempt else None,
         gpus=list(job.gpus),
-        progress=job.progress,
+        progress=fields_of(job.progress),
         error=job.error,
         reason=job.reason,
         created_at=rfc3339(job.created_at),

@@ -13,6 +13,7 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.job import Attempt, Job, JobState
 from simpletuner_fleet.core.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.policy import Limits, Policy
+from simpletuner_fleet.core.progress import fields_of
 from simpletuner_fleet.core.roster import waits
 from simpletuner_fleet.core.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.orchestrator.index import FleetIndex
@@ -213,7 +214,7 @@ class Desk:
         if before is None or before.state is not job.state:
             self.publish("job", id=job.id, status=job.state)
         elif before.progress != job.progress or before.priority != job.priority:
-            self.publish("job", id=job.id, status=job.state, progress=job.progress)
+            self.publish("job", id=job.id, status=job.state, progress=fields_of(job.progress))
         if job.terminal and before is not None and not before.terminal:
             self._tell_dependents(job)
 

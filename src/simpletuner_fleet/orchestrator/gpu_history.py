@@ -17,11 +17,11 @@ MEAN_OVER_S = 600.0
 MEAN_POINTS = 144
 KEPT_S = MEAN_OVER_S * MEAN_POINTS
 FIGURES = ("utilization", "memory_used_gb", "temperature_c", "power_w")
-NOT_TOLD = math.nan
+MISSING = math.nan
 
 
 class GpuPoint(Struct, frozen=True, kw_only=True):
-    """What the GPU did not tell is None."""
+    """One moment of one GPU; a figure that it did not report is None."""
 
     at: float
     utilization: float | None
@@ -31,35 +31,37 @@ class GpuPoint(Struct, frozen=True, kw_only=True):
 
 
 class GpuHistory:
+    """The history of every worker's GPUs, by worker and UUID."""
+
     def __init__(self) -> None:
-        self._workers: dict[str, dict[str, _Course]] = {}
+        self._workers: dict[str, dict[str, _GpuSeries]] = {}
 
     def note(self, worker_id: str, at: float, samples: Sequence[GpuSample]) -> None:
         if not samples:
             return
-        courses = self._workers.setdefault(worker_id, {})
+        series_by_uuid = self._workers.setdefault(worker_id, {})
         for sample in samples:
-            course = courses.get(sample.uuid)
-            if course is None:
-                course = courses[sample.uuid] = _Course()
-            course.note(at, sample)
+            series = series_by_uuid.get(sample.uuid)
+            if series is None:
+                series = series_by_uuid[sample.uuid] = _GpuSeries()
+            series.note(at, sample)
 
     def forget_before(self, at: float) -> None:
-        """Workers that have told nothing since: gone, and with them all that was worth showing."""
+        """Forgets workers that have reported nothing since: they are gone, and with them all that was worth showing."""
         silent = [
             worker_id
-            for worker_id, courses in self._workers.items()
-            if all(course.close.last_at < at for course in courses.values())
+            for worker_id, series_by_uuid in self._workers.items()
+            if all(series.close.last_at < at for series in series_by_uuid.values())
         ]
         for worker_id in silent:
             del self._workers[worker_id]
 
     def latest(self, worker_id: str) -> dict[str, GpuPoint]:
-        return {uuid: course.close.points()[-1] for uuid, course in self._workers.get(worker_id, {}).items()}
+        return {uuid: series.close.points()[-1] for uuid, series in self._workers.get(worker_id, {}).items()}
 
     def of(self, worker_id: str, since: float) -> dict[str, list[GpuPoint]]:
-        """Means first, then the close ones from where they begin."""
-        return {uuid: course.points(since) for uuid, course in self._workers.get(worker_id, {}).items()}
+        """Returns points by UUID: means first, then the close ones from where they begin."""
+        return {uuid: series.points(since) for uuid, series in self._workers.get(worker_id, {}).items()}
 
 
 class _Ring:
@@ -92,8 +94,8 @@ class _Ring:
         return [_point(self._times[at], self._figures[at * 4 : at * 4 + 4]) for at in order]
 
 
-class _Course:
-    """One GPU's."""
+class _GpuSeries:
+    """The history of one GPU: close points, and the mean that is being made."""
 
     __slots__ = ("_began", "_counts", "_sums", "close", "means")
 
@@ -122,7 +124,7 @@ class _Course:
     def _end_mean(self) -> None:
         if any(self._counts):
             means = [
-                total / count if count else NOT_TOLD
+                total / count if count else MISSING
                 for total, count in zip(self._sums, self._counts, strict=True)
             ]
             self.means.add(self._began + MEAN_OVER_S / 2, means)
@@ -133,12 +135,10 @@ class _Course:
         return [*(point for point in self.means.points() if since <= point.at < first), *close]
 
 
-def _figure(told: float | None) -> float:
-    return NOT_TOLD if told is None or not math.isfinite(told) else told
+def _figure(reading: float | None) -> float:
+    return MISSING if reading is None or not math.isfinite(reading) else reading
 
 
 def _point(at: float, figures: Sequence[float]) -> GpuPoint:
-    told = [None if math.isnan(figure) else round(figure, 2) for figure in figures]
-    return GpuPoint(
-        at=at, utilization=told[0], memory_used_gb=told[1], temperature_c=told[2], power_w=told[3]
-    )
+    readings = [None if math.isnan(figure) else round(figure, 2) for figure in figures]
+    return GpuPoint(at=at, **dict(zip(FIGURES, readings, strict=True)))

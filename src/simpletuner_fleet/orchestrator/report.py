@@ -1,13 +1,13 @@
 """Workers report on attempts: accepted, running, ended."""
 
-from simpletuner_fleet.core import lifecycle, stopping
-from simpletuner_fleet.core.decision import PHASE, Decision
+from simpletuner_fleet.core import fencing, lifecycle, stopping
+from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
 from simpletuner_fleet.core.lifecycle import End
+from simpletuner_fleet.core.progress import read_progress
 from simpletuner_fleet.core.reconcile import may_readopt
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.orchestrator.artifacts import forget_spoiled
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.protocol.messages import (
@@ -18,6 +18,7 @@ from simpletuner_fleet.protocol.messages import (
     ReportStatus,
     StatusReport,
 )
+from simpletuner_fleet.storage.artifacts import forget_spoiled
 
 MAX_ERROR_CHARS = 4_000
 MAX_LAST_LINES_CHARS = 16_000
@@ -75,11 +76,7 @@ def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepte
 
 
 def _attempt_of(desk: Desk, worker_id: str, job_id: str, epoch: int) -> Attempt:
-    """Another worker's attempt is answered as if it did not exist."""
-    attempt = desk.attempt_by_epoch(job_id, epoch)
-    if attempt is None or attempt.worker_id != worker_id:
-        raise StaleAttempt
-    return attempt
+    return fencing.own_attempt(desk.attempt_by_epoch(job_id, epoch), worker_id)
 
 
 def _report(desk: Desk, worker: Worker, job_id: str, message: StatusReport) -> tuple[ReportAnswer, int]:
@@ -103,9 +100,7 @@ def _report(desk: Desk, worker: Worker, job_id: str, message: StatusReport) -> t
 def _report_of_attempt(
     desk: Desk, attempt_id: str, job_id: str, message: StatusReport
 ) -> tuple[ReportAnswer, int]:
-    attempt = desk.attempt(attempt_id)
-    if attempt.job_id != job_id or (message.epoch is not None and message.epoch != attempt.epoch):
-        raise StaleAttempt
+    attempt = fencing.named_attempt(desk.attempt(attempt_id), job_id, message.epoch)
     return _take(desk, desk.job(job_id), attempt, message), attempt.epoch
 
 
@@ -157,6 +152,7 @@ def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> De
         restart=message.restart,
         resume_below=message.resume_below,
     )
+    progress = None if message.progress is None else read_progress(message.progress)
     match message.status:
         case ReportStatus.COMPLETED:
             return lifecycle.completed(job, attempt, end, now=now)
@@ -170,7 +166,7 @@ def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> De
             )
         case ReportStatus.LOST:
             return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)
-        case ReportStatus.STARTING if message.progress and PHASE in message.progress:
-            return lifecycle.preparing(job, attempt, message.progress)
+        case ReportStatus.STARTING if progress is not None and progress.preparing:
+            return lifecycle.preparing(job, attempt, progress)
         case ReportStatus.STARTING | ReportStatus.RUNNING | ReportStatus.TRAINING:
-            return lifecycle.progressed(job, attempt, message.progress, now=now)
+            return lifecycle.progressed(job, attempt, progress, now=now)

@@ -27,12 +27,12 @@ from simpletuner_fleet.core.submit_request import (
     read_priority,
     stored_config,
 )
-from simpletuner_fleet.orchestrator.datasets import check_datasets
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import settle
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.keyring import stored_secrets
 from simpletuner_fleet.ports import IdempotentAnswer
+from simpletuner_fleet.storage.datasets import check_datasets
 
 MAX_IDEMPOTENCY_KEY_CHARS = 255
 LAST_EVENTS = 20

@@ -249,6 +249,7 @@ class StatusReport(Struct, kw_only=True):
     attempt: int | str | None = None
     epoch: int | None = None
     progress: dict[str, Any] | None = None
+    """As it was said; `core.progress.read_progress` takes what can be believed of it."""
     error: str | None = None
     exit_code: int | None = None
     exit_signal: int | None = None

@@ -1,16 +1,14 @@
 """How a training's numbers travel: points counted per attempt, so that repeats are harmless. One copy for both ends."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.metrics import LATEST_AT, MAX_STEP
+from simpletuner_fleet.core.progress import Number as Number
 
 MAX_BATCH = 500
-NotFinite = Literal["NaN", "Infinity", "-Infinity"]
-"""JSON has no such numbers, and a loss that is one must be told all the same."""
-Number = float | NotFinite
 
 
 class MetricPoint(Struct, frozen=True, kw_only=True):

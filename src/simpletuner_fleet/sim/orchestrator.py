@@ -10,9 +10,10 @@ from typing import Any, Protocol
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.errors import FleetError, IllegalTransition, InvalidToken, StoreUnavailable
+from simpletuner_fleet.core.fencing import Claim, Turn
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.orchestrator import artifacts, attendance, report
+from simpletuner_fleet.orchestrator import attendance, report
 from simpletuner_fleet.orchestrator.clock import SteadyClock
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.index import FleetIndex
@@ -37,6 +38,7 @@ from simpletuner_fleet.protocol.messages import (
 from simpletuner_fleet.sim.network import DEAD_PEER_S, NOBODY_LISTENS, UNREACHABLE, Answered, Link
 from simpletuner_fleet.sim.store import SimCrash, SimStore
 from simpletuner_fleet.sim.world import Violation, World, drive
+from simpletuner_fleet.storage import artifacts
 
 SWEEP_LOG = logging.getLogger("simpletuner_fleet.orchestrator.sweep")
 BASE_URL = "http://orchestrator"
@@ -331,7 +333,7 @@ class Orchestrator:
         file = FileEntry(path="weights", size=size, sha256=sha256)
         manifest = Manifest(kind="checkpoint", name=f"checkpoint-{step}", files=(file,), step=step)
         drive(fleet.act(lambda desk: desk.tx.own_object(job_id, sha256, size, desk.now)))
-        drive(artifacts.accept_manifest(fleet, worker.id, job_id, epoch, manifest))
+        drive(artifacts.accept_manifest(fleet, Claim(worker.id, Turn(job_id, epoch)), manifest))
 
     def report_of_shim(self, upload_token: str, job_id: str, message: StatusReport) -> ReportAnswer:
         attempt = self.store.view.attempt_by_upload_token(tokens.hashed(upload_token))

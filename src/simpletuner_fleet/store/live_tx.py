@@ -15,7 +15,13 @@ from simpletuner_fleet.store.chain import chained
 from simpletuner_fleet.store.live_rows import LEGAL_EDGES, LiveRows, by_epoch
 from simpletuner_fleet.store.operations import SqlView
 from simpletuner_fleet.store.tallies import AUDIT, JOBS
-from simpletuner_fleet.store.text import name_key, storable, storable_json, storable_or_none
+from simpletuner_fleet.store.text import (
+    name_key,
+    storable,
+    storable_json,
+    storable_or_none,
+    storable_progress,
+)
 from simpletuner_fleet.store.unsaved import Unsaved
 
 
@@ -242,8 +248,8 @@ def _storable_job(job: Job) -> Job:
     name, error, reason = map(storable_or_none, (job.name, job.error, job.reason))
     config_name = storable(job.config_name)
     if (name, error, reason, config_name) == (job.name, job.error, job.reason, job.config_name):
-        return job if job.progress is None else replace(job, progress=storable_json(job.progress))
-    progress = None if job.progress is None else storable_json(job.progress)
+        return job if job.progress is None else replace(job, progress=storable_progress(job.progress))
+    progress = None if job.progress is None else storable_progress(job.progress)
     return replace(job, name=name, error=error, reason=reason, config_name=config_name, progress=progress)
 
 

@@ -16,12 +16,14 @@ from simpletuner_fleet.core.job import (
     Requirements,
     Stopping,
 )
+from simpletuner_fleet.core.progress import Progress, read_progress
 from simpletuner_fleet.store.codec import JSON_LIST, TEXT, TRUTH, Codec, enum_codec, json_codec, optional
 from simpletuner_fleet.store.codec import RowCodec as RowCodec
 from simpletuner_fleet.store.row_batches import Table
 from simpletuner_fleet.store.text import storable_json
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
+_object: Callable[[str], dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]).decode
 _requirements: Callable[[str], Requirements] = msgspec.json.Decoder(Requirements).decode
 
 
@@ -33,6 +35,15 @@ def requirements_text(requires: Requirements) -> str:
 @lru_cache(maxsize=4096)
 def requirements_of(text: str) -> Requirements:
     return _requirements(text)
+
+
+def progress_text(progress: Progress) -> str:
+    return _encode(storable_json(progress.fields())).decode()
+
+
+def progress_of(text: str) -> Progress:
+    """Reads it as a worker's: rows may be older than the rules about progress."""
+    return read_progress(_object(text))
 
 
 JOBS = RowCodec(
@@ -47,7 +58,7 @@ JOBS = RowCodec(
         "name": optional(TEXT),
         "lost_workers": JSON_LIST,
         "gpus": JSON_LIST,
-        "progress": optional(json_codec(dict[str, Any], storable_json)),
+        "progress": optional(Codec(progress_text, progress_of)),
         "error": optional(TEXT),
         "reason": optional(TEXT),
     },

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from simpletuner_fleet.core.progress import Progress, read_progress
+
 REPLACEMENT = "\ufffd"
 _UNSTORABLE = dict.fromkeys((0, *range(55296, 57344)), REPLACEMENT)
 
@@ -26,6 +28,12 @@ def storable_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [storable_json(item) for item in value]
     return value
+
+
+def storable_progress(progress: Progress) -> Progress:
+    if progress.phase is None and not progress.more:
+        return progress  # numbers alone
+    return read_progress(storable_json(progress.fields()))
 
 
 def name_key(name: str) -> str:

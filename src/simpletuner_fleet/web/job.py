@@ -15,9 +15,10 @@ from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
 from simpletuner_fleet.languages.told import fix_texts, funnel_texts
-from simpletuner_fleet.orchestrator import artifacts, read_models
+from simpletuner_fleet.orchestrator import read_models
 from simpletuner_fleet.orchestrator.read_models import SeenJob
 from simpletuner_fleet.ports import JobNote, View
+from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.web.audit_rows import detail_pairs
 from simpletuner_fleet.web.differences import differences, json_text
 from simpletuner_fleet.web.job_rows import JobRow, job_row, pace_text, risk_text

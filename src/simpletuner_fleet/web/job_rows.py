@@ -1,10 +1,9 @@
 """A job in one line: how far, where, and why not further. Lists and the overview share it."""
 
-from typing import Any
-
 from msgspec import Struct
 
 from simpletuner_fleet.core.job import Job, JobState
+from simpletuner_fleet.core.progress import Progress
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.told import reason_text
@@ -76,17 +75,16 @@ def job_row(seen: SeenJob) -> JobRow:
 
 
 def steps_of(job: Job, checkpoint_step: int | None) -> Steps:
-    told: dict[str, Any] = job.progress or {}
-    step = _whole(told.get("step"))
-    runs = job.state is JobState.RUNNING
+    progress = job.progress or Progress()
+    step, runs = progress.step, job.state is JobState.RUNNING
     return Steps(
         step=step,
-        total=_whole(told.get("total")) or None,
-        loss=_figure(told.get("loss")),
-        rate=_figure(told.get("rate")),
-        eta_s=_figure(told.get("eta_s")) if runs else None,
+        total=progress.total or None,
+        loss=None if isinstance(progress.loss, str) else progress.loss,
+        rate=progress.rate,
+        eta_s=progress.eta_s if runs else None,
         at_risk=max(0, step - (checkpoint_step or 0)) if runs and step is not None else None,
-        phase=str(told.get("phase") or "")[:LINE_CHARS],
+        phase=progress.phase or "",
     )
 
 
@@ -118,11 +116,3 @@ def risk_text(steps: Steps) -> str:
     if steps.at_risk is None:
         return ""
     return ngettext("%(n)s step at risk", "%(n)s steps at risk", steps.at_risk)
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and abs(value) < 1e15 else None
-
-
-def _figure(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -8,9 +8,10 @@ from simpletuner_fleet.core.samples import SAMPLES
 from simpletuner_fleet.http.deps import Deps, deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, ngettext
-from simpletuner_fleet.orchestrator import artifacts, metrics, overview, read_models
+from simpletuner_fleet.orchestrator import overview, read_models
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
+from simpletuner_fleet.storage import artifacts, metrics
 from simpletuner_fleet.web import sparkline
 from simpletuner_fleet.web.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.kept import Kept

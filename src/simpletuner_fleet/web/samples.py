@@ -9,7 +9,7 @@ from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.samples import MAX_BYTES, MOST, drawn_order, is_picture, step_in
 from simpletuner_fleet.http.deps import deps
 from simpletuner_fleet.http.routes import Call, Reply, Route
-from simpletuner_fleet.orchestrator import artifacts
+from simpletuner_fleet.storage import artifacts
 
 
 class Sample(Struct, frozen=True, kw_only=True):

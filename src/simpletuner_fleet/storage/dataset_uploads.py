@@ -1,0 +1,66 @@
+"""What people upload for datasets: anybody who may, within the quota that all datasets share."""
+
+from collections.abc import Collection, Mapping
+
+from simpletuner_fleet.core.errors import QuotaExceeded
+from simpletuner_fleet.storage.storage import Storage
+
+DATASET_PARTS = "data-uploads"
+COUNTED_FOR_S = 60.0
+
+
+class DatasetUploads:
+    """The UploadOwner for one caller. What it uploads is everybody's, once a dataset names it."""
+
+    def __init__(self, storage: Storage, caller_id: str) -> None:
+        self._storage = storage
+        self._fleet = storage.fleet
+        self._caller_id = caller_id
+
+    @property
+    def folder(self) -> str:
+        return f"{DATASET_PARTS}/{self._caller_id}"
+
+    async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
+        look = self._fleet.glance if len(shas) == 1 else self._fleet.read
+        return await look(lambda view: view.dataset_objects(shas))
+
+    async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
+        allowed, counted = self._fleet.policy.data_storage_bytes, await self._counted_bytes()
+        if counted + more_bytes > allowed:
+            raise QuotaExceeded(
+                f"All datasets together may take {allowed} bytes; {counted} are taken.",
+                next_step="Delete datasets that nobody needs, or ask for a higher SIMPLETUNER_DATA_STORAGE_GB.",
+                quota_bytes=allowed,
+            )
+
+    async def check_turn(self) -> None:
+        """A person has no turn: who may begin may go on."""
+
+    async def own(self, sha256: str, size: int) -> None:
+        await self._fleet.act(lambda desk: desk.tx.own_dataset_object(sha256, size, desk.now))
+        self._storage.dataset_usage.counted_bytes += size
+
+    async def _counted_bytes(self) -> int:
+        usage, now = self._storage.dataset_usage, self._fleet.clock.now()
+        if usage.counted_at is None or not 0 <= now - usage.counted_at < COUNTED_FOR_S:
+            usage.counted_bytes = await self._fleet.read(lambda view: view.dataset_bytes())
+            usage.counted_at = now
+        return usage.counted_bytes
+
+
+async def drop_abandoned_dataset_parts(storage: Storage, before: float) -> None:
+    """Deletes parts that have not grown since they were first seen at their size, if that was before this time."""
+    now, known_parts = storage.fleet.clock.now(), storage.dataset_usage.parts
+    remaining: dict[str, tuple[int, float]] = {}
+    for caller_id in await storage.blobs.names(DATASET_PARTS):
+        for sha256 in await storage.blobs.names(f"{DATASET_PARTS}/{caller_id}"):
+            key = f"{DATASET_PARTS}/{caller_id}/{sha256}"
+            size = await storage.blobs.part_size(key)
+            known_size, since = known_parts.get(key, (size, now))
+            since = since if known_size == size else now
+            if since < before:
+                await storage.blobs.delete(key)
+            else:
+                remaining[key] = (size, since)
+    storage.dataset_usage.parts = remaining

@@ -1,0 +1,201 @@
+"""Datasets: accepted once their files are stored, named by jobs, fetched by workers, and let go."""
+
+import asyncio
+from itertools import islice
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core import datasets
+from simpletuner_fleet.core.bundle import Bundle
+from simpletuner_fleet.core.checkpoint import FileEntry
+from simpletuner_fleet.core.datasets import Dataset, told
+from simpletuner_fleet.core.errors import (
+    Conflict,
+    DatasetInUse,
+    Invalid,
+    NotFound,
+    ObjectsMissing,
+    TooLarge,
+)
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.storage.fenced import job_run_by
+from simpletuner_fleet.storage.storage import ROWS_PER_ROUND, Storage
+from simpletuner_fleet.storage.uploads import check_all_stored
+
+MAX_MANIFEST_BYTES = 48 * 1024 * 1024
+READ_BYTES = 1024 * 1024
+
+
+async def accept(storage: Storage, dataset_id: str, name: str, actor: Actor) -> Dataset:
+    """Ends a push: every byte that the manifest names is stored. The same content again gets the new name."""
+    fleet = storage.fleet
+    if await fleet.read(lambda view: view.dataset(dataset_id)) is None:
+        await _add(storage, dataset_id, name, actor)
+    return await fleet.act(lambda desk: _name(desk, dataset_id, name, actor))
+
+
+async def _add(storage: Storage, dataset_id: str, name: str, actor: Actor) -> None:
+    """Writes a few files at a time: everybody else waits while they are written."""
+    fleet = storage.fleet
+    stored = await fleet.read(lambda view: view.dataset_objects([dataset_id]))
+    if dataset_id not in stored:
+        raise ObjectsMissing("The manifest itself is not stored yet.", missing=[dataset_id], count=1)
+    manifest_bytes = stored[dataset_id]
+    files = await read_files(storage, dataset_id, manifest_bytes)
+    contents = {file.sha256: file.size for file in files} | {dataset_id: manifest_bytes}
+    check_all_stored(await fleet.read(lambda view: view.dataset_objects(contents)), contents.items())
+    now = fleet.clock.now()
+    dataset = datasets.dataset_of(dataset_id, name, files, manifest_bytes, by=actor.name, now=now)
+    await fleet.act(lambda desk: desk.tx.begin_dataset(dataset))
+    rows = iter(contents.items())
+    while batch := dict(islice(rows, ROWS_PER_ROUND)):
+        await fleet.act(lambda desk, batch=batch: _add_files(desk, dataset_id, batch))  # type: ignore[misc]
+
+    def finish(desk: Desk) -> None:
+        if not desk.tx.finish_dataset(dataset_id, name, len(contents)):
+            raise Conflict("The dataset was deleted while it was pushed.", next_step="Push it again.")
+        desk.record(_event(EventType.DATASET_ADDED, dataset, actor))
+
+    await fleet.act(finish)
+
+
+def _add_files(desk: Desk, dataset_id: str, contents: dict[str, int]) -> None:
+    """Checks again that they are stored: what was unused too long may have been let go since."""
+    check_all_stored(desk.tx.dataset_objects(contents), contents.items())
+    desk.tx.add_dataset_files(dataset_id, contents)
+
+
+def _name(desk: Desk, dataset_id: str, name: str, actor: Actor) -> Dataset:
+    dataset = _dataset(desk.tx, dataset_id)
+    if dataset.name == name:
+        return dataset
+    renamed = replace(dataset, name=name)
+    desk.tx.finish_dataset(dataset_id, name, dataset.files)
+    desk.record(_event(EventType.DATASET_ADDED, renamed, actor))
+    return renamed
+
+
+async def read_files(storage: Storage, dataset_id: str, manifest_bytes: int) -> tuple[FileEntry, ...]:
+    if manifest_bytes > MAX_MANIFEST_BYTES:
+        raise TooLarge(f"A manifest may have at most {MAX_MANIFEST_BYTES} bytes.")
+    data = bytearray()
+    while len(data) < manifest_bytes:
+        piece = await storage.blobs.read_object(dataset_id, len(data), READ_BYTES)
+        if not piece:
+            raise NotFound(f"The manifest of {told(dataset_id)} is not in the storage any more.")
+        data += piece
+    return await asyncio.to_thread(datasets.read_manifest, bytes(data), storage.fleet.policy)
+
+
+async def all_datasets(fleet: Fleet) -> list[Dataset]:
+    return await fleet.read(lambda view: view.datasets())
+
+
+async def dataset_of(fleet: Fleet, dataset_id: str) -> Dataset:
+    return await fleet.read(lambda view: _dataset(view, dataset_id))
+
+
+def _dataset(view: View, dataset_id: str) -> Dataset:
+    dataset = view.dataset(dataset_id)
+    if dataset is None:
+        raise NotFound(
+            f"There is no dataset {told(dataset_id)}.", next_step="List them with 'simpletuner data list'."
+        )
+    return dataset
+
+
+async def file_size(fleet: Fleet, dataset_id: str, sha256: str) -> int:
+    size = await fleet.glance(lambda view: view.dataset_file_size([dataset_id], sha256))
+    if size is None:
+        raise NotFound(f"The dataset {told(dataset_id)} has no such file.")
+    return size
+
+
+async def delete(fleet: Fleet, dataset_id: str, actor: Actor) -> None:
+    """Deletes a dataset. Its files go at a later sweep, unless another dataset or a job has them, too."""
+
+    def step(desk: Desk) -> None:
+        dataset = _dataset(desk.tx, dataset_id)
+        job_id = desk.tx.job_naming(dataset_id)
+        if job_id:
+            raise DatasetInUse(f"Job {job_id} has not ended and needs {dataset.name}.", job_id=job_id)
+        desk.tx.hide_dataset(dataset_id)
+        desk.record(_event(EventType.DATASET_DELETED, dataset, actor))
+
+    await fleet.act(step)
+    await _drop(fleet, dataset_id)
+
+
+async def _drop(fleet: Fleet, dataset_id: str) -> None:
+    def step(desk: Desk) -> int:
+        if desk.tx.dataset(dataset_id) is not None:
+            return 0
+        return desk.tx.drop_dataset_files(dataset_id, desk.now, ROWS_PER_ROUND)
+
+    while await fleet.act(step) == ROWS_PER_ROUND:
+        pass
+
+
+def check_datasets(view: View, bundle: Bundle) -> tuple[tuple[str, int], ...]:
+    """Returns id and size of each dataset that the job names. Raises what is wrong, naming the field."""
+    unnamed = datasets.references([bundle.settings, bundle.dataloader, bundle.env]) - bundle.datasets.keys()
+    if unnamed:
+        name = min(unnamed)
+        raise Invalid(
+            f"The config refers to the dataset '{name}', and datasets does not say which that is.",
+            path="$.datasets",
+            next_step=f'Add "datasets": {{"{name}": "sha256:…"}}, as printed by \'simpletuner data push DIR\'.',
+        )
+    sizes: dict[str, int] = {}
+    for name, text in bundle.datasets.items():
+        dataset_id = datasets.read_id(text, f"$.datasets.{name}")
+        dataset = view.dataset(dataset_id)
+        if dataset is None:
+            raise Invalid(
+                f"There is no dataset {told(dataset_id)}.",
+                path=f"$.datasets.{name}",
+                next_step="Upload it with 'simpletuner data push DIR', or see 'simpletuner data list'.",
+            )
+        sizes[dataset_id] = dataset.total_bytes
+    return tuple(sorted(sizes.items()))
+
+
+async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str) -> int:
+    """Returns the size of a file of a dataset that the job names, for the worker that runs the job now."""
+
+    def look(view: View) -> int:
+        job = job_run_by(view, worker_id, job_id)
+        size = view.dataset_file_size([dataset_id for dataset_id, _ in job.requires.datasets], sha256)
+        if size is None:
+            raise NotFound("No dataset of this job has this file.")
+        return size
+
+    return await fleet.glance(look)
+
+
+async def let_go_of_unused(storage: Storage, before: float) -> None:
+    """Disowns what no dataset has named since then. The bytes go with the sweep of all objects."""
+    for dataset_id in await storage.fleet.read(lambda view: view.unready_datasets(before)):
+        await _drop(storage.fleet, dataset_id)
+
+    def step(desk: Desk) -> int:
+        shas = desk.tx.unused_dataset_objects(before, ROWS_PER_ROUND)
+        desk.tx.disown_dataset_objects(shas)
+        return len(shas)
+
+    while await storage.fleet.act(step) == ROWS_PER_ROUND:
+        pass
+    storage.dataset_usage.counted_at = None
+
+
+def _event(type_: EventType, dataset: Dataset, actor: Actor) -> Event:
+    return Event(
+        type=type_,
+        actor=actor,
+        target_type="dataset",
+        target_id=told(dataset.id),
+        details={"name": dataset.name, "files": dataset.files, "bytes": dataset.total_bytes},
+    )

@@ -1,0 +1,71 @@
+"""Writes of workers behind the fence of `core/fencing`, rows and bytes alike.
+
+Rows are checked in the transaction that writes them. Bytes outside the database cannot be: their attempt is checked before,
+and again once they are there. If they were written while it was lost, they are taken back, so that nobody finds them in its
+log or among its numbers.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from simpletuner_fleet.core import fencing
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.fencing import Claim
+from simpletuner_fleet.core.job import Attempt, Job
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import Blobs, View
+
+Fence = Callable[[View, Claim], Attempt]
+
+
+def unlost_attempt(view: View, claim: Claim) -> Attempt:
+    """Returns the attempt that may still write what is its own."""
+    return fencing.unlost_attempt(view.attempt_by_epoch(*claim.turn), claim.worker_id)
+
+
+def newest_attempt(view: View, claim: Claim) -> Attempt:
+    """Returns the attempt that may still write what is the job's."""
+    return fencing.newest_attempt(view.attempt_by_epoch(*claim.turn), view.job(claim.job_id), claim.worker_id)
+
+
+def job_run_by(view: View, worker_id: str, job_id: str) -> Job:
+    """Returns the job if this worker runs it now."""
+    job = view.job(job_id)
+    attempt = view.attempt(job.attempt_id) if job and job.attempt_id else None
+    fencing.running_attempt(attempt, worker_id)
+    assert job is not None
+    return job
+
+
+class Appends:
+    """Bytes that one request adds to blobs, and how long each blob was before."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._sizes: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._sizes)
+
+    async def append(self, key: str, size: int, data: bytes) -> int:
+        """Adds data to the end of a blob that is `size` bytes long, and returns how long it is then."""
+        self._sizes.setdefault(key, size)
+        return await self._blobs.append(key, size, data)
+
+    async def take_back(self) -> None:
+        for key, size in self._sizes.items():
+            await self._blobs.truncate(key, size)
+
+
+@asynccontextmanager
+async def fenced_appends(fleet: Fleet, blobs: Blobs, fence: Fence, claim: Claim) -> AsyncIterator[Appends]:
+    """Whoever enters holds the lock of what is appended to: nobody else's bytes may come in between."""
+    appends = Appends(blobs)
+    yield appends
+    if not appends:
+        return
+    try:
+        await fleet.glance(lambda view: fence(view, claim))
+    except FleetError:
+        await appends.take_back()
+        raise

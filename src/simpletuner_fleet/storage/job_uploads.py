@@ -1,0 +1,54 @@
+"""What a job's attempt uploads: checkpoints and artifacts, as long as its turn lasts and within the job's quota."""
+
+from collections.abc import Collection, Mapping
+
+from simpletuner_fleet.core.errors import QuotaExceeded
+from simpletuner_fleet.core.fencing import Claim
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.storage.fenced import newest_attempt
+
+JOB_PARTS = "uploads"
+
+
+def job_parts_folder(job_id: str) -> str:
+    return f"{JOB_PARTS}/{job_id}"
+
+
+class JobUploads:
+    """The UploadOwner for one attempt. What it uploads is the whole job's, and is there for the next attempt."""
+
+    def __init__(self, fleet: Fleet, claim: Claim) -> None:
+        self._fleet = fleet
+        self._claim = claim
+
+    @property
+    def folder(self) -> str:
+        return job_parts_folder(self._claim.job_id)
+
+    async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
+        """Returns all that the job has, since the quota counts it all."""
+        return await self._fleet.read(self._stored)
+
+    async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
+        self._check_quota(stored, more_bytes)
+
+    async def check_turn(self) -> None:
+        await self._fleet.glance(lambda view: newest_attempt(view, self._claim))
+
+    async def own(self, sha256: str, size: int) -> None:
+        def step(desk: Desk) -> None:
+            self._check_quota(self._stored(desk.tx), size)
+            desk.tx.own_object(self._claim.job_id, sha256, size, desk.now)
+
+        await self._fleet.act(step)
+
+    def _stored(self, view: View) -> dict[str, int]:
+        newest_attempt(view, self._claim)
+        return view.objects_of_job(self._claim.job_id)
+
+    def _check_quota(self, stored: Mapping[str, int], more_bytes: int) -> None:
+        allowed = self._fleet.policy.job_storage_bytes
+        if sum(stored.values()) + more_bytes > allowed:
+            raise QuotaExceeded(f"One job may store {allowed} bytes at a time.", quota_bytes=allowed)

@@ -1,0 +1,29 @@
+"""The storage as the orchestrator uses it: blobs beside the fleet whose rows say what they are."""
+
+from msgspec import Struct, field
+
+from simpletuner_fleet.keyed_locks import KeyedLocks
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.ports import Blobs
+
+ROWS_PER_ROUND = 500
+"""How many rows one transaction changes where there may be many: everybody else waits meanwhile."""
+
+
+class DatasetUsage(Struct):
+    """What is remembered of datasets between calls: to count all stored bytes at each part would cost too much."""
+
+    counted_bytes: int = 0
+    counted_at: float | None = None
+    parts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """How large each unfinished upload is, and since when."""
+
+
+class Storage:
+    """Blobs with one lock for each content or log: nothing is thrown away while it is being put there."""
+
+    def __init__(self, fleet: Fleet, blobs: Blobs) -> None:
+        self.fleet = fleet
+        self.blobs = blobs
+        self.dataset_usage = DatasetUsage()
+        self.locks = KeyedLocks()

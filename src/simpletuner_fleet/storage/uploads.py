@@ -1,0 +1,153 @@
+"""How content arrives, whoever it is for: asked after, sent in parts from any byte, verified whole, then owned.
+
+A job uploads checkpoints and artifacts, a person uploads datasets. They differ in where their unfinished parts lie, who may
+go on, how much room there is, and which row makes the content theirs: that is an `UploadOwner`. All else is here, once.
+
+Content is proven by uploading it: knowing a SHA-256 gives nobody the bytes and makes nobody their owner. Bytes are shared
+below, in the blobs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from simpletuner_fleet.core import checkpoint
+from simpletuner_fleet.core.errors import DigestMismatch, Invalid, ObjectsMissing
+from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.protocol.uploads import ObjectAsked, ObjectMissing, PartAnswer
+from simpletuner_fleet.storage.storage import Storage
+
+MISSING_TOLD = 1000
+
+
+class UploadOwner(Protocol):
+    """For whom content is uploaded. Every method raises where this owner may not upload any more."""
+
+    @property
+    def folder(self) -> str:
+        """Where its unfinished parts lie, apart from everybody else's: nobody can spoil another's upload."""
+        ...
+
+    async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
+        """Returns size by SHA-256 of what it has whole, these among them."""
+        ...
+
+    async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
+        """Raises QuotaExceeded where so much more does not fit beside what is stored."""
+        ...
+
+    async def check_turn(self) -> None:
+        """Raises where its turn is over; asked before each part but the first."""
+        ...
+
+    async def own(self, sha256: str, size: int) -> None:
+        """Makes the content, which is whole and verified, its own. Asks again whether it may."""
+        ...
+
+
+async def missing(
+    storage: Storage, owner: UploadOwner, objects: Sequence[ObjectAsked]
+) -> list[ObjectMissing]:
+    """Returns what is not stored yet, and from which byte on each upload goes on."""
+    for at, one in enumerate(objects):
+        checkpoint.check_object(one.sha256, one.size, storage.fleet.policy, f"$.objects[{at}]")
+    sizes = {one.sha256: one.size for one in objects}
+    stored = await owner.stored(sizes)
+    absent = {sha256: size for sha256, size in sizes.items() if sha256 not in stored}
+    await owner.check_room(stored, sum(absent.values()))
+    unfinished = set(await storage.blobs.names(owner.folder)) if absent else set()
+    return [
+        ObjectMissing(
+            sha256=sha256,
+            offset=await storage.blobs.part_size(part_key(owner, sha256)) if sha256 in unfinished else 0,
+        )
+        for sha256 in absent
+    ]
+
+
+async def put_part(
+    storage: Storage, owner: UploadOwner, sha256: str, size: int, offset: int, pieces: AsyncIterator[bytes]
+) -> PartAnswer:
+    """Takes the bytes from `offset` on; the part that makes the content whole is answered once it is verified and owned."""
+    checkpoint.check_object(sha256, size, storage.fleet.policy)
+    if offset > size:
+        raise Invalid("offset leads beyond the size.", path="$.offset")
+    whole = PartAnswer(next_offset=size, complete=True)
+    if await _begin_or_go_on(storage, owner, sha256, size, offset):
+        return whole
+    reached = await _write_pieces(storage.blobs, part_key(owner, sha256), size, offset, pieces)
+    if reached < offset and await _was_finished(storage, owner, sha256):
+        return whole
+    if reached < size:
+        return PartAnswer(next_offset=reached, complete=False)
+    await _seal(storage, owner, sha256, size)
+    return whole
+
+
+def part_key(owner: UploadOwner, sha256: str) -> str:
+    return f"{owner.folder}/{sha256}"
+
+
+def check_all_stored(stored: Mapping[str, int], contents: Iterable[tuple[str, int]]) -> None:
+    """Raises ObjectsMissing, naming what of these contents (SHA-256 and size) is not stored just so."""
+    absent = sorted({sha256 for sha256, size in contents if stored.get(sha256) != size})
+    if absent:
+        raise ObjectsMissing(
+            f"{len(absent)} of the files are not stored yet.",
+            missing=absent[:MISSING_TOLD],
+            count=len(absent),
+        )
+
+
+async def _begin_or_go_on(storage: Storage, owner: UploadOwner, sha256: str, size: int, offset: int) -> bool:
+    """Returns whether nothing need be sent, since the content is stored already."""
+    if offset:
+        await owner.check_turn()
+        return False
+    stored = await owner.stored([sha256])
+    if sha256 in stored:
+        return True
+    await owner.check_room(stored, size + await _other_parts_bytes(storage.blobs, owner, sha256))
+    return False
+
+
+async def _other_parts_bytes(blobs: Blobs, owner: UploadOwner, sha256: str) -> int:
+    others = [name for name in await blobs.names(owner.folder) if name != sha256]
+    return sum([await blobs.part_size(part_key(owner, name)) for name in others])
+
+
+async def _write_pieces(blobs: Blobs, key: str, size: int, offset: int, pieces: AsyncIterator[bytes]) -> int:
+    """Writes one piece while the next arrives; what was written stays, however the request ends."""
+    at, reached, writing = offset, 0, None
+    try:
+        async for piece in pieces:
+            if writing:
+                reached = await writing
+                if reached < at:
+                    return reached
+            if at + len(piece) > size:
+                raise Invalid("offset and length lead beyond the size.", path="$.offset")
+            writing = asyncio.ensure_future(blobs.put_part(key, at, piece))
+            at += len(piece)
+    finally:
+        if writing:
+            reached = await writing
+    return reached
+
+
+async def _was_finished(storage: Storage, owner: UploadOwner, sha256: str) -> bool:
+    """Another request may have carried the same part: if it is finishing it right now, its end is waited for."""
+    async with storage.locks.holding(sha256):
+        return sha256 in await owner.stored([sha256])
+
+
+async def _seal(storage: Storage, owner: UploadOwner, sha256: str, size: int) -> None:
+    """The lock spans the sealing and the row: in between, the sweep would take the object for nobody's."""
+    key = part_key(owner, sha256)
+    async with storage.locks.holding(sha256):
+        if sha256 in await owner.stored([sha256]):
+            await storage.blobs.delete(key)
+            return
+        if not await storage.blobs.seal(key, sha256, size):
+            raise DigestMismatch(sha256)
+        await owner.own(sha256, size)
