@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from simpletuner_fleet.agent.bandwidth import Bandwidth
-from simpletuner_fleet.agent.client import OrchestratorClient
-from simpletuner_fleet.agent.uploader import Uploader
+from simpletuner_fleet.agent.ship.uploader import Uploader
+from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths

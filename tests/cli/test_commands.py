@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.main import main
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.client.trust import Choices
 from tests.cli.conftest import Answer, CutOff, FakeServer, Run, Seen, problem
 
 WORKER: dict[str, Any] = {

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from simpletuner_fleet.core import failure, matching, reasons
-from simpletuner_fleet.core.job import Stopping
+from simpletuner_fleet.core.job import EndReason, Stopping
 from simpletuner_fleet.core.reasons import Code
 from simpletuner_fleet.http.views.stopping import DOING, _doing_now
 from simpletuner_fleet.languages import LANGUAGES, names, translator
@@ -173,7 +173,7 @@ def test_details_are_known_again_by_their_words(english: str, japanese: str) -> 
 def test_what_a_stopping_job_does_is_told_in_every_language(
     reason: Literal["cancelled", "drained"], save_s: float | None, stored: int | None
 ) -> None:
-    wish = Stopping(reason=reason, asked_at=1.0, grace_s=5.0, save_s=save_s)
+    wish = Stopping(reason=EndReason(reason), asked_at=1.0, grace_s=5.0, save_s=save_s)
     told = f"{DOING[reason]}: {_doing_now(wish, stored)}"
     for language in LANGUAGES[1:]:
         assert detail_text(translator(language.code), told) != told

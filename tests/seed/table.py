@@ -35,7 +35,7 @@ PINNED = e2e("quick_start", "with_ssl_a_worker_that_pins_the_printed_fingerprint
 STREAMED = e2e("fleet", "a_job_is_dispatched_by_the_stream_and_waits_for_no_heartbeat")
 CAPABLE = e2e("placing_jobs", "a_worker_registers_with_its_gpu_capabilities")
 DETECTED = _in(
-    "agent", "gpu_probe", "what_the_driver_tells_becomes_gpus_and_samples", "a_machine_says_what_it_is"
+    "agent/gpus", "gpu_probe", "what_the_driver_tells_becomes_gpus_and_samples", "a_machine_says_what_it_is"
 )
 DIAGRAM = e2e("fleet", "a_worker_walks_through_the_states_of_the_diagram")
 DEFAULTS = e2e("rhythm", "the_documented_intervals_are_the_defaults")

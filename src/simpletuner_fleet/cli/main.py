@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from typing import cast
 
-from simpletuner_fleet.agent.troubles import told
 from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, usage
 from simpletuner_fleet.cli.frame.text import clean_lines
 from simpletuner_fleet.cli.programs.hide_token import hide_token
+from simpletuner_fleet.client.troubles import format_trouble
 from simpletuner_fleet.languages import _, speak
 
 Command = Callable[[argparse.Namespace], int]
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
             hide_token(words, os.environ)
         return _flushed(_run(words))
     except CliError as error:
-        print(clean_lines(told(error.trouble)), file=sys.stderr)
+        print(clean_lines(format_trouble(error.trouble)), file=sys.stderr)
         return error.trouble.exit
     except CurlPrinted:
         return _flushed(ExitCode.OK)

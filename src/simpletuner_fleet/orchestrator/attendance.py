@@ -323,7 +323,9 @@ def _take_back(desk: Desk, worker_id: str, incarnation: str, strays: Sequence[He
     for held in strays:
         attempt = desk.attempt_by_epoch(held.job_id, held.epoch)
         if attempt is None or attempt.worker_id != worker_id:
-            visit.stop.append(StopAttempt(job_id=held.job_id, epoch=held.epoch, reason="stale", grace_s=0.0))
+            visit.stop.append(
+                StopAttempt(job_id=held.job_id, epoch=held.epoch, reason=EndReason.STALE, grace_s=0.0)
+            )
             continue
         job = desk.job(attempt.job_id)
         if may_readopt(job, attempt, worker_id, incarnation, gpus_free=gpus_free(desk, attempt)):

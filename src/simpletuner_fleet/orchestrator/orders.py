@@ -9,7 +9,7 @@ from msgspec import UNSET
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.bundle import Bundle
 from simpletuner_fleet.core.datasets import PREFIX
-from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState
+from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, JobState
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import AdminState, Worker, WorkerType
 from simpletuner_fleet.orchestrator.desk import Desk
@@ -74,7 +74,7 @@ def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
         job_id=attempt.job_id,
         epoch=attempt.epoch,
         attempt=attempt.number,
-        reason=wish.reason if wish else "cancelled",
+        reason=wish.reason if wish else EndReason.CANCELLED,
         grace_s=wish.grace_s if wish else policy.cancel_grace_s,
         save_s=wish.save_s if wish else None,
     )
@@ -82,7 +82,11 @@ def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
 
 def stale_order(attempt: Attempt) -> StopAttempt:
     return StopAttempt(
-        job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number, reason="stale", grace_s=0.0
+        job_id=attempt.job_id,
+        epoch=attempt.epoch,
+        attempt=attempt.number,
+        reason=EndReason.STALE,
+        grace_s=0.0,
     )
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from simpletuner_fleet.agent.trust import read_fingerprint
+from simpletuner_fleet.client.trust import read_fingerprint
 from simpletuner_fleet.languages import _, known
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.doctor import checks_machine
 from simpletuner_fleet.cli.doctor.checks_network import _clock, way_to
 from simpletuner_fleet.cli.doctor.findings import FindingMark
 from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.core import tokens
-from tests.agent.test_trust import make, tls_server
 from tests.cli.conftest import Answer, FakeServer, Run, problem
+from tests.client.test_trust import make, tls_server
 
 TOKEN = tokens.make(tokens.WORKER, bytes(32))
 INVENTORY = json.dumps([{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 2}])

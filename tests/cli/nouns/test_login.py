@@ -11,8 +11,8 @@ from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.remote import credentials
 from simpletuner_fleet.cli.remote.connection import is_local, local_server
 from simpletuner_fleet.cli.remote.credentials import Login, SavedLogins
-from tests.agent.test_trust import make, tls_server
 from tests.cli.conftest import FakeServer, Run, problem
+from tests.client.test_trust import make, tls_server
 
 ME = {"id": "t_1", "name": "ana", "permissions": ["queue.submit"]}
 

@@ -8,13 +8,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from simpletuner_fleet.agent import troubles
-from simpletuner_fleet.agent.troubles import TROUBLES, of_connection_error, told, trouble
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.remote.advice import steps_of
+from simpletuner_fleet.client import troubles
+from simpletuner_fleet.client.troubles import TROUBLES, format_trouble, of_connection_error, trouble
 from simpletuner_fleet.core.reasons import IMPOSSIBLE
-from tests.agent.test_trust import make, tls_server
 from tests.cli.conftest import Answer, FakeServer, Run, problem
+from tests.client.test_trust import make, tls_server
 
 CONTRACT = {
     "OK": 0,
@@ -238,7 +238,7 @@ def test_no_verify_is_loud_even_when_quiet(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_troubles_of_a_worker(code: str, params: dict[str, Any], words: tuple[str, ...]) -> None:
-    message = told(trouble(code, "https://h:8001", **params))
+    message = format_trouble(trouble(code, "https://h:8001", **params))
     for word in words:
         assert word in message
 
@@ -272,7 +272,7 @@ def test_every_reason_a_job_can_never_run_has_advice() -> None:
 
 def test_every_row_of_the_table_can_be_told() -> None:
     for code in TROUBLES:
-        message = told(trouble(code, "https://h:8001", timeout_s=1))
+        message = format_trouble(trouble(code, "https://h:8001", timeout_s=1))
         assert message.startswith("error: ")
         assert "{" not in message
         assert "why:" in message

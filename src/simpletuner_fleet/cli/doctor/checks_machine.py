@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from simpletuner_fleet.agent.gpu_probe import GpuProbe, Inventory, InventoryError
+from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, Inventory, InventoryError
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.languages import _
 

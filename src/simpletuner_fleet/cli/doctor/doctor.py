@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.doctor import checks_machine as machine
 from simpletuner_fleet.cli.doctor import checks_network as network
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, FindingMark, bad, good
@@ -18,6 +17,7 @@ from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.cli.frame.resolve_settings import Rank, Resolved
 from simpletuner_fleet.cli.frame.text import clean
 from simpletuner_fleet.cli.remote import connection
+from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import GROUPS
 

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import httpx2
 from msgspec import Struct
 
-from simpletuner_fleet.agent.troubles import of_connection_error
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.core.checkpoint import NAME, SHA256, path_complaint
 from simpletuner_fleet.languages import _
 

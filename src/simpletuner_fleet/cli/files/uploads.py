@@ -13,10 +13,10 @@ from typing import Any
 import httpx2
 from msgspec import Struct
 
-from simpletuner_fleet.agent.hashing import sha256_of
-from simpletuner_fleet.agent.troubles import of_connection_error
+from simpletuner_fleet.agent.ship.hashing import sha256_of
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import SEALING_TIMEOUT_S, Api
+from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.core.checkpoint import FileEntry, path_complaint
 from simpletuner_fleet.core.datasets import canonical, id_of
 from simpletuner_fleet.languages import _

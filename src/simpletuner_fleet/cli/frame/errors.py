@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from enum import IntEnum
 
-from simpletuner_fleet.agent import troubles
-from simpletuner_fleet.agent.troubles import Trouble
+from simpletuner_fleet.client import troubles
+from simpletuner_fleet.client.troubles import Trouble
 
 
 class ExitCode(IntEnum):

@@ -10,11 +10,11 @@ from typing import Any
 import httpx2
 from msgspec import Struct
 
-from simpletuner_fleet.agent.troubles import of_connection_error
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
 from simpletuner_fleet.cli.frame.text import COLOUR, TerminalLogText
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.languages import _
 
 OFFSET_HEADER = "x-log-offset"

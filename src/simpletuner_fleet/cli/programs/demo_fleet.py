@@ -8,10 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from simpletuner_fleet.agent.trust import Choices
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.languages import _
 
 UP_WITHIN_S = 30.0

@@ -42,6 +42,8 @@ def forget_tokens(*names: str) -> None:
     """Removes tokens, so that no child inherits them nor finds them in the memory of its parent."""
     for name in names:
         os.environ.pop(name, None)
-    from simpletuner_fleet.agent.start_block import erase  # brings ctypes, which only the two programs need
+    from simpletuner_fleet.agent.guard.environment_block import (
+        erase,  # brings ctypes, which only the two programs need
+    )
 
     erase(names)

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import uvloop
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.agent.trust import is_loopback
 from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.private_files import (
@@ -28,6 +27,7 @@ from simpletuner_fleet.cli.programs.browser import open_page
 from simpletuner_fleet.cli.programs.local_worker import LocalWorker
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.cli.programs.server_policy import policy_of
+from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent import troubles
+from simpletuner_fleet.client import troubles
 
 TOKEN_CREDENTIAL = "worker-token"
 FINAL = (troubles.USAGE, troubles.AUTH, troubles.CONFLICT, troubles.TLS)

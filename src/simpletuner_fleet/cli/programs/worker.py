@@ -7,9 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from simpletuner_fleet.agent import troubles
 from simpletuner_fleet.agent.agent import Departure
-from simpletuner_fleet.agent.client import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.program import (
     SHUTDOWN_GRACE_S,
     WorkerSettings,
@@ -18,8 +16,10 @@ from simpletuner_fleet.agent.program import (
     exit_status,
     run_agent,
 )
-from simpletuner_fleet.agent.trust import Choices, TrustError
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
+from simpletuner_fleet.client import troubles
+from simpletuner_fleet.client.trust import Choices, TrustError
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
 from simpletuner_fleet.languages import _
 
@@ -100,5 +100,5 @@ def _refusal(url: str, detail: str, code: str) -> troubles.Trouble:
 
 
 def _tell(trouble: troubles.Trouble) -> int:
-    print(troubles.told(trouble), file=sys.stderr, flush=True)
+    print(troubles.format_trouble(trouble), file=sys.stderr, flush=True)
     return trouble.exit

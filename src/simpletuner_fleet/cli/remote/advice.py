@@ -1,6 +1,6 @@
 """What to do about a job that is not dispatched, or that failed, by the stable code of the reason."""
 
-from simpletuner_fleet.agent.troubles import TROUBLES
+from simpletuner_fleet.client.troubles import TROUBLES
 from simpletuner_fleet.core.reasons import REASONS
 from simpletuner_fleet.languages import _
 

@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 import httpx2
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.agent.troubles import of_connection_error
-from simpletuner_fleet.agent.trust import TrustError, context_for
 from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, fail
 from simpletuner_fleet.cli.remote import connection
 from simpletuner_fleet.cli.remote.connection import ConnectionSettings
 from simpletuner_fleet.cli.remote.problems import problem_of
+from simpletuner_fleet.client.troubles import of_connection_error
+from simpletuner_fleet.client.trust import TrustError, context_for
 from simpletuner_fleet.languages import _
 
 TIMEOUT_S = 30.0

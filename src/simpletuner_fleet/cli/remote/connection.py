@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from simpletuner_fleet.agent.trust import Choices, is_loopback
 from simpletuner_fleet.cli.frame import resolve_settings
 from simpletuner_fleet.cli.frame.resolve_settings import Resolved
 from simpletuner_fleet.cli.remote import credentials
+from simpletuner_fleet.client.trust import Choices, is_loopback
 from simpletuner_fleet.languages import _
 
 DEFAULT_PORT = 8001

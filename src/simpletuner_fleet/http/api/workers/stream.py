@@ -169,7 +169,11 @@ class OrderFeed:
     def _check_in(self, delay_s: float) -> None:
         if self._timer:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self.check)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._timer_due)
+
+    def _timer_due(self) -> None:
+        self._timer = None
+        self.check()
 
     def _ping(self) -> bytes:
         fleet = self._deps.fleet
