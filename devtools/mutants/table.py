@@ -8,10 +8,10 @@ DEFENCES = "tests/sim/test_defences.py"
 DEFENDED = (DEFENCES, *SIM)
 FOUND = ("tests/sim/test_found_by_simulation.py",)
 FOUND_OR_SIM = (*FOUND, *SIM)
-CORE_OR_SIM = ("tests/core/test_lifecycle.py", "tests/core/test_retry.py", *SIM)
+CORE_OR_SIM = ("tests/core/jobs/test_lifecycle.py", "tests/core/jobs/test_retry.py", *SIM)
 STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/store/test_transactions.py")
 INBOX = ("tests/agent/test_inbox.py", *SIM)
-STOPPING = ("tests/core/test_stopping.py", "tests/orchestrator/test_stopping.py")
+STOPPING = ("tests/core/jobs/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)
 API = ("tests/http/api/workers/test_api_byzantine.py", "tests/http/api/workers/test_api_workers.py")
 
@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         "go-on-from-a-spoiled-checkpoint",
         "the checkpoint of the first bad step is kept and gone on from",
-        "core/checkpoint.py",
+        "core/training/checkpoint.py",
         'if one.kind == "checkpoint" and (one.step or 0) >= below]',
         'if one.kind == "checkpoint" and (one.step or 0) > below]',
         ("tests/http/api/workers/test_api_watchdog.py",),
@@ -39,24 +39,24 @@ MUTANTS = (
     Mutant(
         "a-pause-is-a-stall",
         "a trainer that was paused while its worker was cut off is stopped for standing still",
-        "core/watchdog.py",
+        "core/training/watchdog.py",
         "        if paused:\n            return []",
         "        if paused and self._stall_told:\n            return []",
-        ("tests/core/test_watchdog.py",),
+        ("tests/core/training/test_watchdog.py",),
     ),
     Mutant(
         "restarts-for-nothing",
         "a watchdog's restart is given up because ordinary failures are not retried",
-        "core/retry.py",
+        "core/jobs/retry.py",
         "    if not job.retry_on_failure and not restart:",
         "    if not job.retry_on_failure:",
-        ("tests/core/test_lifecycle.py",),
+        ("tests/core/jobs/test_lifecycle.py",),
     ),
     # Fencing
     Mutant(
         "no-epoch-check",
         "a report is taken without asking whether its attempt is the current one",
-        "core/fencing.py",
+        "core/jobs/fencing.py",
         "    if attempt.id != job.attempt_id or not attempt.live:\n        raise StaleAttempt",
         "    if attempt.id == job.attempt_id and not attempt.live:\n        raise StaleAttempt",
         CORE_OR_SIM,
@@ -72,23 +72,23 @@ MUTANTS = (
     Mutant(
         "readopt-anyway",
         "a worker thought lost takes its job back from the one that has it now",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "        and job.state is JobState.QUEUED\n        and job.epoch == attempt.epoch",
         "        and not job.terminal",
-        ("tests/core/test_reconcile.py", *SIM),
+        ("tests/core/jobs/test_reconcile.py", *SIM),
     ),
     Mutant(
         "readopt-with-anybodys-gpu",
         "a worker thought lost goes on with a GPU that another job has by now",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "        and gpus_free\n",
         "",
-        ("tests/core/test_reconcile.py", "tests/sim/test_found_by_simulation.py"),
+        ("tests/core/jobs/test_reconcile.py", "tests/sim/test_found_by_simulation.py"),
     ),
     Mutant(
         "log-of-the-lost",
         "the log and the numbers of an attempt that was lost are still taken",
-        "core/fencing.py",
+        "core/jobs/fencing.py",
         "OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED})",
         "OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED, Outcome.LOST})",
         STORAGE,
@@ -120,15 +120,15 @@ MUTANTS = (
     Mutant(
         "an-older-attempt-writes-to-the-job",
         "an attempt that ended writes to a job that another one has now",
-        "core/fencing.py",
+        "core/jobs/fencing.py",
         "    if job is None or unlost.epoch != job.epoch:",
         "    if job is None or unlost.epoch > job.epoch:",
-        ("tests/core/test_fencing.py",),
+        ("tests/core/jobs/test_fencing.py",),
     ),
     Mutant(
         "anybodys-attempt",
         "a worker may report another worker's attempt",
-        "core/fencing.py",
+        "core/jobs/fencing.py",
         "    if attempt is None or attempt.worker_id != worker_id:",
         "    if attempt is None:",
         (*SIM, *API),
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         "anybody-vouches",
         "a worker keeps another worker's job alive by naming it in its heartbeat",
-        "orchestrator/presence.py",
+        "engine/presence.py",
         "        if self._holders.get(turn) != worker_id:",
         "        if turn not in self._holders:",
         API,
@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "accept-after-withdrawal",
         "an offer that was taken back can still be accepted",
-        "core/lifecycle.py",
+        "core/jobs/lifecycle.py",
         "    if attempt.state is AttemptState.ENDED or attempt.id != job.attempt_id:\n        raise OfferWithdrawn",
         "    if attempt.state is AttemptState.ENDED and attempt.id == job.attempt_id:\n        raise OfferWithdrawn",
         CORE_OR_SIM,
@@ -160,7 +160,7 @@ MUTANTS = (
     Mutant(
         "clone-is-believed",
         "a second machine with the same token ends the first one's job by not knowing it",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "(lost if same_home and attempt.incarnation != ELSEWHERE else doubtful)",
         "(lost if same_home else doubtful)",
         FOUND_OR_SIM,
@@ -185,7 +185,7 @@ MUTANTS = (
     Mutant(
         "worker-kept-on-requeue",
         "a requeued job still names the worker it was lost on",
-        "core/decision.py",
+        "core/jobs/decision.py",
         "        without_attempt(job),\n        state=next_state(job.state, JobInput.REQUEUE),",
         "        job,\n        state=next_state(job.state, JobInput.REQUEUE),",
         CORE_OR_SIM,
@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant(
         "budget-off-by-one",
         "three retries are two",
-        "core/retry.py",
+        "core/jobs/retry.py",
         "    if job.charged > job.max_retries:",
         "    if job.charged >= job.max_retries:",
         CORE_OR_SIM,
@@ -201,7 +201,7 @@ MUTANTS = (
     Mutant(
         "exhausted-runs-for-ever",
         "a job without retries left stays running",
-        "core/decision.py",
+        "core/jobs/decision.py",
         "        state=next_state(job.state, JobInput.GIVE_UP),\n        finished_at=now,\n        reason=verdict.reason,",
         "        state=job.state,\n        finished_at=now,\n        reason=verdict.reason,",
         CORE_OR_SIM,
@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant(
         "offer-is-charged",
         "an offer that nobody accepted costs a retry",
-        "core/lifecycle.py",
+        "core/jobs/lifecycle.py",
         "    if attempt.state is AttemptState.OFFERED:\n        return _withdrawn(job, attempt, why, now=now)\n    ended",
         "    ended",
         CORE_OR_SIM,
@@ -217,7 +217,7 @@ MUTANTS = (
     Mutant(
         "poison-is-never-seen",
         "a job that kills its workers is tried until none is left",
-        "core/retry.py",
+        "core/jobs/retry.py",
         "    if len(set(job.lost_workers)) >= policy.poison_worker_count:",
         "    if len(job.lost_workers) > 1_000:",
         CORE_OR_SIM,
@@ -225,7 +225,7 @@ MUTANTS = (
     Mutant(
         "cancelled-comes-back",
         "a job that was being cancelled is queued again when its worker is lost",
-        "core/lifecycle.py",
+        "core/jobs/lifecycle.py",
         "    ended = ended_as(attempt, Outcome.LOST, now, error=why)\n    if job.state is JobState.CANCELLING:",
         "    ended = ended_as(attempt, Outcome.LOST, now, error=why)\n    if job.state is JobState.BLOCKED:",
         CORE_OR_SIM,
@@ -233,11 +233,11 @@ MUTANTS = (
     Mutant(
         "terminal-is-overwritten",
         "an edge leads out of `completed`",
-        "core/job.py",
+        "core/jobs/job.py",
         "    (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,\n}",
         "    (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,\n"
         "    (JobState.COMPLETED, JobInput.CANCEL): JobState.CANCELLED,\n}",
-        ("tests/core/test_job.py",),
+        ("tests/core/jobs/test_job.py",),
     ),
     Mutant(
         "any-status-word",
@@ -259,10 +259,10 @@ MUTANTS = (
     Mutant(
         "hundred-workers-watched",
         "only a hundred workers are watched",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "        for worker_id, at in last_heard.items()\n",
         "        for worker_id, at in list(last_heard.items())[:100]\n",
-        ("tests/core/test_liveness.py", DEFENCES),
+        ("tests/core/workers/test_liveness.py", DEFENCES),
     ),
     Mutant(
         "draining-never-lost",
@@ -276,23 +276,23 @@ MUTANTS = (
     Mutant(
         "too-early",
         "a worker is given up after half the timeout",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "        if listening_now - at >= policy.heartbeat_timeout_s\n    }",
         "        if listening_now - at >= policy.heartbeat_timeout_s / 2\n    }",
-        ("tests/core/test_liveness.py", *SIM),
+        ("tests/core/workers/test_liveness.py", *SIM),
     ),
     Mutant(
         "stall-is-blamed-on-workers",
         "after a stall of the orchestrator everybody counts as silent",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "    return previous + min(elapsed_s, 2 * policy.sweep_interval_s)",
         "    return previous + elapsed_s",
-        ("tests/core/test_liveness.py", *SIM),
+        ("tests/core/workers/test_liveness.py", *SIM),
     ),
     Mutant(
         "no-grace-after-restart",
         "a restart puts every deadline into the past",
-        "orchestrator/presence.py",
+        "engine/presence.py",
         "            self._heard.setdefault(worker_id, self.listening_now)",
         "            self._heard.setdefault(worker_id, self.listening_now - self._policy.heartbeat_timeout_s)",
         DEFENDED,
@@ -300,7 +300,7 @@ MUTANTS = (
     Mutant(
         "nobody-expected-after-restart",
         "jobs of workers that never return after a restart run for ever",
-        "orchestrator/presence.py",
+        "engine/presence.py",
         "            self._confirmed.setdefault(turn, self.listening_now)\n",
         "",
         DEFENDED,
@@ -308,7 +308,7 @@ MUTANTS = (
     Mutant(
         "wall-clock",
         "leases follow the wall clock",
-        "orchestrator/clock.py",
+        "engine/clock.py",
         "        self._offset = wall() - monotonic()",
         "        self._offset, self._monotonic = 0.0, wall",
         ("tests/orchestrator/test_clock_and_ids.py",),
@@ -316,7 +316,7 @@ MUTANTS = (
     Mutant(
         "offers-never-expire",
         "an offer that nobody accepts holds its job for ever",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "if listening_now - at >= policy.offer_timeout_s]",
         "if listening_now - at >= policy.offer_timeout_s * 1_000]",
         DEFENDED,
@@ -324,15 +324,15 @@ MUTANTS = (
     Mutant(
         "ephemerals-stay",
         "ephemeral workers are never cleaned up",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "        and now - worker.offline_since >= policy.ephemeral_ttl_s",
         "        and now - worker.offline_since >= policy.ephemeral_ttl_s * 1_000",
-        ("tests/core/test_liveness.py",),
+        ("tests/core/workers/test_liveness.py",),
     ),
     Mutant(
         "clock-set-back",
         "a clock set back over a restart keeps a retry waiting for a day",
-        "core/lifecycle.py",
+        "core/jobs/lifecycle.py",
         "    return Decision(job=replace(job, not_before=latest))",
         "    return NOTHING",
         FOUND,
@@ -341,7 +341,7 @@ MUTANTS = (
     Mutant(
         "stream-open-places-nothing",
         "a job queued while no worker was there waits for ever",
-        "orchestrator/desk.py",
+        "engine/transaction.py",
         "        if hears:\n            self._offer_to(worker_id)",
         "        if hears and self.touched:\n            self._offer_to(worker_id)",
         ("tests/orchestrator/test_dispatch_causes.py", *SIM),
@@ -349,7 +349,7 @@ MUTANTS = (
     Mutant(
         "job-end-places-nothing",
         "a worker that has become free is not given the next job",
-        "orchestrator/desk.py",
+        "engine/transaction.py",
         "        self.wake(attempt.worker_id)\n        self._offer_to(attempt.worker_id)",
         "        self.wake(attempt.worker_id)",
         ("tests/orchestrator/test_dispatch_causes.py", *SIM),
@@ -357,7 +357,7 @@ MUTANTS = (
     Mutant(
         "submit-places-nothing",
         "a submitted job waits for another cause",
-        "orchestrator/desk.py",
+        "engine/transaction.py",
         "        if waits(job):\n            self.causes.append(ClassHasJob(job.class_id))",
         "        if waits(job) and before is not None:\n            self.causes.append(ClassHasJob(job.class_id))",
         ("tests/orchestrator/test_dispatch_causes.py", *SIM),
@@ -365,47 +365,47 @@ MUTANTS = (
     Mutant(
         "drained-gets-offers",
         "a draining worker is offered jobs",
-        "core/matching.py",
+        "core/placement/matching.py",
         "    return worker.connection is Connection.CONNECTED and worker.admin is AdminState.ACTIVE",
         "    return worker.connection is Connection.CONNECTED",
-        ("tests/core/test_matching.py", *SIM),
+        ("tests/core/placement/test_matching.py", *SIM),
     ),
     Mutant(
         "globs-in-prose-only",
         "label globs are compared letter by letter",
-        "core/matching.py",
+        "core/placement/matching.py",
         "fnmatchcase(folded[key.casefold()], pattern.casefold())",
         "folded[key.casefold()] == pattern.casefold()",
-        ("tests/core/test_matching.py",),
+        ("tests/core/placement/test_matching.py",),
     ),
     Mutant(
         "gpu-count-ignored",
         "a job gets fewer GPUs than it asked for",
-        "core/matching.py",
+        "core/placement/matching.py",
         "    return tuple(free[: requires.gpus]) if len(free) >= requires.gpus else None",
         "    return tuple(free[: requires.gpus])",
-        ("tests/core/test_matching.py", *SIM),
+        ("tests/core/placement/test_matching.py", *SIM),
     ),
     Mutant(
         "gpu-given-twice",
         "two jobs get the same GPU",
-        "core/matching.py",
+        "core/placement/matching.py",
         "for gpu in _usable(worker, requires) if gpu.uuid not in occupancy.gpus]",
         "for gpu in _usable(worker, requires)]",
-        ("tests/core/test_matching.py", *SIM),
+        ("tests/core/placement/test_matching.py", *SIM),
     ),
     Mutant(
         "unusable-gpu-given",
         "a GPU that is broken or in somebody else's use is handed out",
-        "core/matching.py",
+        "core/placement/matching.py",
         "if not gpu.unusable and _gpu_fits(gpu, requires)]",
         "if _gpu_fits(gpu, requires)]",
-        ("tests/core/test_gpu_health.py",),
+        ("tests/core/workers/test_gpu_health.py",),
     ),
     Mutant(
         "index-not-reloaded",
         "after a failed transaction the index keeps what was never stored",
-        "orchestrator/index.py",
+        "engine/index.py",
         'look again before the next step."""\n        self._loaded = False',
         'look again before the next step."""',
         SIM,
@@ -413,7 +413,7 @@ MUTANTS = (
     Mutant(
         "placement-lost-with-the-commit",
         "a job whose placement failed to commit is not placed again",
-        "orchestrator/fleet.py",
+        "engine/fleet.py",
         "        if looked_again:\n            desk.consider_every_class()\n",
         "",
         FOUND_OR_SIM,
@@ -437,7 +437,7 @@ MUTANTS = (
     Mutant(
         "reservation-deadlock",
         "a reservation keeps off the very job that stands before it",
-        "core/roster.py",
+        "core/placement/roster.py",
         "        return kept is not None and kept[0] != job.id and kept[1] < place_of(job)",
         "        return kept is not None and kept[0] != job.id",
         FOUND,
@@ -445,7 +445,7 @@ MUTANTS = (
     Mutant(
         "reservation-leaves-a-hole",
         "nobody is placed on a worker whose reservation has ended",
-        "orchestrator/desk.py",
+        "engine/transaction.py",
         "        for worker_id in self.index.roster.see_job(job, before):\n            self._offer_to(worker_id)\n",
         "        self.index.roster.see_job(job, before)\n",
         FOUND,
@@ -470,18 +470,18 @@ MUTANTS = (
     Mutant(
         "register-abandons",
         "a worker that comes back with its job loses it",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "            keep.append(attempt)",
         "            lost.append(attempt)",
-        ("tests/core/test_reconcile.py", *SIM),
+        ("tests/core/jobs/test_reconcile.py", *SIM),
     ),
     Mutant(
         "missing-job-stays-running",
         "a job that its worker does not know any more runs for ever",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "        elif item is None:\n",
         "        elif item is None and attempt.number > 1_000:\n",
-        ("tests/core/test_reconcile.py", *SIM),
+        ("tests/core/jobs/test_reconcile.py", *SIM),
     ),
     Mutant(
         "late-registration",
@@ -511,7 +511,7 @@ MUTANTS = (
     Mutant(
         "old-stream-unregisters-new",
         "the clean-up of an old stream unregisters the new one",
-        "orchestrator/streams.py",
+        "engine/streams.py",
         "        if self._workers.get(stream.worker_id) is not stream:\n            return False\n",
         "        if stream.worker_id not in self._workers:\n            return False\n",
         DEFENDED,
@@ -535,19 +535,19 @@ MUTANTS = (
     Mutant(
         "permission-by-prefix",
         "`admin.*` holds `administrator.x`",
-        "core/permissions.py",
+        "core/people/permissions.py",
         "requested.startswith(held[:-1])",
         "requested.startswith(held[:-2])",
-        ("tests/core/test_permissions.py",),
+        ("tests/core/people/test_permissions.py",),
     ),
     Mutant(
         "empty-set-is-everything",
         "a token without permissions may do everything",
-        "core/permissions.py",
+        "core/people/permissions.py",
         "    return any(allows(permission, requested) for permission in held)",
         "    return not held or any(allows(permission, requested) for permission in held)",
         (
-            "tests/core/test_permissions.py",
+            "tests/core/people/test_permissions.py",
             "tests/http/access/test_auth.py",
             "tests/http/api/test_api_permissions.py",
         ),
@@ -564,18 +564,18 @@ MUTANTS = (
     Mutant(
         "retry-without-approval",
         "trying again gets round an approval that was refused",
-        "core/submission.py",
+        "core/jobs/submission.py",
         "    unapproved = policy.require_approval or old.reason == REJECTED or facts.never_approved",
         "    unapproved = policy.require_approval or facts.never_approved",
-        ("tests/core/test_submission.py",),
+        ("tests/core/jobs/test_submission.py",),
     ),
     Mutant(
         "priority-for-all",
         "anybody submits with a raised priority",
-        "core/submit_request.py",
+        "core/jobs/submit_request.py",
         "    if priority > 0 and not by.may_raise_priority:",
         "    if priority > 0 and by.may_raise_priority is None:",
-        ("tests/core/test_submission.py",),
+        ("tests/core/jobs/test_submission.py",),
     ),
     Mutant(
         "key-without-body",
@@ -655,7 +655,7 @@ MUTANTS = (
     Mutant(
         "blind-write",
         "a row is written without looking whether it has changed",
-        "store/memory.py",
+        "store/memory/store.py",
         "        if old is None or old.version != job.version:",
         "        if old is None:",
         STORE,
@@ -663,7 +663,7 @@ MUTANTS = (
     Mutant(
         "two-live-attempts",
         "one job can be dispatched twice",
-        "store/memory.py",
+        "store/memory/store.py",
         "        if attempt.live and self._tables.live_by_job.get(attempt.job_id, attempt.id) != attempt.id:",
         "        if attempt.live and attempt.job_id not in self._tables.jobs:",
         STORE,
@@ -671,7 +671,7 @@ MUTANTS = (
     Mutant(
         "illegal-edge-stored",
         "the store keeps any transition",
-        "store/memory.py",
+        "store/memory/store.py",
         "        if (old.state, job.state) not in LEGAL_EDGES:",
         "        if (old.state, job.state) == (job.id, job.id):",
         STORE,
@@ -703,7 +703,7 @@ MUTANTS = (
     Mutant(
         "acts-without-entries",
         "what happened is not in the log",
-        "orchestrator/desk.py",
+        "engine/transaction.py",
         "            entries = self.tx.append_audit(self.now, self._events)",
         "            entries = self.tx.append_audit(self.now, self._events[:1])",
         DEFENDED,
@@ -712,7 +712,7 @@ MUTANTS = (
     Mutant(
         "time-limit-for-ever",
         "a job that makes no headway in its time goes on for ever",
-        "core/stopping.py",
+        "core/jobs/stopping.py",
         'if out_of_time and not (job.on_time_limit == "requeue" and attempt.saved_something):',
         'if out_of_time and job.on_time_limit != "requeue":',
         STOPPING,
@@ -720,7 +720,7 @@ MUTANTS = (
     Mutant(
         "offer-out-of-time",
         "an offer given back unaccepted is taken for a trainer that has run out of time",
-        "core/stopping.py",
+        "core/jobs/stopping.py",
         "    if attempt.state is AttemptState.OFFERED:\n        return _given_back_unaccepted",
         "    if attempt.state is AttemptState.OFFERED and not reason:\n        return _given_back_unaccepted",
         STOPPING,
@@ -728,7 +728,7 @@ MUTANTS = (
     Mutant(
         "no-hurry",
         "a cancellation that waits for a checkpoint cannot be hurried",
-        "core/stopping.py",
+        "core/jobs/stopping.py",
         "        return _hurry(attempt, stop_request, event)",
         "        return NOTHING",
         STOPPING,
@@ -736,7 +736,7 @@ MUTANTS = (
     Mutant(
         "drain-charges",
         "a drain with a deadline costs the job a failure on agents that call it a cancellation",
-        "core/stopping.py",
+        "core/jobs/stopping.py",
         "    if job.state is not JobState.CANCELLING and attempt.stopping is not None:",
         "    if job.state is JobState.CANCELLING and attempt.stopping is not None:",
         STOPPING,
@@ -752,7 +752,7 @@ MUTANTS = (
     Mutant(
         "damaged-for-ever",
         "a checkpoint that cannot be fetched is tried again and again",
-        "core/checkpoint.py",
+        "core/training/checkpoint.py",
         "if times >= tries)",
         "if times >= 100 * tries)",
         STOPPING,
@@ -760,7 +760,7 @@ MUTANTS = (
     Mutant(
         "gpu-freed-under-its-holder",
         "a late word of a lost attempt frees the GPU of the one who has it now",
-        "core/roster.py",
+        "core/placement/roster.py",
         "if times > 0)",
         "if times > 0 and uuid not in (() if attempt.live else attempt.gpus))",
         STOPPING,

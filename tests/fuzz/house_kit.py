@@ -9,8 +9,12 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from simpletuner_fleet.blobs.memory import MemoryBlobs
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credentials import remembered_credentials
 from simpletuner_fleet.http.access.limits import Rate, RateLimits
 from simpletuner_fleet.http.api.deps import Deps
@@ -19,11 +23,7 @@ from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.edge.exchange import Exchange
 from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.orchestrator import attendance, people
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.ids import RandomIds
-from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
-from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.store import MemoryStore
 
 ADMIN = tokens.make("st", b"A" * 32)

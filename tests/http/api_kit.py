@@ -11,8 +11,12 @@ import httpx2
 from msgspec import Struct, field
 
 from simpletuner_fleet.blobs.memory import MemoryBlobs
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credentials import remembered_credentials
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.application import build_api
@@ -20,10 +24,6 @@ from simpletuner_fleet.http.edge.edge import EdgeSettings, ProblemPage
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.http.server.serving import Listening, serve
 from simpletuner_fleet.orchestrator import people
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.ids import RandomIds
-from simpletuner_fleet.orchestrator.index import FleetIndex
-from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Blobs, Store, Vault
 from simpletuner_fleet.protocol.sse import Decoder

@@ -6,12 +6,12 @@ import logging
 import pytest
 
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.orchestrator.clock import SteadyClock
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.ids import RandomIds
-from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.engine.clock import SteadyClock
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.streams import Bells, StreamHub
 from simpletuner_fleet.orchestrator.runtime import Errands, Runtime
-from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
 from simpletuner_fleet.store import MemoryStore
 
 QUICK = Policy(heartbeat_interval_s=0.01, heartbeat_timeout_s=0.08, offer_timeout_s=0.05)

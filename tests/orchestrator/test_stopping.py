@@ -3,9 +3,9 @@
 from typing import Any
 
 from simpletuner_fleet.core.errors import StaleAttempt, StaleMessage
-from simpletuner_fleet.core.job import EndReason, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import EndReason, JobState, Outcome
+from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.orchestrator import administer, submit
 from simpletuner_fleet.protocol.messages import (
     HeldAttempt,

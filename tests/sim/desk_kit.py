@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from simpletuner_fleet.core.job import Attempt, Job
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.submit_request import SubmitRequest, Submitter
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.orchestrator import administer, submit
 from simpletuner_fleet.orchestrator.administer import CreateWorker
 from simpletuner_fleet.protocol.messages import (

@@ -6,9 +6,9 @@ import warnings
 import pytest
 
 from simpletuner_fleet.core.errors import StaleAttempt, StoreUnavailable
-from simpletuner_fleet.core.job import Hold, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import Hold, JobState, Outcome
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.worker import Connection
+from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.protocol.messages import HeldAttempt, ReportStatus, StatusReport
 from tests.sim.desk_kit import Bench, Station
 

@@ -7,7 +7,7 @@ import pytest
 
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.errors import DigestMismatch, Invalid, ObjectsMissing, QuotaExceeded, StaleAttempt
-from simpletuner_fleet.core.fencing import Claim, Turn
+from simpletuner_fleet.core.jobs.fencing import Claim, Turn
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.protocol.uploads import ObjectAsked, ObjectMissing
 from simpletuner_fleet.storage import uploads

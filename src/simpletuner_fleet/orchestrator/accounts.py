@@ -4,18 +4,18 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import accounts, tokens
-from simpletuner_fleet.core.accounts import (
+from simpletuner_fleet.core.errors import NotFound, UserDisabled, UsersExist
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.people import accounts, tokens
+from simpletuner_fleet.core.people.accounts import (
     FIRST_KEY_LIFE_S,
     PERSONAL_KEY_LIFE_S,
     OneTimeKey,
     Role,
     User,
 )
-from simpletuner_fleet.core.errors import NotFound, UserDisabled, UsersExist
-from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.ports import View
 

@@ -7,14 +7,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle, stopping, tokens
-from simpletuner_fleet.core.bundle import check_name
+from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid, NameTaken, WorkerNotOffline
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.job import AttemptState, EndReason, JobState, Stopping
+from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs.job import AttemptState, EndReason, JobState, Stopping
+from simpletuner_fleet.core.jobs.submission import check_labels
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import MAX_DRAIN_TIMEOUT_S
-from simpletuner_fleet.core.submission import check_labels
-from simpletuner_fleet.core.worker import (
+from simpletuner_fleet.core.workers.worker import (
     FORMER_TOKENS_KEPT,
     AdminState,
     Connection,
@@ -23,8 +24,8 @@ from simpletuner_fleet.core.worker import (
     WorkerStatus,
     WorkerType,
 )
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 
 MAX_NOTE_CHARS = 1000
 LOCAL_NAME = "local"

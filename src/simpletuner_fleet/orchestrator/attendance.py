@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle, stopping
 from simpletuner_fleet.core.audit import Witness
-from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import InvalidToken, StaleMessage, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.gpu_health import Health
-from simpletuner_fleet.core.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
-from simpletuner_fleet.core.job import Attempt, EndReason, Outcome
-from simpletuner_fleet.core.reconcile import (
+from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome
+from simpletuner_fleet.core.jobs.reconcile import (
     ELSEWHERE,
     Held,
     Reconciliation,
@@ -21,12 +19,14 @@ from simpletuner_fleet.core.reconcile import (
     may_readopt,
     reconcile,
 )
-from simpletuner_fleet.core.worker import Connection, Worker
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.dispatch import settle
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.workers.gpu_health import Health
+from simpletuner_fleet.core.workers.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
+from simpletuner_fleet.core.workers.worker import Connection, Worker
+from simpletuner_fleet.engine.dispatch import settle
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.orders import orders_for, stale_order
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.orchestrator.inventory import held_data, with_facts
-from simpletuner_fleet.orchestrator.orders import orders_for, stale_order
 from simpletuner_fleet.orchestrator.report import gpus_free
 from simpletuner_fleet.protocol.messages import (
     LEAVING,

@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from simpletuner_fleet.core.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
-from simpletuner_fleet.core.bundle_diff import Change, diff_bundles
+from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
+from simpletuner_fleet.core.configs.bundle_diff import Change, diff_bundles
 from simpletuner_fleet.core.errors import NotFound, TooLarge
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.ports import ConfigVersion, View
 
 

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from simpletuner_fleet.core.bundle import check_name
+from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
+from simpletuner_fleet.engine.transaction import Desk
 
 MAX_VALUE_BYTES = 16 * 1024
 

@@ -5,9 +5,9 @@ import msgspec
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.index import LIMITS_SETTING, read_limits
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.index import LIMITS_SETTING, read_limits
+from simpletuner_fleet.engine.transaction import Desk
 
 
 async def get_limits(fleet: Fleet) -> Limits:

@@ -3,10 +3,19 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import accounts, tokens
-from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S, OneTimeKey, Role, Session, User
 from simpletuner_fleet.core.errors import LinkUsed, UsersExist, WrongCurrentPassword, WrongPassword
 from simpletuner_fleet.core.events import Actor, EventType
+from simpletuner_fleet.core.people import accounts, tokens
+from simpletuner_fleet.core.people.accounts import (
+    SESSION_IDLE_S,
+    SESSION_LIFE_S,
+    OneTimeKey,
+    Role,
+    Session,
+    User,
+)
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.orchestrator.accounts import (
     add_user,
     drop_keys,
@@ -15,8 +24,6 @@ from simpletuner_fleet.orchestrator.accounts import (
     good_key,
     user_event,
 )
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.ports import View
 

@@ -3,12 +3,12 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
-from simpletuner_fleet.core.permissions import EVERYTHING, PERMISSIONS, is_permission
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.permissions import EVERYTHING, PERMISSIONS, is_permission
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.ports import ApiToken
 
 ADMIN_NAME = "admin"

@@ -1,15 +1,15 @@
 """Workers report on attempts: accepted, running, ended."""
 
-from simpletuner_fleet.core import fencing, lifecycle, stopping
-from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
-from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
-from simpletuner_fleet.core.lifecycle import End
-from simpletuner_fleet.core.progress import read_progress
-from simpletuner_fleet.core.reconcile import may_readopt
-from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.jobs import fencing, lifecycle, stopping
+from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.lifecycle import End
+from simpletuner_fleet.core.jobs.progress import read_progress
+from simpletuner_fleet.core.jobs.reconcile import may_readopt
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
     Accept,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
 log = logging.getLogger(__name__)

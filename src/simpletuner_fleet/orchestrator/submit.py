@@ -8,17 +8,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle, stopping
-from simpletuner_fleet.core.bundle import Bundle
-from simpletuner_fleet.core.decision import NOT_APPROVED
+from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.explain import Explanation, Survey
-from simpletuner_fleet.core.job import EndReason, Job, JobState, Stopping
-from simpletuner_fleet.core.placement import Placement, survey_of, why_waiting, would_start_now
-from simpletuner_fleet.core.policy import MAX_GRACE_S
-from simpletuner_fleet.core.submission import Facts, decide_submission, retried
-from simpletuner_fleet.core.submit_request import (
+from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
+from simpletuner_fleet.core.jobs.job import EndReason, Job, JobState, Stopping
+from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
+from simpletuner_fleet.core.jobs.submit_request import (
     ChosenConfig,
     SubmitRequest,
     Submitter,
@@ -27,10 +24,13 @@ from simpletuner_fleet.core.submit_request import (
     read_priority,
     stored_config,
 )
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.dispatch import settle
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.stored_secrets import stored_secrets
+from simpletuner_fleet.core.placement.explain import Explanation, Survey
+from simpletuner_fleet.core.placement.place import Placement, survey_of, why_waiting, would_start_now
+from simpletuner_fleet.core.policy import MAX_GRACE_S
+from simpletuner_fleet.engine.dispatch import settle
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.stored_secrets import stored_secrets
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.datasets import check_datasets
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import checkpoint, samples
-from simpletuner_fleet.core.checkpoint import Manifest, StoredManifest
-from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt
-from simpletuner_fleet.core.fencing import Claim
-from simpletuner_fleet.core.job import Attempt, Job
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.dispatch import unreachable_checkpoints
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.training import checkpoint, samples
+from simpletuner_fleet.core.training.checkpoint import Manifest, StoredManifest
+from simpletuner_fleet.engine.dispatch import unreachable_checkpoints
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.uploads import ManifestAnswer
 from simpletuner_fleet.storage.fenced import job_run_by, newest_attempt

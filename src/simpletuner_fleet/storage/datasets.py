@@ -5,10 +5,9 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import datasets
-from simpletuner_fleet.core.bundle import Bundle
-from simpletuner_fleet.core.checkpoint import FileEntry
-from simpletuner_fleet.core.datasets import Dataset, told
+from simpletuner_fleet.core.configs import datasets
+from simpletuner_fleet.core.configs.bundle import Bundle
+from simpletuner_fleet.core.configs.datasets import Dataset, told
 from simpletuner_fleet.core.errors import (
     Conflict,
     DatasetInUse,
@@ -18,8 +17,9 @@ from simpletuner_fleet.core.errors import (
     TooLarge,
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.training.checkpoint import FileEntry
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import job_run_by
 from simpletuner_fleet.storage.storage import ROWS_PER_ROUND, Storage

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
-from simpletuner_fleet.core.fencing import Claim
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import newest_attempt
 

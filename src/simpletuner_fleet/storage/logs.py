@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.fencing import Claim
+from simpletuner_fleet.core.jobs.fencing import Claim
 from simpletuner_fleet.storage.fenced import Appends, fenced_appends, unlost_attempt
 from simpletuner_fleet.storage.storage import Storage
 

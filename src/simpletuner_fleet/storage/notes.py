@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from simpletuner_fleet.core.fencing import Claim
-from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.ports import JobNote
 from simpletuner_fleet.protocol.uploads import Note
 from simpletuner_fleet.storage.fenced import newest_attempt

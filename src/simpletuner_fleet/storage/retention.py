@@ -9,8 +9,8 @@ import logging
 import msgspec
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.ports import Blobs, Ending, View
 from simpletuner_fleet.storage.job_uploads import job_parts_folder
 from simpletuner_fleet.storage.logs import gap_key, log_key, times_key

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Desk
 from simpletuner_fleet.storage.dataset_uploads import drop_abandoned_dataset_parts
 from simpletuner_fleet.storage.datasets import let_go_of_unused
 from simpletuner_fleet.storage.job_uploads import JOB_PARTS, job_parts_folder

@@ -8,10 +8,10 @@ import httpx2
 import msgspec
 from playwright.async_api import expect
 
-from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import EventType
-from simpletuner_fleet.core.permissions import EVERYTHING, PERMISSIONS
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.permissions import EVERYTHING, PERMISSIONS
 from simpletuner_fleet.languages import LANGUAGES, spoken_in, translator
 from simpletuner_fleet.languages.names import EVENTS
 from simpletuner_fleet.web.pages.audit import event_choices

@@ -5,9 +5,9 @@ import json
 import shlex
 from typing import Any
 
-from simpletuner_fleet.core.worker import Connection, Gpu, Worker
+from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker
+from simpletuner_fleet.engine.gpu_history import GpuPoint
 from simpletuner_fleet.http.api.admin.connection_commands import connection_commands
-from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
 from simpletuner_fleet.web import routes
 from simpletuner_fleet.web.pages.create_worker import demo_body
 from simpletuner_fleet.web.parts.gpu_chart import HEIGHT, gpu_chart

@@ -5,9 +5,9 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.accounts import Session, User
-from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import ApiToken
 
 CACHE_SIZE = 20_000

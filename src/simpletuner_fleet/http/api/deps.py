@@ -9,15 +9,15 @@ from typing import Any
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.errors import InvalidToken
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.streams import Bells, StreamHub
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
-from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import Errands
-from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
 from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage.storage import Storage
 

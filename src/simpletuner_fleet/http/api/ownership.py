@@ -3,7 +3,7 @@
 from typing import Any
 
 from simpletuner_fleet.core.errors import FleetError, Forbidden
-from simpletuner_fleet.core.permissions import may_steer_job
+from simpletuner_fleet.core.people.permissions import may_steer_job
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call
 

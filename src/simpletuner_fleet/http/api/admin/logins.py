@@ -5,10 +5,10 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, WrongPassword
 from simpletuner_fleet.core.marks import N_
-from simpletuner_fleet.core.permissions import role_permissions
+from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
+from simpletuner_fleet.core.people.permissions import role_permissions
 from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339

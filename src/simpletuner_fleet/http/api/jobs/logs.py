@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
-from simpletuner_fleet.core.job import Attempt, Job
+from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import Block, LogPage, page_of, stamped
 from simpletuner_fleet.http.api.open_streams import enter, leave

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, InvalidToken, Superseded
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import UPLOAD, WORKER, Call, Route

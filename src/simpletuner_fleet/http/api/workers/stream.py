@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.bundle import MAX_BUNDLE_BYTES
+from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES
 from simpletuner_fleet.core.errors import FleetError, NotFound
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.orders import addressed
 from simpletuner_fleet.http.api.deps import Deps, deps_of, own_worker
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import WORKER, Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.orchestrator import attendance
-from simpletuner_fleet.orchestrator.orders import addressed
 from simpletuner_fleet.protocol import sse
 from simpletuner_fleet.protocol.messages import (
     Drain,
