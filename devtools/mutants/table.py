@@ -113,8 +113,8 @@ MUTANTS = (
         "upload-of-the-lost",
         "an attempt that was lost while its upload was sealed owns the content all the same",
         "storage/job_uploads.py",
-        "            self._check_quota(self._stored(desk.tx), size)",
-        "            self._check_quota(desk.tx.objects_of_job(self._claim.job_id), size)",
+        "            self._check_quota(self._stored(transaction.tx), size)",
+        "            self._check_quota(transaction.tx.objects_of_job(self._claim.job_id), size)",
         ("tests/storage/test_uploads.py",),
     ),
     Mutant(
@@ -269,7 +269,7 @@ MUTANTS = (
         "the health check passes draining workers by",
         "orchestrator/sweep.py",
         '        why = f"no heartbeat for {silent_s:.0f} s"\n',
-        '        if desk.worker(worker_id).admin == "draining":\n            return\n'
+        '        if transaction.worker(worker_id).admin == "draining":\n            return\n'
         '        why = f"no heartbeat for {silent_s:.0f} s"\n',
         DEFENDED,
     ),
@@ -414,7 +414,7 @@ MUTANTS = (
         "placement-lost-with-the-commit",
         "a job whose placement failed to commit is not placed again",
         "engine/fleet.py",
-        "        if looked_again:\n            desk.consider_every_class()\n",
+        "        if looked_again:\n            transaction.consider_every_class()\n",
         "",
         FOUND_OR_SIM,
     ),
@@ -520,8 +520,8 @@ MUTANTS = (
         "rotated-stream-lives",
         "the stream of a rotated token is not cut",
         "orchestrator/administer.py",
-        '        desk.cut(worker_id, "token_rotated")',
-        "        desk.wake(worker_id)",
+        '        transaction.cut(worker_id, "token_rotated")',
+        "        transaction.wake(worker_id)",
         DEFENDED,
     ),
     Mutant(
@@ -557,8 +557,8 @@ MUTANTS = (
         "key-forgotten",
         "a submission repeated after a lost answer becomes a second job",
         "orchestrator/submit.py",
-        "    if known:\n        return _repeat(desk, known, fingerprint)",
-        "    if known and not key:\n        return _repeat(desk, known, fingerprint)",
+        "    if known:\n        return _repeat(transaction, known, fingerprint)",
+        "    if known and not key:\n        return _repeat(transaction, known, fingerprint)",
         DEFENDED,
     ),
     Mutant(

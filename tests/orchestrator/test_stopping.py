@@ -15,7 +15,7 @@ from simpletuner_fleet.protocol.messages import (
     StopAttempt,
 )
 from simpletuner_fleet.sim.people import ADMIN
-from tests.sim.desk_kit import Bench, Station
+from tests.sim.transaction_kit import Bench, Station
 
 
 def drain(bench: Bench, worker: Station, **wishes: Any) -> None:

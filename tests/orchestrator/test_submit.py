@@ -8,7 +8,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.sim.people import ADMIN
 from simpletuner_fleet.sim.world import drive
-from tests.sim.desk_kit import Bench
+from tests.sim.transaction_kit import Bench
 
 MEMBER = Submitter(actor=Actor("u_1", "Bob"))
 

@@ -22,7 +22,7 @@ from simpletuner_fleet.sim.checkers import (
 from simpletuner_fleet.sim.truth import Truth
 from simpletuner_fleet.sim.world import Violation
 from tests.core.builders import NOW, a_worker, an_attempt, holding
-from tests.sim.desk_kit import Bench
+from tests.sim.transaction_kit import Bench
 
 RUNNING = an_attempt(accepted_at=NOW)
 

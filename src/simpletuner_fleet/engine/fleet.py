@@ -8,11 +8,11 @@ from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import AttemptState
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection
-from simpletuner_fleet.engine.dispatch import settle
+from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.gpu_history import GpuHistory
 from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.engine.presence import Presence
-from simpletuner_fleet.engine.transaction import Desk, Effects
+from simpletuner_fleet.engine.transaction import Effects, Transaction
 from simpletuner_fleet.ports import Clock, Ids, Store, Streams, Tx, Vault, View
 from simpletuner_fleet.protocol.messages import AuditHead
 
@@ -22,10 +22,10 @@ MANY = 1_000_000
 
 
 @runtime_checkable
-class Glances(Protocol):
+class ReadsNow(Protocol):
     """A store that can show a few rows at once, where others need a thread or a network for it."""
 
-    def glance(self, look: Callable[[View], T]) -> T: ...
+    def read_now(self, look: Callable[[View], T]) -> T: ...
 
 
 class Fleet:
@@ -55,17 +55,13 @@ class Fleet:
         """Told how long a job waited from its submission to its first offer."""
         self._index = index
         store.observe(index)
-        self._glances = store if isinstance(store, Glances) else None
+        self._reads_now = store if isinstance(store, ReadsNow) else None
 
-    async def act(self, step: Callable[[Desk], T]) -> T:
+    async def act(self, step: Callable[[Transaction], T]) -> T:
         """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""
         value, effects = await self.store.write(lambda tx: self._run(tx, step))
         self._carry_out(effects)
         return value
-
-    def hears(self, worker_id: str) -> bool:
-        """Whether an offer made now would reach the worker, as far as we know."""
-        return worker_id in self._index.hearing
 
     def drains_due(self) -> list[str]:
         """Workers whose drain has waited long enough and that still hold something to stop."""
@@ -79,9 +75,9 @@ class Fleet:
     async def read(self, look: Callable[[View], T]) -> T:
         return await self.store.read(look)
 
-    async def glance(self, look: Callable[[View], T]) -> T:
+    async def read_now(self, look: Callable[[View], T]) -> T:
         """For a few rows that are asked for all the time."""
-        return self._glances.glance(look) if self._glances else await self.store.read(look)
+        return self._reads_now.read_now(look) if self._reads_now else await self.store.read(look)
 
     async def start(self) -> None:
         """Re-arms every deadline: whoever was there before gets the full time to be heard again."""
@@ -102,24 +98,24 @@ class Fleet:
         held = await self.read(lambda view: view.due_backoffs(END_OF_TIME, MANY))
         late = [job.id for job in held if job.not_before is not None and job.not_before > latest]
 
-        def step(desk: Desk) -> None:
+        def step(transaction: Transaction) -> None:
             for job_id in late:
-                desk.apply(lifecycle.backoff_capped(desk.job(job_id), latest))
+                transaction.apply(lifecycle.backoff_capped(transaction.job(job_id), latest))
 
         if late:
             await self.act(step)
 
-    def _run(self, tx: Tx, step: Callable[[Desk], T]) -> tuple[T, Effects]:
+    def _run(self, tx: Tx, step: Callable[[Transaction], T]) -> tuple[T, Effects]:
         index = self._index
         index.roster.freed.clear()
-        desk = Desk(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
+        transaction = Transaction(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
         if index.unplaced:
-            desk.consider_every_class()
-        value = step(desk)
-        settle(desk)
-        desk.finish()
+            transaction.consider_every_class()
+        value = step(transaction)
+        place_waiting_jobs(transaction)
+        transaction.finish()
         index.unplaced = False
-        return value, desk.effects
+        return value, transaction.effects
 
     def _carry_out(self, effects: Effects) -> None:
         self.commits += 1

@@ -18,7 +18,7 @@ class FleetIndex:
         self.roster = Roster()
         self.limits: Limits | None = None
         """None: not looked up since the rows were lost."""
-        self.hearing: set[str] = set()
+        self.reachable: set[str] = set()
         self.unplaced = True
         """Rows were told anew: nobody knows any more what was about to be placed."""
 
@@ -31,7 +31,7 @@ class FleetIndex:
         if after is not None:
             self.roster.put_worker(after)
             if before is None:
-                self.roster.set_hearing(after.id, after.id in self.hearing)
+                self.roster.set_reachable(after.id, after.id in self.reachable)
         elif before is not None:
             self.roster.drop_worker(before.id)
 
@@ -41,12 +41,12 @@ class FleetIndex:
     def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
         self.roster.see_attempt(before, after, owner)
 
-    def set_hearing(self, worker_id: str, hears: bool) -> None:
-        if hears:
-            self.hearing.add(worker_id)
+    def set_reachable(self, worker_id: str, reachable: bool) -> None:
+        if reachable:
+            self.reachable.add(worker_id)
         else:
-            self.hearing.discard(worker_id)
-        self.roster.set_hearing(worker_id, hears)
+            self.reachable.discard(worker_id)
+        self.roster.set_reachable(worker_id, reachable)
 
     def limits_in(self, view: View) -> Limits:
         if self.limits is None:

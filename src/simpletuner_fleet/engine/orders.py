@@ -13,7 +13,7 @@ from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerType
 from simpletuner_fleet.engine.stored_secrets import secret_value
-from simpletuner_fleet.engine.transaction import Desk
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Ids, Vault, View
 from simpletuner_fleet.protocol.data import DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit, Orders, StopAttempt
@@ -49,10 +49,12 @@ def orders_for(
     )
 
 
-def offer_message(desk: Desk, worker: Worker, job_id: str, attempt_id: str) -> JobSubmit:
+def offer_message(transaction: Transaction, worker: Worker, job_id: str, attempt_id: str) -> JobSubmit:
     """What is sent as soon as the offer is stored; whoever sends it knows how the worker reaches us."""
-    job, attempt = desk.job(job_id), desk.attempt(attempt_id)
-    return _offer(desk.tx, worker, job, attempt, desk.ids, desk.vault, desk.policy)
+    job, attempt = transaction.job(job_id), transaction.attempt(attempt_id)
+    return _offer(
+        transaction.tx, worker, job, attempt, transaction.ids, transaction.vault, transaction.policy
+    )
 
 
 def addressed(offer: JobSubmit, base_url: str) -> JobSubmit:

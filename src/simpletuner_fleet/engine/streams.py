@@ -112,25 +112,25 @@ class StreamHub:
         return len(self._watchers)
 
 
-class Bells:
-    """Rings for whoever waits for news of one thing, such as the log of an attempt; nothing is kept for nobody."""
+class Wakeups:
+    """Wakes whoever waits for news of one thing, such as the log of an attempt; nothing is kept for nobody."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
-    def ring(self, key: str) -> None:
-        for bell in self._waiting.get(key, ()):
-            bell.set()
+    def wake(self, key: str) -> None:
+        for wakeup in self._waiting.get(key, ()):
+            wakeup.set()
 
     async def wait(self, key: str, timeout_s: float) -> None:
-        bell = asyncio.Event()
-        self._waiting.setdefault(key, set()).add(bell)
+        wakeup = asyncio.Event()
+        self._waiting.setdefault(key, set()).add(wakeup)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    await bell.wait()
+                    await wakeup.wait()
         finally:
             others = self._waiting[key]
-            others.discard(bell)
+            others.discard(wakeup)
             if not others:
                 del self._waiting[key]

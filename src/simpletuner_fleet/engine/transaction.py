@@ -1,4 +1,4 @@
-"""One transaction's desk: what was read, what was decided, and what must be told once it is durable."""
+"""One transaction: what it has read, what was decided in it, and what follows once it is durable."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ class WorkerMayTake(Struct, frozen=True):
 Cause = ClassHasJob | WorkerMayTake
 
 
-class Desk:
+class Transaction:
     def __init__(
         self,
         tx: Tx,
@@ -109,7 +109,7 @@ class Desk:
         self._workers[worker_id] = worker
         return worker
 
-    def known_worker(self, worker_id: str) -> Worker:
+    def worker_in_memory(self, worker_id: str) -> Worker:
         """From the index, without a look at the store: all but its last heartbeat and message are as they were written."""
         return (
             self._workers.get(worker_id) or self.index.roster.workers.get(worker_id) or self.worker(worker_id)
@@ -154,12 +154,12 @@ class Desk:
         self.tx.delete_worker(worker.id)
         self._workers.pop(worker.id, None)
         self._status_before.pop(worker.id, None)
-        self.index.hearing.discard(worker.id)
+        self.index.reachable.discard(worker.id)
         self.effects.left.append(worker.id)
 
-    def set_hearing(self, worker_id: str, hears: bool) -> None:
-        self.index.set_hearing(worker_id, hears)
-        if hears:
+    def set_reachable(self, worker_id: str, reachable: bool) -> None:
+        self.index.set_reachable(worker_id, reachable)
+        if reachable:
             self._offer_to(worker_id)
 
     def wake(self, worker_id: str) -> None:
@@ -202,7 +202,7 @@ class Desk:
     def _save_attempt(self, attempt: Attempt) -> None:
         self._note_status(attempt.worker_id)
         known = self._attempts.get(attempt.id)
-        if known is None:  # every attempt that existed before was read at this desk
+        if known is None:  # every attempt that existed before was read at this transaction
             self.tx.add_attempt(attempt)
         else:
             self.tx.save_attempt(attempt)
@@ -260,7 +260,7 @@ class Desk:
             self.causes.append(WorkerMayTake(worker_id))
 
     def _status(self, worker_id: str) -> WorkerStatus:
-        return self.known_worker(worker_id).status(self.index.roster.occupancy(worker_id).live > 0)
+        return self.worker_in_memory(worker_id).status(self.index.roster.occupancy(worker_id).live > 0)
 
     def _note_status(self, worker_id: str) -> None:
         if worker_id not in self._status_before and worker_id in self.index.roster.workers:
@@ -272,5 +272,5 @@ class Desk:
             actor=ORCHESTRATOR,
             target_type="worker",
             target_id=worker_id,
-            details={"from": before, "to": after, "name": self.known_worker(worker_id).name},
+            details={"from": before, "to": after, "name": self.worker_in_memory(worker_id).name},
         )

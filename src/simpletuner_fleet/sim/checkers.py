@@ -173,7 +173,7 @@ def index_problems(index: FleetIndex, view: View) -> list[Problem]:
     if index.unplaced:
         return []
     fresh = FleetIndex()
-    fresh.hearing = set(index.hearing)
+    fresh.reachable = set(index.reachable)
     follow_everything(fresh, view)
     index_roster, true_roster = index.roster, fresh.roster
     problems: list[Problem] = []

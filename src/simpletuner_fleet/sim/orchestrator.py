@@ -334,7 +334,7 @@ class Orchestrator:
         sha256, size = hashlib.sha256(content).hexdigest(), len(content)
         file = FileEntry(path="weights", size=size, sha256=sha256)
         manifest = Manifest(kind="checkpoint", name=f"checkpoint-{step}", files=(file,), step=step)
-        drive(fleet.act(lambda desk: desk.tx.own_object(job_id, sha256, size, desk.now)))
+        drive(fleet.act(lambda transaction: transaction.tx.own_object(job_id, sha256, size, transaction.now)))
         drive(artifacts.accept_manifest(fleet, Claim(worker.id, Turn(job_id, epoch)), manifest))
 
     def report_of_shim(self, upload_token: str, job_id: str, message: StatusReport) -> ReportAnswer:

@@ -65,7 +65,7 @@ async def fenced_appends(fleet: Fleet, blobs: Blobs, fence: Fence, claim: Claim)
     if not appends:
         return
     try:
-        await fleet.glance(lambda view: fence(view, claim))
+        await fleet.read_now(lambda view: fence(view, claim))
     except FleetError:
         await appends.take_back()
         raise

@@ -88,7 +88,7 @@ async def _store_fenced(
     points: Sequence[MetricPoint],
     most_keys: int,
 ) -> int:
-    attempt = await storage.fleet.glance(lambda view: newest_attempt(view, claim))
+    attempt = await storage.fleet.read_now(lambda view: newest_attempt(view, claim))
     folder = folder_of(attempt.id)
     async with storage.locks.holding(folder):
         stored = await storage.blobs.size(f"{folder}/{INDEX}") // RECORD.size

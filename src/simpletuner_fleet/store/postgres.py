@@ -189,7 +189,7 @@ class PostgresSession:
             self._connection = None
 
     def tidy(self) -> None:
-        """PostgreSQL keeps its own house."""
+        """PostgreSQL looks after itself."""
 
     def close(self) -> None:
         if self._connection is not None:

@@ -286,7 +286,7 @@ class SqliteStore:
     async def read(self, look: Callable[[View], T]) -> T:
         return await self._reader.submit(look)
 
-    def glance(self, look: Callable[[View], T]) -> T:
+    def read_now(self, look: Callable[[View], T]) -> T:
         """A look at a few rows, without the way through a thread, which costs more than they do."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")

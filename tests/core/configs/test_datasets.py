@@ -157,7 +157,7 @@ def test_a_worker_that_let_the_data_go_is_no_holder_any_more() -> None:
 
 def test_nobody_waits_for_the_worker_that_has_the_data() -> None:
     roster = a_roster(others=1)
-    roster.set_hearing("w_holder_0", False)
+    roster.set_reachable("w_holder_0", False)
     assert picked(roster) == "w_0"
 
 

@@ -39,7 +39,7 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
         self.workers: dict[str, Worker] = {}
         self.jobs: dict[str, Job] = {}
         self.attempts: dict[str, Attempt] = {}
-        self.deaf: set[str] = set()
+        self.unreachable: set[str] = set()
         self.epoch = 0
 
     # What happens.
@@ -73,17 +73,17 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
         if worker := self.workers.get(f"w_{slot}"):
             self._put(replace(worker, connection=connection, admin=admin))
 
-    @rule(slot=slots, hears=st.booleans())
-    def change_hearing(self, slot: int, hears: bool) -> None:
+    @rule(slot=slots, reachable=st.booleans())
+    def change_reachable(self, slot: int, reachable: bool) -> None:
         if f"w_{slot}" in self.workers:
-            self.roster.set_hearing(f"w_{slot}", hears)
-            (self.deaf.discard if hears else self.deaf.add)(f"w_{slot}")
+            self.roster.set_reachable(f"w_{slot}", reachable)
+            (self.unreachable.discard if reachable else self.unreachable.add)(f"w_{slot}")
 
     @rule(slot=slots)
     def leave(self, slot: int) -> None:
         self.roster.drop_worker(f"w_{slot}")
         self.workers.pop(f"w_{slot}", None)
-        self.deaf.discard(f"w_{slot}")
+        self.unreachable.discard(f"w_{slot}")
 
     @rule(
         requires=st.sampled_from(CLASSES),
@@ -250,7 +250,7 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
         return Occupancy(len(live), frozenset(held & mine))
 
     def _is_open(self, worker: Worker) -> bool:
-        return worker.id not in self.deaf and is_open(worker, self._occupancy(worker.id))
+        return worker.id not in self.unreachable and is_open(worker, self._occupancy(worker.id))
 
 
 TestFleetAgainstPlainRecomputation = FleetAgainstPlainRecomputation.TestCase

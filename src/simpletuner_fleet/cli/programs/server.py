@@ -58,7 +58,7 @@ from simpletuner_fleet.web.frame.problems import problem_page
 log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
-ERRANDS_TIMEOUT_S = 0.5
+BACKGROUND_TASKS_TIMEOUT_S = 0.5
 
 
 def run_server(args: argparse.Namespace) -> int:
@@ -130,7 +130,7 @@ class _Server:
             (self._data_dir / "server.json").unlink(missing_ok=True)
             await sweeper.stop()
             await runtime.stop()
-            await deps.errands.finish(ERRANDS_TIMEOUT_S)
+            await deps.background_tasks.finish(BACKGROUND_TASKS_TIMEOUT_S)
 
     def _compose(self, store: Store, index: FleetIndex, blobs: Blobs) -> Deps:
         hub = StreamHub()

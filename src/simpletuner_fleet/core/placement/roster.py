@@ -64,7 +64,7 @@ class Roster:
         """Of every job that waits."""
         self._ranks = Ranks()
         self._reserved: dict[str, tuple[str, Place]] = {}
-        self._deaf: set[str] = set()
+        self._unreachable: set[str] = set()
         self._holders: dict[str, dict[str, None]] = {}
         """By dataset, the workers that have it."""
 
@@ -110,12 +110,12 @@ class Roster:
             self._reserved.pop(worker.id, None)
         self._place_worker(worker)
 
-    def set_hearing(self, worker_id: str, hears: bool) -> None:
+    def set_reachable(self, worker_id: str, reachable: bool) -> None:
         """A worker whose stream is gone is connected still, but an offer would not reach it."""
-        if hears:
-            self._deaf.discard(worker_id)
+        if reachable:
+            self._unreachable.discard(worker_id)
         else:
-            self._deaf.add(worker_id)
+            self._unreachable.add(worker_id)
         worker = self.workers.get(worker_id)
         if worker:
             self._place_worker(worker)
@@ -131,7 +131,7 @@ class Roster:
             waiting.fitting.discard(worker_id)
             waiting.open.pop(worker_id, None)
         self._reserved.pop(worker_id, None)
-        self._deaf.discard(worker_id)
+        self._unreachable.discard(worker_id)
 
     def see_attempt(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
         """Follows an attempt's beginning and end."""
@@ -306,7 +306,7 @@ class Roster:
         return kept is not None and kept[0] != job.id and kept[1] < place_of(job)
 
     def _takes_offers(self, worker: Worker) -> bool:
-        return worker.id not in self._deaf and is_open(worker, self.occupancy(worker.id))
+        return worker.id not in self._unreachable and is_open(worker, self.occupancy(worker.id))
 
     def _match_worker(self, worker: Worker) -> None:
         fits = {

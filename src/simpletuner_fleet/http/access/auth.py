@@ -79,7 +79,7 @@ class Authenticator:
         self._known_worker: Callable[[str], Worker | None] = nothing_known
         self._known_api_token: Callable[[str], ApiToken | None] = nothing_known
         if isinstance(credentials, CachedCredentials):
-            self._known_worker = credentials.known_worker
+            self._known_worker = credentials.worker_in_memory
             self._known_api_token = credentials.known_api_token
 
     async def user(self, headers: Mapping[str, str]) -> Principal:

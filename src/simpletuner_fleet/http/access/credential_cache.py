@@ -47,7 +47,7 @@ class CachedCredentials:
     def known_api_token(self, token_hash: str) -> ApiToken | None:
         return self._api_tokens.get(token_hash)
 
-    def known_worker(self, token_hash: str) -> Worker | None:
+    def worker_in_memory(self, token_hash: str) -> Worker | None:
         return self._workers.get(token_hash)
 
     def forget(self, token_hash: str) -> None:

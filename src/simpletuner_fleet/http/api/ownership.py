@@ -38,7 +38,7 @@ async def refuse_job_of_another(call: Call[Any]) -> None:
     """A job keeps its owner, so it is enough to look before the act."""
     if not call.principal.only_own:
         return
-    job = await deps_of(call).fleet.glance(lambda view: view.job(call.path["id"]))
+    job = await deps_of(call).fleet.read_now(lambda view: view.job(call.path["id"]))
     if job is not None and not may_steer_job(
         only_own=call.principal.only_own, caller=call.principal.id, owner=job.owner
     ):

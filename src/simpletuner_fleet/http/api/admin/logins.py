@@ -122,7 +122,9 @@ async def start(call: Call[StartBody]) -> Reply:
 async def me(call: Call[Any]) -> MeView:
     caller = call.principal
     if caller.kind == "user":
-        return me_view(await deps_of(call).fleet.glance(lambda view: accounts.existing_user(view, caller.id)))
+        return me_view(
+            await deps_of(call).fleet.read_now(lambda view: accounts.existing_user(view, caller.id))
+        )
     return MeView(id=caller.id, name=caller.name, kind=caller.kind, permissions=list(caller.permissions))
 
 

@@ -189,7 +189,7 @@ async def _follow(deps: Deps, job_id: str, query: LogQuery, start: int) -> Async
         elif over:
             return
         else:
-            await deps.log_bells.wait(job_id, LOOK_AGAIN_S)
+            await deps.log_wakeups.wait(job_id, LOOK_AGAIN_S)
             quiet += 1
             if quiet % QUIET_ROUNDS_PER_COMMENT == 0:
                 yield Block(at, b"", log)

@@ -68,7 +68,7 @@ async def status(call: Call[StatusReport]) -> ReportAnswer:
     else:
         answer = await report.report(deps.fleet, await _known_worker(call), job_id, call.body)
     if call.body.status in FINAL_REPORTS:
-        deps.log_bells.ring(job_id)
+        deps.log_wakeups.wake(job_id)
     return answer
 
 

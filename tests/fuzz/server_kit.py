@@ -109,7 +109,7 @@ class PlayedExchange(Exchange):
         return Answer(int(line.split()[1]), {name: value for name, _, value in pairs}, b"".join(self._sent))
 
 
-class House:
+class RunningServer:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.blobs = MemoryBlobs()
@@ -124,7 +124,7 @@ class House:
         )
         self.edge: Edge = build_api(self.deps, EdgeSettings(limits=NO_LIMITS))
 
-    async def open(self) -> "House":
+    async def open(self) -> "RunningServer":
         await people.set_admin_token(self.fleet, ADMIN)
         await self.fleet.start()
         return self
@@ -169,8 +169,8 @@ class House:
 class Peer:
     """A worker, good or bad."""
 
-    def __init__(self, house: House, worker_id: str, token: str) -> None:
-        self.house = house
+    def __init__(self, server: RunningServer, worker_id: str, token: str) -> None:
+        self.server = server
         self.id = worker_id
         self.token = token
         self.seq = 1
@@ -180,7 +180,7 @@ class Peer:
         return {"x-worker-token": self.token}
 
     async def say(self, what: str, body: Any) -> Any:
-        answer = await self.house.ask("POST", f"/api/workers/{what}", body, headers=self.headers)
+        answer = await self.server.ask("POST", f"/api/workers/{what}", body, headers=self.headers)
         assert answer.status == 200, answer
         return answer.json()
 
