@@ -9,6 +9,7 @@ import msgspec
 from bench.load import worker_messages
 from bench.load.wire import Connection, EventReader, get, post
 from bench.load.worker_messages import WorkerAccount
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import AuditHead
 
 P = TypeVar("P", Connection, EventReader)
@@ -117,7 +118,7 @@ class ProtocolWorker:
 
     def _take_event(self, data: bytes) -> None:
         offer = _offer.decode(data)
-        turn = (offer.job_id, offer.epoch)
+        turn = Turn(offer.job_id, offer.epoch)
         if offer.type != "job_submit" or turn in self._known_offers:
             return
         self._known_offers.add(turn)

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 
 from devtools.chaos.fleet import ChaosFleet
 from devtools.chaos.injector import FaultInjector
-from devtools.chaos.journal import ObservedRun, Turn, overlaps, read_journal, shared_gpus
+from devtools.chaos.journal import ObservedRun, overlaps, read_journal, shared_gpus
 from devtools.chaos.workload import SubmittedJob, Workload
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Outcome
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
 from simpletuner_fleet.sim.checkers import Problem, audit_problems, outcome_problems, store_problems, unrest
@@ -125,7 +126,7 @@ def ending_problems(
     for attempt in attempts:
         if attempt.outcome is not Outcome.FAILED or submitted.exit_code != 0:
             continue
-        run = runs.get((job.id, attempt.epoch))
+        run = runs.get(Turn(job.id, attempt.epoch))
         pids = {start.pid for start in run.starts} if run else set()
         if not pids & injector.killed_pids and not (run is None and injector.counts["shim_kill"]):
             problems.append(("S9", f"{job.id}: attempt {attempt.number} failed by itself: {attempt.error}"))

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-Turn = tuple[str, int]
-"""A job and the epoch of one attempt at it."""
+from simpletuner_fleet.core.jobs.fencing import Turn
+
 PAUSE_S = 0.25
 """A trainer ticks every 20 ms; a longer silence is printed as a pause."""
 
@@ -58,7 +58,7 @@ def read_journal(path: Path) -> dict[Turn, ObservedRun]:
     text = path.read_bytes() if path.exists() else b""
     for row in text.splitlines():
         line = decoder.decode(row)
-        run = runs.setdefault((line.job, line.epoch), ObservedRun(job=line.job, epoch=line.epoch))
+        run = runs.setdefault(Turn(line.job, line.epoch), ObservedRun(job=line.job, epoch=line.epoch))
         run.active_at.append(line.at)
         if line.event == "start":
             run.starts.append(line)

@@ -5,6 +5,7 @@ import pytest
 from simpletuner_fleet.agent.actions import Forget, Leave, SendAccept, SendReport, StartTrainer, StopTrainer
 from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit, Orders, ReportStatus, StopAttempt
 
@@ -22,14 +23,14 @@ def offer(job_id: str = "j_1", epoch: int = 1) -> JobSubmit:
     )
 
 
-TURN = ("j_1", 1)
+TURN = Turn("j_1", 1)
 DONE = AttemptEnding(exit_code=0)
 
 
-def running(inbox: Inbox, job_id: str = "j_1", epoch: int = 1) -> tuple[str, int]:
+def running(inbox: Inbox, job_id: str = "j_1", epoch: int = 1) -> Turn:
     inbox.offered(offer(job_id, epoch))
-    inbox.accepted((job_id, epoch))
-    inbox.started((job_id, epoch))
+    inbox.accepted(Turn(job_id, epoch))
+    inbox.started(Turn(job_id, epoch))
     return (job_id, epoch)
 
 
@@ -99,10 +100,10 @@ def test_the_next_job_is_taken_while_the_report_of_the_last_one_is_under_way() -
     inbox = Inbox(persistent=True, max_jobs=1)
     running(inbox)
     inbox.ended(TURN, DONE)
-    assert inbox.offered(offer("j_2", 2)) == [SendAccept(("j_2", 2), 1, 2)]
+    assert inbox.offered(offer("j_2", 2)) == [SendAccept(Turn("j_2", 2), 1, 2)]
     assert [attempt.state for attempt in inbox.held_attempts()] == ["finished", "accepting"]
     assert inbox.delivered(TURN) == [Forget(TURN)]
-    assert inbox.accepted(("j_2", 2)) == [StartTrainer(offer("j_2", 2))]
+    assert inbox.accepted(Turn("j_2", 2)) == [StartTrainer(offer("j_2", 2))]
 
 
 def test_a_trainer_that_is_being_stopped_keeps_its_place_until_it_is_gone() -> None:
@@ -111,7 +112,7 @@ def test_a_trainer_that_is_being_stopped_keeps_its_place_until_it_is_gone() -> N
     inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
     assert inbox.offered(offer("j_2", 2)) == []
     inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
-    assert inbox.offered(offer("j_2", 2)) == [SendAccept(("j_2", 2), 1, 2)]
+    assert inbox.offered(offer("j_2", 2)) == [SendAccept(Turn("j_2", 2), 1, 2)]
 
 
 def test_ended_attempts_make_no_more_room_than_there_is() -> None:
@@ -126,8 +127,8 @@ def test_a_newer_attempt_at_a_job_whose_end_is_being_reported_is_taken() -> None
     inbox = Inbox(persistent=True)
     running(inbox)
     inbox.ended(TURN, AttemptEnding(exit_code=1))
-    assert inbox.offered(offer("j_1", 2)) == [SendAccept(("j_1", 2), 1, 2)]
-    assert inbox.refused(("j_1", 2)) == [Forget(("j_1", 2))]
+    assert inbox.offered(offer("j_1", 2)) == [SendAccept(Turn("j_1", 2), 1, 2)]
+    assert inbox.refused(Turn("j_1", 2)) == [Forget(Turn("j_1", 2))]
     assert inbox.delivered(TURN) == [Forget(TURN)]
 
 
@@ -144,11 +145,11 @@ def test_a_cancel_stops_that_very_attempt_and_no_other() -> None:
     running(inbox, "j_1", 7)
     assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=6)) == []
     assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=7, grace_s=5)) == [
-        StopTrainer(("j_1", 7), 5.0, EndReason.CANCELLED)
+        StopTrainer(Turn("j_1", 7), 5.0, EndReason.CANCELLED)
     ]
     assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=7)) == []
     assert (
-        reported(list(inbox.ended(("j_1", 7), AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))))
+        reported(list(inbox.ended(Turn("j_1", 7), AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))))
         is ReportStatus.CANCELLED
     )
 
@@ -205,7 +206,7 @@ def test_termination_gives_everything_back_and_then_leaves() -> None:
     actions = inbox.terminated("spot notice")
     assert StopTrainer(TURN, 3.0, EndReason.PREEMPTED) in actions
     assert reported(list(actions)) is ReportStatus.RELEASED
-    assert inbox.delivered(("j_2", 2)) == [Forget(("j_2", 2))]
+    assert inbox.delivered(Turn("j_2", 2)) == [Forget(Turn("j_2", 2))]
     assert (
         reported(list(inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))))
         is ReportStatus.RELEASED
@@ -290,7 +291,7 @@ def test_heartbeats_tell_the_step_and_the_newest_checkpoint_that_is_safe() -> No
     turn = running(inbox)
     inbox.progressed(turn, 130)
     inbox.stored(turn, 100)
-    inbox.stored(("j_other", 1), 7)
+    inbox.stored(Turn("j_other", 1), 7)
     (held,) = inbox.held_attempts()
     assert (held.step, held.checkpoint_step) == (130, 100)
 
@@ -302,7 +303,7 @@ def test_what_is_being_prepared_is_wanted_until_a_stop() -> None:
     assert inbox.wants(TURN)
     inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
     assert not inbox.wants(TURN)
-    assert not inbox.wants(("j_2", 1))
+    assert not inbox.wants(Turn("j_2", 1))
 
 
 def test_an_attempt_without_its_checkpoint_is_given_back() -> None:
@@ -341,7 +342,7 @@ def test_a_job_out_of_time_that_is_to_go_on_later_saves_first_and_is_given_back(
     (final,) = inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
     assert isinstance(final, SendReport)
     assert (final.report.status, final.report.reason) == (ReportStatus.RELEASED, "time_limit")
-    assert inbox.out_of_time(("j_9", 9)) == []
+    assert inbox.out_of_time(Turn("j_9", 9)) == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from devtools.chaos.checks import journal_problems
 from devtools.chaos.faults import KINDS, draw_faults
-from devtools.chaos.journal import Line, ObservedRun, Turn
+from devtools.chaos.journal import Line, ObservedRun
+from simpletuner_fleet.core.jobs.fencing import Turn
 
 
 def run(
@@ -25,7 +26,7 @@ def run(
 
 
 def problems_of(*runs: ObservedRun) -> set[str]:
-    observed: dict[Turn, ObservedRun] = {(one.job, one.epoch): one for one in runs}
+    observed: dict[Turn, ObservedRun] = {Turn(one.job, one.epoch): one for one in runs}
     return {promise for promise, _ in journal_problems(observed)}
 
 

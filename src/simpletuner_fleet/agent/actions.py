@@ -2,15 +2,13 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
 
-Turn = tuple[str, int]
-"""A job's id and the epoch of one attempt at it."""
-
 
 def turn_of(offer: JobSubmit) -> Turn:
-    return (offer.job_id, offer.epoch)
+    return Turn(offer.job_id, offer.epoch)
 
 
 class SendAccept(Struct, frozen=True):

@@ -17,7 +17,6 @@ from simpletuner_fleet.agent.actions import (
     SendReport,
     StartTrainer,
     StopTrainer,
-    Turn,
     turn_of,
 )
 from simpletuner_fleet.agent.attempts import Attempts
@@ -32,6 +31,7 @@ from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.data import DataHeld

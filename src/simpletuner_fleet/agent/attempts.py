@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.guard.runner import (
@@ -32,6 +32,7 @@ from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirErro
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch

@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from simpletuner_fleet.agent.actions import Turn
 from simpletuner_fleet.agent.ship.courier import pause
 from simpletuner_fleet.agent.spool import Spool, Spooled
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import StatusReport
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Delivery:
         return None if due is None else await self._deliver(due)
 
     def _is_due(self, record: Spooled) -> bool:
-        return record.report.epoch is None or self._may_go((record.job_id, record.report.epoch))
+        return record.report.epoch is None or self._may_go(Turn(record.job_id, record.report.epoch))
 
     async def _deliver(self, record: Spooled) -> bool:
         try:
@@ -90,5 +90,5 @@ class Delivery:
         self._backlog.remove(record)
         await asyncio.to_thread(self._spool.remove, record.number)
         if record.report.epoch is not None:
-            self._on_delivered((record.job_id, record.report.epoch))
+            self._on_delivered(Turn(record.job_id, record.report.epoch))
         return True

@@ -16,10 +16,10 @@ from simpletuner_fleet.agent.actions import (
     SendReport,
     StartTrainer,
     StopTrainer,
-    Turn,
     turn_of,
 )
 from simpletuner_fleet.agent.endings import AttemptEnding, final_report
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
@@ -192,7 +192,7 @@ class Inbox:
         return self._drop(turn)
 
     def told_to_stop(self, order: StopAttempt) -> list[Action]:
-        turn = (order.job_id, order.epoch)
+        turn = Turn(order.job_id, order.epoch)
         if order.reason is EndReason.STALE:
             return self.went_stale(turn)
         why = EndReason.DRAINED if order.reason is EndReason.DRAINED else EndReason.CANCELLED

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, FetchProgress
 from simpletuner_fleet.agent.data.resume import CheckpointFetcher, ResumeFailed, read_resume
 from simpletuner_fleet.agent.endings import AttemptEnding
@@ -13,6 +13,7 @@ from simpletuner_fleet.agent.guard.runner import ShimUnavailable
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume

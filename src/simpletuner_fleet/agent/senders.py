@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.guard.runner import RunningTrainer, TrainerExit
 from simpletuner_fleet.agent.guard.watchdog import Watchdogs
@@ -18,6 +18,7 @@ from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.ship.uploads import Uploads
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.training.watchdog import Verdict
 from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport

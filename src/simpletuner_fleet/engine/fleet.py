@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.jobs import lifecycle
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import AttemptState
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection
@@ -88,8 +89,12 @@ class Fleet:
         )
         self.presence.expect(
             [worker.id for worker in workers if worker.connection is not Connection.OFFLINE],
-            [((attempt.job_id, attempt.epoch), attempt.worker_id) for attempt in live],
-            [(attempt.job_id, attempt.epoch) for attempt in live if attempt.state is AttemptState.OFFERED],
+            [(Turn(attempt.job_id, attempt.epoch), attempt.worker_id) for attempt in live],
+            [
+                Turn(attempt.job_id, attempt.epoch)
+                for attempt in live
+                if attempt.state is AttemptState.OFFERED
+            ],
         )
         self.audit_head = AuditHead(seq=head.seq, hash=head.hash) if head else None
         await self._cap_retries(now + self.policy.retry_backoff_max_s)

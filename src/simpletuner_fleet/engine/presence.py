@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers import liveness
-
-Turn = tuple[str, int]
-"""A job's id and the epoch of one attempt at it."""
 
 
 class Presence:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.jobs.progress import fields_of
@@ -31,8 +32,8 @@ class Effects(Struct):
     offers: dict[str, list[JobSubmit]] = field(default_factory=dict)
     """By worker. Sent as they were decided: nobody has to read them again first."""
     cut: list[tuple[str, str]] = field(default_factory=list)
-    began: list[tuple[tuple[str, int], str]] = field(default_factory=list)
-    ended: list[tuple[str, int]] = field(default_factory=list)
+    began: list[tuple[Turn, str]] = field(default_factory=list)
+    ended: list[Turn] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     published: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     audit_head: tuple[int, str] | None = None
@@ -230,11 +231,11 @@ class Transaction:
         job = self.job(attempt.job_id)
         roster = self.index.roster
         if attempt.live:
-            self.effects.began.append(((attempt.job_id, attempt.epoch), attempt.worker_id))
+            self.effects.began.append((Turn(attempt.job_id, attempt.epoch), attempt.worker_id))
             if attempt.number == 1:
                 self.effects.waited_s.append(self.now - job.created_at)
             return
-        self.effects.ended.append((attempt.job_id, attempt.epoch))
+        self.effects.ended.append(Turn(attempt.job_id, attempt.epoch))
         worker = roster.workers.get(attempt.worker_id)
         if worker and worker.admin is AdminState.DRAINING:
             self.wake(attempt.worker_id)

@@ -10,6 +10,7 @@ from simpletuner_fleet.core.errors import InvalidToken, StaleMessage, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome
 from simpletuner_fleet.core.jobs.reconcile import (
     ELSEWHERE,
@@ -54,7 +55,7 @@ async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, 
     )
     fleet.presence.heard(worker_id, fleet.clock.now())
     for attempt in kept:
-        fleet.presence.confirmed((attempt.job_id, attempt.epoch), worker_id)
+        fleet.presence.confirmed(Turn(attempt.job_id, attempt.epoch), worker_id)
     _witness(fleet, worker_id, message.audit_head)
     answer.audit_head = fleet.audit_head
     return answer
@@ -124,7 +125,7 @@ async def stream_alive(fleet: Fleet, worker_id: str) -> None:
 def _heard_with(fleet: Fleet, worker_id: str, attempts: Sequence[Attempt]) -> None:
     fleet.presence.heard(worker_id, fleet.clock.now())
     for attempt in attempts:
-        fleet.presence.confirmed((attempt.job_id, attempt.epoch), worker_id)
+        fleet.presence.confirmed(Turn(attempt.job_id, attempt.epoch), worker_id)
 
 
 async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
@@ -135,7 +136,7 @@ async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_ur
     fleet.presence.heard(worker_id, fleet.clock.now())
     named = live if worker.legacy else message.attempts or ()
     for one in named:
-        fleet.presence.confirmed((one.job_id, one.epoch), worker_id)
+        fleet.presence.confirmed(Turn(one.job_id, one.epoch), worker_id)
     gpus = {gpu.uuid for gpu in worker.gpus}
     samples = [one for one in message.gpus if one.uuid in gpus]
     if samples:

@@ -3,6 +3,7 @@
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.jobs import fencing, lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
 from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.jobs.progress import read_progress
@@ -34,7 +35,7 @@ _OUTCOMES = {
 
 async def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> Accepted:
     answer = await fleet.act(lambda transaction: _accept(transaction, worker_id, job_id, message))
-    turn = (job_id, message.epoch)
+    turn = Turn(job_id, message.epoch)
     fleet.presence.heard(worker_id, fleet.clock.now())
     fleet.presence.confirmed(turn, worker_id)
     fleet.presence.answered(turn)
@@ -45,8 +46,8 @@ async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusRepor
     """Takes a report from the worker itself."""
     answer, epoch = await fleet.act(lambda transaction: _report(transaction, worker, job_id, message))
     fleet.presence.heard(worker.id, fleet.clock.now())
-    fleet.presence.confirmed((job_id, epoch), worker.id)
-    fleet.presence.answered((job_id, epoch))
+    fleet.presence.confirmed(Turn(job_id, epoch), worker.id)
+    fleet.presence.answered(Turn(job_id, epoch))
     return answer
 
 

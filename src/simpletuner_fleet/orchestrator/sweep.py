@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState
 from simpletuner_fleet.core.workers import liveness
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.gpu_history import KEPT_S
-from simpletuner_fleet.engine.presence import Turn
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.administer import end_drain
 

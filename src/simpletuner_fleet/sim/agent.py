@@ -17,6 +17,7 @@ from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import (
     Accept,
@@ -36,7 +37,7 @@ from simpletuner_fleet.protocol.messages import (
     StopAttempt,
     StreamMessage,
 )
-from simpletuner_fleet.sim.machine import SimulatedMachine, SimulatedShim, Turn, is_final_answer
+from simpletuner_fleet.sim.machine import SimulatedMachine, SimulatedShim, is_final_answer
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
 from simpletuner_fleet.sim.orchestrator import Stream
 
@@ -166,7 +167,7 @@ class SimulatedAgent:
                 Orders(jobs=outcome.jobs, stop=outcome.stop, drain=outcome.drain, shutdown=outcome.shutdown)
             )
         )
-        self._renew({(item.job_id, item.epoch) for item in outcome.keep}, sent_at)
+        self._renew({Turn(item.job_id, item.epoch) for item in outcome.keep}, sent_at)
         if self.alive:
             self._open_stream()
 
@@ -340,7 +341,7 @@ class SimulatedAgent:
             self._accept(turn, attempt, self.inbox.next_seq())
 
     def _start(self, offer: JobSubmit) -> None:
-        turn = (offer.job_id, offer.epoch)
+        turn = Turn(offer.job_id, offer.epoch)
         holding = self.inbox.held.get(turn)
         if holding is None or holding.phase is not Phase.STARTING:
             return

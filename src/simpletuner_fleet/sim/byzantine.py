@@ -7,6 +7,7 @@ ends that never were, reasons that do not fit. Some of the time it looks like an
 from collections.abc import Callable
 from typing import Any
 
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.training.checkpoint import MAX_STEP
 from simpletuner_fleet.protocol.data import DataHeld
@@ -31,7 +32,6 @@ from simpletuner_fleet.sim.network import Link
 from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
 from simpletuner_fleet.sim.world import World
 
-Turn = tuple[str, int]
 ITS_OWN = "i_byz"
 NUMBERS = (0, 1, -1, 7, 2**31, 2**62, -(2**62))
 TEXTS = ("", "pwned", "\0", "\ud800", "a" * 100_000)
@@ -263,15 +263,15 @@ class Byzantine:
     def _another_workers_turn(self) -> Turn:
         live = self.orchestrator.store.view.live_attempts()
         if not live:
-            return "j_unknown", 1
+            return Turn("j_unknown", 1)
         victim = self._choose(live)
-        return victim.job_id, victim.epoch
+        return Turn(victim.job_id, victim.epoch)
 
     def _its_own_turn(self) -> Turn:
         if not self._offers:
             return self._another_workers_turn()
         offer = self._choose(self._offers[-3:])
-        return offer.job_id, offer.epoch
+        return Turn(offer.job_id, offer.epoch)
 
     def _choose(self, values: Any) -> Any:
         return self.world.chance.choice(values)

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
@@ -15,7 +16,6 @@ from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
 from simpletuner_fleet.sim.truth import Run, Truth
 from simpletuner_fleet.sim.world import World
 
-Turn = tuple[str, int]
 ADOPT_GRACE_S = 2.0
 REPORTS_ALONE_FOR_S = 60.0
 KILL_GRACE_S = 30.0
@@ -134,7 +134,7 @@ class SimulatedShim:
     def __init__(self, machine: SimulatedMachine, offer: JobSubmit, lease_until: float) -> None:
         self.machine = machine
         self.offer = offer
-        self.turn = (offer.job_id, offer.epoch)
+        self.turn = Turn(offer.job_id, offer.epoch)
         self.lease_until = lease_until
         self.alone = False
         self.done = False

@@ -5,6 +5,7 @@ from typing import Any
 
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.core.errors import InvalidToken
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import (
     Goodbye,
     GpuInfo,
@@ -17,7 +18,7 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
     StreamMessage,
 )
-from simpletuner_fleet.sim.machine import SimulatedMachine, Turn
+from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, Unreachable
 from simpletuner_fleet.sim.orchestrator import Stream
 from simpletuner_fleet.sim.truth import Run

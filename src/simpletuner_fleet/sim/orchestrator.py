@@ -111,7 +111,7 @@ class Stream:
         """Half open: nothing arrives, and nobody is told."""
         self.heard_at = link.world.now
         self.acked_at = link.world.now
-        self.offered_at: dict[tuple[str, int], float] = {}
+        self.offered_at: dict[Turn, float] = {}
         self.stopped: set[StopAttempt] = set()
         self.drain_sent = False
         self.shutdown_sent = False
@@ -292,7 +292,7 @@ class Orchestrator:
         self.sender = worker.id
         return worker
 
-    def _heard(self, worker_id: str, *turns: tuple[str, int]) -> None:
+    def _heard(self, worker_id: str, *turns: Turn) -> None:
         self.last_read[worker_id] = self.world.now
         for turn in turns:
             self.last_named[worker_id, *turn] = self.world.now
@@ -306,25 +306,25 @@ class Orchestrator:
             drive(attendance.registration_failed(fleet, refusal))
             raise
         answer = drive(attendance.register(fleet, worker.id, message, ip="10.0.0.1", base_url=BASE_URL))
-        self._heard(worker.id, *((item.job_id, item.epoch) for item in message.attempts or []))
+        self._heard(worker.id, *(Turn(item.job_id, item.epoch) for item in message.attempts or []))
         return answer
 
     def heartbeat(self, token: str, message: Heartbeat) -> HeartbeatAnswer:
         worker = self._worker(token)
         answer = drive(attendance.heartbeat(self._alive(), worker.id, message, base_url=BASE_URL))
-        self._heard(worker.id, *((item.job_id, item.epoch) for item in message.attempts or []))
+        self._heard(worker.id, *(Turn(item.job_id, item.epoch) for item in message.attempts or []))
         return answer
 
     def accept(self, token: str, job_id: str, message: Accept) -> Accepted:
         worker = self._worker(token)
         answer = drive(report.accept(self._alive(), worker.id, job_id, message))
-        self._heard(worker.id, (job_id, message.epoch))
+        self._heard(worker.id, Turn(job_id, message.epoch))
         return answer
 
     def report(self, token: str, job_id: str, message: StatusReport) -> ReportAnswer:
         worker = self._worker(token)
         answer = drive(report.report(self._alive(), worker, job_id, message))
-        self._heard(worker.id, *([(job_id, message.epoch)] if message.epoch else []))
+        self._heard(worker.id, *([Turn(job_id, message.epoch)] if message.epoch else []))
         return answer
 
     def store_checkpoint(self, token: str, job_id: str, epoch: int, step: int) -> None:
@@ -415,7 +415,7 @@ class Orchestrator:
     def _send_offers(self, stream: Stream, offers: Sequence[JobSubmit]) -> None:
         now = self.world.now
         for offer in offers:
-            turn = (offer.job_id, offer.epoch)
+            turn = Turn(offer.job_id, offer.epoch)
             if now - stream.offered_at.get(turn, -1e9) >= self.policy.offer_resend_s:
                 stream.offered_at[turn] = now
                 stream.push(addressed(offer, BASE_URL))

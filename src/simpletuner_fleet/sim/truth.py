@@ -2,9 +2,8 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.sim.world import Violation
-
-Turn = tuple[str, int]
 
 
 class Run(Struct):
@@ -29,7 +28,7 @@ class Truth:
         self._active: dict[str, list[Run]] = {}
 
     def begins(self, job_id: str, epoch: int, where: str, *, fenced: bool, now: float) -> Run:
-        earlier = self.runs.setdefault((job_id, epoch), [])
+        earlier = self.runs.setdefault(Turn(job_id, epoch), [])
         if fenced and earlier:
             raise Violation("S4", f"a second trainer of {job_id} epoch {epoch} starts on {where}")
         run = Run(job_id, epoch, where, fenced, None)
@@ -61,7 +60,7 @@ class Truth:
         run.ended = run.ended or how
 
     def ended(self, job_id: str, epoch: int, how: str) -> bool:
-        return any(run.ended == how for run in self.runs.get((job_id, epoch), ()))
+        return any(run.ended == how for run in self.runs.get(Turn(job_id, epoch), ()))
 
     @property
     def anything_runs(self) -> bool:

@@ -21,6 +21,7 @@ from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.failure import classify
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.data import DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.trainers.registry import Registry
@@ -319,7 +320,7 @@ async def test_a_trainer_is_given_the_folders_of_its_data(tmp_path: Path) -> Non
         wanted = offer(pets=PETS)
         attempts.prepare(wanted)
         assert await attempts.preparation.put_in_place(wanted, lambda: True) is None
-        launch = await attempts.preparation.launches[("j_1", 1)]
+        launch = await attempts.preparation.launches[Turn("j_1", 1)]
         place = str(cache.view("a_1", "pets"))
         assert (launch.argv, launch.cwd, launch.env["DATA"]) == (["true", place], place, place)
         config = tmp_path / "state" / "attempts" / "a_1" / "config"
@@ -327,7 +328,7 @@ async def test_a_trainer_is_given_the_folders_of_its_data(tmp_path: Path) -> Non
             {"instance_data_dir": f"{place}/cats"}
         ]
         assert (config / "extra.toml").read_text() == f"path = '{place}'"
-        await attempts.forget(("j_1", 1))
+        await attempts.forget(Turn("j_1", 1))
         assert not cache.view("a_1", "pets").exists()
 
 
@@ -375,7 +376,7 @@ async def test_a_cancelled_job_stops_fetching_and_keeps_what_came(tmp_path: Path
         looks = iter([True, False])
         ending = await ending_of(attempts, offer(pets=PETS), lambda: next(looks))
         assert ending.reason == "stopped"
-        await attempts.forget(("j_1", 1))
+        await attempts.forget(Turn("j_1", 1))
         server.line = lambda: None
         await bring(cache, client, offer(2, pets=PETS))
         assert_laid_out(cache.view("a_2", "pets"), PETS)

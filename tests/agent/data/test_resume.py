@@ -18,6 +18,7 @@ from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
@@ -157,7 +158,7 @@ async def test_the_trainer_is_told_to_go_on_from_it(tmp_path: Path, trainer: str
         order = offer(trainer)
         attempts.prepare(order)
         assert await attempts.preparation.put_in_place(order, lambda: True) is None
-        launch = await attempts.preparation.launches[("j_1", 2)]
+        launch = await attempts.preparation.launches[Turn("j_1", 2)]
         folder = tmp_path / "attempts" / "a_2"
         assert_in_place(folder / "output" / "checkpoint-40")
         config = json.loads((folder / "config" / "config.json").read_text())
@@ -193,4 +194,4 @@ async def test_a_cancel_ends_the_fetching(tmp_path: Path) -> None:
         ending = await asyncio.wait_for(placing, 5)
         assert ending == AttemptEnding(reason=EndReason.STOPPED)
         assert final_report(EndReason.CANCELLED, ending).status is ReportStatus.CANCELLED
-        await attempts.forget(("j_1", 2))
+        await attempts.forget(Turn("j_1", 2))

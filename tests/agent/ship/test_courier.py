@@ -15,6 +15,7 @@ from simpletuner_fleet.agent.ship.courier import (
 )
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.core.jobs.fencing import Turn
 
 AWAY = Unreachable(OSError("no route"), refused=False, answered=False)
 NONSENSE = Unreachable(ValueError("not JSON"), refused=False)
@@ -23,7 +24,7 @@ REFUSED = Refused(422, "invalid", "never")
 STALE = Refused(409, "stale_attempt", "old news")
 MISSING = Refused(409, "objects_missing", "some are not here")
 NO_TOKEN = TokenRejected(401, "invalid_token", "rotated")
-TURN = ("j_1", 3)
+TURN = Turn("j_1", 3)
 SOON_S = 5.0
 
 
@@ -149,7 +150,7 @@ async def test_a_report_waits_for_its_own_senders_and_is_told_when_they_are_over
     assert senders.are_over(TURN)
     senders.begin(TURN, one, ending, lambda _: one.trainer_ended())
     assert not senders.are_over(TURN)
-    assert senders.are_over(("j_2", 3))
+    assert senders.are_over(Turn("j_2", 3))
     await asyncio.sleep(0.01)
     ending.set_result(None)
     await asyncio.wait_for(over.wait(), SOON_S)

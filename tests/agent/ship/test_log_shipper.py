@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.ship.log_shipper import LogShipper, LogShippers, LogSources
 from simpletuner_fleet.agent.ship.log_stream import LogLimits, LogStream
 from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import JobSubmit
 from tests.http.api_kit import Agent, Running, orchestrator, until
 

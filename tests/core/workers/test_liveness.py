@@ -1,5 +1,6 @@
 import pytest
 
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers import liveness
 from simpletuner_fleet.core.workers.worker import WorkerType
@@ -31,12 +32,12 @@ def test_every_silent_worker_is_named_however_many_there_are() -> None:
 
 
 def test_attempts_nobody_confirms_are_named_after_a_whole_timeout() -> None:
-    assert liveness.unconfirmed({("j_1", 4): 0.0, ("j_2", 7): 0.1}, 120.0, POLICY) == [("j_1", 4)]
+    assert liveness.unconfirmed({Turn("j_1", 4): 0.0, Turn("j_2", 7): 0.1}, 120.0, POLICY) == [Turn("j_1", 4)]
 
 
 def test_an_offer_expires_when_nobody_has_answered_it_for_a_whole_timeout() -> None:
-    offered_at = {("j_1", 4): 0.0, ("j_2", 7): 0.1}
-    assert liveness.unanswered_offers(offered_at, 15.0, POLICY) == [("j_1", 4)]
+    offered_at = {Turn("j_1", 4): 0.0, Turn("j_2", 7): 0.1}
+    assert liveness.unanswered_offers(offered_at, 15.0, POLICY) == [Turn("j_1", 4)]
     assert liveness.unanswered_offers(offered_at, 14.9, POLICY) == []
 
 

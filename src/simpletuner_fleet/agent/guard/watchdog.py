@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.resume import resumed_from
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.metrics.follower import MetricSources
@@ -24,6 +24,7 @@ from simpletuner_fleet.agent.metrics.metric_files import latest_bar
 from simpletuner_fleet.agent.metrics.readings import Readings
 from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, SendersByAttempt, Sent, pause
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.training.metrics import Point
 from simpletuner_fleet.core.training.watchdog import (

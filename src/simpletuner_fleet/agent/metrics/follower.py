@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.resume import resumed_from
 from simpletuner_fleet.agent.metrics import gpu_points
 from simpletuner_fleet.agent.metrics.gpu_points import GpuJournal
@@ -25,6 +25,7 @@ from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, SendersByAt
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.training.metrics import Bar, Point, eta_s, learning_rate_of, loss_of, rate_of
 from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit, StatusReport
 from simpletuner_fleet.protocol.metrics import to_wire

@@ -16,9 +16,9 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.actions import Turn
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.core.jobs.fencing import Turn
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.ship.courier import Courier, NothingTaken, RetryRule, Sent, pause
 from simpletuner_fleet.agent.ship.log_stream import LogLimits, LogStream, left_out
 from simpletuner_fleet.agent.ship.masking import Mask
@@ -22,6 +22,7 @@ from simpletuner_fleet.agent.ship.output_log import Chunk
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import JobSubmit
 
 log = logging.getLogger(__name__)

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.resume import read_resume
 from simpletuner_fleet.agent.ship.courier import SendersByAttempt
 from simpletuner_fleet.agent.ship.uploader import Uploader
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Worker, WorkerType
 
@@ -24,16 +25,12 @@ def silent_workers(last_heard: Mapping[str, float], listening_now: float, policy
     }
 
 
-def unconfirmed(
-    last_confirmed: Mapping[tuple[str, int], float], listening_now: float, policy: Policy
-) -> list[tuple[str, int]]:
+def unconfirmed(last_confirmed: Mapping[Turn, float], listening_now: float, policy: Policy) -> list[Turn]:
     """Attempts, by job and epoch, that nobody has confirmed to be running for a whole timeout."""
     return [turn for turn, at in last_confirmed.items() if listening_now - at >= policy.heartbeat_timeout_s]
 
 
-def unanswered_offers(
-    offered_at: Mapping[tuple[str, int], float], listening_now: float, policy: Policy
-) -> list[tuple[str, int]]:
+def unanswered_offers(offered_at: Mapping[Turn, float], listening_now: float, policy: Policy) -> list[Turn]:
     """Offers, by job and epoch, that have waited for an answer as long as an offer may."""
     return [turn for turn, at in offered_at.items() if listening_now - at >= policy.offer_timeout_s]
 

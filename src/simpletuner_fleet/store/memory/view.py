@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.training.checkpoint import newest_checkpoint
@@ -80,7 +81,7 @@ class MemoryView(DatasetsView):
         return self._tables.attempts.get(attempt_id)
 
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
-        return self._tables.attempts.get(self._tables.attempt_ids.get((job_id, epoch), ""))
+        return self._tables.attempts.get(self._tables.attempt_ids.get(Turn(job_id, epoch), ""))
 
     def attempt_by_upload_token(self, token_hash: str) -> Attempt | None:
         found = self._attempts(self._tables.attempts_by_upload_token.get(token_hash, ()))

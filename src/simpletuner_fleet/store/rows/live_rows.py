@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobState
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import RowObserver
@@ -21,7 +22,6 @@ LEGAL_EDGES = frozenset((state, after) for (state, _), after in JOB_TRANSITIONS.
 }
 
 Undo = tuple[Callable[[Any, Any], None], Any, Any]
-Turn = tuple[str, int]
 Marks = tuple[int, float | None]
 """A worker's `message_seq` and `last_heartbeat`, which change without a new version."""
 
@@ -119,13 +119,13 @@ class LiveRows:
         self.observer.attempt_changed(old, attempt, owner.owner if owner else "")
 
     def _index_attempt(self, attempt: Attempt) -> None:
-        self.attempt_ids[attempt.job_id, attempt.epoch] = attempt.id
+        self.attempt_ids[Turn(attempt.job_id, attempt.epoch)] = attempt.id
         if attempt.live:
             self.live_by_worker[attempt.worker_id][attempt.id] = attempt
             self.live_by_job[attempt.job_id] = attempt.id
 
     def _unindex_attempt(self, attempt: Attempt) -> None:
-        del self.attempt_ids[attempt.job_id, attempt.epoch]
+        del self.attempt_ids[Turn(attempt.job_id, attempt.epoch)]
         if attempt.live:
             held = self.live_by_worker[attempt.worker_id]
             del held[attempt.id]
@@ -174,13 +174,13 @@ class LiveRows:
     def visit_attempt(self, attempt: Attempt) -> None:
         """Takes in an attempt that is over, for one step."""
         self.attempts[attempt.id] = attempt
-        self.attempt_ids[attempt.job_id, attempt.epoch] = attempt.id
+        self.attempt_ids[Turn(attempt.job_id, attempt.epoch)] = attempt.id
 
     def evict_attempt(self, attempt_id: str) -> None:
         attempt = self.attempts.get(attempt_id)
         if attempt is not None and not attempt.live:
             del self.attempts[attempt_id]
-            del self.attempt_ids[attempt.job_id, attempt.epoch]
+            del self.attempt_ids[Turn(attempt.job_id, attempt.epoch)]
 
 
 def by_epoch(attempt: Attempt) -> tuple[int, str]:

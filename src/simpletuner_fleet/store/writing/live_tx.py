@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.errors import IllegalTransition, NameTaken
 from simpletuner_fleet.core.events import Event
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.ports import ConcurrentChange, IdempotentAnswer, JobFilter
@@ -111,7 +112,7 @@ class LiveTx(SqlView):
         return self._rows.attempts.get(attempt_id) or self._stored.attempt(attempt_id)
 
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
-        attempt_id = self._rows.attempt_ids.get((job_id, epoch))
+        attempt_id = self._rows.attempt_ids.get(Turn(job_id, epoch))
         if attempt_id is not None:
             return self._rows.attempts[attempt_id]
         return self._stored.attempt_by_epoch(job_id, epoch)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES
 from simpletuner_fleet.core.errors import FleetError, NotFound
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.orders import addressed
 from simpletuner_fleet.http.api.deps import Deps, deps_of, own_worker
@@ -41,8 +42,6 @@ LAST_WORDS: dict[str, StreamMessage] = {
     "cleaned_up": Shutdown(reason="deleted"),
     "token_rotated": TokenRotated(),
 }
-
-Turn = tuple[str, int]
 
 
 class OrderFeed:
@@ -105,7 +104,7 @@ class OrderFeed:
             return
         now = asyncio.get_running_loop().time()
         for offer in offers:
-            self._offers[offer.job_id, offer.epoch] = now
+            self._offers[Turn(offer.job_id, offer.epoch)] = now
             self._push(addressed(offer, self._base_url))
         if self._timer is None:
             self._check_in(self._deps.fleet.policy.offer_resend_s)
@@ -137,13 +136,13 @@ class OrderFeed:
         now = asyncio.get_running_loop().time()
         policy = self._deps.fleet.policy
         for job in orders.jobs:
-            if _due(self._offers, (job.job_id, job.epoch), now, policy.offer_resend_s):
+            if _due(self._offers, Turn(job.job_id, job.epoch), now, policy.offer_resend_s):
                 self._push(job)
         for stop in orders.stop:
-            if self._stops_sent.get((stop.job_id, stop.epoch)) != stop:
-                self._stops_sent[stop.job_id, stop.epoch] = stop
-                self._cancels.pop((stop.job_id, stop.epoch), None)
-            if _due(self._cancels, (stop.job_id, stop.epoch), now, CANCEL_AGAIN_S):
+            if self._stops_sent.get(Turn(stop.job_id, stop.epoch)) != stop:
+                self._stops_sent[Turn(stop.job_id, stop.epoch)] = stop
+                self._cancels.pop(Turn(stop.job_id, stop.epoch), None)
+            if _due(self._cancels, Turn(stop.job_id, stop.epoch), now, CANCEL_AGAIN_S):
                 self._push(_cancel(stop))
         _forget(self._offers, orders.jobs)
         _forget(self._cancels, orders.stop)
