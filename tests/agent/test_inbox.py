@@ -31,7 +31,7 @@ def running(inbox: Inbox, job_id: str = "j_1", epoch: int = 1) -> Turn:
     inbox.offered(offer(job_id, epoch))
     inbox.accepted(Turn(job_id, epoch))
     inbox.started(Turn(job_id, epoch))
-    return (job_id, epoch)
+    return Turn(job_id, epoch)
 
 
 def reported(actions: list[object]) -> ReportStatus:
