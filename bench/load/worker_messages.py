@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from simpletuner_fleet import __version__
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
     Accept,
@@ -47,18 +48,17 @@ class WorkerAccount(msgspec.Struct, kw_only=True):
 
 def headers_of_calls(host: str, token: str) -> str:
     return (
-        f"Host: {host}\r\nAccept: */*\r\n{_client_headers()}X-Worker-Token: {token}\r\n"
-        "Content-Type: application/json\r\n"
+        f"Host: {host}\r\nUser-Agent: simpletuner-fleet/{__version__}\r\nAccept: */*\r\n"
+        f"X-Worker-Token: {token}\r\nContent-Type: application/json\r\n"
     )
 
 
 def headers_of_stream(host: str, token: str) -> str:
-    return f"Host: {host}\r\n{_client_headers()}X-Worker-Token: {token}\r\nAccept: text/event-stream\r\n"
-
-
-def _client_headers() -> str:
     agent = f"python-httpx2/{importlib.metadata.version('httpx2')}"
-    return f"Accept-Encoding: gzip, deflate\r\nConnection: keep-alive\r\nUser-Agent: {agent}\r\n"
+    return (
+        f"Host: {host}\r\nAccept-Encoding: gzip, deflate\r\nConnection: keep-alive\r\nUser-Agent: {agent}\r\n"
+        f"X-Worker-Token: {token}\r\nAccept: text/event-stream\r\n"
+    )
 
 
 def registration(account: WorkerAccount, seq: int, tls: str) -> bytes:

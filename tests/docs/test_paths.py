@@ -74,7 +74,7 @@ def test_every_path_in_a_document_is_in_the_tree(document: Path) -> None:
 
 
 def test_a_path_that_is_not_there_is_noticed() -> None:
-    there = "`core/jobs/job.py` `core/jobs/job.TERMINAL` `core/` `core.job.Job` `sim/*.py`"
+    there = "`core/jobs/job.py` `core/jobs/job.TERMINAL` `core/` `core.audit.AuditEntry` `sim/*.py`"
     not_there = "`core/jab.py` `core/jobs/job.NOTHING` `kore.py` `core.jib` `web/nowhere`"
     missing = [name for name in names_in(there + not_there) if not exists(name, ROOT / "X.md")]
     assert missing == ["core/jab.py", "core/jobs/job.NOTHING", "kore.py", "core.jib", "web/nowhere"]
