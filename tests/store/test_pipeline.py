@@ -272,3 +272,17 @@ def test_one_event_loop_finishes_what_another_has_left(tmp_path: Path) -> None:
 
     asyncio.run(leave_midway())
     assert asyncio.run(go_on()) == [True, True, True]
+
+
+async def test_a_row_that_cannot_be_written_down_leaves_nobody_waiting(rig: Rig) -> None:
+    await rig.store.write(prepare)
+    spoiled = replace(worker(1), retired=("\ud800",))
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(
+            rig.store.write(adding(2)),
+            rig.store.write(lambda tx: tx.save_worker(spoiled)),
+            return_exceptions=True,
+        )
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+    assert await rig.store.write(lambda tx: tx.worker("w_1")) == worker(1)
+    assert await rig.memory_equals_database()

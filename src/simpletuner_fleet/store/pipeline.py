@@ -161,7 +161,12 @@ class CommitPipeline:
             self._answer(answers)
             self._go_on()
             return
-        batch = self._tx.take_batch()
+        try:
+            batch = self._tx.take_batch()
+        except BaseException as error:  # a row that cannot be put into words of the database
+            self._lose(answers, error)
+            self._go_on()
+            return
 
         def commit() -> None:
             with self._rolled_back_on_failure():
