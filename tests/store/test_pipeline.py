@@ -14,6 +14,7 @@ from simpletuner_fleet.ports import ConfigVersion, IdempotentAnswer, JobFilter, 
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.store.outsider import Rig, a_while, sqlite_rig, until
 from tests.store.samples import BUNDLE, config, event, job, worker
+from tests.store.test_durability import refusing_to_sync
 
 T = TypeVar("T")
 Step = Callable[[Tx], T]
@@ -286,3 +287,12 @@ async def test_a_row_that_cannot_be_written_down_leaves_nobody_waiting(rig: Rig)
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
     assert await rig.store.write(lambda tx: tx.worker("w_1")) == worker(1)
     assert await rig.memory_equals_database()
+
+
+async def test_a_disk_that_cannot_be_read_is_told_as_such(tmp_path: Path) -> None:
+    async with sqlite_rig(tmp_path / "fleet.db") as rig:
+        await rig.store.write(prepare)
+        await rig.restart()
+        await rig.store.write(lambda tx: None)
+        with refusing_to_sync(tmp_path / "fleet.db"), pytest.raises(StoreUnavailable):
+            await rig.store.write(lambda tx: tx.job_bundle("j_1"))

@@ -143,6 +143,9 @@ class CommitPipeline:
             except NeedsConnection:
                 self._tx.undo_step()
                 return True
+            except BatchLost as lost:
+                self._tx.undo_step()
+                self._ahead.append(unavailable(task, str(lost)))
             except BaseException as error:
                 self._tx.undo_step()
                 self._ahead.append(Answer(task.future, error=error))
