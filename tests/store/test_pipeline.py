@@ -296,3 +296,18 @@ async def test_a_disk_that_cannot_be_read_is_told_as_such(tmp_path: Path) -> Non
         await rig.store.write(lambda tx: None)
         with refusing_to_sync(tmp_path / "fleet.db"), pytest.raises(StoreUnavailable):
             await rig.store.write(lambda tx: tx.job_bundle("j_1"))
+
+
+async def test_closing_finishes_what_was_handed_in(rig: Rig) -> None:
+    await rig.store.write(lambda tx: tx.add_job(job(1, state=JobState.COMPLETED), BUNDLE))
+    steps: list[Step[object]] = [
+        adding(2),
+        lambda tx: tx.put_setting("k", "v"),
+        adding(3),
+        lambda tx: tx.job("j_1"),
+    ]
+    writing = [asyncio.create_task(rig.store.write(step)) for step in steps]
+    await asyncio.sleep(0)
+    await rig.restart()
+    assert await asyncio.gather(*writing) == [None, None, None, job(1, state=JobState.COMPLETED)]
+    assert await rig.store.read(lambda view: (view.setting("k"), view.job("j_3"))) == ("v", job(3))

@@ -66,6 +66,7 @@ class CommitPipeline:
         self._turn_is_due = False
         self._work: ThreadWork | None = None
         self._closed = False
+        self._session_is_closed = False
         self._idle: list[asyncio.Future[None]] = []
         self._thread = ThreadPoolExecutor(1, "store-writer")
 
@@ -81,10 +82,8 @@ class CommitPipeline:
         self._turn_soon(loop)
         return await future
 
-    async def close(self) -> None:
-        """What was handed in before is still done."""
-        if self._closed:
-            return
+    async def finish(self) -> None:
+        """Takes no further step; what was handed in before is still done."""
         self._closed = True
         loop = asyncio.get_running_loop()
         self._turn_soon(loop)
@@ -92,7 +91,13 @@ class CommitPipeline:
             idle = loop.create_future()
             self._idle.append(idle)
             await idle
-        await loop.run_in_executor(self._thread, self._session.close)
+
+    async def close(self) -> None:
+        if self._session_is_closed:
+            return
+        await self.finish()
+        self._session_is_closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._session.close)
         self._thread.shutdown(wait=False)
 
     # Turns in the event loop
