@@ -311,3 +311,18 @@ async def test_closing_finishes_what_was_handed_in(rig: Rig) -> None:
     await rig.restart()
     assert await asyncio.gather(*writing) == [None, None, None, job(1, state=JobState.COMPLETED)]
     assert await rig.store.read(lambda view: (view.setting("k"), view.job("j_3"))) == ("v", job(3))
+
+
+async def test_whoever_stands_behind_a_step_with_the_connection_runs_while_that_commits(
+    tmp_path: Path,
+) -> None:
+    events: list[str] = []
+    async with sqlite_rig(tmp_path / "fleet.db") as rig:
+        await rig.store.write(prepare)
+
+        async def first() -> None:
+            await rig.store.write(lambda tx: tx.put_setting("k", "v"))
+            events.append("the first is answered")
+
+        await asyncio.gather(first(), rig.store.write(lambda tx: events.append("the second runs")))
+    assert events == ["the second runs", "the first is answered"]

@@ -132,6 +132,7 @@ class CommitPipeline:
                 self._start_commit()
             elif blocked:
                 self._begin_direct()
+                blocked = False
             else:
                 self._tell_idle()
         if self._waiting and not blocked and len(self._ahead) < MAX_UNCOMMITTED:
