@@ -326,3 +326,16 @@ async def test_whoever_stands_behind_a_step_with_the_connection_runs_while_that_
 
         await asyncio.gather(first(), rig.store.write(lambda tx: events.append("the second runs")))
     assert events == ["the second runs", "the first is answered"]
+
+
+async def test_an_observer_that_comes_midway_loses_nobodys_change(rig: Rig) -> None:
+    await rig.store.write(prepare)
+    with rig.commits_held_up():
+        writing = [asyncio.create_task(rig.store.write(adding(2)))]
+        await a_while()
+        writing.append(asyncio.create_task(rig.store.write(adding(3))))
+        await a_while()
+        rig.store.observe(rig.observer)
+    await asyncio.gather(*writing)
+    assert await rig.store.read(lambda view: view.job("j_3")) == job(3)
+    assert await rig.memory_equals_database()

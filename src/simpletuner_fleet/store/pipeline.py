@@ -62,6 +62,7 @@ class CommitPipeline:
         self._waiting: deque[Task] = deque()
         self._ahead: list[Answer] = []
         """Answers to steps that have run since the last batch was put together."""
+        self._newcomer: RowObserver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_is_due = False
         self._work: ThreadWork | None = None
@@ -71,7 +72,11 @@ class CommitPipeline:
         self._thread = ThreadPoolExecutor(1, "store-writer")
 
     def observe(self, observer: RowObserver) -> None:
-        self._tx.observe(observer)
+        """Memory is loaded anew for it, which would lose what is under way: then it comes in when that is stored."""
+        if self._work or self._ahead:
+            self._newcomer = observer
+        else:
+            self._tx.observe(observer)
 
     async def submit(self, step: Callable[[Any], T]) -> T:
         if self._closed:
@@ -122,11 +127,12 @@ class CommitPipeline:
         self._turn_is_due = False
         if self._work is not None and self._work.exclusive:
             return
+        self._let_newcomer_in()
         if self._waiting and not self._tx.loaded:
             if self._work is None:
                 self._load()
             return
-        blocked = self._run_in_memory()
+        blocked = self._newcomer is not None or self._run_in_memory()
         if self._work is None:
             if self._ahead or self._tx.changed:
                 self._start_commit()
@@ -137,6 +143,11 @@ class CommitPipeline:
                 self._tell_idle()
         if self._waiting and not blocked and len(self._ahead) < MAX_UNCOMMITTED:
             self._turn_soon(loop)
+
+    def _let_newcomer_in(self) -> None:
+        if self._newcomer is not None and self._work is None and not self._ahead:
+            self._tx.observe(self._newcomer)
+            self._newcomer = None
 
     def _run_in_memory(self) -> bool:
         """Runs what can be run now; True if the first that waits needs the connection."""
