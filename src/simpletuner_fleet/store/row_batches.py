@@ -13,8 +13,8 @@ LARGEST_CHUNK = 64
 class Table(Struct, frozen=True, kw_only=True):
     """How rows of one table are written. Values come in the order of the columns.
 
-    An update finds its row by the first `key` columns and writes the others, but for the `fixed` ones. Where `guard`
-    names a column, a stored row with a higher value of it stays as it is.
+    An update finds its row by the first `key` columns and writes the others, but for the `fixed` ones. `guard` names
+    a column that every change raises: where the stored row is not behind, somebody else has changed it, and it stays.
     """
 
     name: str
@@ -74,7 +74,7 @@ def many_rows(table: Table, update: bool, on_conflict: str, rows: int) -> str:
         return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES {values} {on_conflict}"
     sets = ", ".join(f"{name} = {_new(table, name)}" for name in table.written)
     found = " AND ".join(f"{table.name}.{name} = {_new(table, name)}" for name in table.keys)
-    guard = f" AND {table.name}.{table.guard} <= {_new(table, table.guard)}" if table.guard else ""
+    guard = f" AND {table.name}.{table.guard} < {_new(table, table.guard)}" if table.guard else ""
     return f"UPDATE {table.name} SET {sets} FROM (VALUES {values}) AS new WHERE {found}{guard}"
 
 
@@ -90,5 +90,5 @@ def one_row(table: Table, update: bool, on_conflict: str) -> str:
         return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values}) {on_conflict}"
     sets = ", ".join(f"{name} = %({name})s" for name in table.written)
     found = " AND ".join(f"{name} = %({name})s" for name in table.keys)
-    guard = f" AND {table.guard} <= %({table.guard})s" if table.guard else ""
+    guard = f" AND {table.guard} < %({table.guard})s" if table.guard else ""
     return f"UPDATE {table.name} SET {sets} WHERE {found}{guard}"
