@@ -138,7 +138,7 @@ async def _closed_afterwards(rig: Rig) -> AsyncIterator[Rig]:
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(LONG_S):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
