@@ -73,7 +73,9 @@ class Unsaved:
             changed[row_id] = None
 
     def absorb(self, later: "Unsaved") -> None:
-        """Takes over what a later step has changed."""
+        """Takes over what a later step has changed; a worker that it deleted it may have added again since."""
+        for worker_id in later.deleted_workers:
+            self.delete_worker(worker_id)
         self.new_jobs |= later.new_jobs
         self.new_attempts |= later.new_attempts
         self.new_workers |= later.new_workers
@@ -81,8 +83,6 @@ class Unsaved:
         self.attempts |= _without(later.attempts, self.new_attempts)
         self.workers |= _without(later.workers, self.new_workers)
         self.marks |= _without(later.marks, self.new_workers)
-        for worker_id in later.deleted_workers:
-            self.delete_worker(worker_id)
         self.classes |= later.classes
         self.bundles |= later.bundles
         self.answers |= later.answers

@@ -1,0 +1,168 @@
+"""What steps leave to the next commit, several of them together, and what is there after a restart."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.ports import Tx
+from tests.store.outsider import Rig, a_while, sqlite_rig
+from tests.store.samples import BUNDLE, event, job, worker
+
+Step = Callable[[Tx], object]
+
+
+class ChangedMyMind(Exception):
+    pass
+
+
+def saving(number: int, **fields: object) -> Step:
+    def step(tx: Tx) -> None:
+        known = tx.worker(f"w_{number}")
+        assert known is not None
+        tx.save_worker(replace(known, **fields))
+
+    return step
+
+
+async def together(rig: Rig, *steps: Step) -> None:
+    """Runs them in the same turn, so that one commit stores them."""
+    await asyncio.gather(*(rig.store.write(step) for step in steps))
+
+
+async def test_counters_are_stored_even_if_nothing_else_changed(rig: Rig) -> None:
+    assert await rig.store.write(lambda tx: (tx.next_seq(), tx.next_epoch())) == (1, 1)
+    await rig.store.write(lambda tx: tx.raise_epoch_to(50))
+    await rig.restart()
+    assert await rig.store.write(lambda tx: (tx.next_seq(), tx.next_epoch())) == (2, 51)
+
+
+async def test_what_a_change_of_a_worker_brings_outlives_a_restart(rig: Rig) -> None:
+    await rig.store.write(lambda tx: tx.add_worker(worker(1)))
+    await rig.store.write(saving(1, retired=("gone",), former_tokens=("old",), datasets=("d_1",), home="h"))
+    await rig.restart()
+    stored = await rig.store.read(lambda view: view.worker("w_1"))
+    assert stored == worker(
+        1, retired=("gone",), former_tokens=("old",), datasets=("d_1",), home="h", version=1
+    )
+    assert await rig.memory_equals_database()
+
+
+async def test_marks_are_stored_beside_a_change_and_alone(rig: Rig) -> None:
+    await rig.store.write(lambda tx: tx.add_worker(worker(1)))
+    await together(
+        rig,
+        lambda tx: tx.touch_heartbeats([("w_1", 5.0)]),
+        saving(1, home="h"),
+        lambda tx: tx.note_message_seq("w_1", 3),
+    )
+    await rig.store.write(lambda tx: tx.touch_heartbeats([("w_1", 6.0), ("w_none", 6.0)]))
+    stored = await rig.store.read(lambda view: view.worker("w_1"))
+    assert stored == worker(1, version=1, home="h", message_seq=3, last_heartbeat=6.0)
+    assert await rig.store.write(lambda tx: tx.worker("w_1")) == stored
+
+
+async def test_marks_of_a_step_that_raises_are_taken_back(rig: Rig) -> None:
+    def step(tx: Tx) -> None:
+        tx.touch_heartbeats([("w_1", 5.0)])
+        tx.note_message_seq("w_1", 3)
+        raise ChangedMyMind
+
+    await rig.store.write(lambda tx: tx.add_worker(worker(1)))
+    with pytest.raises(ChangedMyMind):
+        await rig.store.write(step)
+    assert await rig.store.write(lambda tx: tx.worker("w_1")) == worker(1)
+
+
+@pytest.mark.parametrize("in_one_step", [True, False], ids=["in one step", "in several"])
+async def test_a_worker_may_be_deleted_and_added_again_in_one_commit(rig: Rig, in_one_step: bool) -> None:
+    steps: list[Step] = [
+        saving(1, home="h"),
+        lambda tx: tx.delete_worker("w_1"),
+        lambda tx: tx.add_worker(worker(1, token_hash="new", address="10.0.0.1")),
+        saving(1, home="other"),
+    ]
+    await rig.store.write(lambda tx: tx.add_worker(worker(1)))
+    if in_one_step:
+        await rig.store.write(lambda tx: [step(tx) for step in steps])
+    else:
+        await together(rig, *steps)
+    assert await rig.memory_equals_database()
+    assert rig.observer.workers["w_1"].home == "other"
+
+
+async def test_a_worker_that_came_and_went_in_one_commit_leaves_nothing(rig: Rig) -> None:
+    await together(
+        rig,
+        lambda tx: tx.add_worker(worker(1)),
+        saving(1, home="h"),
+        lambda tx: tx.touch_heartbeats([("w_1", 5.0)]),
+        lambda tx: tx.delete_worker("w_1"),
+        lambda tx: tx.add_worker(worker(2, name="gpu-1", token_hash="hash-1")),
+    )
+    assert await rig.memory_equals_database()
+    assert list(rig.observer.workers) == ["w_2"]
+
+
+async def test_a_class_that_an_undone_step_has_brought_is_stored_with_the_next_job_of_it(rig: Rig) -> None:
+    """Each class has a row of its own, to which its jobs point."""
+
+    def step(tx: Tx) -> None:
+        tx.add_job(job(1, class_id="c_new"), BUNDLE)
+        tx.put_setting("k", "v")
+        raise ChangedMyMind
+
+    with pytest.raises(ChangedMyMind):
+        await rig.store.write(step)
+    await rig.store.write(lambda tx: tx.add_job(job(1, class_id="c_new"), BUNDLE))
+    assert await rig.memory_equals_database()
+
+
+async def test_a_class_that_was_lost_with_its_batch_is_stored_with_the_next_job_of_it(rig: Rig) -> None:
+    def add(tx: Tx) -> None:
+        tx.add_job(job(1, class_id="c_new"), BUNDLE)
+        saving(1, home="h")(tx)
+
+    await rig.store.write(lambda tx: tx.add_worker(worker(1)))
+    with rig.commits_held_up():
+        adding = asyncio.create_task(rig.store.write(add))
+        await a_while()
+        rig.spoil_workers()
+    with pytest.raises(StoreUnavailable):
+        await adding
+    await rig.store.write(add)
+    assert await rig.memory_equals_database()
+
+
+async def test_counts_follow_every_state_and_no_step_that_was_undone(rig: Rig) -> None:
+    def step_of(number: int) -> Step:
+        def step(tx: Tx) -> None:
+            tx.add_job(job(number), BUNDLE)
+            tx.append_audit(1.0, [event(target=f"j_{number}")])
+            if number % 2:
+                raise ChangedMyMind
+            tx.save_job(job(number, state=JobState.CANCELLED))
+
+        return step
+
+    await asyncio.gather(*(rig.store.write(step_of(n)) for n in range(10)), return_exceptions=True)
+    await rig.store.write(lambda tx: tx.add_job(job(77), BUNDLE))
+    counts, audited = await rig.store.read(lambda view: (view.job_counts(), view.audit_stats()))
+    assert counts == {"cancelled": 5, "queued": 1}
+    assert audited == {"job.submitted": 5}
+
+
+async def test_a_bundle_on_its_way_to_the_disk_is_found(tmp_path: Path) -> None:
+    async with sqlite_rig(tmp_path / "fleet.db") as rig:
+        await rig.store.write(lambda tx: None)
+        with rig.commits_held_up():
+            adding = asyncio.create_task(rig.store.write(lambda tx: tx.add_job(job(1), BUNDLE)))
+            await a_while()
+            looking = asyncio.create_task(rig.store.write(lambda tx: tx.job_bundle("j_1")))
+            await a_while()
+        await adding
+        assert await looking == BUNDLE
