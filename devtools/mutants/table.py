@@ -792,15 +792,15 @@ MUTANTS = (
         "version-unguarded",
         "a row that another program has changed is written over",
         "store/row_batches.py",
+        '    guard = f" AND {table.name}.{table.guard} = {_new(table, EXPECTED)}" if table.guard else ""',
         '    guard = f" AND {table.name}.{table.guard} < {_new(table, table.guard)}" if table.guard else ""',
-        '    guard = f" AND {table.name}.{table.guard} <= {_new(table, table.guard)}" if table.guard else ""',
         LIVE_ROWS,
     ),
     Mutant(
         "version-unguarded-on-postgres",
         "the same where PostgreSQL is the database",
         "store/row_batches.py",
-        '    guard = f" AND {table.guard} < %({table.guard})s" if table.guard else ""',
+        '    guard = f" AND {table.guard} = %({EXPECTED})s" if table.guard else ""',
         '    guard = ""',
         LIVE_ROWS,
     ),
@@ -837,7 +837,7 @@ MUTANTS = (
         "store/sql_tx.py",
         "        touched, self._step = self._step, Unsaved()\n",
         "        touched, self._step = self._step, Unsaved()\n"
-        "        self._kept.tallies |= touched.tallies\n",
+        "        self._step.tallies |= touched.tallies\n",
         UNSAVED,
     ),
     Mutant(

@@ -238,9 +238,13 @@ async def test_an_attempt_gives_way_and_comes_back_in_one_commit(rig: Rig) -> No
 
 @pytest.mark.parametrize("table", ["jobs", "workers"])
 async def test_a_row_that_another_program_changed_is_not_overwritten(rig: Rig, table: str) -> None:
-    """Once more than we would have counted, or exactly as much: both are somebody else's change."""
+    """Fewer changes than ours, as many, or more: each of them is somebody else's."""
 
     def change(tx: Tx) -> None:
+        change_once(tx)
+        change_once(tx)
+
+    def change_once(tx: Tx) -> None:
         known, machine = tx.job("j_2"), tx.worker("w_1")
         assert known is not None
         assert machine is not None
@@ -250,7 +254,7 @@ async def test_a_row_that_another_program_changed_is_not_overwritten(rig: Rig, t
             tx.save_worker(replace(machine, drain_note="ours"))
 
     await rig.store.write(prepare)
-    for more in (1, 2):
+    for more in (1, 2, 3):
         rig.outsider.run(f"UPDATE {table} SET version = version + {more}")
         with pytest.raises(StoreUnavailable, match=f"'{table}' were changed by another program"):
             await rig.store.write(change)
