@@ -179,6 +179,28 @@ async def test_a_step_that_needs_the_connection_is_run_again_and_counts_once(rig
     assert await rig.memory_equals_database()
 
 
+async def test_a_step_that_waits_for_the_connection_is_not_tried_again_for_everyone_who_comes(
+    rig: Rig,
+) -> None:
+    await rig.store.write(prepare)
+    tries: list[None] = []
+
+    def step(tx: Tx) -> None:
+        tries.append(None)
+        tx.put_setting("k", "v")
+
+    with rig.commits_held_up():
+        writing = [asyncio.create_task(rig.store.write(adding(2)))]
+        await a_while()
+        for each in (step, *map(adding, range(3, 30))):
+            writing.append(asyncio.create_task(rig.store.write(each)))
+            await asyncio.sleep(0.001)
+        assert len(tries) == 1
+    await asyncio.gather(*writing)
+    assert len(tries) == 3
+    assert await rig.store.read(lambda view: view.job_counts()) == {"queued": 29}
+
+
 async def test_a_step_with_the_connection_sees_what_was_kept_before_and_what_it_wrote_itself(
     rig: Rig,
 ) -> None:

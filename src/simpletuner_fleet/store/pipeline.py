@@ -62,6 +62,8 @@ class CommitPipeline:
         self._waiting: deque[Task] = deque()
         self._ahead: list[Answer] = []
         """Answers to steps that have run since the last batch was put together."""
+        self._blocked: Task | None = None
+        """A step that need not be tried in memory again before the thread has done what it does now."""
         self._newcomer: RowObserver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_is_due = False
@@ -155,10 +157,13 @@ class CommitPipeline:
             if not self._waiting or len(self._ahead) >= MAX_UNCOMMITTED:
                 return False
             task = self._waiting[0]
+            if task is self._blocked:
+                return True
             try:
                 result = task.step(self._tx)
             except NeedsConnection:
                 self._tx.undo_step()
+                self._blocked = task
                 return True
             except BatchLost as lost:
                 self._tx.undo_step()
@@ -364,6 +369,7 @@ class CommitPipeline:
     def _finish_work(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._work is not None and loop is self._loop and self._work.done.done():
             work, self._work = self._work, None
+            self._blocked = None
             work.then(work.done.exception())
 
     def _go_on(self) -> None:
