@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.errors import NameTaken, StoreUnavailable
 from simpletuner_fleet.core.job import JobState
-from simpletuner_fleet.ports import Tx
+from simpletuner_fleet.ports import ConcurrentChange, Tx
 from tests.store.outsider import Rig, a_while, sqlite_rig
-from tests.store.samples import BUNDLE, event, job, worker
+from tests.store.samples import BUNDLE, attempt, event, job, worker
 
 Step = Callable[[Tx], object]
 
@@ -95,6 +95,18 @@ async def test_a_worker_may_be_deleted_and_added_again_in_one_commit(rig: Rig, i
     assert rig.observer.workers["w_1"].home == "other"
 
 
+async def test_a_name_may_pass_from_one_worker_to_another_in_one_commit(rig: Rig) -> None:
+    await together(rig, lambda tx: tx.add_worker(worker(1)), lambda tx: tx.add_worker(worker(2)))
+    await together(
+        rig,
+        saving(2, home="h"),
+        saving(1, name="renamed", token_hash="other"),
+        saving(2, name="gpu-1", token_hash="hash-1"),
+    )
+    assert await rig.memory_equals_database()
+    assert rig.observer.workers["w_2"].name == "gpu-1"
+
+
 async def test_a_worker_that_came_and_went_in_one_commit_leaves_nothing(rig: Rig) -> None:
     await together(
         rig,
@@ -166,3 +178,67 @@ async def test_a_bundle_on_its_way_to_the_disk_is_found(tmp_path: Path) -> None:
             await a_while()
         await adding
         assert await looking == BUNDLE
+
+
+async def test_many_rows_of_each_table_are_stored_by_one_commit(rig: Rig) -> None:
+    numbers = range(10, 160)
+
+    def add_all(tx: Tx) -> None:
+        for number in numbers:
+            tx.add_worker(worker(number))
+            tx.add_job(job(number), BUNDLE)
+            tx.append_audit(1.0, [event(target=f"j_{number}")])
+            tx.add_attempt(attempt(number, job_id=f"j_{number}", worker_id=f"w_{number}"))
+
+    def change_all(tx: Tx) -> None:
+        for number in numbers:
+            machine, known, tried = tx.worker(f"w_{number}"), tx.job(f"j_{number}"), tx.attempt(f"a_{number}")
+            assert machine is not None
+            assert known is not None
+            assert tried is not None
+            tx.save_worker(replace(machine, drain_note=str(number)))
+            tx.save_job(replace(known, error=str(number)))
+            tx.save_attempt(replace(tried, error=str(number)))
+            tx.touch_heartbeats([(machine.id, float(number))])
+
+    await rig.store.write(add_all)
+    assert await rig.memory_equals_database()
+    await rig.store.write(change_all)
+    assert await rig.memory_equals_database()
+    heard = await rig.store.read(lambda view: [one.last_heartbeat for one in view.workers()])
+    assert heard == [float(number) for number in numbers]
+
+
+async def test_names_and_tokens_are_unique_in_memory_before_the_database_could_say_so(rig: Rig) -> None:
+    def rename(number: int, name: str) -> Step:
+        def step(tx: Tx) -> None:
+            known = tx.worker(f"w_{number}")
+            assert known is not None
+            tx.save_worker(replace(known, name=name))
+
+        return step
+
+    steps: list[Step] = [
+        lambda tx: tx.add_worker(worker(1, name="a")),
+        lambda tx: tx.add_worker(worker(2, name="A")),
+        lambda tx: tx.add_worker(worker(3, token_hash="hash-1")),
+        lambda tx: tx.add_worker(worker(1, name="b", token_hash="new")),
+        rename(1, "c"),
+        lambda tx: tx.add_worker(worker(4, name="A")),
+        rename(4, "C"),
+        lambda tx: tx.delete_worker("w_1"),
+        rename(4, "C"),
+        lambda tx: tx.add_job(job(1), BUNDLE),
+        lambda tx: tx.add_job(job(1, seq=9), BUNDLE),
+        lambda tx: tx.add_job(job(9, seq=1), BUNDLE),
+        lambda tx: tx.add_attempt(attempt(1)),
+        lambda tx: tx.add_attempt(attempt(2)),
+        lambda tx: tx.add_attempt(attempt(3, epoch=1)),
+        lambda tx: tx.add_attempt(attempt(4, job_id="j_none")),
+    ]
+    answers = await asyncio.gather(*(rig.store.write(step) for step in steps), return_exceptions=True)
+    kinds = [type(answer) for answer in answers]
+    fine, taken, clash = type(None), NameTaken, ConcurrentChange
+    assert kinds[:9] == [fine, taken, clash, clash, fine, fine, taken, fine, fine]
+    assert kinds[9:] == [fine, clash, clash, fine, clash, clash, clash]
+    assert await rig.memory_equals_database()

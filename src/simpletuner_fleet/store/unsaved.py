@@ -70,9 +70,11 @@ class Unsaved:
 
     @staticmethod
     def change(changed: Changed, new: dict[str, None], row_id: str, version: int = 0) -> None:
-        """A row that is not stored yet is stored as it is in the end."""
+        """A row that is not stored yet is stored as it is in the end. The others keep the order of their last changes:
+        who took another's name is written after the one who gave it up.
+        """
         if row_id not in new:
-            changed.setdefault(row_id, version)
+            changed[row_id] = changed.pop(row_id, version)
 
     def absorb(self, later: "Unsaved") -> None:
         """Takes over what a later step has changed; a worker that it deleted it may have added again since."""
