@@ -14,6 +14,7 @@ INBOX = ("tests/agent/test_inbox.py", *SIM)
 STOPPING = ("tests/core/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)
 PIPELINE = ("tests/store/test_pipeline.py",)
+DIRECT_STEPS = ("tests/store/test_direct_steps.py",)
 LIVE_ROWS = ("tests/store/test_live_rows.py",)
 UNSAVED = ("tests/store/test_unsaved.py",)
 API = ("tests/http/test_api_byzantine.py", "tests/http/test_api_workers.py")
@@ -734,7 +735,7 @@ MUTANTS = (
         "store/sql_tx.py",
         "        if self._peek is None or self._direct_batch_in_flight:",
         "        if self._peek is None:",
-        PIPELINE,
+        DIRECT_STEPS,
     ),
     Mutant(
         "direct-step-is-blind",
@@ -742,7 +743,7 @@ MUTANTS = (
         "store/sql_tx.py",
         "        self._write_step_down()\n        return self._session",
         "        return self._session",
-        PIPELINE,
+        DIRECT_STEPS,
     ),
     Mutant(
         "answer-in-flight-unseen",
@@ -750,7 +751,7 @@ MUTANTS = (
         "store/live_tx.py",
         "        for unsaved in self._layers:\n            if (key, owner) in unsaved.answers:",
         "        for unsaved in self._layers[:2]:\n            if (key, owner) in unsaved.answers:",
-        PIPELINE,
+        DIRECT_STEPS,
     ),
     Mutant(
         "observer-is-not-reset",
@@ -854,6 +855,14 @@ MUTANTS = (
         "store/rows_workers.py",
         '    columns=(*WORKERS.columns, "name_key"),\n',
         '    columns=(*WORKERS.columns, "name_key"),\n    fixed=frozenset({"retired"}),\n',
+        UNSAVED,
+    ),
+    Mutant(
+        "name-given-before-it-is-free",
+        "a worker that takes the name of a renamed one is written before that one, which the database refuses",
+        "store/unsaved.py",
+        "            changed[row_id] = changed.pop(row_id, version)",
+        "            changed.setdefault(row_id, version)",
         UNSAVED,
     ),
     Mutant(

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import ChainCheck
-from simpletuner_fleet.core.errors import NameTaken, StoreUnavailable
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.job import AttemptState, Hold, JobState, Outcome
 from simpletuner_fleet.core.worker import AdminState
-from simpletuner_fleet.ports import ConcurrentChange, Tx
+from simpletuner_fleet.ports import Tx
 from tests.store.outsider import Rig, a_while, sqlite_rig, until
 from tests.store.samples import BUNDLE, attempt, event, job, worker
 
@@ -269,68 +269,4 @@ async def test_a_row_that_another_program_deleted_does_not_come_back(rig: Rig) -
     with pytest.raises(StoreUnavailable):
         await rig.store.write(lambda tx: tx.touch_heartbeats([("w_2", 5.0)]))
     assert await rig.store.write(lambda tx: tx.worker("w_2")) is None
-    assert await rig.memory_equals_database()
-
-
-async def test_many_rows_of_each_table_are_stored_by_one_commit(rig: Rig) -> None:
-    numbers = range(10, 160)
-
-    def add_all(tx: Tx) -> None:
-        for number in numbers:
-            tx.add_worker(worker(number))
-            tx.add_job(job(number), BUNDLE)
-            tx.append_audit(1.0, [event(target=f"j_{number}")])
-            tx.add_attempt(attempt(number, job_id=f"j_{number}", worker_id=f"w_{number}"))
-
-    def change_all(tx: Tx) -> None:
-        for number in numbers:
-            machine, known, tried = tx.worker(f"w_{number}"), tx.job(f"j_{number}"), tx.attempt(f"a_{number}")
-            assert machine is not None
-            assert known is not None
-            assert tried is not None
-            tx.save_worker(replace(machine, drain_note=str(number)))
-            tx.save_job(replace(known, error=str(number)))
-            tx.save_attempt(replace(tried, error=str(number)))
-            tx.touch_heartbeats([(machine.id, float(number))])
-
-    await rig.store.write(add_all)
-    assert await rig.memory_equals_database()
-    await rig.store.write(change_all)
-    assert await rig.memory_equals_database()
-    heard = await rig.store.read(lambda view: [one.last_heartbeat for one in view.workers()])
-    assert heard == [float(number) for number in numbers]
-
-
-async def test_names_and_tokens_are_unique_in_memory_before_the_database_could_say_so(rig: Rig) -> None:
-    def rename(number: int, name: str) -> Step:
-        def step(tx: Tx) -> None:
-            known = tx.worker(f"w_{number}")
-            assert known is not None
-            tx.save_worker(replace(known, name=name))
-
-        return step
-
-    steps: list[Step] = [
-        lambda tx: tx.add_worker(worker(1, name="a")),
-        lambda tx: tx.add_worker(worker(2, name="A")),
-        lambda tx: tx.add_worker(worker(3, token_hash="hash-1")),
-        lambda tx: tx.add_worker(worker(1, name="b", token_hash="new")),
-        rename(1, "c"),
-        lambda tx: tx.add_worker(worker(4, name="A")),
-        rename(4, "C"),
-        lambda tx: tx.delete_worker("w_1"),
-        rename(4, "C"),
-        lambda tx: tx.add_job(job(1), BUNDLE),
-        lambda tx: tx.add_job(job(1, seq=9), BUNDLE),
-        lambda tx: tx.add_job(job(9, seq=1), BUNDLE),
-        lambda tx: tx.add_attempt(attempt(1)),
-        lambda tx: tx.add_attempt(attempt(2)),
-        lambda tx: tx.add_attempt(attempt(3, epoch=1)),
-        lambda tx: tx.add_attempt(attempt(4, job_id="j_none")),
-    ]
-    answers = await asyncio.gather(*(rig.store.write(step) for step in steps), return_exceptions=True)
-    kinds = [type(answer) for answer in answers]
-    fine, taken, clash = type(None), NameTaken, ConcurrentChange
-    assert kinds[:9] == [fine, taken, clash, clash, fine, fine, taken, fine, fine]
-    assert kinds[9:] == [fine, clash, clash, fine, clash, clash, clash]
     assert await rig.memory_equals_database()
