@@ -1,34 +1,36 @@
-"""The real programs, on loopback, in a folder that goes when they have gone."""
+"""The real programs, on loopback, in a folder that is removed when they have ended."""
 
 import json
 import os
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from bench.machine import cpu_s
 
-SIMPLETUNER = Path(sys.executable).with_name("simpletuner")
+SIMPLETUNER = (str(Path(sys.executable).with_name("simpletuner")),)
 UP_WITHIN_S = 60.0
 DOWN_WITHIN_S = 30.0
-LOOK_AGAIN_S = 0.02
+POLL_S = 0.02
 GPU = [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 1}]
 
 
-class NotInTime(Exception):
-    """A program did not do in time what the benchmark waits for."""
+class BenchmarkFailed(Exception):
+    """A program did not do, or not in time, what the benchmark needs: its rows are missing."""
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """On a real disk: a promise about durability is not measured in memory."""
+    """Yields a folder on a real disk: a promise about durability is not measured in memory."""
     folder = Path(tempfile.mkdtemp(prefix="simpletuner-bench-", dir=os.environ.get("SIMPLETUNER_BENCH_DIR")))
     try:
         yield folder
@@ -37,31 +39,59 @@ def scratch() -> Iterator[Path]:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SIMPLETUNER_")}
-    return {**kept, "XDG_CONFIG_HOME": str(folder / "config"), "NO_COLOR": "1", **more}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SIMPLETUNER_")}
+    return {**inherited, "XDG_CONFIG_HOME": str(folder / "config"), "NO_COLOR": "1", **more}
 
 
 @contextmanager
-def started(argv: list[str], env: dict[str, str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Asked to end at the end, and made to if it does not."""
+def started(argv: Sequence[str], env: dict[str, str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Runs a program; at the end it is asked to stop, and killed if it does not."""
     with log.open("ab") as output:
         program = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
         yield program
     finally:
         program.terminate()
-        try:
-            program.wait(DOWN_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            program.kill()
-            program.wait()
+        end(program)
+
+
+def end(program: "subprocess.Popen[bytes]") -> None:
+    """Waits for a program that was asked to stop, and kills it if it does not."""
+    try:
+        program.wait(DOWN_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
+
+
+def wait_until(condition: Callable[[], bool], what: str, within_s: float = UP_WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise BenchmarkFailed(f"{what}: not within {within_s:g} s")
+        time.sleep(POLL_S)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts_connections(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Server:
-    def __init__(self, process: "subprocess.Popen[bytes]", url: str, admin_token: str) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", url: str, admin_token: str, ca_file: Path | None = None
+    ) -> None:
         self.process = process
         self.url = url
         self.admin_token = admin_token
+        self.ca_file = ca_file
+        self._tls = ssl.create_default_context(cafile=ca_file) if ca_file else None
 
     @property
     def pid(self) -> int:
@@ -83,46 +113,57 @@ class Server:
     def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         headers = {"authorization": f"Bearer {self.admin_token}", "content-type": "application/json"}
         request = urllib.request.Request(self.url + path, data=body, headers=headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-            return found
+        with urllib.request.urlopen(request, timeout=30, context=self._tls) as answer:
+            content: dict[str, Any] = json.loads(answer.read())
+            return content
 
 
 @contextmanager
-def running_server(folder: Path, database_url: str | None = None) -> Iterator[Server]:
-    """With every setting at its default, so in SQLite with `synchronous = FULL` unless told otherwise."""
+def running_server(
+    folder: Path,
+    database_url: str | None = None,
+    *,
+    tls: bool = False,
+    program: Sequence[str] = SIMPLETUNER,
+    **more: str,
+) -> Iterator[Server]:
+    """Runs a server with its default settings, so on SQLite with `synchronous = FULL` where no URL says otherwise.
+
+    `more` are environment variables.
+    """
     home = folder / "server"
-    more = {"SIMPLETUNER_HOME": str(home)}
+    settings = {"SIMPLETUNER_HOME": str(home), **more}
     if database_url:
-        more["SIMPLETUNER_DATABASE_URL"] = database_url
-    argv = [str(SIMPLETUNER), "server", "--port", "0", "--no-local"]
-    with started(argv, environment(folder, **more), folder / "server.log") as process:
-        url = _url_told_by(process, home / "server.json", folder / "server.log")
-        yield Server(process, url, (home / "admin_token").read_text().strip())
+        settings["SIMPLETUNER_DATABASE_URL"] = database_url
+    argv = [*program, "server", "--port", "0", "--no-local", *(["--ssl"] if tls else [])]
+    with started(argv, environment(folder, **settings), folder / "server.log") as process:
+        url = _announced_url(process, home / "server.json", folder / "server.log")
+        admin_token = (home / "admin_token").read_text().strip()
+        yield Server(process, url, admin_token, home / "tls" / "ca.pem" if tls else None)
 
 
-def _url_told_by(process: "subprocess.Popen[bytes]", told: Path, log: Path) -> str:
+def _announced_url(process: "subprocess.Popen[bytes]", announcement: Path, log: Path) -> str:
     deadline = time.monotonic() + UP_WITHIN_S
     while time.monotonic() < deadline:
-        if told.exists():
-            return str(json.loads(told.read_text())["url"])
+        if announcement.exists():
+            return str(json.loads(announcement.read_text())["url"])
         if process.poll() is not None:
             break
-        time.sleep(LOOK_AGAIN_S)
-    raise NotInTime(f"the server did not come up:\n{log.read_text()}")
+        time.sleep(POLL_S)
+    raise BenchmarkFailed(f"the server did not start:\n{log.read_text()}")
 
 
 @contextmanager
 def running_agents(server: Server, folder: Path, count: int = 1) -> Iterator[list[int]]:
-    """Real workers, one declared GPU each, connected and idle; their process ids."""
+    """Runs real workers, one declared GPU each, connected and idle; yields their process ids."""
     with ExitStack() as stack:
         pids = [stack.enter_context(_agent(server, folder, f"bench-{number}")).pid for number in range(count)]
-        deadline = time.monotonic() + UP_WITHIN_S
-        while any(worker["status"] != "idle" for worker in server.get("/api/admin/workers")["workers"]):
-            if time.monotonic() > deadline:
-                raise NotInTime("the workers did not connect")
-            time.sleep(LOOK_AGAIN_S)
+        wait_until(lambda: _all_idle(server), "the workers connect")
         yield pids
+
+
+def _all_idle(server: Server) -> bool:
+    return all(worker["status"] == "idle" for worker in server.get("/api/admin/workers")["workers"])
 
 
 @contextmanager
@@ -131,7 +172,7 @@ def _agent(server: Server, folder: Path, name: str) -> Iterator["subprocess.Pope
     token_file = folder / f"{name}.token"
     token_file.touch(mode=0o600)
     token_file.write_text(created["token"])
-    argv = [str(SIMPLETUNER), "worker", "--orchestrator-url", server.url, "--persistent", "--name", name]
+    argv = [*SIMPLETUNER, "worker", "--orchestrator-url", server.url, "--persistent", "--name", name]
     argv += ["--worker-token-file", str(token_file), "--work-dir", str(folder / name)]
     env = environment(folder, SIMPLETUNER_GPU_INVENTORY=json.dumps(GPU))
     with started(argv, env, folder / f"{name}.log") as process:

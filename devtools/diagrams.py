@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from simpletuner_fleet.core.job import (
+    GIVE_BACK_REASONS,
     HOLDS_ATTEMPT,
     JOB_TRANSITIONS,
     TERMINAL,
@@ -173,7 +174,9 @@ def _attempts() -> Iterable[str]:
         "A live attempt may be asked to stop, by a cancellation or at the end of a drain: with a checkpoint first or "
         "without. The request can be hurried, never slowed. An attempt that was given back says why:"
     )
-    yield _table(("reason", "meaning"), ((_code(reason), REASON_MEANINGS[reason]) for reason in EndReason))
+    yield _table(
+        ("reason", "meaning"), ((_code(reason), REASON_MEANINGS[reason]) for reason in GIVE_BACK_REASONS)
+    )
 
 
 def _mermaid(lines: Iterable[str]) -> str:

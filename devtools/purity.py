@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "simpletuner_fleet"
-PURE_PATHS = (PACKAGE / "core", PACKAGE / "agent" / "inbox.py")
+PURE_PATHS = (
+    PACKAGE / "core",
+    *(PACKAGE / "agent" / f"{name}.py" for name in ("inbox", "actions", "endings")),
+)
 
 BANNED_MODULES = frozenset(
     {

@@ -13,9 +13,9 @@ SENT_TO_CLIENTS = (
 )
 LEFT_ENGLISH = frozenset(
     {
-        *("tls.py", "server.py", "networks.py"),
-        *("log_intake_api.py", "uploads_api.py", "data_api.py", "inventory.py", "metrics.py", "report.py"),
-        *("checkpoint.py", "job.py"),
+        *("http/server/tls.py", "http/server/sockets.py", "http/access/networks.py"),
+        *("http/api/workers/log_intake.py", "http/api/workers/uploads.py", "http/api/jobs/datasets.py"),
+        *("inventory.py", "storage/metrics.py", "report.py", "checkpoint.py", "job.py"),
     }
 )
 """Errors of the server's own start, and of what programs send to each other: logs have them."""
@@ -37,7 +37,7 @@ def detail_sentences(source: Path) -> list[str]:
     sentences: set[str] = set()
     for pattern in SENT_TO_CLIENTS:
         for path in sorted(source.glob(pattern)):
-            if path.name not in LEFT_ENGLISH:
+            if not any(path.match(pattern) for pattern in LEFT_ENGLISH):
                 sentences.update(_call_sentences(ast.parse(path.read_text("utf-8")), errors))
     return sorted(sentences)
 

@@ -17,7 +17,7 @@ PIPELINE = ("tests/store/test_pipeline.py",)
 DIRECT_STEPS = ("tests/store/test_direct_steps.py",)
 LIVE_ROWS = ("tests/store/test_live_rows.py",)
 UNSAVED = ("tests/store/test_unsaved.py",)
-API = ("tests/http/test_api_byzantine.py", "tests/http/test_api_workers.py")
+API = ("tests/http/api/workers/test_api_byzantine.py", "tests/http/api/workers/test_api_workers.py")
 
 
 class Mutant(NamedTuple):
@@ -38,7 +38,7 @@ MUTANTS = (
         "core/checkpoint.py",
         'if one.kind == "checkpoint" and (one.step or 0) >= below]',
         'if one.kind == "checkpoint" and (one.step or 0) > below]',
-        ("tests/http/test_api_watchdog.py",),
+        ("tests/http/api/workers/test_api_watchdog.py",),
     ),
     Mutant(
         "a-pause-is-a-stall",
@@ -533,26 +533,30 @@ MUTANTS = (
     Mutant(
         "rotated-token-remembered",
         "a rotated token still works because it was remembered",
-        "http/auth.py",
+        "http/access/credential_cache.py",
         "        self._forgotten += 1\n        self._api_tokens.clear()\n        self._workers.clear()",
         "        self._forgotten += 1",
-        ("tests/http/test_auth.py", *API),
+        ("tests/http/access/test_auth.py", *API),
     ),
     Mutant(
         "permission-by-prefix",
         "`admin.*` holds `administrator.x`",
-        "http/auth.py",
-        "asked.startswith(held[:-1]))",
-        "asked.startswith(held[:-2]))",
-        ("tests/http/test_auth.py",),
+        "core/permissions.py",
+        "requested.startswith(held[:-1])",
+        "requested.startswith(held[:-2])",
+        ("tests/core/test_permissions.py",),
     ),
     Mutant(
         "empty-set-is-everything",
         "a token without permissions may do everything",
-        "http/auth.py",
-        "        return any(allows(held, permission) for held in self.permissions)",
-        "        return not self.permissions or any(allows(held, permission) for held in self.permissions)",
-        ("tests/http/test_auth.py", "tests/http/test_api_permissions.py"),
+        "core/permissions.py",
+        "    return any(allows(permission, requested) for permission in held)",
+        "    return not held or any(allows(permission, requested) for permission in held)",
+        (
+            "tests/core/test_permissions.py",
+            "tests/http/access/test_auth.py",
+            "tests/http/api/test_api_permissions.py",
+        ),
     ),
     # Submissions
     Mutant(
@@ -595,6 +599,30 @@ MUTANTS = (
         "        self.held[turn] = Holding(offer, Phase.ACCEPTING)\n        return [SendAccept",
         "        self.held[turn] = Holding(offer, Phase.STARTING)\n        return [StartTrainer(offer), SendAccept",
         INBOX,
+    ),
+    Mutant(
+        "room-before-the-trainer-is-gone",
+        "the next job starts on the GPU of a trainer that is still being stopped",
+        "agent/inbox.py",
+        "if holding.phase is not Phase.FINISHED]",
+        "if holding.phase is not Phase.FINISHED and not holding.stopping]",
+        INBOX,
+    ),
+    Mutant(
+        "ended-attempt-keeps-its-place",
+        "an offer that overtakes the answer to the last report is dropped",
+        "agent/inbox.py",
+        "if holding.phase is not Phase.FINISHED]",
+        "]",
+        INBOX,
+    ),
+    Mutant(
+        "end-during-a-look",
+        "a trainer's end that comes while something is sent waits for the next look",
+        "agent/ship/courier.py",
+        "        self.ended.set()\n        self.wake()",
+        "        self.ended.set()",
+        ("tests/agent/ship/test_courier.py",),
     ),
     Mutant(
         "offer-taken-twice",

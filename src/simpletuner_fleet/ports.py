@@ -12,6 +12,7 @@ from simpletuner_fleet.core.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.job import Attempt, Job
 from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.protocol.messages import JobSubmit
 
 T = TypeVar("T")
 
@@ -478,6 +479,10 @@ class Streams(Protocol):
 
     def wake(self, worker_id: str) -> None:
         """Whoever holds this worker's stream looks again at what it should send."""
+        ...
+
+    def offer(self, worker_id: str, offers: Sequence[JobSubmit]) -> None:
+        """Whoever holds this worker's stream sends these, or looks again."""
         ...
 
     def cut(self, worker_id: str, why: str) -> None: ...

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from simpletuner_fleet.agent.runner import Runner
-from simpletuner_fleet.agent.shim_client import Order
+from simpletuner_fleet.agent.guard.runner import Runner
+from simpletuner_fleet.agent.guard.shim_client import Order
+from simpletuner_fleet.core.job import Outcome
 
 
 async def main(order: Order) -> None:
     async with Runner() as runner:
         running = await runner.start(order)
-        cancel = partial(running.stop, 600, outcome="cancelled")
+        cancel = partial(running.stop, 600, outcome=Outcome.CANCELLED)
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, cancel)
         print(running.pid, flush=True)
         while True:

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.agent.orphans import ATTEMPT_TAG
-from simpletuner_fleet.agent.shim_client import Order, ReportTo
+from simpletuner_fleet.agent.guard.orphans import ATTEMPT_TAG
+from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
 
 PATIENCE_S = 30.0
 

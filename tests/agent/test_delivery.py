@@ -1,10 +1,10 @@
 import asyncio
 from pathlib import Path
 
-from simpletuner_fleet.agent.client import OrchestratorClient
+from simpletuner_fleet.agent.actions import Turn
 from simpletuner_fleet.agent.delivery import Delivery
-from simpletuner_fleet.agent.inbox import Turn
 from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.protocol.messages import ReportAnswer, ReportStatus, StatusReport
 
 
@@ -22,12 +22,11 @@ class Listening(OrchestratorClient):
 
 async def test_an_outcome_that_no_disk_takes_is_delivered_all_the_same(tmp_path: Path) -> None:
     client = Listening()
-    delivery = Delivery(Spool(tmp_path / "spool", max_records=0), client)
     delivered: list[Turn] = []
-    delivery.on_delivered = delivered.append
+    delivery = Delivery(Spool(tmp_path / "spool", max_records=0), client, on_delivered=delivered.append)
     report = StatusReport(status=ReportStatus.COMPLETED, epoch=3)
     await delivery.keep(("j_1", 3), report)
-    assert await delivery._deliver(delivery._backlog[0])
+    assert await delivery.deliver_once()
     assert client.heard == [("j_1", report)]
     assert delivered == [("j_1", 3)]
     await client.close()
@@ -36,11 +35,10 @@ async def test_an_outcome_that_no_disk_takes_is_delivered_all_the_same(tmp_path:
 async def test_a_report_that_nobody_answers_stays_on_the_disk(tmp_path: Path) -> None:
     client = OrchestratorClient("http://127.0.0.1:9", lambda: "", None)
     spool = Spool(tmp_path / "spool")
-    delivery = Delivery(spool, client)
     delivered: list[Turn] = []
-    delivery.on_delivered = delivered.append
+    delivery = Delivery(spool, client, on_delivered=delivered.append)
     await delivery.keep(("j_1", 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
-    assert not await delivery._deliver(delivery._backlog[0])
+    assert await delivery.deliver_once() is False
     assert [record.job_id for record in spool.pending()] == ["j_1"]
     assert delivered == []
     await client.close()
@@ -48,9 +46,8 @@ async def test_a_report_that_nobody_answers_stays_on_the_disk(tmp_path: Path) ->
 
 async def test_a_report_waits_for_its_uploads_and_lets_others_pass(tmp_path: Path) -> None:
     client = Listening()
-    delivery = Delivery(Spool(tmp_path / "spool"), client)
     uploading = {("j_1", 3)}
-    delivery.may_go = lambda turn: turn not in uploading
+    delivery = Delivery(Spool(tmp_path / "spool"), client, may_go=lambda turn: turn not in uploading)
     running = asyncio.create_task(delivery.run())
     for job_id in ("j_1", "j_2"):
         await delivery.keep((job_id, 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))

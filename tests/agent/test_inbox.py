@@ -2,19 +2,10 @@
 
 import pytest
 
-from simpletuner_fleet.agent.inbox import (
-    Ending,
-    Forget,
-    Inbox,
-    Leave,
-    Phase,
-    SendAccept,
-    SendReport,
-    StartTrainer,
-    StopTrainer,
-    StopWhy,
-    final_report,
-)
+from simpletuner_fleet.agent.actions import Forget, Leave, SendAccept, SendReport, StartTrainer, StopTrainer
+from simpletuner_fleet.agent.endings import AttemptEnding, final_report
+from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit, Orders, ReportStatus, StopAttempt
 
 
@@ -32,7 +23,7 @@ def offer(job_id: str = "j_1", epoch: int = 1) -> JobSubmit:
 
 
 TURN = ("j_1", 1)
-DONE = Ending(exit_code=0)
+DONE = AttemptEnding(exit_code=0)
 
 
 def running(inbox: Inbox, job_id: str = "j_1", epoch: int = 1) -> tuple[str, int]:
@@ -99,9 +90,53 @@ def test_a_full_worker_takes_nothing_more() -> None:
 def test_a_newer_attempt_at_a_job_we_still_run_stops_the_old_one_first() -> None:
     inbox = Inbox(persistent=True, max_jobs=4)
     running(inbox)
-    assert inbox.offered(offer("j_1", 2)) == [StopTrainer(TURN, 0.0, StopWhy.STALE)]
-    assert inbox.ended(TURN, Ending(reason="stopped", exit_signal=9)) == [Forget(TURN)]
+    assert inbox.offered(offer("j_1", 2)) == [StopTrainer(TURN, 0.0, EndReason.STALE)]
+    assert inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=9)) == [Forget(TURN)]
     assert inbox.offered(offer("j_1", 2)) != []
+
+
+def test_the_next_job_is_taken_while_the_report_of_the_last_one_is_under_way() -> None:
+    inbox = Inbox(persistent=True, max_jobs=1)
+    running(inbox)
+    inbox.ended(TURN, DONE)
+    assert inbox.offered(offer("j_2", 2)) == [SendAccept(("j_2", 2), 1, 2)]
+    assert [attempt.state for attempt in inbox.held_attempts()] == ["finished", "accepting"]
+    assert inbox.delivered(TURN) == [Forget(TURN)]
+    assert inbox.accepted(("j_2", 2)) == [StartTrainer(offer("j_2", 2))]
+
+
+def test_a_trainer_that_is_being_stopped_keeps_its_place_until_it_is_gone() -> None:
+    inbox = Inbox(persistent=True, max_jobs=1)
+    running(inbox)
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
+    assert inbox.offered(offer("j_2", 2)) == []
+    inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
+    assert inbox.offered(offer("j_2", 2)) == [SendAccept(("j_2", 2), 1, 2)]
+
+
+def test_ended_attempts_make_no_more_room_than_there_is() -> None:
+    inbox = Inbox(persistent=True, max_jobs=1)
+    running(inbox)
+    inbox.ended(TURN, DONE)
+    running(inbox, "j_2", 2)
+    assert inbox.offered(offer("j_3", 3)) == []
+
+
+def test_a_newer_attempt_at_a_job_whose_end_is_being_reported_is_taken() -> None:
+    inbox = Inbox(persistent=True)
+    running(inbox)
+    inbox.ended(TURN, AttemptEnding(exit_code=1))
+    assert inbox.offered(offer("j_1", 2)) == [SendAccept(("j_1", 2), 1, 2)]
+    assert inbox.refused(("j_1", 2)) == [Forget(("j_1", 2))]
+    assert inbox.delivered(TURN) == [Forget(TURN)]
+
+
+def test_an_ephemeral_worker_takes_no_other_job_while_its_end_is_being_reported() -> None:
+    inbox = Inbox(persistent=False)
+    running(inbox)
+    inbox.ended(TURN, DONE)
+    assert inbox.offered(offer("j_2", 2)) == []
+    assert inbox.delivered(TURN) == [Forget(TURN), Leave("its job is done")]
 
 
 def test_a_cancel_stops_that_very_attempt_and_no_other() -> None:
@@ -109,11 +144,11 @@ def test_a_cancel_stops_that_very_attempt_and_no_other() -> None:
     running(inbox, "j_1", 7)
     assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=6)) == []
     assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=7, grace_s=5)) == [
-        StopTrainer(("j_1", 7), 5.0, StopWhy.CANCELLED)
+        StopTrainer(("j_1", 7), 5.0, EndReason.CANCELLED)
     ]
     assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=7)) == []
     assert (
-        reported(list(inbox.ended(("j_1", 7), Ending(reason="stopped", exit_signal=15))))
+        reported(list(inbox.ended(("j_1", 7), AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))))
         is ReportStatus.CANCELLED
     )
 
@@ -136,23 +171,23 @@ def test_a_cancel_heard_while_starting_stops_it_as_soon_as_it_runs() -> None:
     inbox.offered(offer())
     inbox.accepted(TURN)
     assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1)) == []
-    assert inbox.started(TURN) == [StopTrainer(TURN, 0.0, StopWhy.CANCELLED)]
+    assert inbox.started(TURN) == [StopTrainer(TURN, 0.0, EndReason.CANCELLED)]
 
 
 def test_a_stale_attempt_is_stopped_and_not_reported() -> None:
     inbox = Inbox(persistent=True)
     running(inbox)
-    assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1, reason="stale")) == [
-        StopTrainer(TURN, 0.0, StopWhy.STALE)
+    assert inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1, reason=EndReason.STALE)) == [
+        StopTrainer(TURN, 0.0, EndReason.STALE)
     ]
-    assert inbox.ended(TURN, Ending(reason="stopped", exit_signal=9)) == [Forget(TURN)]
+    assert inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=9)) == [Forget(TURN)]
 
 
 def test_a_stale_attempt_that_was_being_cancelled_is_still_not_reported() -> None:
     inbox = Inbox(persistent=True)
     running(inbox)
     inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1))
-    assert inbox.went_stale(TURN) == [StopTrainer(TURN, 0.0, StopWhy.STALE)]
+    assert inbox.went_stale(TURN) == [StopTrainer(TURN, 0.0, EndReason.STALE)]
     assert inbox.ended(TURN, DONE) == [Forget(TURN)]
 
 
@@ -168,11 +203,12 @@ def test_termination_gives_everything_back_and_then_leaves() -> None:
     running(inbox, "j_1", 1)
     inbox.offered(offer("j_2", 2))
     actions = inbox.terminated("spot notice")
-    assert StopTrainer(TURN, 3.0, StopWhy.RELEASED) in actions
+    assert StopTrainer(TURN, 3.0, EndReason.PREEMPTED) in actions
     assert reported(list(actions)) is ReportStatus.RELEASED
     assert inbox.delivered(("j_2", 2)) == [Forget(("j_2", 2))]
     assert (
-        reported(list(inbox.ended(TURN, Ending(reason="stopped", exit_signal=15)))) is ReportStatus.RELEASED
+        reported(list(inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))))
+        is ReportStatus.RELEASED
     )
     assert inbox.delivered(TURN) == [Forget(TURN), Leave("spot notice")]
 
@@ -200,7 +236,7 @@ def test_heartbeats_say_whether_a_worker_idles_works_or_leaves() -> None:
 def test_an_ephemeral_worker_leaves_when_its_job_is_delivered() -> None:
     inbox = Inbox(persistent=False)
     running(inbox)
-    inbox.ended(TURN, Ending(exit_code=1))
+    inbox.ended(TURN, AttemptEnding(exit_code=1))
     assert inbox.delivered(TURN) == [Forget(TURN), Leave("its job is done")]
 
 
@@ -231,16 +267,16 @@ def test_a_shutdown_order_waits_for_what_is_held() -> None:
 @pytest.mark.parametrize(
     ("ending", "status"),
     [
-        (Ending(exit_code=0), ReportStatus.COMPLETED),
-        (Ending(exit_code=3), ReportStatus.FAILED),
-        (Ending(exit_signal=11), ReportStatus.FAILED),
-        (Ending(reason="time_limit", exit_signal=15), ReportStatus.FAILED),
-        (Ending(reason="start_failed", error="no such file"), ReportStatus.FAILED),
-        (Ending(reason="shim_lost"), ReportStatus.FAILED),
-        (Ending(reason="fenced", exit_signal=9), ReportStatus.RELEASED),
+        (AttemptEnding(exit_code=0), ReportStatus.COMPLETED),
+        (AttemptEnding(exit_code=3), ReportStatus.FAILED),
+        (AttemptEnding(exit_signal=11), ReportStatus.FAILED),
+        (AttemptEnding(reason=EndReason.TIME_LIMIT, exit_signal=15), ReportStatus.FAILED),
+        (AttemptEnding(reason=EndReason.START_FAILED, error="no such file"), ReportStatus.FAILED),
+        (AttemptEnding(reason=EndReason.SHIM_LOST), ReportStatus.FAILED),
+        (AttemptEnding(reason=EndReason.FENCED, exit_signal=9), ReportStatus.RELEASED),
     ],
 )
-def test_every_ending_has_its_report(ending: Ending, status: ReportStatus) -> None:
+def test_every_ending_has_its_report(ending: AttemptEnding, status: ReportStatus) -> None:
     assert final_report(None, ending).status is status
 
 
@@ -270,7 +306,7 @@ def test_what_is_being_prepared_is_wanted_until_a_stop() -> None:
 
 
 def test_an_attempt_without_its_checkpoint_is_given_back() -> None:
-    report = final_report(None, Ending(reason="resume_failed", error="gone"))
+    report = final_report(None, AttemptEnding(reason=EndReason.RESUME_FAILED, error="gone"))
     assert (report.status, report.error) == (ReportStatus.RELEASED, "gone")
 
 
@@ -278,10 +314,10 @@ def test_a_stop_that_waits_for_a_checkpoint_can_be_hurried_and_never_slowed() ->
     inbox = Inbox(persistent=True)
     running(inbox)
     patient = StopAttempt(job_id="j_1", epoch=1, grace_s=30.0, save_s=300.0)
-    assert inbox.told_to_stop(patient) == [StopTrainer(TURN, 30.0, StopWhy.CANCELLED, 300.0)]
+    assert inbox.told_to_stop(patient) == [StopTrainer(TURN, 30.0, EndReason.CANCELLED, 300.0)]
     assert inbox.told_to_stop(patient) == []
     at_once = StopAttempt(job_id="j_1", epoch=1, grace_s=5.0)
-    assert inbox.told_to_stop(at_once) == [StopTrainer(TURN, 5.0, StopWhy.CANCELLED)]
+    assert inbox.told_to_stop(at_once) == [StopTrainer(TURN, 5.0, EndReason.CANCELLED)]
     assert inbox.told_to_stop(at_once) == []
     assert inbox.told_to_stop(patient) == []
 
@@ -289,9 +325,9 @@ def test_a_stop_that_waits_for_a_checkpoint_can_be_hurried_and_never_slowed() ->
 def test_a_machine_that_must_go_waits_for_no_checkpoint_of_a_drain() -> None:
     inbox = Inbox(persistent=True, release_grace_s=3.0)
     running(inbox)
-    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1, reason="drained", save_s=300.0))
-    assert inbox.terminated("spot notice") == [StopTrainer(TURN, 3.0, StopWhy.RELEASED)]
-    (final,) = inbox.ended(TURN, Ending(reason="stopped", exit_signal=15))
+    inbox.told_to_stop(StopAttempt(job_id="j_1", epoch=1, reason=EndReason.DRAINED, save_s=300.0))
+    assert inbox.terminated("spot notice") == [StopTrainer(TURN, 3.0, EndReason.PREEMPTED)]
+    (final,) = inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
     assert isinstance(final, SendReport)
     assert (final.report.status, final.report.reason) == (ReportStatus.RELEASED, "drained")
 
@@ -301,8 +337,8 @@ def test_a_job_out_of_time_that_is_to_go_on_later_saves_first_and_is_given_back(
     running(inbox)
     (stop,) = inbox.out_of_time(TURN)
     assert isinstance(stop, StopTrainer)
-    assert (stop.why, stop.save_s) == (StopWhy.TIME_LIMIT, offer().checkpoint_wait_s)
-    (final,) = inbox.ended(TURN, Ending(reason="stopped", exit_signal=15))
+    assert (stop.why, stop.save_s) == (EndReason.TIME_LIMIT, offer().checkpoint_wait_s)
+    (final,) = inbox.ended(TURN, AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
     assert isinstance(final, SendReport)
     assert (final.report.status, final.report.reason) == (ReportStatus.RELEASED, "time_limit")
     assert inbox.out_of_time(("j_9", 9)) == []
@@ -313,10 +349,10 @@ def test_a_job_out_of_time_that_is_to_go_on_later_saves_first_and_is_given_back(
     [("resume_failed", "resume_failed"), ("fenced", "cut_off"), ("agent_lost", "cut_off")],
 )
 def test_whatever_is_given_back_says_why_in_a_word(ending: str, reason: str) -> None:
-    report = final_report(None, Ending(reason=ending))
+    report = final_report(None, AttemptEnding(reason=EndReason(ending)))
     assert (report.status, report.reason) == (ReportStatus.RELEASED, reason)
 
 
 def test_a_guardian_that_ended_a_job_at_its_limit_gives_back_what_is_to_go_on_later() -> None:
-    report = final_report(None, Ending(reason="time_limit", exit_signal=9), "requeue")
+    report = final_report(None, AttemptEnding(reason=EndReason.TIME_LIMIT, exit_signal=9), "requeue")
     assert (report.status, report.reason) == (ReportStatus.RELEASED, "time_limit")

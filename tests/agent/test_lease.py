@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.agent import Agent, Machine
+from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
-from simpletuner_fleet.agent.client import OrchestratorClient
-from simpletuner_fleet.agent.delivery import Delivery
+from simpletuner_fleet.agent.guard.runner import Runner
+from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox
-from simpletuner_fleet.agent.runner import Runner
-from simpletuner_fleet.agent.shim_client import boottime
+from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.trainers.registry import Registry
 
@@ -23,11 +23,14 @@ TOKEN = tokens.make(tokens.WORKER, bytes(32))
 def agent_in(folder: Path) -> Agent:
     state = StateDir.open(folder)
     client = OrchestratorClient("http://127.0.0.1:9", lambda: TOKEN, None)
-    machine = Machine(name="w", version="0", home=state.home, gpus=(), trainers=(), labels={})
-    attempts = Attempts(state, Runner(), Registry([]), client, ShimTrust())
-    delivery = Delivery(Spool(state.spool_dir), client)
+    machine = MachineFacts(name="w", version="0", home=state.home, gpus=(), trainers=(), labels={})
     return Agent(
-        machine, Inbox(persistent=True), client, TokenSource(TOKEN, folder / "none"), attempts, delivery
+        machine,
+        Inbox(persistent=True),
+        client,
+        TokenSource(TOKEN, folder / "none"),
+        Spool(state.spool_dir),
+        lambda events: Attempts(state, Runner(), Registry([]), client, ShimTrust(), events=events),
     )
 
 

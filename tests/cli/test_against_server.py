@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.cli.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.main import main
 from tests.cli.conftest import Result
 
@@ -79,7 +79,7 @@ def test_a_workers_life(machine: Machine) -> None:
     made = machine.data("workers", "create", "gpu-1", "--label", "team=nlp")
     assert made["token"].startswith("wt_")
     assert "--persistent" in made["connection_command"]
-    assert machine.run("workers", "create", "gpu-1").code == Exit.CONFLICT
+    assert machine.run("workers", "create", "gpu-1").code == ExitCode.CONFLICT
     assert machine.run("workers", "set-labels", "gpu-1", "team-", "rack=7").code == 0
     assert machine.data("workers", "get", "gpu-1")["labels"] == {"rack": "7"}
     assert [item["name"] for item in machine.data("workers", "list", "--label", "rack=*")["items"]] == [
@@ -90,7 +90,7 @@ def test_a_workers_life(machine: Machine) -> None:
     assert machine.run("workers", "resume", made["worker_id"]).code == 0
     assert machine.data("workers", "rotate-token", "gpu-1")["token"] not in ("", made["token"])
     assert machine.run("workers", "delete", "gpu-1").code == 0
-    assert machine.run("workers", "get", "gpu-1").code == Exit.NOT_FOUND
+    assert machine.run("workers", "get", "gpu-1").code == ExitCode.NOT_FOUND
 
 
 def test_a_jobs_life_while_it_waits(machine: Machine) -> None:
@@ -106,12 +106,12 @@ def test_a_jobs_life_while_it_waits(machine: Machine) -> None:
     assert machine.data("jobs", "list", "--status", "queued", "--status", "blocked")["items"][0]["id"] == job
     assert machine.run("jobs", "set-priority", job, "high").code == 0
     assert machine.data("jobs", "get", job)["priority"] == 10
-    assert machine.run("jobs", "wait", job, "--timeout", "0.5").code == Exit.TIMEOUT
+    assert machine.run("jobs", "wait", job, "--timeout", "0.5").code == ExitCode.TIMEOUT
     refused = machine.run("jobs", "submit", "demo", "--gpus", "64", "--no-wait")
-    assert refused.code == Exit.CANNOT_PLACE
+    assert refused.code == ExitCode.CANNOT_PLACE
     assert machine.run("jobs", "cancel", job).code == 0
     assert machine.run("jobs", "wait", job, "--for", "terminal").code == 0
-    assert machine.run("jobs", "wait", job).code == Exit.JOB_FAILED
+    assert machine.run("jobs", "wait", job).code == ExitCode.JOB_FAILED
     again = machine.data("jobs", "retry", job)
     assert again["retry_of"] == job
     assert machine.run("jobs", "cancel", again["id"]).code == 0
@@ -123,7 +123,7 @@ def test_the_same_key_submits_once(machine: Machine) -> None:
     config.write_text(json.dumps(DEMO))
     words = ("jobs", "submit", str(config), "--target", "worker", "--idempotency-key", "once")
     assert machine.data(*words)["job_id"] == machine.data(*words)["job_id"]
-    assert machine.run(*words, "--gpus", "1").code == Exit.CONFLICT
+    assert machine.run(*words, "--gpus", "1").code == ExitCode.CONFLICT
 
 
 def test_tokens_and_what_they_may_do(machine: Machine) -> None:
@@ -131,11 +131,11 @@ def test_tokens_and_what_they_may_do(machine: Machine) -> None:
     limited = {"SIMPLETUNER_API_TOKEN": made["token"]}
     assert machine.run("jobs", "list", **limited).code == 0
     refused = machine.run("workers", "list", **limited)
-    assert refused.code == Exit.AUTH
+    assert refused.code == ExitCode.AUTH
     assert "admin.workers" in refused.err
     assert "lacks admin.workers" in machine.run("status", **limited).out
     assert machine.run("tokens", "revoke", "ci").code == 0
-    assert machine.run("jobs", "list", **limited).code == Exit.AUTH
+    assert machine.run("jobs", "list", **limited).code == ExitCode.AUTH
 
 
 def test_the_audit_has_it_all_and_is_whole(machine: Machine) -> None:
@@ -163,10 +163,10 @@ def test_tls_is_found_pinned_and_refused(tmp_path: Path) -> None:
             "XDG_CONFIG_HOME": str(tmp_path / "other-xdg"),
         }
         unknown = machine.run("whoami", "--url", said["url"], **elsewhere)
-        assert unknown.code == Exit.TLS
+        assert unknown.code == ExitCode.TLS
         assert "SSL certificate verify failed" in unknown.err
         wrong = machine.run("login", said["url"], "--ssl-fingerprint", "ab" * 32, given=token, **elsewhere)
-        assert wrong.code == Exit.TLS
+        assert wrong.code == ExitCode.TLS
         pinned = ("login", said["url"], "--ssl-fingerprint", said["fingerprint"])
         assert machine.run(*pinned, given=token, **elsewhere).code == 0
         assert machine.run("whoami", **elsewhere).code == 0

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.agent.trust import Choices
-from simpletuner_fleet.cli.api import Api
-from simpletuner_fleet.cli.connection import Connection
-from simpletuner_fleet.cli.errors import CliError, Exit
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.main import main
+from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.client.trust import Choices
 from tests.cli.conftest import Answer, CutOff, FakeServer, Run, Seen, problem
 
 WORKER: dict[str, Any] = {
@@ -109,9 +109,9 @@ def test_a_long_list_is_read_page_by_page(ask: Run, server: FakeServer) -> None:
 def test_a_job_is_found_by_a_unique_beginning(ask: Run, fleet: FakeServer) -> None:
     assert ask("jobs", "get", "abc", "--json").json["id"] == "j_abcdef"
     twice = ask("jobs", "get", "j_ab")
-    assert twice.code == Exit.USAGE
+    assert twice.code == ExitCode.USAGE
     assert "j_abcdef, j_abxyz" in twice.err
-    assert ask("jobs", "get", "j_zzz").code == Exit.NOT_FOUND
+    assert ask("jobs", "get", "j_zzz").code == ExitCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("called", ["w_abc123", "gpu-worker-1"])
@@ -121,7 +121,7 @@ def test_a_worker_is_called_by_id_or_name(ask: Run, fleet: FakeServer, called: s
     assert result.code == 0
     assert fleet.asked("POST", "/api/admin/workers/w_abc123/drain")[0].body == {"note": "new fans"}
     assert ask("workers", "get", called, "--json").json == WORKER
-    assert ask("workers", "get", "nobody").code == Exit.NOT_FOUND
+    assert ask("workers", "get", "nobody").code == ExitCode.NOT_FOUND
 
 
 def test_creating_a_worker_shows_the_token_once(ask: Run, fleet: FakeServer) -> None:
@@ -151,7 +151,7 @@ def test_labels_are_set_and_taken_away(ask: Run, fleet: FakeServer) -> None:
     fleet.on("PATCH", "/api/admin/workers/w_abc123", WORKER)
     assert ask("workers", "set-labels", "gpu-worker-1", "team=nlp", "location-").code == 0
     assert fleet.asked("PATCH", "/api/admin/workers/w_abc123")[0].body == {"labels": {"team": "nlp"}}
-    assert ask("workers", "set-labels", "gpu-worker-1", "nonsense").code == Exit.USAGE
+    assert ask("workers", "set-labels", "gpu-worker-1", "nonsense").code == ExitCode.USAGE
 
 
 def test_a_submission_says_only_what_was_asked(ask: Run, fleet: FakeServer) -> None:
@@ -214,7 +214,7 @@ def test_a_name_that_is_also_a_folder_gets_a_hint(
     (tmp_path / "flux").mkdir()
     server.on("POST", "/api/queue/submit", problem(404, "not_found", "There is no config 'flux'."))
     result = ask("jobs", "submit", "flux")
-    assert result.code == Exit.NOT_FOUND
+    assert result.code == ExitCode.NOT_FOUND
     assert "did you mean './flux'?" in result.err
 
 
@@ -227,7 +227,7 @@ def test_a_lost_reply_is_asked_for_again_with_the_same_key(server: FakeServer) -
         return SUBMITTED
 
     server.on("POST", "/api/queue/submit", twice_silent)
-    where = Connection(server.url, "", "st_x", "", Choices(), "", [])
+    where = ConnectionSettings(server.url, "", "st_x", "", Choices(), "", [])
     with Api(where, sleep=pauses.append) as api:
         assert api.post_once("/api/queue/submit", {"config_name": "c"}, "key-1") == SUBMITTED
     assert [seen.headers["idempotency-key"] for seen in server.seen] == ["key-1"] * 3
@@ -239,10 +239,10 @@ def test_a_server_that_never_replies_ends_the_attempts(server: FakeServer) -> No
         raise CutOff
 
     server.on("POST", "/api/queue/submit", silent)
-    where = Connection(server.url, "", "st_x", "", Choices(), "", [])
+    where = ConnectionSettings(server.url, "", "st_x", "", Choices(), "", [])
     with Api(where, sleep=lambda _: None) as api, pytest.raises(CliError) as ended:
         api.post_once("/api/queue/submit", {}, "key-1")
-    assert ended.value.trouble.exit == Exit.UNREACHABLE
+    assert ended.value.trouble.exit == ExitCode.UNREACHABLE
     assert len(server.seen) == 5
 
 
@@ -289,7 +289,7 @@ def test_cancel_retry_and_priority(ask: Run, fleet: FakeServer) -> None:
     fleet.on("POST", "/api/jobs/j_abcdef/retry", {**JOB, "id": "j_again"})
     fleet.on("POST", "/api/queue/j_abcdef/priority", JOB)
     assert ask("jobs", "cancel", "j_abcdef").err == "j_abcdef is cancelling\n"
-    assert ask("jobs", "cancel", "j_abcdef", "j_abxyz").code == Exit.CONFLICT
+    assert ask("jobs", "cancel", "j_abcdef", "j_abxyz").code == ExitCode.CONFLICT
     assert ask("jobs", "retry", "j_abcdef", "-o", "name").out == "j_again\n"
     assert ask("jobs", "set-priority", "j_abcdef", "urgent").code == 0
     assert fleet.seen[-1].body == {"priority": "urgent"}
@@ -327,7 +327,7 @@ def test_audit_is_listed_and_verified(ask: Run, server: FakeServer) -> None:
     query = server.seen[-1].query
     assert query["event_type"] == ["worker.token_rotated"]
     assert query["since"][0].endswith("Z")
-    assert ask("audit", "list", "--since", "yesterday-ish").code == Exit.USAGE
+    assert ask("audit", "list", "--since", "yesterday-ish").code == ExitCode.USAGE
     server.on("GET", "/api/audit/verify", {"valid": True, "checked": 9, "problems": []})
     assert ask("audit", "verify").out == "valid: 9 entries checked\n"
     server.on(
@@ -336,7 +336,7 @@ def test_audit_is_listed_and_verified(ask: Run, server: FakeServer) -> None:
         {"valid": False, "checked": 9, "problems": [{"seq": 3, "what": "it was changed"}]},
     )
     broken = ask("audit", "verify")
-    assert broken.code == Exit.FAILED
+    assert broken.code == ExitCode.FAILED
     assert "entry 3: it was changed" in broken.out
 
 
@@ -350,7 +350,7 @@ def test_tokens_are_made_listed_and_revoked(ask: Run, server: FakeServer) -> Non
     assert server.seen[-1].body == {"name": "ci", "permissions": ["queue.submit"], "expires_in_s": 7776000.0}
     assert ask("tokens", "list", "-o", "name").out == "t_1\n"
     assert ask("tokens", "revoke", "ci").code == 0
-    assert ask("tokens", "revoke", "nobody").code == Exit.NOT_FOUND
+    assert ask("tokens", "revoke", "nobody").code == ExitCode.NOT_FOUND
 
 
 def test_status_shows_one_screen(ask: Run, server: FakeServer) -> None:
@@ -393,7 +393,7 @@ def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, 
     server.on("GET", "/api/configs/mine", {"name": "mine", "version": 3, **bundle})
     target = tmp_path / "out"
     assert ask("configs", "export", "mine", str(target)).code == 0
-    assert ask("configs", "export", "mine", str(target)).code == Exit.CONFLICT
+    assert ask("configs", "export", "mine", str(target)).code == ExitCode.CONFLICT
     assert ask("configs", "export", "mine", str(target), "--force").code == 0
     server.on("PUT", "/api/configs/again", {"name": "again", "version": 1})
     assert ask("configs", "import", str(target), "--name", "again").code == 0
@@ -414,7 +414,7 @@ def test_a_config_that_would_escape_its_folder_is_not_written(
     ask: Run, server: FakeServer, tmp_path: Path
 ) -> None:
     server.on("GET", "/api/configs/evil", {"settings": {}, "files": {"../evil": "x"}})
-    assert ask("configs", "export", "evil", str(tmp_path / "out")).code == Exit.FAILED
+    assert ask("configs", "export", "evil", str(tmp_path / "out")).code == ExitCode.FAILED
     assert not (tmp_path / "evil").exists()
 
 
@@ -432,7 +432,7 @@ def test_a_bad_config_is_told_before_anything_is_sent(run: Run, tmp_path: Path, 
     file = tmp_path / "config.json"
     file.write_text(text)
     result = run("configs", "validate", str(file))
-    assert result.code == Exit.USAGE
+    assert result.code == ExitCode.USAGE
     assert why in result.err
 
 

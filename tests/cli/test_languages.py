@@ -8,8 +8,8 @@ import pytest
 
 import simpletuner_fleet.cli
 from devtools.words import all_sentences
-from simpletuner_fleet.cli.errors import Exit
-from simpletuner_fleet.cli.output import Column, Output
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.output import Column, Output
 from simpletuner_fleet.languages import LANGUAGES, speak, translator
 from tests.cli.conftest import Answer, FakeServer, Run
 
@@ -48,7 +48,7 @@ def test_errors_follow_the_environment(
 ) -> None:
     monkeypatch.setenv(name, value)
     result = run("worker")
-    assert result.code == Exit.USAGE
+    assert result.code == ExitCode.USAGE
     assert result.err.startswith(said)
     assert "E_USAGE" in result.err
 
@@ -65,7 +65,7 @@ def test_problems_of_the_server_are_told_in_the_readers_language(ask: Run, serve
     server.on("POST", "/api/queue/j_9/priority", Answer(404, problem))
     server.on("GET", "/api/jobs/j_9", {"id": "j_9", "status": "queued"})
     result = ask("jobs", "set-priority", "j_9", "5")
-    assert result.code == Exit.NOT_FOUND
+    assert result.code == ExitCode.NOT_FOUND
     assert "ジョブ j_9 はありません。" in result.err
 
 
@@ -95,7 +95,7 @@ def test_help_stays_english(run: Run) -> None:
 
 def columns() -> set[str]:
     titles: set[str] = set()
-    for module in pkgutil.iter_modules(simpletuner_fleet.cli.__path__, "simpletuner_fleet.cli."):
+    for module in pkgutil.walk_packages(simpletuner_fleet.cli.__path__, "simpletuner_fleet.cli."):
         for value in vars(importlib.import_module(module.name)).values():
             found = value if isinstance(value, tuple) else ()
             titles |= {column.title for column in found if isinstance(column, Column)}

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.cli.commands import build_parser
-from simpletuner_fleet.cli.errors import Exit
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.main import _command
 from tests.cli.conftest import FakeServer, Run
 
@@ -59,39 +59,39 @@ def test_the_workers_help_shows_the_documented_options_verbatim(
 )
 def test_a_slip_of_the_finger_gets_a_guess(run: Run, typed: list[str], meant: str) -> None:
     result = run(*typed)
-    assert result.code == Exit.USAGE
+    assert result.code == ExitCode.USAGE
     assert f"did you mean '{meant}'?" in result.err
     assert result.out == ""
 
 
 def test_worker_list_is_told_apart_from_workers_list(run: Run) -> None:
     result = run("worker", "list")
-    assert result.code == Exit.USAGE
+    assert result.code == ExitCode.USAGE
     assert "`worker` starts an agent on this machine. Did you mean `simpletuner workers list`?" in result.err
 
 
 def test_options_are_never_guessed_from_their_beginning(run: Run) -> None:
     """An abbreviation would carry a token past the code that hides it."""
-    assert run("worker", "--worker-tok", "wt_x").code == Exit.USAGE
+    assert run("worker", "--worker-tok", "wt_x").code == ExitCode.USAGE
 
 
 def test_a_missing_argument_is_a_usage_error_in_four_parts(run: Run) -> None:
     result = run("jobs", "get")
-    assert result.code == Exit.USAGE
+    assert result.code == ExitCode.USAGE
     for part in ("error: ", "  why:  ", "  next: ", "  code: E_USAGE   exit: 2"):
         assert part in result.err
 
 
 def test_a_bare_call_lists_the_commands(run: Run) -> None:
     result = run()
-    assert result.code == Exit.OK
+    assert result.code == ExitCode.OK
     for name in ("server", "worker", "jobs", "workers", "configs", "audit", "status", "doctor", "login"):
         assert f"    {name} " in result.out
 
 
 def test_a_noun_alone_shows_its_verbs(run: Run) -> None:
     result = run("jobs")
-    assert result.code == Exit.USAGE
+    assert result.code == ExitCode.USAGE
     assert "set-priority" in result.err
 
 
@@ -169,7 +169,7 @@ def test_a_simple_command_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts_are_written(run: Run, shell: str) -> None:
     result = run("completion", shell)
-    assert result.code == Exit.OK
+    assert result.code == ExitCode.OK
     for word in ("rotate-token", "submit", "orchestrator-url"):
         assert word in result.out
 

@@ -5,20 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.explain import (
-    IMPOSSIBLE,
-    KINDS,
-    MAX_WORKERS_TOLD,
-    Code,
-    Kind,
-    Survey,
-    explain,
-    has_joined,
-    survey,
-)
+from simpletuner_fleet.core.explain import MAX_WORKERS_TOLD, Survey, explain, has_joined, survey
 from simpletuner_fleet.core.job import Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.matching import FREE, Occupancy, why_never, why_not_now
-from simpletuner_fleet.core.reasons import sentence
+from simpletuner_fleet.core.reasons import IMPOSSIBLE, REASONS, Code, Kind, sentence
 from simpletuner_fleet.core.worker import AdminState, Connection, Worker
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
 
@@ -63,7 +53,7 @@ def test_the_fleet_gives_its_reason_and_the_job_repeats_it(code: Code, fleet: Su
     assert fleet.code is code
     explanation = explain(a_job(), fleet, limit=None, ahead=4, now=NOW)
     assert explanation.code is code
-    assert explanation.kind is KINDS[code]
+    assert explanation.kind is REASONS[code].kind
     assert explanation.sentence == sentence(code, fleet.params)
     assert explanation.fixes == fleet.fixes
     assert (explanation.ahead, explanation.as_of, explanation.state) == (4, NOW, JobState.QUEUED)
@@ -77,7 +67,6 @@ def test_the_fleet_gives_its_reason_and_the_job_repeats_it(code: Code, fleet: Su
         (Code.DEPENDENCY, a_job(state=JobState.BLOCKED, hold=Hold.DEPENDENCY, depends_on=("j_0",)), None),
         (Code.RETRY_BACKOFF, a_job(hold=Hold.BACKOFF, not_before=NOW + 9), None),
         (Code.QUOTA_USER, a_job(), "QUOTA_USER"),
-        (Code.QUOTA_TEAM, a_job(), "QUOTA_TEAM"),
         (Code.QUOTA_GLOBAL, a_job(), "QUOTA_GLOBAL"),
         (Code.NOT_WAITING, a_job(state=JobState.RUNNING), None),
     ],
@@ -93,9 +82,9 @@ def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: 
 def test_together_these_tests_reach_every_code() -> None:
     reached = {code for code, _ in SURVEYS} | {
         *(Code.APPROVAL_REQUIRED, Code.DEPENDENCY, Code.RETRY_BACKOFF, Code.NOT_WAITING),
-        *(Code.QUOTA_USER, Code.QUOTA_TEAM, Code.QUOTA_GLOBAL),
+        *(Code.QUOTA_USER, Code.QUOTA_GLOBAL),
     }
-    assert reached == set(Code) == set(KINDS)
+    assert reached == set(Code) == set(REASONS)
 
 
 def test_the_contracts_codes_all_exist() -> None:
@@ -103,7 +92,7 @@ def test_the_contracts_codes_all_exist() -> None:
         *("NO_WORKERS", "LABELS_MATCH_NONE", "GPU_COUNT_TOO_LARGE", "VRAM_TOO_SMALL"),
         *("WRONG_ACCELERATOR", "TRAINER_MISSING", "ALL_MATCHING_BUSY", "ALL_MATCHING_OFFLINE"),
         *("ALL_MATCHING_DRAINING", "BEHIND_OTHERS", "RETRY_BACKOFF", "APPROVAL_REQUIRED"),
-        *("DEPENDENCY", "QUOTA_USER", "QUOTA_TEAM", "QUOTA_GLOBAL", "LOCAL_GPU_BUSY", "LOCAL_NO_GPU"),
+        *("DEPENDENCY", "QUOTA_USER", "QUOTA_GLOBAL", "LOCAL_GPU_BUSY", "LOCAL_NO_GPU"),
     }
     assert {kind.value for kind in Kind} == {"wait", "change", "admin"}
 

@@ -18,9 +18,9 @@ from tests.core.builders import NOW, POLICY, a_worker, an_attempt, holding
 
 ADMIN = Actor("u_1", "ada")
 RUNNING = an_attempt(accepted_at=NOW, checkpoint_step=40)
-PATIENT = Stopping(reason="cancelled", asked_at=NOW, grace_s=30.0, save_s=300.0)
-AT_ONCE = Stopping(reason="cancelled", asked_at=NOW, grace_s=5.0)
-DRAINED = Stopping(reason="drained", asked_at=NOW, grace_s=30.0, save_s=300.0)
+PATIENT = Stopping(reason=EndReason.CANCELLED, asked_at=NOW, grace_s=30.0, save_s=300.0)
+AT_ONCE = Stopping(reason=EndReason.CANCELLED, asked_at=NOW, grace_s=5.0)
+DRAINED = Stopping(reason=EndReason.DRAINED, asked_at=NOW, grace_s=30.0, save_s=300.0)
 
 
 def cancel(job: Any, attempt: Any, stop_request: Stopping) -> Decision:

@@ -13,8 +13,8 @@ JOB = """
 import asyncio, json, os, sys
 from pathlib import Path
 from msgspec.structs import replace
-from simpletuner_fleet.agent.runner import Runner
-from simpletuner_fleet.agent.shim_client import Order
+from simpletuner_fleet.agent.guard.runner import Runner
+from simpletuner_fleet.agent.guard.shim_client import Order
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Paths, TrainerError

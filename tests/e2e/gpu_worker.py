@@ -19,7 +19,7 @@ def drive() -> None:
 
 
 def work(name: str, url: str, work_dir: str) -> None:
-    from simpletuner_fleet.agent.gpu_probe import GpuProbe
+    from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe
     from simpletuner_fleet.agent.program import WorkerSettings, run_agent
 
     settings = WorkerSettings(

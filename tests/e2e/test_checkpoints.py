@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.agent.orphans import processes_of
+from simpletuner_fleet.agent.guard.orphans import processes_of
 from tests.e2e.kit import Json, Worker, World
 from tests.e2e.processes import PATIENCE_S, parent_of, wait_until
 from tests.e2e.proxy import Proxy

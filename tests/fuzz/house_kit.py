@@ -1,6 +1,8 @@
-"""The whole orchestrator in this process, spoken to as ASGI does: no sockets, so that thousands of messages cost seconds."""
+"""The whole orchestrator in this process, spoken to without sockets, so that thousands of messages cost seconds."""
 
+import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -9,11 +11,13 @@ from msgspec import Struct
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.http.api import build_api
-from simpletuner_fleet.http.credentials import remembered_credentials
-from simpletuner_fleet.http.deps import Deps
-from simpletuner_fleet.http.edge import Edge, EdgeSettings
-from simpletuner_fleet.http.limits import Rate, RateLimits
+from simpletuner_fleet.http.access.credentials import remembered_credentials
+from simpletuner_fleet.http.access.limits import Rate, RateLimits
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.application import build_api
+from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.edge.exchange import Exchange
+from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.orchestrator import attendance, people
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.ids import RandomIds
@@ -24,6 +28,7 @@ from simpletuner_fleet.store import MemoryStore
 
 ADMIN = tokens.make("st", b"A" * 32)
 CPU_JOB = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
+HANGS_UP_AFTER_S = 0.02
 ENDLESS = Rate(1e9, 1e9)
 NO_LIMITS = RateLimits(
     worker=ENDLESS,
@@ -47,6 +52,61 @@ class Answer(Struct):
 
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+class PlayedExchange(Exchange):
+    """A request that is whole from the beginning, of a caller who hangs up after it."""
+
+    def __init__(self, method: str, path: str, query: bytes, headers: dict[str, str], body: bytes) -> None:
+        readable = {
+            name.lower(): value.encode("latin-1", "replace").decode("latin-1")
+            for name, value in headers.items()
+        }
+        raw_path = path.encode("utf-8", "surrogateescape").decode("latin-1")
+        super().__init__(method, raw_path, query, readable, "127.0.0.1", False)
+        self._body = body
+        self._head = b""
+        self._sent: list[bytes] = []
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._head)
+
+    def whole_body(self) -> bytes | None:
+        return self._body
+
+    async def receive(self) -> tuple[bytes, bool]:
+        body, self._body = self._body, b""
+        return body, False
+
+    def respond(self, head: bytes, body: bytes) -> None:
+        self._head = head
+        self._sent.append(body)
+
+    def begin(self, head: bytes) -> None:
+        self._head = head
+
+    async def write(self, piece: bytes) -> None:
+        self._sent.append(piece)
+
+    def finish(self) -> None:
+        """The caller has left already."""
+
+    def on_lost(self, callback: Callable[[], object]) -> None:
+        """They take what comes at once, and leave."""
+        asyncio.get_running_loop().call_later(HANGS_UP_AFTER_S, callback)
+
+    def hand_over(self, head: bytes, stream: EventStream) -> None:
+        self._head = head
+        stream.lost()
+
+    def cut(self, *, at_once: bool) -> None:
+        """The caller has left already."""
+
+    def answer(self) -> Answer:
+        line, _, fields = self._head.decode("latin-1").partition("\r\n")
+        pairs = (field.partition(": ") for field in fields.split("\r\n") if field)
+        return Answer(int(line.split()[1]), {name: value for name, _, value in pairs}, b"".join(self._sent))
 
 
 class House:
@@ -82,36 +142,9 @@ class House:
         """One request whose caller hangs up after it: a stream ends at once."""
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         sent = {"host": "127.0.0.1:8001", "content-type": "application/json", **(headers or {})}
-        incoming = [{"type": "http.request", "body": content, "more_body": False}]
-        outgoing: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return incoming.pop() if incoming else {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            outgoing.append(dict(message))
-
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode("utf-8", "surrogateescape"),
-            "query_string": query,
-            "scheme": "http",
-            "client": ("127.0.0.1", 5000),
-            "server": ("127.0.0.1", 8001),
-            "headers": [
-                (name.lower().encode("latin-1", "replace"), value.encode("latin-1", "replace"))
-                for name, value in sent.items()
-            ],
-        }
-        await self.edge(scope, receive, send)
-        start = next(message for message in outgoing if message["type"] == "http.response.start")
-        return Answer(
-            start["status"],
-            {name.decode(): value.decode("latin-1") for name, value in start["headers"]},
-            b"".join(message.get("body", b"") for message in outgoing),
-        )
+        exchange = PlayedExchange(method, path, query, sent, content)
+        await self.edge(exchange)
+        return exchange.answer()
 
     async def as_admin(self, method: str, path: str, body: Any = None) -> Any:
         answer = await self.ask(method, path, body, headers={"authorization": f"Bearer {ADMIN}"})

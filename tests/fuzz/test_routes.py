@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from simpletuner_fleet.http.api import ROUTES
-from simpletuner_fleet.http.routes import Access, Route
+from simpletuner_fleet.http.application import ROUTES
+from simpletuner_fleet.http.edge.routes import Access, Route
 from tests.fuzz.house_kit import ADMIN, House, in_path
 from tests.fuzz.near_schema import garbage, near, texts
 

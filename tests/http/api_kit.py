@@ -13,12 +13,12 @@ from msgspec import Struct, field
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.http.api import build_api
-from simpletuner_fleet.http.credentials import remembered_credentials
-from simpletuner_fleet.http.deps import Deps
-from simpletuner_fleet.http.edge import EdgeSettings, ProblemPage
-from simpletuner_fleet.http.routes import Route
-from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.http.access.credentials import remembered_credentials
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.application import build_api
+from simpletuner_fleet.http.edge.edge import EdgeSettings, ProblemPage
+from simpletuner_fleet.http.edge.routes import Route
+from simpletuner_fleet.http.server.serving import Listening, serve
 from simpletuner_fleet.orchestrator import people
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.ids import RandomIds

@@ -15,10 +15,10 @@ from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.accounts import Role, Session, User
 from simpletuner_fleet.core.job import Attempt, AttemptState
 from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.http.auth import SignedIn
-from simpletuner_fleet.http.edge import Edge, EdgeSettings, build_app
-from simpletuner_fleet.http.routes import Route
-from simpletuner_fleet.http.server import Listening, serve
+from simpletuner_fleet.http.access.credential_cache import SignedIn
+from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings, build_app
+from simpletuner_fleet.http.edge.routes import Route
+from simpletuner_fleet.http.server.serving import Listening, serve
 from simpletuner_fleet.ports import ApiToken
 
 ADMIN = tokens.make("st", b"a" * 32)

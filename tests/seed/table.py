@@ -19,8 +19,8 @@ def e2e(file: str, *names: str) -> tuple[str, ...]:
     return _in("e2e", file, *names)
 
 
-def http(file: str, *names: str) -> tuple[str, ...]:
-    return _in("http", file, *names)
+def http(folder: str, file: str, *names: str) -> tuple[str, ...]:
+    return _in(f"http/{folder}", file, *names)
 
 
 def core(file: str, *names: str) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ PINNED = e2e("quick_start", "with_ssl_a_worker_that_pins_the_printed_fingerprint
 STREAMED = e2e("fleet", "a_job_is_dispatched_by_the_stream_and_waits_for_no_heartbeat")
 CAPABLE = e2e("placing_jobs", "a_worker_registers_with_its_gpu_capabilities")
 DETECTED = _in(
-    "agent", "gpu_probe", "what_the_driver_tells_becomes_gpus_and_samples", "a_machine_says_what_it_is"
+    "agent/gpus", "gpu_probe", "what_the_driver_tells_becomes_gpus_and_samples", "a_machine_says_what_it_is"
 )
 DIAGRAM = e2e("fleet", "a_worker_walks_through_the_states_of_the_diagram")
 DEFAULTS = e2e("rhythm", "the_documented_intervals_are_the_defaults")
@@ -88,8 +88,8 @@ CRASHED = e2e("troubleshooting", "a_crashed_trainer_is_told_with_what_to_look_fo
 NOT_DISPATCHED = e2e("troubleshooting", "a_job_that_is_not_dispatched_says_what_to_check")
 DOCTOR = e2e("troubleshooting", "the_doctor_looks_at_drivers_disk_and_connection")
 BY_HEADER = e2e("fleet", "a_worker_authenticates_by_its_token_header_alone")
-PERMISSION = http("api_permissions", "a_row_admits_exactly_those_it_names")
-REGISTERS = http("api_workers", "a_registration_answers_everything_the_contract_names")
+PERMISSION = http("api", "api_permissions", "a_row_admits_exactly_those_it_names")
+REGISTERS = http("api/workers", "api_workers", "a_registration_answers_everything_the_contract_names")
 
 INTRO, OVERVIEW, TYPES = "Worker Orchestration", "Overview", "Worker Types"
 START, TOKEN, WORKER, SUBMIT = (
@@ -151,7 +151,7 @@ ROWS = (
     Row(
         TOKEN,
         "**Via Web UI:** Administration → Workers → Create Worker",
-        _in("web", "workers", "a_worker_is_created_by_keyboard_and_comes_in_live"),
+        _in("web/pages", "workers", "a_worker_is_created_by_keyboard_and_comes_in_live"),
     ),
     Row(TOKEN, "**Via API:**", QUICK_START),
     Row(TOKEN, "curl -s -X POST http://localhost:8001/api/admin/workers \\", QUICK_START),
@@ -159,7 +159,7 @@ ROWS = (
     Row(
         TOKEN,
         "{",
-        QUICK_START + http("api_admin", "creating_a_worker_answers_what_the_documents_print"),
+        QUICK_START + http("api/admin", "api_admin", "creating_a_worker_answers_what_the_documents_print"),
     ),
     Row(WORKER, "On the GPU machine:", QUICK_START),
     Row(WORKER, "simpletuner worker \\", QUICK_START),
@@ -177,7 +177,7 @@ ROWS = (
     Row(
         SUBMIT,
         "**Via Web UI:** Configure your training, then click **Train in Cloud** → select **Worker** as target.",
-        _in("web", "train", "a_training_is_configured_and_sent_to_a_worker_by_keyboard"),
+        _in("web/pages", "train", "a_training_is_configured_and_sent_to_a_worker_by_keyboard"),
     ),
     Row(SUBMIT, "**Via API:**", QUICK_START),
     Row(SUBMIT, "curl -s -X POST http://localhost:8001/api/queue/submit \\", QUICK_START),
@@ -210,7 +210,7 @@ ROWS = (
         "Orchestrator cleans up offline ephemeral workers after 1 hour",
         LEAVES
         + core("liveness", "only_ephemeral_workers_offline_for_an_hour_are_cleaned_up")
-        + _in("cli", "settings", "the_defaults_are_the_documented_ones"),
+        + _in("cli/frame", "resolve_settings", "the_defaults_are_the_documented_ones"),
     ),
     Row(MODES, "**Persistent (`--persistent`):**", STAYS),
     Row(MODES, "Worker stays online waiting for new jobs", STAYS),
@@ -269,14 +269,16 @@ ROWS = (
     Row(
         FAILURES,
         "Workers report any in-progress jobs",
-        UNDISTURBED + http("api_workers", "registering_again_with_a_running_attempt_resumes_it"),
+        UNDISTURBED
+        + http("api/workers", "api_workers", "registering_again_with_a_running_attempt_resumes_it"),
     ),
     Row(FAILURES, "Orchestrator reconciles state and resumes", UNDISTURBED + FINISHED_AWAY),
     Row(MATCHING, "Workers report their GPU capabilities on registration:", CAPABLE),
     Row(
         MATCHING,
         "{",
-        CAPABLE + http("api_workers", "the_flat_gpu_fields_of_the_documents_register_gpus_too"),
+        CAPABLE
+        + http("api/workers", "api_workers", "the_flat_gpu_fields_of_the_documents_register_gpus_too"),
     ),
     Row(MATCHING, "Jobs can specify GPU requirements:", GPU_COUNT + GLOBS),
     Row(MATCHING, "curl -s -X POST http://localhost:8001/api/queue/submit \\", AS_PRINTED),
@@ -291,7 +293,7 @@ ROWS = (
     Row(LABELS, "# Match workers with team=nlp", AS_PRINTED),
     Row(LIST, "curl -s http://localhost:8001/api/admin/workers | jq", AS_PRINTED),
     Row(LIST, "Response:", AS_PRINTED),
-    Row(LIST, "{", AS_PRINTED + http("api_admin", "the_list_has_every_field_of_the_documents")),
+    Row(LIST, "{", AS_PRINTED + http("api/admin", "api_admin", "the_list_has_every_field_of_the_documents")),
     Row(DRAINING, "Gracefully finish current job and prevent new dispatch:", DRAIN),
     Row(DRAINING, "curl -s -X POST http://localhost:8001/api/admin/workers/w_abc123/drain", AS_PRINTED),
     Row(DRAINING, "The worker will:", DRAIN),
@@ -323,7 +325,7 @@ ROWS = (
     Row(
         TOKENS,
         "Rotate tokens periodically for security",
-        ROTATED + http("api_admin", "an_old_token_is_warned_about"),
+        ROTATED + http("api/admin", "api_admin", "an_old_token_is_warned_about"),
     ),
     Row(NETWORK, "For production:", PINNED),
     Row(
@@ -350,7 +352,7 @@ ROWS = (
     Row(
         AUDIT,
         "See [Audit Guide](AUDIT.md) for log access.",
-        AUDITED + http("api_tokens_and_audit", "the_audit_log_is_filtered_and_paged"),
+        AUDITED + http("api/admin", "api_tokens_and_audit", "the_audit_log_is_filtered_and_paged"),
     ),
     Row(CONNECT, '**"Connection refused"**', REFUSED),
     Row(CONNECT, "Verify orchestrator URL and port", REFUSED),
@@ -378,7 +380,8 @@ ROWS = (
     Row(
         DISPATCH,
         "Check worker status in admin panel",
-        NOT_DISPATCHED + _in("web", "workers", "the_list_is_filtered_by_its_address_and_folds_what_has_gone"),
+        NOT_DISPATCHED
+        + _in("web/pages", "workers", "the_list_is_filtered_by_its_address_and_folds_what_has_gone"),
     ),
     Row(DISPATCH, "Verify workers are connected and IDLE", NOT_DISPATCHED),
     Row(DISPATCH, "Check for label mismatch between job and workers", NOT_DISPATCHED + WAITING),
@@ -393,22 +396,25 @@ ROWS = (
     Row(
         WORKER_API,
         "| `/api/workers/stream` | GET | SSE stream for job dispatch |",
-        STREAMED + http("api_stream", "events_have_rising_ids_and_names_that_agree_with_their_type"),
+        STREAMED
+        + http("api/workers", "api_stream", "events_have_rising_ids_and_names_that_agree_with_their_type"),
     ),
     Row(
         WORKER_API,
         "| `/api/workers/heartbeat` | POST | Periodic keepalive |",
-        RHYTHM + http("api_workers", "a_heartbeat_carries_the_same_orders_as_the_stream"),
+        RHYTHM + http("api/workers", "api_workers", "a_heartbeat_carries_the_same_orders_as_the_stream"),
     ),
     Row(
         WORKER_API,
         "| `/api/workers/job/{id}/status` | POST | Report job progress |",
-        http("api_workers", "a_job_lives_from_submission_to_completion"),
+        http("api/workers", "api_workers", "a_job_lives_from_submission_to_completion"),
     ),
     Row(
         WORKER_API,
         "| `/api/workers/disconnect` | POST | Graceful shutdown notification |",
-        http("api_workers", "a_goodbye_gives_running_attempts_back_at_once_and_charges_nothing"),
+        http(
+            "api/workers", "api_workers", "a_goodbye_gives_running_attempts_back_at_once_and_charges_nothing"
+        ),
     ),
     Row(ADMIN_API, "| `/api/admin/workers` | GET | List all workers |", AS_PRINTED + PERMISSION),
     Row(ADMIN_API, "| `/api/admin/workers` | POST | Create worker token |", QUICK_START + PERMISSION),
@@ -419,6 +425,7 @@ ROWS = (
         SEE_ALSO,
         "[Enterprise Guide](ENTERPRISE.md) - SSO, quotas, approval workflows",
         http(
+            "api/jobs",
             "api_queue",
             "limits_hold_jobs_back_and_raising_them_lets_them_go",
             "an_approval_lets_a_job_run_and_a_rejection_ends_it",
@@ -429,6 +436,7 @@ ROWS = (
         SEE_ALSO,
         "[Job Queue](../../JOB_QUEUE.md) - Queue scheduling and priorities",
         http(
+            "api/jobs",
             "api_queue",
             "the_queue_is_in_scheduling_order_and_comes_in_pages",
             "a_priority_moves_a_job_and_places_it_when_it_can_run",

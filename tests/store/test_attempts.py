@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.job import Attempt, AttemptState, Outcome, Stopping
+from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Outcome, Stopping
 from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
 from tests.store.samples import BUNDLE, attempt, job
 
@@ -26,7 +26,7 @@ EVERY_FIELD = attempt(
     failure_class="out_of_memory",
     failure_evidence="CUDA out of memory",
     resume_below=60,
-    stopping=Stopping(reason="drained", asked_at=3.0, grace_s=30.0, save_s=300.0, had_step=900),
+    stopping=Stopping(reason=EndReason.DRAINED, asked_at=3.0, grace_s=30.0, save_s=300.0, had_step=900),
     reason="drained",
 )
 ENDED = AttemptState.ENDED

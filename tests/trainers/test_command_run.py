@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.agent.runner import Runner
-from simpletuner_fleet.agent.shim_client import Order
+from simpletuner_fleet.agent.guard.runner import Runner
+from simpletuner_fleet.agent.guard.shim_client import Order
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Paths

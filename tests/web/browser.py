@@ -25,8 +25,8 @@ from playwright.async_api import (
     expect,
 )
 
-from simpletuner_fleet.http.problem_words import LANGUAGE_COOKIE
-from simpletuner_fleet.web.page import THEME_COOKIE
+from simpletuner_fleet.http.edge.problem_words import LANGUAGE_COOKIE
+from simpletuner_fleet.web.frame.page import THEME_COOKIE
 
 Language = Literal["en", "pt-BR", "hi", "zh", "ja"]
 Theme = Literal["light", "dark"]

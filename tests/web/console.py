@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from playwright.async_api import Browser, Page
 
-from simpletuner_fleet.http.sessions import COOKIE
+from simpletuner_fleet.http.access.sessions import COOKIE
 from tests.e2e.kit import World
 from tests.web.browser import Role, Watch, watched_context
 from tests.web.fleet import SETTINGS, FleetState, build

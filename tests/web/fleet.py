@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.http.edge import EdgeSettings
-from simpletuner_fleet.http.limits import Rate, RateLimits
+from simpletuner_fleet.http.access.limits import Rate, RateLimits
+from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.store import open_store
 from tests.http.api_kit import ADMIN, Running, TurnedClock, orchestrator

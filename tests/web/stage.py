@@ -10,10 +10,10 @@ from msgspec import Struct, field
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.http.edge import EdgeSettings
-from simpletuner_fleet.http.sessions import COOKIE
+from simpletuner_fleet.http.access.sessions import COOKIE
+from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.web import routes
-from simpletuner_fleet.web.problems import problem_page
+from simpletuner_fleet.web.frame.problems import problem_page
 from tests.e2e.proxy import Proxy
 from tests.http.api_kit import Running, TurnedClock, orchestrator
 from tests.web.browser import Role

@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 from tests.web.browser import visit
 from tests.web.console import Pages
 from tests.web.machines import RTX4090, Work, picture
-from tests.web.pages import PAGES, page_paths
+from tests.web.page_table import PAGES, page_paths
 from tests.web.stage import Stage
 
 CORPUS = (

@@ -4,7 +4,7 @@ import pytest
 
 from tests.web.browser import visit
 from tests.web.console import Console, Pages
-from tests.web.pages import page_paths
+from tests.web.page_table import page_paths
 
 FOUR_K = (3840, 2160)
 LOOKED_AT = ("/", "/jobs", "/fleet", "/admin/workers", "/train", "/configs")

@@ -17,7 +17,7 @@ from tests.web.browser import (
     wear,
 )
 from tests.web.console import Console, Pages
-from tests.web.pages import PAGES, PageRow, page_paths
+from tests.web.page_table import PAGES, PageRow, page_paths
 from tests.web.stage import Stage
 
 LANDED = [row for row in PAGES if row.path in page_paths()]

@@ -9,7 +9,7 @@ from tests.e2e.kit import World
 from tests.http.api_kit import until
 from tests.web.browser import visit
 from tests.web.console import Console, Pages, running_console
-from tests.web.pages import page_paths
+from tests.web.page_table import page_paths
 
 LISTS = ("/", "/jobs", "/fleet", "/admin/workers")
 WITHOUT_LIST = "/help"

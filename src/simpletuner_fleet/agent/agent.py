@@ -3,39 +3,41 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from simpletuner_fleet.agent.attempts import Attempts
-from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
-from simpletuner_fleet.agent.datasets import Fetching
-from simpletuner_fleet.agent.delivery import Delivery
-from simpletuner_fleet.agent.inbox import (
+from simpletuner_fleet.agent.actions import (
     Action,
     Forget,
-    Inbox,
     Leave,
-    Phase,
     SendAccept,
     SendReport,
     StartTrainer,
     StopTrainer,
-    StopWhy,
     Turn,
     turn_of,
 )
-from simpletuner_fleet.agent.shim_client import boottime
+from simpletuner_fleet.agent.attempts import Attempts
+from simpletuner_fleet.agent.data.datasets import FetchProgress
+from simpletuner_fleet.agent.delivery import Delivery
+from simpletuner_fleet.agent.guard.shim_client import boottime
+from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.machine_facts import MachineFacts
+from simpletuner_fleet.agent.senders import AttemptEvents
+from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.core.job import EndReason, Outcome
 from simpletuner_fleet.core.reconcile import incarnation_of
-from simpletuner_fleet.core.worker import Gpu
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
     Accept,
     AuditHead,
-    GpuReport,
     GpuSample,
     Heartbeat,
     JobSubmit,
@@ -52,28 +54,16 @@ LEASE_MARGIN_SHARE = 0.15
 LEASE_MARGIN_MAX_S = 10.0
 LONGEST_INTERVAL_S = 86_400.0
 TELL_FETCHING_EVERY_S = 2.0
+KEEP_IDLE_S = 60.0
+"""At least: a connection outlives the pause between two heartbeats, however long that is."""
 SHIM_OUTCOME = {
-    StopWhy.CANCELLED: "cancelled",
-    StopWhy.RELEASED: "released",
-    StopWhy.DRAINED: "released",
-    StopWhy.TIME_LIMIT: "released",
-    StopWhy.STALE: "lost",
+    EndReason.CANCELLED: Outcome.CANCELLED,
+    EndReason.PREEMPTED: Outcome.RELEASED,
+    EndReason.DRAINED: Outcome.RELEASED,
+    EndReason.TIME_LIMIT: Outcome.RELEASED,
+    EndReason.STALE: Outcome.LOST,
 }
-
-
-class Machine(Struct, frozen=True, kw_only=True):
-    """What this worker is: told at every registration."""
-
-    name: str
-    version: str
-    home: str
-    start: int = 0
-    """Which start it is of those in its folder."""
-    gpus: tuple[Gpu, ...]
-    trainers: tuple[str, ...]
-    labels: dict[str, str]
-    tls: str = ""
-    """How it knows the orchestrator; see `protocol.messages.Register`."""
+"""What the shim of a stopped trainer reports if the agent dies meanwhile."""
 
 
 class Departure(Struct, frozen=True):
@@ -86,19 +76,22 @@ class Departure(Struct, frozen=True):
 class Agent:
     def __init__(
         self,
-        machine: Machine,
+        machine: MachineFacts,
         inbox: Inbox,
         client: OrchestratorClient,
         token: TokenSource,
-        attempts: Attempts,
-        delivery: Delivery,
+        spool: Spool,
+        make_attempts: Callable[[AttemptEvents], Attempts],
     ) -> None:
+        """Attempts are made here, because they tell this agent what they do by themselves."""
         self.machine = machine
         self.inbox = inbox
         self.client = client
         self.token = token
-        self.attempts = attempts
-        self.delivery = delivery
+        self.attempts = make_attempts(self)
+        self.delivery = Delivery(
+            spool, client, may_go=self.attempts.senders.has_sent_all, on_delivered=self._report_delivered
+        )
         self.incarnation = incarnation_of(machine.start, secrets.token_hex(8))
         self.worker_id = ""
         self.heartbeat_interval_s = 30.0
@@ -165,6 +158,7 @@ class Agent:
         """Numbers that cannot be meant would stop trainers or flood the network: the last good ones hold."""
         if 0 < interval_s < timeout_s <= LONGEST_INTERVAL_S:
             self.heartbeat_interval_s, self.heartbeat_timeout_s = interval_s, timeout_s
+            self.client.keep_connections_for(max(KEEP_IDLE_S, 2 * interval_s))
         else:
             log.warning("the orchestrator wants a heartbeat every %g s within %g s", interval_s, timeout_s)
 
@@ -214,6 +208,20 @@ class Agent:
             case Leave(reason):
                 self.depart(Departure(reason))
 
+    # What attempts do by themselves.
+
+    def checkpoint_stored(self, turn: Turn, step: int) -> None:
+        self.inbox.stored(turn, step)
+
+    def out_of_time(self, turn: Turn) -> None:
+        self.perform(self.inbox.out_of_time(turn))
+
+    def sending_ended(self) -> None:
+        self.delivery.wake()
+
+    def _report_delivered(self, turn: Turn) -> None:
+        self.perform(self.inbox.delivered(turn))
+
     def depart(self, departure: Departure) -> None:
         if not self.departure.done():
             self.departure.set_result(departure)
@@ -234,26 +242,31 @@ class Agent:
         backoff = Backoff(0.1, 2.0)
         message = Accept(epoch=turn[1], attempt=attempt, incarnation=self.incarnation, seq=seq)
         while turn in self.inbox.held and self.inbox.held[turn].phase is Phase.ACCEPTING:
-            sent_at = boottime()
-            try:
-                answer = await self.client.accept(turn[0], message)
-            except Unreachable:
+            if not await self.accept_once(turn, message):
                 await asyncio.sleep(backoff.next_s())
-            except Refused as problem:
-                if isinstance(problem, TokenRejected) or problem.passing:
-                    await asyncio.sleep(backoff.next_s())
-                    continue
-                if problem.code == "superseded":
-                    self.superseded()
-                self.perform(self.inbox.refused(turn))
-            else:
-                self._accepted_at[turn] = sent_at
-                self.perform(self.inbox.accepted(turn, cancelling=answer.status == "cancelling"))
+
+    async def accept_once(self, turn: Turn, message: Accept) -> bool:
+        """Sends the acceptance; returns whether there was an answer that says something."""
+        sent_at = boottime()
+        try:
+            answer = await self.client.accept(turn[0], message)
+        except Unreachable:
+            return False
+        except Refused as problem:
+            if isinstance(problem, TokenRejected) or problem.passing:
+                return False
+            if problem.code == "superseded":
+                self.superseded()
+            self.perform(self.inbox.refused(turn))
+            return True
+        self._accepted_at[turn] = sent_at
+        self.perform(self.inbox.accepted(turn, cancelling=answer.status == "cancelling"))
+        return True
 
     async def _run(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
         log.info("job %s: starting attempt %d on %s", offer.job_id, offer.attempt, _gpus(offer))
-        ending = await self.attempts.put_in_place(
+        ending = await self.attempts.preparation.put_in_place(
             offer, lambda: self.inbox.wants(turn), lambda fetching: self._tell_fetching(offer, fetching)
         )
         self._fetching_told_at.pop(turn, None)
@@ -273,7 +286,7 @@ class Agent:
     async def _await_adopted(self, offer: JobSubmit) -> None:
         turn = turn_of(offer)
         if self.attempts.is_out_of_time(turn):
-            self.perform(self.inbox.out_of_time(turn))
+            self.out_of_time(turn)
         ending = await self.attempts.ended(turn)
         self.perform(self.inbox.ended(turn, ending))
 
@@ -291,8 +304,8 @@ class Agent:
             incarnation=self.incarnation,
         )
 
-    def _tell_fetching(self, offer: JobSubmit, fetching: Fetching) -> None:
-        """Now and then: people want to see that it moves, not every byte."""
+    def _tell_fetching(self, offer: JobSubmit, fetching: FetchProgress) -> None:
+        """Reports progress now and then: people want to see that it moves, not every byte."""
         turn, now = turn_of(offer), boottime()
         due_at = self._fetching_told_at.get(turn, 0.0) + TELL_FETCHING_EVERY_S
         if not fetching.total_bytes or now < due_at or not self.connected.is_set():
@@ -343,36 +356,15 @@ class Agent:
         return self.attempts.data.held() if self.attempts.data else None
 
     def _registration(self, data: DataHeld | None) -> Register:
-        machine, gpus = self.machine, self.machine.gpus
-        return Register(
-            name=machine.name,
+        return replace(
+            self.machine.registration(),
             persistent=self.inbox.persistent,
-            gpu_count=len(gpus),
-            gpu_name=gpus[0].name if gpus else None,
-            gpu_vram_gb=min((gpu.vram_gb for gpu in gpus), default=None),
-            accelerator_type=gpus[0].accelerator_type if gpus else None,
-            gpus=[
-                GpuReport(
-                    index=gpu.index,
-                    uuid=gpu.uuid,
-                    name=gpu.name,
-                    vram_gb=gpu.vram_gb,
-                    accelerator_type=gpu.accelerator_type,
-                    unusable=gpu.unusable,
-                )
-                for gpu in gpus
-            ],
-            trainers=list(machine.trainers),
-            labels=machine.labels,
-            version=machine.version,
             max_jobs=self.inbox.max_jobs,
             attempts=self.inbox.held_attempts(),
-            home=machine.home,
             incarnation=self.incarnation,
             seq=self.inbox.next_seq(),
             audit_head=self._audit_head,
             data=data,
-            tls=machine.tls,
         )
 
 

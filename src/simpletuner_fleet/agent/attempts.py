@@ -3,48 +3,49 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.bandwidth import Bandwidth
-from simpletuner_fleet.agent.client import OrchestratorClient
-from simpletuner_fleet.agent.datasets import DataFailed, Datasets, DataUnreachable, Fetching
-from simpletuner_fleet.agent.inbox import Ending, Turn, turn_of
-from simpletuner_fleet.agent.log_shipping import Logs, LogSources
-from simpletuner_fleet.agent.log_stream import LogLimits
-from simpletuner_fleet.agent.logs import last_lines
-from simpletuner_fleet.agent.masking import NO_MASK, Mask
-from simpletuner_fleet.agent.metrics import Metrics, Sources
-from simpletuner_fleet.agent.resume import Fetcher, ResumeFailed, read_resume
-from simpletuner_fleet.agent.runner import Ended, Exit, Runner, Running, ShimUnavailable
-from simpletuner_fleet.agent.shim_client import Order, ReportTo
+from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.guard.runner import (
+    EndedAttempt,
+    Runner,
+    RunningTrainer,
+    TrainerExit,
+)
+from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
+from simpletuner_fleet.agent.preparation import Preparation, explain_start_failure
+from simpletuner_fleet.agent.senders import (
+    AttemptEvents,
+    AttemptMaterial,
+    AttemptSenders,
+    NoEvents,
+    mask_of,
+)
+from simpletuner_fleet.agent.ship.log_stream import LogLimits
+from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
+from simpletuner_fleet.agent.ship.output_log import last_lines
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirError
-from simpletuner_fleet.agent.uploads import Uploads
-from simpletuner_fleet.agent.watchdog import Guards
+from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.watchdog import Verdict
+from simpletuner_fleet.core.job import EndReason, Outcome
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.protocol.uploads import Resume
-from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
-from simpletuner_fleet.trainers.contract import Launch, Paths, TrainerError
+from simpletuner_fleet.trainers.contract import Launch
 from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
 
 ADOPT_GRACE_S = 2.0
 DELIVERED = "delivered"
-METRICS_SENT = "metrics-sent.json"
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
-WANTED_LOOK_S = 0.2
 SAVE_FIRST_GRACE_S = 3.0
 """With less time than this a trainer is stopped at once: a checkpoint would hardly be done."""
 SAVE_FIRST_SHARE = 0.6
-AFTER_ITS_DATA = Launch(argv=[], env={}, cwd="")
-"""Stands for what is prepared once the data is in place."""
 
 
 class ShimTrust(NamedTuple):
@@ -55,12 +56,12 @@ class ShimTrust(NamedTuple):
     no_verify: bool = False
 
 
-class Found(NamedTuple):
-    """What a restart finds of an attempt."""
+class FoundAttempt(NamedTuple):
+    """Describes what a restart finds of an attempt."""
 
     offer: JobSubmit
-    running: Running | None
-    ending: Ending | None
+    running: RunningTrainer | None
+    ending: AttemptEnding | None
 
 
 class Attempts:
@@ -74,93 +75,47 @@ class Attempts:
         bandwidth: Bandwidth | None = None,
         log_limits: LogLimits | None = None,
         data: Datasets | None = None,
+        events: AttemptEvents | None = None,
     ) -> None:
         self._state = state
         self._runner = runner
-        self._trainers = trainers
         self._client = client
         self._trust = trust
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
-        self._running: dict[Turn, Running] = {}
-        self._prepared: dict[Turn, asyncio.Task[Launch]] = {}
-        self.uploads = Uploads(client, bandwidth or Bandwidth())
-        self.metrics = Metrics(client)
-        self.logs = Logs(client, log_limits)
-        self.guards = Guards(client)
-        self.guards.on_verdict = self._condemned
-        self.uploads.before_stored = self._before_stored
+        self._running: dict[Turn, RunningTrainer] = {}
+        self._events = events or NoEvents()
+        self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
+        self.preparation = Preparation(state, trainers, client, data)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
-        self.on_out_of_time: Callable[[Turn], None] = lambda turn: None
 
     def prepare(self, offer: JobSubmit) -> None:
         """Folder and config are written while the acceptance is on its way; nothing runs yet."""
         self._folders[turn_of(offer)] = offer.attempt_id
-        self._masks[turn_of(offer)] = _mask(offer)
-        self._prepared[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
+        self._masks[turn_of(offer)] = mask_of(offer)
+        self.preparation.begin(offer)
 
-    async def put_in_place(
-        self,
-        offer: JobSubmit,
-        wanted: Callable[[], bool],
-        tell: Callable[[Fetching], None] = lambda fetching: None,
-    ) -> Ending | None:
-        """The data and the checkpoint to go on from, if any. None once they are there, else why it cannot start.
-
-        May take as long as they have gigabytes; it ends when the attempt is not `wanted` any more.
-        """
-        if offer.resume is None and not offer.datasets:
-            return None
-        data = Fetching()
-        fetching = asyncio.create_task(self._fetch(offer, data))
-        try:
-            while not fetching.done():
-                await asyncio.wait({fetching}, timeout=WANTED_LOOK_S)
-                if not wanted():
-                    return Ending(reason="stopped")
-                tell(data)
-            fetching.result()
-        except DataUnreachable as error:
-            return Ending(reason="data_unreachable", error=error.detail)
-        except ResumeFailed as error:
-            return Ending(reason="resume_failed", error=error.detail)
-        except (FleetError, OSError) as error:
-            return Ending(reason="start_failed", error=_told(error))
-        finally:
-            fetching.cancel()
-        return None
-
-    async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> Ending | None:
-        """None once the trainer runs, else why it does not."""
+    async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> AttemptEnding | None:
+        """Returns None once the trainer runs, else why it does not."""
         turn = turn_of(offer)
         try:
-            launch = await self._prepared.pop(turn)
+            launch = await self.preparation.take(turn)
             running = await self._runner.start(self._order(offer, launch, lease_s, leased_at))
         except (FleetError, OSError) as error:
-            return Ending(reason="start_failed", error=self._masks.get(turn, NO_MASK).text(_told(error)))
+            explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
+            return AttemptEnding(reason=EndReason.START_FAILED, error=explanation)
         self._watch(offer, running)
         if running.pid is None:
             return self._ending(turn, await running.wait())
         return None
 
-    async def ended(self, turn: Turn) -> Ending:
-        """When the process tree is gone."""
+    async def ended(self, turn: Turn) -> AttemptEnding:
+        """Returns when the process tree is gone."""
         ending = self._ending(turn, await self._running[turn].wait())
-        return await self.guards.last_word(turn, ending)
+        return await self.senders.watchdogs.last_word(turn, ending)
 
-    async def _before_stored(self, turn: Turn) -> None:
-        """Whoever goes on from a checkpoint has its numbers, and knows that it is not spoiled."""
-        await self.guards.look_now(turn)
-        await self.metrics.flush(turn)
-
-    def _condemned(self, turn: Turn, verdict: Verdict) -> None:
-        if verdict.resume_below is not None:
-            self.uploads.spoiled_from(turn, verdict.resume_below)
-        if verdict.restart:
-            self.uploads.goes_on_elsewhere(turn)
-
-    def stop(self, turn: Turn, grace_s: float, outcome: str, save_s: float | None = None) -> None:
+    def stop(self, turn: Turn, grace_s: float, outcome: Outcome, save_s: float | None = None) -> None:
         """Asks for a checkpoint first where the trainer can make one and there is time.
 
         `save_s` is time of its own for that; without it the grace covers both, and what was to be saved by an earlier
@@ -169,8 +124,8 @@ class Attempts:
         running = self._running.get(turn)
         if running is None:
             return
-        if outcome == "released":
-            self.uploads.goes_on_elsewhere(turn)
+        if outcome is Outcome.RELEASED:
+            self.senders.uploads.goes_on_elsewhere(turn)
         earlier = self._stopping.pop(turn, None)
         if earlier:
             earlier.cancel()
@@ -183,7 +138,13 @@ class Attempts:
         )
 
     async def _save_and_stop(
-        self, turn: Turn, running: Running, outcome: str, wait_s: float, grace_s: float, stop_by_s: float
+        self,
+        turn: Turn,
+        running: RunningTrainer,
+        outcome: Outcome,
+        wait_s: float,
+        grace_s: float,
+        stop_by_s: float,
     ) -> None:
         """The trainer has `wait_s` for its checkpoint, then `grace_s` to end, and `stop_by_s` for both."""
         clock = asyncio.get_running_loop().time
@@ -191,7 +152,7 @@ class Attempts:
         try:
             async with asyncio.timeout(wait_s):
                 if not running.paused:
-                    await self.uploads.checkpoint_now(turn, running.wait())
+                    await self.senders.uploads.checkpoint_now(turn, running.wait())
         except TimeoutError:
             log.info("job %s: no checkpoint was made in time; it is stopped without one", turn[0])
         except Exception:  # anybody's plug-in: the trainer is stopped whatever it does
@@ -207,17 +168,11 @@ class Attempts:
 
     async def forget(self, turn: Turn) -> None:
         """Nothing is owed any more: the shim may go; the job's output stays on the disk."""
-        prepared = self._prepared.pop(turn, None)
-        if prepared:
-            with contextlib.suppress(FleetError, OSError):
-                await prepared
+        await self.preparation.forget(turn)
         stopping = self._stopping.pop(turn, None)
         if stopping:
             stopping.cancel()
-        self.uploads.forget(turn)
-        self.metrics.forget(turn)
-        self.guards.forget(turn)
-        self.logs.forget(turn)
+        self.senders.forget(turn)
         self._masks.pop(turn, None)
         attempt_id = self._folders.pop(turn, None)
         if attempt_id and self.data:
@@ -228,46 +183,52 @@ class Attempts:
             await running.release()
 
     def _mark_delivered(self, attempt_id: str | None) -> None:
-        """So that a restart does not take it up; an id that cannot name a folder never had one."""
+        """Keeps a restart from taking it up; an id that cannot name a folder never had one."""
         if attempt_id is None:
             return
         with contextlib.suppress(StateDirError, FileNotFoundError):
             (self._state.attempt(attempt_id).path / DELIVERED).touch()
 
-    async def find_again(self) -> list[Found]:
-        """After a restart: trainers that still run are taken up, those that ended are told."""
-        found = []
+    async def find_again(self) -> list[FoundAttempt]:
+        """Takes up the trainers that still run after a restart, and tells of those that ended."""
+        attempts = []
         for attempt in self._state.attempts():
             offer = attempt.load_order()
             if offer is None or (attempt.path / DELIVERED).exists():
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
-            found += await self._find(attempt, offer)
+            attempts += await self._find(attempt, offer)
         if self.data:
-            await self.data.take_up([one.offer for one in found if one.running])
-        return found
+            await self.data.take_up([one.offer for one in attempts if one.running])
+        return attempts
 
-    async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[Found]:
+    async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:
         if not await self._was_begun(attempt):
             return [
-                Found(offer, None, Ending(reason="agent_lost", error="the worker stopped before it started"))
+                FoundAttempt(
+                    offer,
+                    None,
+                    AttemptEnding(reason=EndReason.AGENT_LOST, error="the worker stopped before it started"),
+                )
             ]
         match await self._runner.adopt(attempt.path):
-            case Running() as running:
+            case RunningTrainer() as running:
                 log.info("took up job %s again, attempt %d", offer.job_id, offer.attempt)
                 self._masks[turn_of(offer)] = Mask.of(running.hidden)
                 self._watch(offer, running)
-                return [Found(offer, running, None)]
-            case Ended(exit=exit, reported=reported):
-                if exit.reason == "shim_lost":
+                return [FoundAttempt(offer, running, None)]
+            case EndedAttempt(exit=exit, reported=reported):
+                if exit.reason is EndReason.SHIM_LOST:
                     (attempt.path / DELIVERED).touch()
                     return []
                 if reported:
                     self._send_leftovers(offer, attempt, exit)
                     return []
                 ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)
-                self._upload(offer, ending)
-                return [Found(offer, None, await self.guards.last_word(turn_of(offer), ending))]
+                self._send(offer, ending)
+                return [
+                    FoundAttempt(offer, None, await self.senders.watchdogs.last_word(turn_of(offer), ending))
+                ]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
         """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
@@ -278,68 +239,6 @@ class Attempts:
                 break
             await asyncio.sleep(SHIM_LOOK_S)
         return True
-
-    def _prepare(self, offer: JobSubmit) -> Launch:
-        if offer.missing_secrets:
-            raise TrainerError(_missing(offer.missing_secrets))
-        attempt = self._state.create_attempt(offer.attempt_id)
-        attempt.save_order(offer)
-        return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
-
-    def _launch(self, offer: JobSubmit) -> Launch:
-        paths = self._paths(self._state.attempt(offer.attempt_id))
-        return self._trainers.get(offer.trainer).launch(self._located(offer), paths)
-
-    def _located(self, offer: JobSubmit) -> JobSubmit:
-        return self.data.located(offer) if self.data else offer
-
-    async def _fetch(self, offer: JobSubmit, data: Fetching) -> None:
-        turn = turn_of(offer)
-        if offer.datasets:
-            await asyncio.shield(self._prepared[turn])
-            if self.data is None:
-                raise DataFailed("the data has no place here: this worker keeps no data cache")
-            await self.data.put_in_place(offer, data)
-            self._prepared[turn] = asyncio.create_task(asyncio.to_thread(self._launch, offer))
-        if offer.resume is not None:
-            await self._resume(offer)
-
-    async def _resume(self, offer: JobSubmit) -> None:
-        """Changes what was prepared: the trainer will go on from the checkpoint."""
-        turn = turn_of(offer)
-        launch = await asyncio.shield(self._prepared[turn])
-        resume = read_resume(offer.resume or {})
-        attempt = self._state.attempt(offer.attempt_id)
-        paths, habits = self._paths(attempt), self._habits(offer)
-        nearby = await asyncio.to_thread(self._made_here, offer, resume)
-        fetcher = Fetcher(self._client, offer.job_id, attempt.path / "resume" / resume.name, nearby=nearby)
-        checkpoint = await fetcher.place(resume, habits.output_folder(paths))
-
-        def point() -> Launch:
-            return habits.place_resume(self._located(offer), paths, checkpoint, launch)
-
-        self._prepared[turn] = asyncio.create_task(asyncio.to_thread(point))
-
-    def _made_here(self, offer: JobSubmit, resume: Resume) -> list[Path]:
-        """Folders of earlier attempts of the job that may hold the checkpoint."""
-        found = []
-        for attempt in self._state.attempts():
-            order = attempt.load_order()
-            if order and order.job_id == offer.job_id and order.attempt_id != offer.attempt_id:
-                folder = self._habits(order).output_folder(self._paths(attempt)) / resume.name
-                if folder.is_dir():
-                    found.append(folder)
-        return found
-
-    def _habits(self, offer: JobSubmit) -> CheckpointHabits:
-        """Of a trainer that may have been uninstalled since it ran."""
-        try:
-            return habits_of(self._trainers.get(offer.trainer))
-        except TrainerError:
-            return CheckpointHabits()
-
-    def _paths(self, attempt: AttemptDir) -> Paths:
-        return Paths(attempt_dir=attempt.path, config_dir=attempt.config_dir, output_dir=attempt.output_dir)
 
     def _order(self, offer: JobSubmit, launch: Launch, lease_s: float, leased_at: float) -> Order:
         attempt = self._state.attempt(offer.attempt_id)
@@ -372,61 +271,34 @@ class Attempts:
             hidden=[value.decode() for value in self._masks.get(turn_of(offer), NO_MASK).values],
         )
 
-    def _watch(self, offer: JobSubmit, running: Running) -> None:
+    def _watch(self, offer: JobSubmit, running: RunningTrainer) -> None:
         turn = turn_of(offer)
         self._running[turn] = running
-        running.on_out_of_time = lambda: self.on_out_of_time(turn)
-        self._upload(offer, running)
+        running.on_out_of_time = lambda: self._events.out_of_time(turn)
+        self._send(offer, running)
 
-    def _upload(self, offer: JobSubmit, until: Running | Ending) -> asyncio.Task[None]:
+    def _send(self, offer: JobSubmit, until: RunningTrainer | AttemptEnding) -> None:
+        self.senders.begin(offer, self._material(offer), until)
+
+    def _material(self, offer: JobSubmit) -> AttemptMaterial:
         attempt = self._state.attempt(offer.attempt_id)
-        paths, habits = self._paths(attempt), self._habits(offer)
-        sources = Sources(
-            files=tuple(habits.progress_files(paths)),
-            output_log=attempt.output_log,
-            sent=attempt.path / METRICS_SENT,
-            events=habits.output_folder(paths),
-        )
-        self.metrics.begin(offer, sources, _end(until))
-        trainer = until if isinstance(until, Running) else None
-        self.guards.begin(offer, sources, trainer, _end(until))
-        self._ship_logs(offer, attempt, habits, until)
-        return self.uploads.begin(offer, paths, habits, _end(until))
-
-    def _ship_logs(
-        self, offer: JobSubmit, attempt: AttemptDir, habits: CheckpointHabits, until: Running | Ending
-    ) -> None:
-        """An attempt that ended while there was no agent took its secrets with it."""
-        mask = self._masks.get(turn_of(offer))
-        sources = LogSources(
-            output_log=attempt.output_log,
+        return AttemptMaterial(
             folder=attempt.path,
-            rank_logs=lambda: habits.rank_logs(self._paths(attempt)),
-            mask=mask or _mask(offer),
-            unmaskable=mask is None and bool(offer.secrets),
+            output_log=attempt.output_log,
+            paths=self.preparation.paths(attempt),
+            habits=self.preparation.habits(offer),
+            mask=self._masks.get(turn_of(offer)),
         )
-        self.logs.begin(offer, sources, _end(until))
 
-    def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: Exit) -> None:
+    def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: TrainerExit) -> None:
         """The shim has told how it ended while there was no agent; its log and its results are still here."""
-        turn = turn_of(offer)
-        if exit.reason == "exited":
-            left = [self._upload(offer, Ending(exit_code=0)), self.logs.task(turn)]
-        else:
-            self._ship_logs(offer, attempt, self._habits(offer), Ending(reason=exit.reason))
-            left = [self.logs.task(turn)]
 
-        def close(_: asyncio.Task[None]) -> None:
-            if all(task.done() for task in left):
-                self.uploads.forget(turn)
-                self.logs.forget(turn)
-                if not any(task.cancelled() for task in left):
-                    (attempt.path / DELIVERED).touch()
+        def all_sent() -> None:
+            (attempt.path / DELIVERED).touch()
 
-        for task in left:
-            task.add_done_callback(close)
+        self.senders.send_leftovers(offer, self._material(offer), exit.reason, all_sent)
 
-    def _ending(self, turn: Turn, exit: Exit) -> Ending:
+    def _ending(self, turn: Turn, exit: TrainerExit) -> AttemptEnding:
         """The last lines are read again where there is something to hide: a cut may have gone through it."""
         mask = self._masks.get(turn, NO_MASK)
         if not mask.values:
@@ -436,35 +308,11 @@ class Attempts:
         return replace(ending, error=mask.text(exit.error)) if exit.error else ending
 
 
-def _mask(offer: JobSubmit) -> Mask:
-    token = [offer.upload_token] if isinstance(offer.upload_token, str) else []
-    return Mask.of([*(offer.secrets or {}).values(), *token])
-
-
-async def _end(until: Running | Ending) -> Exit | Ending:
-    return await until.wait() if isinstance(until, Running) else until
-
-
-def _unmasked(exit: Exit, lines: str) -> Ending:
-    return Ending(
+def _unmasked(exit: TrainerExit, lines: str) -> AttemptEnding:
+    return AttemptEnding(
         reason=exit.reason,
         exit_code=exit.exit_code,
         exit_signal=exit.signal,
         error=exit.error,
         last_lines=lines,
     )
-
-
-def _missing(names: list[str]) -> str:
-    return (
-        f"the orchestrator cannot give the secret '{names[0]}': it was deleted, or its key is lost; "
-        f"store it again with 'simpletuner secrets set {names[0]}' and retry the job"
-    )
-
-
-def _told(error: FleetError | OSError) -> str:
-    if isinstance(error, ShimUnavailable):
-        return f"the worker could not start a process: {error.detail}"
-    if isinstance(error, FleetError):
-        return error.detail
-    return f"the worker could not prepare the job: {error.strerror or error}"

@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, TokenRejected, Unreachable
-from simpletuner_fleet.agent.inbox import Turn
+from simpletuner_fleet.agent.actions import Turn
+from simpletuner_fleet.agent.ship.courier import pause
 from simpletuner_fleet.agent.spool import Spool, Spooled
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.protocol.messages import StatusReport
 
@@ -18,14 +20,20 @@ UNWRITTEN = 0
 
 
 class Delivery:
-    def __init__(self, spool: Spool, client: OrchestratorClient) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        client: OrchestratorClient,
+        *,
+        may_go: Callable[[Turn], bool] = lambda turn: True,
+        on_delivered: Callable[[Turn], None] = lambda turn: None,
+    ) -> None:
+        """A report waits for what must arrive before it (`may_go`); others pass it meanwhile. `wake` when that changes."""
         self._spool = spool
         self._client = client
         self._wake = asyncio.Event()
         self._backlog: list[Spooled] = []
-        self.on_delivered: Callable[[Turn], None] = lambda turn: None
-        self.may_go: Callable[[Turn], bool] = lambda turn: True
-        """A report waits for what must arrive before it; others pass it meanwhile. `wake` when that changes."""
+        self._may_go, self._on_delivered = may_go, on_delivered
 
     async def keep(self, turn: Turn, report: StatusReport) -> None:
         try:
@@ -39,7 +47,7 @@ class Delivery:
         self._wake.set()
 
     def load(self, incarnation: str) -> Sequence[Spooled]:
-        """What an agent before this one could not deliver: this one delivers it, in its own name."""
+        """Loads what an agent before this one could not deliver: this one delivers it, in its own name."""
         self._backlog = self._spool.pending()
         for record in self._backlog:
             record.report.incarnation = incarnation
@@ -51,23 +59,20 @@ class Delivery:
     async def run(self) -> None:
         backoff = Backoff(0.2, 5.0)
         while True:
-            due = next((record for record in self._backlog if self._is_due(record)), None)
-            if due is None:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            if await self._deliver(due):
-                backoff.reset()
-                continue
             self._wake.clear()
-            try:
-                async with asyncio.timeout(backoff.next_s()):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            answered = await self.deliver_once()
+            if answered:
+                backoff.reset()
+            else:
+                await pause(backoff.next_s() if answered is False else None, self._wake)
+
+    async def deliver_once(self) -> bool | None:
+        """Tries the first report that may go: whether it was answered, None where there is none to send."""
+        due = next((record for record in self._backlog if self._is_due(record)), None)
+        return None if due is None else await self._deliver(due)
 
     def _is_due(self, record: Spooled) -> bool:
-        return record.report.epoch is None or self.may_go((record.job_id, record.report.epoch))
+        return record.report.epoch is None or self._may_go((record.job_id, record.report.epoch))
 
     async def _deliver(self, record: Spooled) -> bool:
         try:
@@ -85,5 +90,5 @@ class Delivery:
         self._backlog.remove(record)
         await asyncio.to_thread(self._spool.remove, record.number)
         if record.report.epoch is not None:
-            self.on_delivered((record.job_id, record.report.epoch))
+            self._on_delivered((record.job_id, record.report.epoch))
         return True

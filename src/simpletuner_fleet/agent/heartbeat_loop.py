@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from simpletuner_fleet.agent.agent import Agent
-from simpletuner_fleet.agent.client import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 
 log = logging.getLogger(__name__)
 

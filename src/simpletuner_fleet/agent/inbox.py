@@ -8,7 +8,19 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import OnTimeLimit
+from simpletuner_fleet.agent.actions import (
+    Action,
+    Forget,
+    Leave,
+    SendAccept,
+    SendReport,
+    StartTrainer,
+    StopTrainer,
+    Turn,
+    turn_of,
+)
+from simpletuner_fleet.agent.endings import AttemptEnding, final_report
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
     HeldAttempt,
@@ -20,13 +32,7 @@ from simpletuner_fleet.protocol.messages import (
     StopAttempt,
 )
 
-Turn = tuple[str, int]
-"""A job's id and the epoch of one attempt at it."""
 REMEMBERED_TURNS = 256
-
-
-def turn_of(offer: JobSubmit) -> Turn:
-    return (offer.job_id, offer.epoch)
 
 
 class Phase(StrEnum):
@@ -36,84 +42,17 @@ class Phase(StrEnum):
     FINISHED = "finished"
 
 
-class StopWhy(StrEnum):
-    CANCELLED = "cancelled"
-    STALE = "stale"
-    RELEASED = "released"
-    """This machine is to go."""
-    DRAINED = "drained"
-    TIME_LIMIT = "time limit"
-
-
-GIVEN_BACK = {
-    StopWhy.RELEASED: ("preempted", "the worker was asked to stop"),
-    StopWhy.DRAINED: ("drained", "the worker was drained"),
-    StopWhy.TIME_LIMIT: ("time_limit", "the time limit was reached"),
-}
-"""The job goes on elsewhere: why, in a word and in a sentence."""
 TIME_LIMIT_GRACE_S = 30.0
-
-
-class Ending(Struct, frozen=True, kw_only=True):
-    """How a trainer's process tree ended; `reason` as the runner names it."""
-
-    reason: str = "exited"
-    exit_code: int | None = None
-    exit_signal: int | None = None
-    error: str | None = None
-    last_lines: str = ""
-    restart: bool = False
-    """The watchdog ended it, and the job wants to go on from its last good checkpoint then."""
-    resume_below: int | None = None
 
 
 class Holding(Struct):
     offer: JobSubmit
     phase: Phase
-    stopping: StopWhy | None = None
+    stopping: EndReason | None = None
     saves: bool = False
     """Whether the stop under way waits for a checkpoint: only then can it be hurried."""
     step: int | None = None
     checkpoint_step: int | None = None
-
-
-class SendAccept(Struct, frozen=True):
-    turn: Turn
-    attempt: int
-    seq: int
-
-
-class StartTrainer(Struct, frozen=True):
-    offer: JobSubmit
-
-
-class StopTrainer(Struct, frozen=True):
-    turn: Turn
-    grace_s: float
-    why: StopWhy
-    save_s: float | None = None
-    """How long to wait for a checkpoint before; None: only as far as the grace allows."""
-
-
-class SendReport(Struct, frozen=True):
-    """To be kept on disk until it is answered, if it is final."""
-
-    turn: Turn
-    report: StatusReport
-    final: bool
-
-
-class Forget(Struct, frozen=True):
-    """Nothing is owed for this turn any more: its shim and its folder may go."""
-
-    turn: Turn
-
-
-class Leave(Struct, frozen=True):
-    reason: str
-
-
-Action = SendAccept | StartTrainer | StopTrainer | SendReport | Forget | Leave
 
 
 class Inbox:
@@ -135,7 +74,7 @@ class Inbox:
 
     @property
     def status(self) -> str:
-        """What heartbeats say of this worker."""
+        """The word that heartbeats say of this worker."""
         if self.leaving:
             return LEAVING
         return "busy" if self.held else "idle"
@@ -175,22 +114,34 @@ class Inbox:
         if self.leaving:
             self._remember(turn)
             return [self._report(turn, StatusReport(status=ReportStatus.RELEASED, error=self.leaving))]
-        older = [held for held in self.held if held[0] == offer.job_id]
+        occupied = self._occupied()
+        older = [held for held in occupied if held[0] == offer.job_id]
         if older:
             return [action for held in older for action in self.went_stale(held)]
-        if len(self.held) >= self.max_jobs:
+        if len(occupied) >= self.max_jobs:
             return []
         self.held[turn] = Holding(offer, Phase.ACCEPTING)
         return [SendAccept(turn, offer.attempt, self.next_seq())]
+
+    def _occupied(self) -> list[Turn]:
+        """The attempts that take a place here.
+
+        One that has ended takes none: its processes are gone, and only its report is under way. The orchestrator may
+        have placed the next job before its answer to that report arrives, or after an answer that never arrives. A
+        worker that leaves after its job takes no other one meanwhile.
+        """
+        if not self.persistent:
+            return list(self.held)
+        return [turn for turn, holding in self.held.items() if holding.phase is not Phase.FINISHED]
 
     def accepted(self, turn: Turn, *, cancelling: bool = False) -> list[Action]:
         holding = self.held.get(turn)
         if holding is None or holding.phase is not Phase.ACCEPTING:
             return []
         if cancelling:
-            holding.stopping = StopWhy.CANCELLED
+            holding.stopping = EndReason.CANCELLED
         if holding.stopping:
-            return self._end(turn, holding, Ending(reason="stopped"))
+            return self._end(turn, holding, AttemptEnding(reason=EndReason.STOPPED))
         holding.phase = Phase.STARTING
         return [StartTrainer(holding.offer)]
 
@@ -222,11 +173,11 @@ class Inbox:
             holding.checkpoint_step = step
 
     def wants(self, turn: Turn) -> bool:
-        """Whether what is being prepared for it is still needed."""
+        """Returns whether what is being prepared for it is still needed."""
         holding = self.held.get(turn)
         return holding is not None and holding.stopping is None
 
-    def ended(self, turn: Turn, ending: Ending) -> list[Action]:
+    def ended(self, turn: Turn, ending: AttemptEnding) -> list[Action]:
         holding = self.held.get(turn)
         if holding is None or holding.phase in (Phase.ACCEPTING, Phase.FINISHED):
             return []
@@ -242,16 +193,16 @@ class Inbox:
 
     def told_to_stop(self, order: StopAttempt) -> list[Action]:
         turn = (order.job_id, order.epoch)
-        if order.reason == "stale":
+        if order.reason is EndReason.STALE:
             return self.went_stale(turn)
-        why = StopWhy.DRAINED if order.reason == "drained" else StopWhy.CANCELLED
+        why = EndReason.DRAINED if order.reason is EndReason.DRAINED else EndReason.CANCELLED
         return self._stop(turn, why, order.grace_s, order.save_s)
 
     def out_of_time(self, turn: Turn) -> list[Action]:
         """Its time limit is reached, and it is to go on later: a checkpoint first."""
         holding = self.held.get(turn)
         save_s = holding.offer.checkpoint_wait_s if holding else None
-        return self._stop(turn, StopWhy.TIME_LIMIT, TIME_LIMIT_GRACE_S, save_s)
+        return self._stop(turn, EndReason.TIME_LIMIT, TIME_LIMIT_GRACE_S, save_s)
 
     def went_stale(self, turn: Turn) -> list[Action]:
         """The job has moved on: nothing of this turn may go on, and nobody wants to hear of it.
@@ -261,7 +212,7 @@ class Inbox:
         holding = self.held.get(turn)
         if holding and holding.phase is Phase.ACCEPTING:
             return self._drop(turn)
-        return self._stop(turn, StopWhy.STALE, 0.0)
+        return self._stop(turn, EndReason.STALE, 0.0)
 
     def told_to_leave(self, reason: str) -> list[Action]:
         """The orchestrator wants us gone once nothing runs."""
@@ -277,30 +228,30 @@ class Inbox:
         actions: list[Action] = []
         for turn, holding in list(self.held.items()):
             if holding.phase is Phase.ACCEPTING:
-                holding.stopping = holding.stopping or StopWhy.RELEASED
-                actions += self._end(turn, holding, Ending(reason="stopped"))
+                holding.stopping = holding.stopping or EndReason.PREEMPTED
+                actions += self._end(turn, holding, AttemptEnding(reason=EndReason.STOPPED))
             else:
-                actions += self._stop(turn, StopWhy.RELEASED, self._release_grace_s)
+                actions += self._stop(turn, EndReason.PREEMPTED, self._release_grace_s)
         return actions or ([] if self.held else [Leave(self.leaving)])
 
-    def _stop(self, turn: Turn, why: StopWhy, grace_s: float, save_s: float | None = None) -> list[Action]:
+    def _stop(self, turn: Turn, why: EndReason, grace_s: float, save_s: float | None = None) -> list[Action]:
         """What is stopping already can be hurried, and never told to take its time after all."""
         holding = self.held.get(turn)
-        if holding is None or holding.phase is Phase.FINISHED or holding.stopping is StopWhy.STALE:
+        if holding is None or holding.phase is Phase.FINISHED or holding.stopping is EndReason.STALE:
             return []
         if holding.stopping and save_s is not None:
             return []
         if holding.stopping is why and not holding.saves:
             return []
-        if holding.stopping is None or why is StopWhy.STALE:
+        if holding.stopping is None or why is EndReason.STALE:
             holding.stopping = why
         if holding.phase is not Phase.RUNNING:
             return []
         holding.saves = save_s is not None
         return [StopTrainer(turn, grace_s, why, save_s)]
 
-    def _end(self, turn: Turn, holding: Holding, ending: Ending) -> list[Action]:
-        if holding.stopping is StopWhy.STALE:
+    def _end(self, turn: Turn, holding: Holding, ending: AttemptEnding) -> list[Action]:
+        if holding.stopping is EndReason.STALE:
             return self._drop(turn)
         holding.phase = Phase.FINISHED
         return [self._report(turn, final_report(holding.stopping, ending, holding.offer.on_time_limit))]
@@ -328,36 +279,3 @@ class Inbox:
         self._over[turn] = None
         if len(self._over) > REMEMBERED_TURNS:
             del self._over[next(iter(self._over))]
-
-
-def final_report(
-    stopping: StopWhy | None, ending: Ending, on_time_limit: OnTimeLimit = "fail"
-) -> StatusReport:
-    """An ending by itself counts as what it was, even if a stop was on its way."""
-    report = StatusReport(
-        status=ReportStatus.FAILED,
-        exit_code=ending.exit_code,
-        exit_signal=ending.exit_signal,
-        error=ending.error,
-        last_lines=ending.last_lines or None,
-        restart=ending.restart,
-        resume_below=ending.resume_below,
-    )
-    by_itself = ending.reason == "exited"
-    if by_itself and ending.exit_code == 0:
-        report.status = ReportStatus.COMPLETED
-    elif stopping is StopWhy.CANCELLED:
-        report.status = ReportStatus.CANCELLED
-    elif stopping in GIVEN_BACK:
-        report.status = ReportStatus.RELEASED
-        report.reason, report.error = GIVEN_BACK[stopping]
-    elif ending.reason in ("fenced", "agent_lost", "resume_failed", "data_unreachable"):
-        report.status = ReportStatus.RELEASED
-        report.reason = "resume_failed" if ending.reason == "resume_failed" else "cut_off"
-        report.error = ending.error or "the worker was cut off from the orchestrator"
-    elif ending.reason == "time_limit":
-        report.status = ReportStatus.RELEASED if on_time_limit == "requeue" else ReportStatus.FAILED
-        report.reason, report.error = GIVEN_BACK[StopWhy.TIME_LIMIT]
-    elif ending.reason == "shim_lost":
-        report.error = ending.error or "the trainer and its guardian were killed"
-    return report

@@ -23,5 +23,5 @@ def stay_small() -> None:
 
 
 def few_threads() -> None:
-    """Of the running loop, for what would block it. A machine with many cores does not need more of them."""
+    """Limits the threads of the running loop for what would block it. A machine with many cores does not need more."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "agent"))

@@ -15,25 +15,28 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.agent import troubles
-from simpletuner_fleet.agent.agent import Agent, Departure, Machine
+from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
-from simpletuner_fleet.agent.bandwidth import Bandwidth
-from simpletuner_fleet.agent.client import OrchestratorClient, Refused, Unreachable
-from simpletuner_fleet.agent.data_cache import DataCache
-from simpletuner_fleet.agent.datasets import Datasets
-from simpletuner_fleet.agent.delivery import Delivery
-from simpletuner_fleet.agent.gpu_probe import GpuProbe, reported_labels, select_gpus
+from simpletuner_fleet.agent.data.data_cache import DataCache
+from simpletuner_fleet.agent.data.datasets import Datasets
+from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
+from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
-from simpletuner_fleet.agent.inbox import Inbox, Phase, turn_of
-from simpletuner_fleet.agent.log_stream import LogLimits
+from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
-from simpletuner_fleet.agent.runner import Runner
+from simpletuner_fleet.agent.senders import AttemptEvents
+from simpletuner_fleet.agent.ship.log_stream import LogLimits
 from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
 from simpletuner_fleet.agent.stream_loop import stream_loop
 from simpletuner_fleet.agent.token_source import TokenSource
-from simpletuner_fleet.agent.trust import Choices, context_for_async
+from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
+from simpletuner_fleet.client import troubles
+from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye
 from simpletuner_fleet.trainers.registry import Registry
 
@@ -92,19 +95,17 @@ async def run_agent(
                     max_jobs=settings.max_jobs or max(1, len(machine.gpus)),
                     release_grace_s=release_grace_s(settings.shutdown_grace_s),
                 )
-                attempts = Attempts(
-                    state,
-                    runner,
-                    trainers,
-                    client,
-                    _shim_trust(settings.tls, context, state),
-                    Bandwidth(settings.upload_limit_mbps),
-                    LogLimits.of(settings.max_log_mb * 1024 * 1024),
-                    Datasets(cache, client),
-                )
-                agent = Agent(
-                    machine, inbox, client, token, attempts, Delivery(Spool(state.spool_dir), client)
-                )
+                trust = _shim_trust(settings.tls, context, state)
+                bandwidth = Bandwidth(settings.upload_limit_mbps)
+                log_limits = LogLimits.of(settings.max_log_mb * 1024 * 1024)
+                data = Datasets(cache, client)
+
+                def make_attempts(events: AttemptEvents) -> Attempts:
+                    return Attempts(
+                        state, runner, trainers, client, trust, bandwidth, log_limits, data, events
+                    )
+
+                agent = Agent(machine, inbox, client, token, Spool(state.spool_dir), make_attempts)
                 return await _live(agent, probe, settings)
         finally:
             await probe.close()
@@ -150,7 +151,7 @@ async def check_worker(
 
 async def _look_around(
     settings: WorkerSettings, state: StateDir, probe: GpuProbe, environment: dict[str, str]
-) -> Machine:
+) -> MachineFacts:
     registry = Registry.load(trainer_python=settings.trainer_python, environment=environment)
     inventory, trainers = await asyncio.gather(probe.find(), asyncio.to_thread(registry.available))
     if inventory.problem:
@@ -160,7 +161,7 @@ async def _look_around(
         log.info("found %d GPU(s): %s", len(gpus), ", ".join(gpu.name for gpu in gpus))
     else:
         log.info("no GPU was found: this worker takes only jobs that need none")
-    return Machine(
+    return MachineFacts(
         name=settings.name,
         version=__version__,
         home=state.home,
@@ -173,14 +174,6 @@ async def _look_around(
 
 
 async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Departure:
-    agent.delivery.on_delivered = lambda turn: agent.perform(agent.inbox.delivered(turn))
-    uploads, metrics, logs = agent.attempts.uploads, agent.attempts.metrics, agent.attempts.logs
-    guards = agent.attempts.guards
-    agent.delivery.may_go = lambda turn: all(sent.are_over(turn) for sent in (logs, metrics, uploads, guards))
-    uploads.on_over = metrics.on_over = logs.on_over = guards.on_over = agent.delivery.wake
-    metrics.on_progress = agent.progress_report
-    uploads.on_stored = agent.inbox.stored
-    agent.attempts.on_out_of_time = lambda turn: agent.perform(agent.inbox.out_of_time(turn))
     await _take_up(agent)
     _listen_to_signals(agent, settings.shutdown_grace_s)
     loops = [
@@ -208,27 +201,29 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
 
 async def _take_up(agent: Agent) -> None:
     """Reports that were not delivered, then attempts that were under way, when this worker last ended."""
-    spooled = {(record.job_id, record.report.epoch) for record in agent.delivery.load(agent.incarnation)}
-    for found in await agent.attempts.find_again():
-        turn = turn_of(found.offer)
-        if turn in spooled:
-            agent.inbox.adopted(found.offer, Phase.FINISHED)
-        elif found.running:
-            agent.inbox.adopted(found.offer, Phase.RUNNING)
-            agent.watch_adopted(found.offer)
-        elif found.ending:
-            agent.inbox.adopted(found.offer, Phase.RUNNING)
-            agent.perform(agent.inbox.ended(turn, found.ending))
+    spooled_turns = {
+        (record.job_id, record.report.epoch) for record in agent.delivery.load(agent.incarnation)
+    }
+    for attempt in await agent.attempts.find_again():
+        turn = turn_of(attempt.offer)
+        if turn in spooled_turns:
+            agent.inbox.adopted(attempt.offer, Phase.FINISHED)
+        elif attempt.running:
+            agent.inbox.adopted(attempt.offer, Phase.RUNNING)
+            agent.watch_adopted(attempt.offer)
+        elif attempt.ending:
+            agent.inbox.adopted(attempt.offer, Phase.RUNNING)
+            agent.perform(agent.inbox.ended(turn, attempt.ending))
 
 
 async def _deliver_once_known(agent: Agent) -> None:
-    """Before it has registered, this process is a stranger, and its reports would be refused for good."""
+    """Waits for the registration: before it, this process is a stranger, and its reports would be refused for good."""
     await agent.connected.wait()
     await agent.delivery.run()
 
 
 def release_grace_s(shutdown_grace_s: float) -> float:
-    """With too little time to save anything, trainers are killed: the job goes on elsewhere the sooner."""
+    """Returns 0 where there is too little time to save anything: the job goes on elsewhere the sooner."""
     grace_s = shutdown_grace_s * STOP_SHARE
     return grace_s if grace_s >= SAVE_FIRST_GRACE_S else 0.0
 
@@ -251,10 +246,7 @@ def _terminate(agent: Agent, grace_s: float) -> None:
     )
     loop = asyncio.get_running_loop()
     upload_within_s = grace_s * UPLOAD_SHARE if release_grace_s(grace_s) else 0.0
-    loop.call_later(upload_within_s, agent.attempts.uploads.hurry)
-    loop.call_later(upload_within_s, agent.attempts.metrics.hurry)
-    loop.call_later(upload_within_s, agent.attempts.guards.hurry)
-    loop.call_later(upload_within_s, agent.attempts.logs.hurry)
+    loop.call_later(upload_within_s, agent.attempts.senders.hurry)
     loop.call_later(grace_s, agent.depart, left_behind)
 
 
@@ -273,9 +265,14 @@ def _loop_ended(agent: Agent, task: asyncio.Task[None]) -> None:
 async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
     await agent.connected.wait()
     while probe.inventory.source == "nvml":
-        agent.samples = await probe.sample()
-        await agent.attempts.metrics.note_gpus(agent.samples)
+        await sample_once(agent, probe)
         await asyncio.sleep(agent.heartbeat_interval_s)
+
+
+async def sample_once(agent: Agent, probe: GpuProbe) -> None:
+    """How the GPUs are doing: for the next heartbeat, and for the jobs that run on them."""
+    agent.samples = await probe.sample()
+    await agent.attempts.senders.metrics.note_gpus(agent.samples)
 
 
 async def _say_goodbye(agent: Agent, departure: Departure) -> None:

@@ -60,12 +60,12 @@ class Spool:
             return record
 
     def pending(self) -> list[Spooled]:
-        """In the order they were appended."""
+        """Returns the reports in the order they were appended."""
         records = (self._read(number) for number in self._numbers())
         return [record for record in records if record is not None]
 
     def remove(self, number: int) -> None:
-        """Once delivered. Not synced: a report that comes back after a power cut is delivered again, and is old news."""
+        """Removes what was delivered, unsynced: one that a power cut brings back is delivered again, and is old news."""
         self._file(number).unlink(missing_ok=True)
 
     def __len__(self) -> int:

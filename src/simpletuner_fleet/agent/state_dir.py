@@ -66,7 +66,7 @@ class AttemptDir(Struct, frozen=True):
         return (self.path / "trainer.json").exists() or (self.path / "exit.json").exists()
 
     def claim(self) -> bool:
-        """True for the first who asks. The shim asks before it starts the trainer, an agent before it gives one up."""
+        """Returns True to the first who asks: a shim before it starts the trainer, an agent before it gives one up."""
         try:
             os.close(os.open(self.path / "begun", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
@@ -79,7 +79,7 @@ class AttemptDir(Struct, frozen=True):
         write_whole(self.order_file, msgspec.json.encode(replace(order, secrets=names)))
 
     def load_order(self) -> JobSubmit | None:
-        """None where the agent died before it had written one, or the disk has lost it."""
+        """Returns None where the agent died before it had written one, or the disk has lost it."""
         try:
             return msgspec.json.decode(self.order_file.read_bytes(), type=JobSubmit)
         except (OSError, msgspec.MsgspecError):
@@ -165,13 +165,13 @@ def checked_id(name: str) -> str:
 
 
 def _refuse_if_open_to_others(path: Path) -> None:
-    found = path.stat()
-    if found.st_uid != os.geteuid():
+    status = path.stat()
+    if status.st_uid != os.geteuid():
         raise StateDirError(
             f"The state folder {path} belongs to another user.",
             next_step="Choose a folder of your own with --state-dir.",
         )
-    if stat.S_IMODE(found.st_mode) & 0o022:
+    if stat.S_IMODE(status.st_mode) & 0o022:
         raise StateDirError(
             f"Others may write to the state folder {path}.", next_step=f"Run: chmod 700 '{path}'"
         )
@@ -190,9 +190,9 @@ def _take_lock(path: Path) -> int:
 
 def _home_id(path: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
-        kept = path.read_text("ascii", "replace").strip()
-        if ID.fullmatch(kept):
-            return kept
+        stored_id = path.read_text("ascii", "replace").strip()
+        if ID.fullmatch(stored_id):
+            return stored_id
     home = f"h_{secrets.token_hex(12)}"
     write_whole(path, home.encode())
     return home

@@ -6,10 +6,11 @@ import logging
 import msgspec
 
 from simpletuner_fleet.agent.agent import Agent, Departure
-from simpletuner_fleet.agent.backoff import Backoff
-from simpletuner_fleet.agent.client import UNREADABLE, Refused, TokenRejected, Unreachable
-from simpletuner_fleet.agent.shim_client import boottime
-from simpletuner_fleet.agent.troubles import of_connection_error, told
+from simpletuner_fleet.agent.guard.shim_client import boottime
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.errors import UNREADABLE, Refused, TokenRejected, Unreachable
+from simpletuner_fleet.client.troubles import format_trouble, of_connection_error
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
 from simpletuner_fleet.protocol.sse import Event
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 PINGS_MISSED = 3
 TOKEN_LOOK_S = 1.0
 SAY_AGAIN_S = 60.0
+STOP_REASONS = {reason.value: reason for reason in (EndReason.STALE, EndReason.DRAINED)}
 
 
 async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
@@ -86,11 +88,7 @@ def stop_of(order: JobCancel) -> StopAttempt:
     return StopAttempt(
         job_id=order.job_id,
         epoch=order.epoch,
-        reason="stale"
-        if order.reason == "stale"
-        else "drained"
-        if order.reason == "drained"
-        else "cancelled",
+        reason=STOP_REASONS.get(order.reason, EndReason.CANCELLED),
         grace_s=order.grace_s,
         save_s=order.save_s,
     )
@@ -138,7 +136,7 @@ class _Complaint:
         now = boottime()
         if self._said_at is None or now - self._said_at > SAY_AGAIN_S:
             self._said_at = now
-            log.error("%s", told(of_connection_error(error.cause, self._url)))
+            log.error("%s", format_trouble(of_connection_error(error.cause, self._url)))
 
     def clear(self) -> None:
         self._said_at = None

@@ -30,7 +30,7 @@ class TokenSource:
         return self._file.exists()
 
     def reload(self, force: bool = False) -> bool:
-        """True if there is another token now."""
+        """Returns True if there is another token now."""
         stamp = self._file_stamp()
         if not force and stamp == self._stamp:
             return False
@@ -49,7 +49,7 @@ class TokenSource:
 
     def _file_stamp(self) -> tuple[int, int] | None:
         try:
-            found = self._file.stat()
+            status = self._file.stat()
         except OSError:
             return None
-        return (found.st_mtime_ns, found.st_ino)
+        return (status.st_mtime_ns, status.st_ino)

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from typing import cast
 
-from simpletuner_fleet.agent.troubles import told
 from simpletuner_fleet.cli.commands import build_parser
-from simpletuner_fleet.cli.errors import CliError, CurlPrinted, Exit, usage
-from simpletuner_fleet.cli.hide_token import hide_token
-from simpletuner_fleet.cli.text import clean_lines
+from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, usage
+from simpletuner_fleet.cli.frame.text import clean_lines
+from simpletuner_fleet.cli.programs.hide_token import hide_token
+from simpletuner_fleet.client.troubles import format_trouble
 from simpletuner_fleet.languages import _, speak
 
 Command = Callable[[argparse.Namespace], int]
@@ -23,39 +23,39 @@ WORKERS_VERBS = ("list", "get", "create", "drain", "resume", "rotate-token", "se
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if arguments is None else arguments
     _write_any_character()
     speak()
     try:
-        if arguments is None and "worker" in given:
-            hide_token(given, os.environ)
-        return _flushed(_run(given))
+        if arguments is None and "worker" in words:
+            hide_token(words, os.environ)
+        return _flushed(_run(words))
     except CliError as error:
-        print(clean_lines(told(error.trouble)), file=sys.stderr)
+        print(clean_lines(format_trouble(error.trouble)), file=sys.stderr)
         return error.trouble.exit
     except CurlPrinted:
-        return _flushed(Exit.OK)
+        return _flushed(ExitCode.OK)
     except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         _close_quietly()
-        return Exit.OK
+        return ExitCode.OK
 
 
-def _run(given: list[str]) -> int:
-    args, extra = build_parser().parse_known_args(given)
+def _run(words: list[str]) -> int:
+    args, extra = build_parser().parse_known_args(words)
     if extra:
         raise _about_extra(args, extra)
     if not args.run:
-        args.parser.print_help(sys.stdout if not given else sys.stderr)
-        return Exit.OK if not given else Exit.USAGE
+        args.parser.print_help(sys.stdout if not words else sys.stderr)
+        return ExitCode.OK if not words else ExitCode.USAGE
     if getattr(args, "output", "table") in FOR_PROGRAMS:
         speak(ENGLISH_ONLY)
     return _command(args.run)(args)
 
 
 def _command(path: str) -> Command:
-    """Found only now, so that no command pays for another's imports."""
+    """Imports the command only now, so that no command pays for another's imports."""
     module, name = path.split(":")
     name = f"{name}_" if name in ("import", "list") else name
     return cast(Command, getattr(importlib.import_module(module), name))

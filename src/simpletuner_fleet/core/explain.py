@@ -2,105 +2,28 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.job import Hold, Job, JobState, Requirements, Target
 from simpletuner_fleet.core.matching import NEVER, STEPS, Occupancy, Refusal, labels_match, why_not_now
-from simpletuner_fleet.core.reasons import JOINED, fixes, sentence
+from simpletuner_fleet.core.reasons import (
+    CODE_OF_REFUSAL,
+    IMPOSSIBLE,
+    JOINED,
+    REASONS,
+    Code,
+    Kind,
+    fixes,
+    sentence,
+)
 from simpletuner_fleet.core.worker import Connection, Worker
 
 MAX_WORKERS_TOLD = 50
 
 
-class Code(StrEnum):
-    NO_WORKERS = "NO_WORKERS"
-    LABELS_MATCH_NONE = "LABELS_MATCH_NONE"
-    GPU_COUNT_TOO_LARGE = "GPU_COUNT_TOO_LARGE"
-    VRAM_TOO_SMALL = "VRAM_TOO_SMALL"
-    WRONG_ACCELERATOR = "WRONG_ACCELERATOR"
-    TRAINER_MISSING = "TRAINER_MISSING"
-    DATA_TOO_LARGE = "DATA_TOO_LARGE"
-    ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
-    ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
-    ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
-    ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
-    BEHIND_OTHERS = "BEHIND_OTHERS"
-    RETRY_BACKOFF = "RETRY_BACKOFF"
-    APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
-    DEPENDENCY = "DEPENDENCY"
-    QUOTA_USER = "QUOTA_USER"
-    QUOTA_TEAM = "QUOTA_TEAM"
-    QUOTA_GLOBAL = "QUOTA_GLOBAL"
-    LOCAL_GPU_BUSY = "LOCAL_GPU_BUSY"
-    LOCAL_NO_GPU = "LOCAL_NO_GPU"
-    NOT_WAITING = "NOT_WAITING"
-
-
-class Kind(StrEnum):
-    """What it takes: time, another request, or somebody with rights."""
-
-    WAIT = "wait"
-    CHANGE = "change"
-    ADMIN = "admin"
-
-
-KINDS = {
-    Code.NO_WORKERS: Kind.ADMIN,
-    Code.LABELS_MATCH_NONE: Kind.CHANGE,
-    Code.GPU_COUNT_TOO_LARGE: Kind.CHANGE,
-    Code.VRAM_TOO_SMALL: Kind.CHANGE,
-    Code.WRONG_ACCELERATOR: Kind.CHANGE,
-    Code.TRAINER_MISSING: Kind.ADMIN,
-    Code.DATA_TOO_LARGE: Kind.ADMIN,
-    Code.ALL_MATCHING_BUSY: Kind.WAIT,
-    Code.ALL_MATCHING_OFFLINE: Kind.ADMIN,
-    Code.ALL_MATCHING_DRAINING: Kind.ADMIN,
-    Code.ALL_MATCHING_UNUSABLE: Kind.ADMIN,
-    Code.BEHIND_OTHERS: Kind.WAIT,
-    Code.RETRY_BACKOFF: Kind.WAIT,
-    Code.APPROVAL_REQUIRED: Kind.ADMIN,
-    Code.DEPENDENCY: Kind.WAIT,
-    Code.QUOTA_USER: Kind.WAIT,
-    Code.QUOTA_TEAM: Kind.WAIT,
-    Code.QUOTA_GLOBAL: Kind.WAIT,
-    Code.LOCAL_GPU_BUSY: Kind.WAIT,
-    Code.LOCAL_NO_GPU: Kind.CHANGE,
-    Code.NOT_WAITING: Kind.WAIT,
-}
-
-IMPOSSIBLE = frozenset(
-    {
-        Code.NO_WORKERS,
-        Code.LABELS_MATCH_NONE,
-        Code.GPU_COUNT_TOO_LARGE,
-        Code.VRAM_TOO_SMALL,
-        Code.WRONG_ACCELERATOR,
-        Code.TRAINER_MISSING,
-        Code.DATA_TOO_LARGE,
-        Code.LOCAL_NO_GPU,
-    }
-)
-"""No registered worker could ever take the job."""
-
 WRONG_PLACE = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL})
-
-_CODE_OF_LAST = {
-    Refusal.NOT_REMOTE: Code.NO_WORKERS,
-    Refusal.NOT_LOCAL: Code.LOCAL_NO_GPU,
-    Refusal.TOO_FEW_GPUS: Code.GPU_COUNT_TOO_LARGE,
-    Refusal.TOO_LITTLE_VRAM: Code.VRAM_TOO_SMALL,
-    Refusal.WRONG_ACCELERATOR: Code.WRONG_ACCELERATOR,
-    Refusal.TRAINER_MISSING: Code.TRAINER_MISSING,
-    Refusal.LABELS_DIFFER: Code.LABELS_MATCH_NONE,
-    Refusal.NO_ROOM_FOR_DATA: Code.DATA_TOO_LARGE,
-    Refusal.OFFLINE: Code.ALL_MATCHING_OFFLINE,
-    Refusal.DRAINING: Code.ALL_MATCHING_DRAINING,
-    Refusal.UNUSABLE: Code.ALL_MATCHING_UNUSABLE,
-    Refusal.BUSY: Code.ALL_MATCHING_BUSY,
-}
 
 
 class FunnelStep(Struct, frozen=True):
@@ -193,7 +116,7 @@ def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -
             return Code.LOCAL_GPU_BUSY
         return Code.LOCAL_NO_GPU
     got_furthest = [step for step in reversed(STEPS) if refused[step]]
-    return _CODE_OF_LAST[got_furthest[0]] if got_furthest else Code.NO_WORKERS
+    return CODE_OF_REFUSAL[got_furthest[0]] if got_furthest else Code.NO_WORKERS
 
 
 def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[str, Any]:
@@ -234,7 +157,7 @@ def explain(job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: floa
     return Explanation(
         state=job.state,
         as_of=now,
-        kind=KINDS[code],
+        kind=REASONS[code].kind,
         code=code,
         sentence=sentence(code, params),
         params=params,

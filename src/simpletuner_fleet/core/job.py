@@ -194,10 +194,54 @@ class Outcome(StrEnum):
     EXPIRED_OFFER = "expired_offer"
 
 
+class EndReason(StrEnum):
+    """Why an attempt ended, or is to end, in one word; `Outcome` says how.
+
+    The one vocabulary of core, protocol, agent and shim. The shim imports nothing of ours: a test holds it to these words.
+    """
+
+    EXITED = "exited"
+    """Its trainer ended by itself."""
+    CANCELLED = "cancelled"
+    """Somebody asked for it."""
+    DRAINED = "drained"
+    TIME_LIMIT = "time_limit"
+    PREEMPTED = "preempted"
+    """Its worker was told to leave: a shutdown, a spot notice."""
+    STALE = "stale"
+    """The job has moved on: nobody wants to hear of this attempt any more."""
+    STOPPED = "stopped"
+    """Its agent ended it; why, the agent knows."""
+    WATCHDOG = "watchdog"
+    """The training was spoiled or stood still."""
+    CUT_OFF = "cut_off"
+    """Its worker could not reach the orchestrator for too long. What exactly happened is one of the next four."""
+    FENCED = "fenced"
+    """Its lease ran out."""
+    AGENT_LOST = "agent_lost"
+    SHIM_LOST = "shim_lost"
+    DATA_UNREACHABLE = "data_unreachable"
+    RESUME_FAILED = "resume_failed"
+    """The checkpoint to go on from could not be fetched, or is damaged."""
+    START_FAILED = "start_failed"
+    """Nothing was ever run."""
+
+
+GIVE_BACK_REASONS = (
+    EndReason.DRAINED,
+    EndReason.TIME_LIMIT,
+    EndReason.PREEMPTED,
+    EndReason.CUT_OFF,
+    EndReason.RESUME_FAILED,
+)
+"""Those that a worker's report names, and that are kept with the attempt."""
+
+
 class Stopping(Struct, frozen=True, kw_only=True):
     """The way in which the worker is asked to end an attempt. A request made once can be hurried, never slowed."""
 
-    reason: Literal["cancelled", "drained"]
+    reason: EndReason
+    """CANCELLED or DRAINED."""
     asked_at: float
     grace_s: float
     """The time from the request to end to the kill."""
@@ -205,18 +249,6 @@ class Stopping(Struct, frozen=True, kw_only=True):
     """The time for which a new checkpoint is waited for before that; with None only as far as the grace allows."""
     had_step: int | None = None
     """The newest step that was safe when it was asked."""
-
-
-class EndReason(StrEnum):
-    """The reason, in one word, why a worker gave an attempt back or ended it."""
-
-    DRAINED = "drained"
-    TIME_LIMIT = "time_limit"
-    PREEMPTED = "preempted"
-    """Its worker was told to leave: a shutdown, a spot notice."""
-    CUT_OFF = "cut_off"
-    RESUME_FAILED = "resume_failed"
-    """The checkpoint to go on from could not be fetched, or is damaged."""
 
 
 class Attempt(Struct, frozen=True, kw_only=True):

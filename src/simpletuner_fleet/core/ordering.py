@@ -11,6 +11,7 @@ import msgspec
 
 from simpletuner_fleet.core.job import Job, Requirements
 from simpletuner_fleet.core.policy import Limits, Policy
+from simpletuner_fleet.core.reasons import Code
 
 Place = tuple[float, int]
 
@@ -34,12 +35,12 @@ def first(places: Iterable[tuple[Place, str]]) -> str | None:
     return best[1] if best else None
 
 
-def limit_reached(limits: Limits, running: int, running_of_owner: int) -> str | None:
+def limit_reached(limits: Limits, running: int, running_of_owner: int) -> Code | None:
     """The code of the limit that keeps one more attempt from starting."""
     if limits.global_running is not None and running >= limits.global_running:
-        return "QUOTA_GLOBAL"
+        return Code.QUOTA_GLOBAL
     if limits.user_running is not None and running_of_owner >= limits.user_running:
-        return "QUOTA_USER"
+        return Code.QUOTA_USER
     return None
 
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.explain import Code, Explanation, Survey, explain, survey
+from simpletuner_fleet.core.explain import Explanation, Survey, explain, survey
 from simpletuner_fleet.core.job import Job, Target
 from simpletuner_fleet.core.matching import in_service
 from simpletuner_fleet.core.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.policy import Limits, Policy
+from simpletuner_fleet.core.reasons import Code
 from simpletuner_fleet.core.roster import Roster
 from simpletuner_fleet.core.worker import Gpu, Worker
 

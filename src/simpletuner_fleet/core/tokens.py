@@ -36,6 +36,11 @@ def make(prefix: str, random_bytes: bytes) -> str:
     return body + checksum(body)
 
 
+def upload_token_name(attempt_id: str, epoch: int) -> str:
+    """What an attempt's upload token is derived from."""
+    return f"upload:{attempt_id}:{epoch}"
+
+
 def hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 

@@ -32,7 +32,7 @@ __all__ = (
 
 
 def translator(lang: str) -> Words:
-    """The words of a language, by any of its codes; English where we do not speak it."""
+    """Returns the words of a language, by any of its codes; English where we do not speak it."""
     return _words(known(lang) or ENGLISH)
 
 

@@ -29,18 +29,18 @@ MAX_HEADER_CHARS = 1000
 
 
 def known(tag: str | None) -> str | None:
-    """Our code for a tag such as `pt`, `pt_PT.UTF-8` or `zh-CN`; None where we do not speak it."""
+    """Returns our code for a tag such as `pt`, `pt_PT.UTF-8` or `zh-CN`; None where we do not speak it."""
     beginning = (tag or "").strip().replace("_", "-").partition(".")[0].partition("@")[0].partition("-")[0]
     return _BY_BEGINNING.get(beginning.lower())
 
 
 def choose(accept_language: str | None, cookie: str | None = None, user_setting: str | None = None) -> str:
-    """A person's own setting, else the choice this browser remembers, else what the browser asks for."""
+    """Takes a person's own setting, else the choice this browser remembers, else what the browser asks for."""
     return known(user_setting) or known(cookie) or _first_accepted(accept_language or "") or ENGLISH
 
 
 def from_environment(environment: Mapping[str, str]) -> str:
-    """`SIMPLETUNER_LANG`, else what the machine is set to; the first that is set decides."""
+    """Takes `SIMPLETUNER_LANG`, else what the machine is set to; the first that is set decides."""
     for name in ("SIMPLETUNER_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
         if environment.get(name):
             return known(environment[name]) or ENGLISH
@@ -48,13 +48,13 @@ def from_environment(environment: Mapping[str, str]) -> str:
 
 
 def _first_accepted(header: str) -> str | None:
-    wanted: list[tuple[float, str]] = []
+    accepted: list[tuple[float, str]] = []
     for part in header[:MAX_HEADER_CHARS].split(","):
         tag, _, parameter = part.partition(";")
         weight = _weight(parameter)
         if weight > 0 and (code := known(tag)):
-            wanted.append((weight, code))
-    return max(wanted, key=lambda item: item[0])[1] if wanted else None
+            accepted.append((weight, code))
+    return max(accepted, key=lambda item: item[0])[1] if accepted else None
 
 
 def _weight(parameter: str) -> float:

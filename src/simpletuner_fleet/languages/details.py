@@ -54,12 +54,12 @@ MAX_CHARS = 500
 
 
 def detail_text(words: Words, english: str) -> str:
-    """In the reader's language where the sentence is one of ours; else as it is."""
+    """Says it in the reader's language where the sentence is one of ours; else as it is."""
     if words.lang == ENGLISH or not english:
         return english
-    known = words.gettext(english.replace("%", "%%"))
-    if known != english.replace("%", "%%"):
-        return known.replace("%%", "%")
+    translated = words.gettext(english.replace("%", "%%"))
+    if translated != english.replace("%", "%%"):
+        return translated.replace("%%", "%")
     if len(english) <= MAX_CHARS:
         for pattern, sentence in _patterns():
             if match := pattern.fullmatch(english):
@@ -69,22 +69,22 @@ def detail_text(words: Words, english: str) -> str:
 
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Those with blanks, the one with the most words of its own first."""
-    told = (*OF_JOBS, *OF_ENDS, *json.loads(SENTENCES.read_text("utf-8")))
-    sentences = [text for text in told if BLANK.search(text)]
+    """Returns those with blanks, the one with the most words of its own first."""
+    texts = (*OF_JOBS, *OF_ENDS, *json.loads(SENTENCES.read_text("utf-8")))
+    sentences = [text for text in texts if BLANK.search(text)]
     sentences.sort(key=lambda text: -len(BLANK.sub("", text)))
     return tuple((_pattern(text), text) for text in sentences)
 
 
 def _pattern(sentence: str) -> re.Pattern[str]:
-    seen: set[str] = set()
-    made = ""
+    blanks: set[str] = set()
+    pattern = ""
     for index, part in enumerate(BLANK.split(sentence)):
         if index % 2 == 0:
-            made += re.escape(part.replace("%%", "%"))
-        elif part in seen:
-            made += f"(?P={part})"
+            pattern += re.escape(part.replace("%%", "%"))
+        elif part in blanks:
+            pattern += f"(?P={part})"
         else:
-            seen.add(part)
-            made += f"(?P<{part}>.*?)"
-    return re.compile(made, re.DOTALL)
+            blanks.add(part)
+            pattern += f"(?P<{part}>.*?)"
+    return re.compile(pattern, re.DOTALL)

@@ -106,7 +106,7 @@ EVENTS = {
 
 
 def status_name(words: Words, kind: str, status: str) -> str:
-    """`kind`: job or worker."""
+    """Names a status; `kind` is job or worker."""
     return _named(words, WORKER_STATUSES if kind == "worker" else JOB_STATUSES, status)
 
 

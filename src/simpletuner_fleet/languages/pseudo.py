@@ -31,6 +31,6 @@ def stretched(text: str) -> str:
     if not text:
         return ""
     parts = KEPT.split(text)
-    kept = [*KEPT.findall(text), ""]
-    accented = "".join(part.translate(ACCENTS) + mark for part, mark in zip(parts, kept, strict=True))
+    marks = [*KEPT.findall(text), ""]
+    accented = "".join(part.translate(ACCENTS) + mark for part, mark in zip(parts, marks, strict=True))
     return f"[{accented}{'·' * math.ceil(len(''.join(parts)) * GROWTH)}]"

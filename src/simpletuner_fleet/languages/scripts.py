@@ -12,7 +12,7 @@ SENTENCES = Path(__file__).parent / "scripts.json"
 
 @cache
 def sentences() -> tuple[tuple[str, ...], ...]:
-    """Each alone, or singular with plural."""
+    """Returns each sentence alone, or singular with plural."""
     return tuple(tuple(entry) for entry in json.loads(SENTENCES.read_text("utf-8")))
 
 

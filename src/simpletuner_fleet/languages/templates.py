@@ -8,7 +8,7 @@ EXTENSION = "jinja2.ext.i18n"
 
 
 def install(environment: Any) -> None:
-    """Give a Jinja2 environment its words. Blanks are filled in and escaped by Jinja2 itself."""
+    """Gives a Jinja2 environment its words. Blanks are filled in and escaped by Jinja2 itself."""
     environment.add_extension(EXTENSION)
     environment.install_gettext_callables(
         lambda message: current().gettext(message),

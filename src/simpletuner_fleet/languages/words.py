@@ -30,7 +30,7 @@ class Words(NullTranslations):
         return self.pgettext(context, msgid) % params
 
     def forms(self, one: str, many: str, /) -> list[str]:
-        """Singular and plural, for a script that counts itself; one form where the language has one."""
+        """Returns singular and plural, for a script that counts itself; one form where the language has one."""
         return list(dict.fromkeys((self.ngettext(one, many, 1), self.ngettext(one, many, 2))))
 
     def gettext(self, message: str, /) -> str:

@@ -11,7 +11,7 @@ from simpletuner_fleet.core import lifecycle, stopping, tokens
 from simpletuner_fleet.core.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid, NameTaken, WorkerNotOffline
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.job import AttemptState, JobState, Stopping
+from simpletuner_fleet.core.job import AttemptState, EndReason, JobState, Stopping
 from simpletuner_fleet.core.policy import MAX_DRAIN_TIMEOUT_S
 from simpletuner_fleet.core.submission import check_labels
 from simpletuner_fleet.core.worker import (
@@ -143,7 +143,7 @@ def end_drain(desk: Desk, worker_id: str) -> None:
     if worker.drain_plan is None or not worker.drain_is_due(desk.now):
         return
     stop_request = Stopping(
-        reason="drained",
+        reason=EndReason.DRAINED,
         asked_at=desk.now,
         grace_s=desk.policy.cancel_grace_s,
         save_s=desk.policy.checkpoint_wait_s if worker.drain_plan.checkpoint_first else None,

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from simpletuner_fleet.core import lifecycle, stopping
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.decision import Decision
-from simpletuner_fleet.core.errors import NotFound, StaleMessage, Superseded
+from simpletuner_fleet.core.errors import InvalidToken, StaleMessage, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.gpu_health import Health, with_health
-from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Outcome
+from simpletuner_fleet.core.gpu_health import Health
+from simpletuner_fleet.core.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
+from simpletuner_fleet.core.job import Attempt, EndReason, Outcome
 from simpletuner_fleet.core.reconcile import (
     ELSEWHERE,
     Held,
@@ -22,11 +23,11 @@ from simpletuner_fleet.core.reconcile import (
 )
 from simpletuner_fleet.core.worker import Connection, Worker
 from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.dispatch import settle
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.inventory import held_data, with_facts
 from simpletuner_fleet.orchestrator.orders import orders_for, stale_order
 from simpletuner_fleet.orchestrator.report import gpus_free
-from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
     AuditHead,
@@ -103,106 +104,130 @@ async def stream_closed(fleet: Fleet, worker_id: str) -> None:
     await fleet.act(lambda desk: desk.set_hearing(worker_id, False))
 
 
-async def stream_alive(fleet: Fleet, worker: Worker) -> None:
+async def stream_alive(fleet: Fleet, worker_id: str) -> None:
     """Older agents are silent while their trainer is: their open stream is their sign of life."""
-    if not worker.legacy:
-        return
-    await _legacy_alive(fleet, worker)
-    if not fleet.hears(worker.id):
-        await fleet.act(lambda desk: desk.set_hearing(worker.id, True))
+
+    def step(desk: Desk) -> list[Attempt] | None:
+        if not desk.worker(worker_id).legacy:
+            return None
+        if worker_id not in desk.index.hearing:
+            desk.set_hearing(worker_id, True)
+        return desk.live_attempts(worker_id)
+
+    live = await fleet.act(step)
+    if live is not None:
+        _heard_with(fleet, worker_id, live)
 
 
-async def _legacy_alive(fleet: Fleet, worker: Worker) -> None:
-    fleet.presence.heard(worker.id, fleet.clock.now())
-    for attempt in await fleet.read(lambda view: view.live_attempts_of_worker(worker.id)):
-        fleet.presence.confirmed((attempt.job_id, attempt.epoch), worker.id)
+def _heard_with(fleet: Fleet, worker_id: str, attempts: Sequence[Attempt]) -> None:
+    fleet.presence.heard(worker_id, fleet.clock.now())
+    for attempt in attempts:
+        fleet.presence.confirmed((attempt.job_id, attempt.epoch), worker_id)
 
 
-async def stream_alive_of(fleet: Fleet, worker_id: str) -> None:
-    worker = await fleet.read(lambda view: view.worker(worker_id))
-    if worker:
-        await stream_alive(fleet, worker)
+async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
+    expected = fleet.presence.expected(worker_id)
+    answer, worker, live = await fleet.act(
+        lambda desk: _heartbeat(desk, worker_id, message, base_url, expected)
+    )
+    fleet.presence.heard(worker_id, fleet.clock.now())
+    named = live if worker.legacy else message.attempts or ()
+    for one in named:
+        fleet.presence.confirmed((one.job_id, one.epoch), worker_id)
+    gpus = {gpu.uuid for gpu in worker.gpus}
+    samples = [one for one in message.gpus if one.uuid in gpus]
+    if samples:
+        fleet.gpu_history.note(worker_id, fleet.clock.now(), samples)
+    _witness(fleet, worker_id, message.audit_head)
+    answer.audit_head = fleet.audit_head
+    return answer
 
 
-async def _legacy_idle(fleet: Fleet, worker_id: str) -> None:
-    """Older agents try a final report once. If it was lost, that they are idle is all that is ever heard of it."""
-    if await fleet.read(lambda view: view.live_attempts_of_worker(worker_id)):
-        await fleet.act(lambda desk: _runs_nothing(desk, worker_id))
-
-
-def _runs_nothing(desk: Desk, worker_id: str) -> None:
-    for attempt in desk.live_attempts(worker_id):
-        # A heartbeat sent before the job reached the agent may be read after it began.
-        taken_for_s = abs(desk.now - (attempt.accepted_at or desk.now))
-        if attempt.state is AttemptState.RUNNING and taken_for_s >= desk.policy.heartbeat_interval_s:
-            why = "its worker says that it runs nothing"
-            desk.apply(lifecycle.lost(desk.job(attempt.job_id), attempt, why, desk.policy, now=desk.now))
-
-
-async def heartbeat(fleet: Fleet, worker: Worker, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
+def _heartbeat(
+    desk: Desk, worker_id: str, message: Heartbeat, base_url: str, expected: bool
+) -> tuple[HeartbeatAnswer, Worker, list[Attempt]]:
+    worker = _own(desk, worker_id)
     must_be_newest(worker, message.incarnation)
-    now = fleet.clock.now()
-    held = message.attempts or []
-    unknown = [item for item in held if not fleet.presence.confirmed((item.job_id, item.epoch), worker.id)]
-    leaving = message.status == LEAVING
-    if leaving and fleet.hears(worker.id):
-        await fleet.act(lambda desk: desk.set_hearing(worker.id, False))
-    # An offer it let pass made it deaf; the answer to this carries offers too, whatever became of its stream.
-    deaf = not worker.legacy and not leaving and not fleet.hears(worker.id)
-    back = worker.connection is Connection.OFFLINE or not fleet.presence.expected(worker.id) or deaf
-    fleet.presence.heard(worker.id, now)
-    known = {gpu.uuid for gpu in worker.gpus}
-    fleet.gpu_history.note(worker.id, now, [one for one in message.gpus if one.uuid in known])
-    _witness(fleet, worker.id, message.audit_head)
-    stale: list[StopAttempt] = []
-    if unknown or back:
-        stale = await fleet.act(lambda desk: _came_back(desk, worker.id, unknown, hears=not leaving))
-    seen = {one.uuid: Health(one.healthy, one.foreign_memory_gb) for one in message.gpus}
-    if with_health(worker.gpus, seen) != worker.gpus:
-        await fleet.act(lambda desk: _gpus_seen(desk, worker.id, seen))
-    if message.data is not None:
-        cache = held_data(message.data)
-        if any(getattr(worker, name) != value for name, value in cache.items()):
-            await fleet.act(lambda desk: desk.save_worker(replace(desk.worker(worker.id), **cache)))
-    if worker.legacy:
-        if message.status == IDLE and not message.current_job_id:
-            await _legacy_idle(fleet, worker.id)
-        await _legacy_alive(fleet, worker)
-    fresh, orders, busy = await fleet.glance(lambda view: _present(fleet, view, worker.id, base_url))
-    return HeartbeatAnswer(
-        status=fresh.status(busy),
+    decision = decide_heartbeat(
+        worker,
+        desk.live_attempts(worker_id),
+        _facts(message),
+        desk.policy,
+        expected=expected,
+        reachable=worker_id in desk.index.hearing,
+        now=desk.now,
+    )
+    stale = _follow_heartbeat(desk, worker, decision)
+    settle(desk)
+    worker, orders, live = _present(desk, worker_id, base_url)
+    answer = HeartbeatAnswer(
+        status=worker.status(bool(live)),
         jobs=orders.jobs,
         stop=[*orders.stop, *stale],
         drain=orders.drain,
         shutdown=orders.shutdown,
-        audit_head=fleet.audit_head,
-        heartbeat_interval_s=fleet.policy.heartbeat_interval_s,
-        heartbeat_timeout_s=fleet.policy.heartbeat_timeout_s,
+        heartbeat_interval_s=desk.policy.heartbeat_interval_s,
+        heartbeat_timeout_s=desk.policy.heartbeat_timeout_s,
+    )
+    return answer, worker, live
+
+
+def _facts(message: Heartbeat) -> HeartbeatFacts:
+    return HeartbeatFacts(
+        held=tuple(_held_as(item) for item in message.attempts or ()),
+        leaving=message.status == LEAVING,
+        runs_nothing=message.status == IDLE and not message.current_job_id,
+        health={one.uuid: Health(one.healthy, one.foreign_memory_gb) for one in message.gpus},
+        cache=held_data(message.data) if message.data is not None else {},
     )
 
 
-async def goodbye(fleet: Fleet, worker: Worker, message: Goodbye, *, ip: str) -> None:
-    must_be_newest(worker, message.incarnation)
-    await fleet.act(lambda desk: _goodbye(desk, worker.id, message, ip))
+def _held_as(item: HeldAttempt) -> Held:
+    return Held(item.job_id, item.epoch, item.state is not HeldState.ACCEPTING)
+
+
+def _follow_heartbeat(desk: Desk, worker: Worker, decision: HeartbeatDecision) -> list[StopAttempt]:
+    visit = _Visit()
+    for attempt in decision.lost:
+        why = "its worker says that it runs nothing"
+        desk.apply(lifecycle.lost(desk.job(attempt.job_id), attempt, why, desk.policy, now=desk.now))
+    if decision.strays:
+        _take_back(desk, worker.id, worker.incarnation, decision.strays, visit)
+    if decision.worker is not None:
+        desk.save_worker(decision.worker)
+    if decision.came_back:
+        actor = Actor(worker.id, worker.name)
+        desk.record(_worker_event(EventType.WORKER_CONNECTED, worker, actor))
+    if decision.reachable is not None:
+        desk.set_hearing(worker.id, decision.reachable)
+    return visit.stop
+
+
+async def goodbye(fleet: Fleet, worker_id: str, message: Goodbye, *, ip: str) -> None:
+    await fleet.act(lambda desk: _goodbye(desk, worker_id, message, ip))
 
 
 async def orders(fleet: Fleet, worker_id: str, base_url: str) -> tuple[Worker, Orders]:
-    worker, given, _ = await fleet.glance(lambda view: _present(fleet, view, worker_id, base_url))
+    worker, given, _ = await fleet.act(lambda desk: _present(desk, worker_id, base_url))
     return worker, given
 
 
 async def has_jobs(fleet: Fleet, worker_id: str) -> bool:
     """Asked by older agents before they leave."""
-    return bool(await fleet.read(lambda view: view.live_attempts_of_worker(worker_id)))
+    return bool(await fleet.act(lambda desk: desk.live_attempts(worker_id)))
 
 
-def _present(fleet: Fleet, view: View, worker_id: str, base_url: str) -> tuple[Worker, Orders, bool]:
-    worker = view.worker(worker_id)
+def _present(desk: Desk, worker_id: str, base_url: str) -> tuple[Worker, Orders, list[Attempt]]:
+    worker, live = desk.worker(worker_id), desk.live_attempts(worker_id)
+    return worker, orders_for(desk.tx, worker, live, desk.ids, desk.vault, base_url, desk.policy), live
+
+
+def _own(desk: Desk, worker_id: str) -> Worker:
+    """Whose token was good a moment ago may be deleted by now."""
+    worker = desk.tx.worker(worker_id)
     if worker is None:
-        raise NotFound(f"There is no worker {worker_id}.")
-    live = view.live_attempts_of_worker(worker_id)
-    given = orders_for(view, worker, live, fleet.ids, fleet.vault, base_url, fleet.policy)
-    return worker, given, bool(live)
+        raise InvalidToken
+    return worker
 
 
 def must_be_newest(worker: Worker, incarnation: str) -> None:
@@ -265,9 +290,7 @@ def _refuse_old_news(worker: Worker, message: Register) -> None:
 
 def _held(desk: Desk, worker: Worker, message: Register) -> list[Held]:
     if message.attempts is not None:
-        return [
-            Held(item.job_id, item.epoch, item.state is not HeldState.ACCEPTING) for item in message.attempts
-        ]
+        return [_held_as(item) for item in message.attempts]
     return [
         Held(attempt.job_id, attempt.epoch, started=True)
         for attempt in desk.live_attempts(worker.id)
@@ -300,7 +323,9 @@ def _take_back(desk: Desk, worker_id: str, incarnation: str, strays: Sequence[He
     for held in strays:
         attempt = desk.attempt_by_epoch(held.job_id, held.epoch)
         if attempt is None or attempt.worker_id != worker_id:
-            visit.stop.append(StopAttempt(job_id=held.job_id, epoch=held.epoch, reason="stale", grace_s=0.0))
+            visit.stop.append(
+                StopAttempt(job_id=held.job_id, epoch=held.epoch, reason=EndReason.STALE, grace_s=0.0)
+            )
             continue
         job = desk.job(attempt.job_id)
         if may_readopt(job, attempt, worker_id, incarnation, gpus_free=gpus_free(desk, attempt)):
@@ -371,34 +396,8 @@ def _stream_opened(desk: Desk, worker_id: str, ip: str, incarnation: str) -> Non
     desk.set_hearing(worker_id, True)
 
 
-def _came_back(
-    desk: Desk, worker_id: str, unknown: Sequence[HeldAttempt], *, hears: bool
-) -> list[StopAttempt]:
-    """A heartbeat from a worker given up, or one that names attempts we do not expect from it."""
-    worker = desk.worker(worker_id)
-    visit = _Visit()
-    held = [Held(item.job_id, item.epoch, item.state is not HeldState.ACCEPTING) for item in unknown]
-    live = {(attempt.job_id, attempt.epoch) for attempt in desk.live_attempts(worker_id)}
-    strays = [item for item in held if (item.job_id, item.epoch) not in live and item.started]
-    _take_back(desk, worker_id, worker.incarnation, strays, visit)
-    if worker.connection is Connection.OFFLINE:
-        worker = desk.worker(worker_id)
-        desk.save_worker(replace(worker, connection=Connection.CONNECTED, offline_since=None))
-        desk.record(_worker_event(EventType.WORKER_CONNECTED, worker, Actor(worker.id, worker.name)))
-    desk.set_hearing(worker_id, hears)
-    return visit.stop
-
-
-def _gpus_seen(desk: Desk, worker_id: str, seen: dict[str, Health]) -> None:
-    worker = desk.worker(worker_id)
-    held = {uuid for attempt in desk.live_attempts(worker_id) for uuid in attempt.gpus}
-    gpus = with_health(worker.gpus, seen, held)
-    if gpus != worker.gpus:
-        desk.save_worker(replace(worker, gpus=gpus))
-
-
 def _goodbye(desk: Desk, worker_id: str, message: Goodbye, ip: str) -> None:
-    worker = desk.worker(worker_id)
+    must_be_newest(_own(desk, worker_id), message.incarnation)
     for attempt in desk.live_attempts(worker_id):
         why = message.reason or "the worker said goodbye"
         job = desk.job(attempt.job_id)

@@ -18,6 +18,7 @@ from simpletuner_fleet.core.roster import waits
 from simpletuner_fleet.core.worker import AdminState, Worker, WorkerStatus
 from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.ports import Ids, Tx, Vault
+from simpletuner_fleet.protocol.messages import JobSubmit
 
 TOLD_TO_WORKERS = frozenset({JobState.DISPATCHED, JobState.CANCELLING})
 """What becomes of a job otherwise its worker has told us, or learns when it asks."""
@@ -27,6 +28,8 @@ class Effects(Struct):
     """For the shell, after the commit. Every one of them is a hint that may be lost."""
 
     wake: set[str] = field(default_factory=set)
+    offers: dict[str, list[JobSubmit]] = field(default_factory=dict)
+    """By worker. Sent as they were decided: nobody has to read them again first."""
     cut: list[tuple[str, str]] = field(default_factory=list)
     began: list[tuple[tuple[str, int], str]] = field(default_factory=list)
     ended: list[tuple[str, int]] = field(default_factory=list)
@@ -161,6 +164,9 @@ class Desk:
 
     def wake(self, worker_id: str) -> None:
         self.effects.wake.add(worker_id)
+
+    def send_offer(self, worker_id: str, offer: JobSubmit) -> None:
+        self.effects.offers.setdefault(worker_id, []).append(offer)
 
     def cut(self, worker_id: str, why: str) -> None:
         self.effects.cut.append((worker_id, why))

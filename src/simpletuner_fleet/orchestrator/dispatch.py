@@ -5,6 +5,7 @@ from simpletuner_fleet.core.checkpoint import ResumePoint, beyond_reach, newest_
 from simpletuner_fleet.core.job import EndReason, Job
 from simpletuner_fleet.core.placement import Placement, place_first_of_class, place_on_worker
 from simpletuner_fleet.orchestrator.desk import ClassHasJob, Desk, WorkerMayTake
+from simpletuner_fleet.orchestrator.orders import offer_message
 
 
 def unreachable_checkpoints(desk: Desk, job: Job) -> frozenset[str]:
@@ -29,10 +30,6 @@ def settle(desk: Desk) -> None:
                 _feed_worker(desk, worker_id)
 
 
-def upload_token_text(attempt_id: str, epoch: int) -> str:
-    return f"upload:{attempt_id}:{epoch}"
-
-
 def _place_class(desk: Desk, class_id: str) -> None:
     while placement := place_first_of_class(desk.index.roster, class_id, desk.job, desk.limits):
         _offer(desk, placement)
@@ -54,7 +51,7 @@ def _offer(desk: Desk, placement: Placement) -> None:
     job, (share,) = placement.job, placement.shares
     attempt_id = desk.ids.new("a")
     epoch = desk.tx.next_epoch()
-    upload_token = desk.ids.derived_token(tokens.UPLOAD, upload_token_text(attempt_id, epoch))
+    upload_token = desk.ids.derived_token(tokens.UPLOAD, tokens.upload_token_name(attempt_id, epoch))
     desk.apply(
         lifecycle.offer(
             job,
@@ -67,6 +64,8 @@ def _offer(desk: Desk, placement: Placement) -> None:
             resume=_resume_point(desk, job),
         )
     )
+    if share.worker.id in desk.index.hearing:
+        desk.send_offer(share.worker.id, offer_message(desk, share.worker, job.id, attempt_id))
 
 
 def _resume_point(desk: Desk, job: Job) -> ResumePoint | None:

@@ -126,17 +126,22 @@ class Fleet:
         if self.on_first_offer:
             for waited_s in effects.waited_s:
                 self.on_first_offer(waited_s)
+        self._follow_presence(effects)
+        if effects.audit_head and (not self.audit_head or effects.audit_head[0] > self.audit_head.seq):
+            self.audit_head = AuditHead(seq=effects.audit_head[0], hash=effects.audit_head[1])
+        for worker_id, why in effects.cut:
+            self.streams.cut(worker_id, why)
+        for worker_id in effects.wake - effects.offers.keys():
+            self.streams.wake(worker_id)
+        for worker_id, offers in effects.offers.items():
+            self.streams.offer(worker_id, offers)
+        for event, data in effects.published:
+            self.streams.publish(event, data)
+
+    def _follow_presence(self, effects: Effects) -> None:
         for turn, worker_id in effects.began:
             self.presence.offered(turn, worker_id)
         for turn in effects.ended:
             self.presence.ended(turn)
         for worker_id in effects.left:
             self.presence.left(worker_id)
-        if effects.audit_head and (not self.audit_head or effects.audit_head[0] > self.audit_head.seq):
-            self.audit_head = AuditHead(seq=effects.audit_head[0], hash=effects.audit_head[1])
-        for worker_id, why in effects.cut:
-            self.streams.cut(worker_id, why)
-        for worker_id in effects.wake:
-            self.streams.wake(worker_id)
-        for event, data in effects.published:
-            self.streams.publish(event, data)

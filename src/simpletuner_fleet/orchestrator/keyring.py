@@ -1,33 +1,20 @@
 """Secrets for trainers: stored sealed, named by configs, opened only for the attempt that needs them."""
 
-from collections.abc import Iterable
-
 import msgspec
-from msgspec import Struct
 
 from simpletuner_fleet.core.bundle import check_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.ports import Vault, View
+from simpletuner_fleet.orchestrator.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
 
-PREFIX = "secret:"
 MAX_VALUE_BYTES = 16 * 1024
 
 
-class StoredSecret(Struct, frozen=True, kw_only=True):
-    """One version of a secret, which `created_at` and `created_by` belong to."""
-
-    version: int
-    created_at: float
-    created_by: str
-    sealed: str
-
-
 async def list_secrets(fleet: Fleet) -> dict[str, StoredSecret]:
-    settings = await fleet.read(lambda view: view.settings_with_prefix(PREFIX))
-    return {key.removeprefix(PREFIX): _read(text) for key, text in settings.items()}
+    settings = await fleet.read(lambda view: view.settings_with_prefix(SECRET_PREFIX))
+    return {key.removeprefix(SECRET_PREFIX): read_secret(text) for key, text in settings.items()}
 
 
 async def save_secret(fleet: Fleet, name: str, value: str, actor: Actor) -> StoredSecret:
@@ -39,14 +26,14 @@ async def save_secret(fleet: Fleet, name: str, value: str, actor: Actor) -> Stor
     sealed = fleet.vault.seal(name, value)
 
     def step(desk: Desk) -> StoredSecret:
-        known = desk.tx.setting(PREFIX + name)
+        known = desk.tx.setting(SECRET_PREFIX + name)
         fresh = StoredSecret(
-            version=_read(known).version + 1 if known else 1,
+            version=read_secret(known).version + 1 if known else 1,
             created_at=desk.now,
             created_by=actor.id,
             sealed=sealed,
         )
-        desk.tx.put_setting(PREFIX + name, msgspec.json.encode(fresh).decode())
+        desk.tx.put_setting(SECRET_PREFIX + name, msgspec.json.encode(fresh).decode())
         desk.record(_event(EventType.SECRET_SAVED, name, actor, fresh.version))
         return fresh
 
@@ -55,26 +42,15 @@ async def save_secret(fleet: Fleet, name: str, value: str, actor: Actor) -> Stor
 
 async def delete_secret(fleet: Fleet, name: str, actor: Actor) -> None:
     def step(desk: Desk) -> None:
-        known = desk.tx.setting(PREFIX + name)
+        known = desk.tx.setting(SECRET_PREFIX + name)
         if known is None:
             raise NotFound(
                 f"There is no secret '{name}'.", next_step="List them with 'simpletuner secrets list'."
             )
-        desk.tx.delete_setting(PREFIX + name)
-        desk.record(_event(EventType.SECRET_DELETED, name, actor, _read(known).version))
+        desk.tx.delete_setting(SECRET_PREFIX + name)
+        desk.record(_event(EventType.SECRET_DELETED, name, actor, read_secret(known).version))
 
     await fleet.act(step)
-
-
-def secret_value(view: View, vault: Vault | None, name: str) -> str | None:
-    """Returns the value, or None where it was deleted or its key is lost."""
-    stored = view.setting(PREFIX + name)
-    return vault.unseal(name, _read(stored).sealed) if stored and vault else None
-
-
-def stored_secrets(view: View, names: Iterable[str]) -> frozenset[str]:
-    """Returns those of the names under which a secret is stored."""
-    return frozenset(name for name in names if view.setting(PREFIX + name) is not None)
 
 
 def _check_value(value: str) -> None:
@@ -86,10 +62,6 @@ def _check_value(value: str) -> None:
         raise Invalid("A secret is text.", path="$.value") from None
     if size > MAX_VALUE_BYTES:
         raise Invalid(f"A secret has at most {MAX_VALUE_BYTES // 1024} KiB.", path="$.value")
-
-
-def _read(stored: str) -> StoredSecret:
-    return msgspec.json.decode(stored, type=StoredSecret)
 
 
 def _event(type_: EventType, name: str, actor: Actor, version: int) -> Event:

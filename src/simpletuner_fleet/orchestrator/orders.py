@@ -9,11 +9,11 @@ from msgspec import UNSET
 from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.bundle import Bundle
 from simpletuner_fleet.core.datasets import PREFIX
-from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState
+from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, JobState
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.worker import AdminState, Worker, WorkerType
-from simpletuner_fleet.orchestrator.dispatch import upload_token_text
-from simpletuner_fleet.orchestrator.keyring import secret_value
+from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.orchestrator.stored_secrets import secret_value
 from simpletuner_fleet.ports import Ids, Vault, View
 from simpletuner_fleet.protocol.data import DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit, Orders, StopAttempt
@@ -39,8 +39,7 @@ def orders_for(
         if job.state is JobState.CANCELLING or attempt.stopping:
             stop.append(stop_order(attempt, policy))
         elif attempt.state is AttemptState.OFFERED:
-            order, wanted = _submit_message(view, job, attempt, ids, base_url, policy)
-            jobs.append(order if worker.legacy or not wanted else _with_secrets(order, wanted, view, vault))
+            jobs.append(addressed(_offer(view, worker, job, attempt, ids, vault, policy), base_url))
     draining = worker.admin is AdminState.DRAINING
     return Orders(
         jobs=jobs,
@@ -50,13 +49,32 @@ def orders_for(
     )
 
 
+def offer_message(desk: Desk, worker: Worker, job_id: str, attempt_id: str) -> JobSubmit:
+    """What is sent as soon as the offer is stored; whoever sends it knows how the worker reaches us."""
+    job, attempt = desk.job(job_id), desk.attempt(attempt_id)
+    return _offer(desk.tx, worker, job, attempt, desk.ids, desk.vault, desk.policy)
+
+
+def addressed(offer: JobSubmit, base_url: str) -> JobSubmit:
+    """Says where the worker sends what it has to tell; `base_url` is how it reaches us."""
+    offer.upload_endpoint = f"{base_url}/api/workers/job/{offer.job_id}"
+    return offer
+
+
+def _offer(
+    view: View, worker: Worker, job: Job, attempt: Attempt, ids: Ids, vault: Vault | None, policy: Policy
+) -> JobSubmit:
+    order, wanted = _submit_message(view, job, attempt, ids, policy)
+    return order if worker.legacy or not wanted else _with_secrets(order, wanted, view, vault)
+
+
 def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
     wish = attempt.stopping
     return StopAttempt(
         job_id=attempt.job_id,
         epoch=attempt.epoch,
         attempt=attempt.number,
-        reason=wish.reason if wish else "cancelled",
+        reason=wish.reason if wish else EndReason.CANCELLED,
         grace_s=wish.grace_s if wish else policy.cancel_grace_s,
         save_s=wish.save_s if wish else None,
     )
@@ -64,12 +82,16 @@ def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
 
 def stale_order(attempt: Attempt) -> StopAttempt:
     return StopAttempt(
-        job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number, reason="stale", grace_s=0.0
+        job_id=attempt.job_id,
+        epoch=attempt.epoch,
+        attempt=attempt.number,
+        reason=EndReason.STALE,
+        grace_s=0.0,
     )
 
 
 def _submit_message(
-    view: View, job: Job, attempt: Attempt, ids: Ids, base_url: str, policy: Policy
+    view: View, job: Job, attempt: Attempt, ids: Ids, policy: Policy
 ) -> tuple[JobSubmit, dict[str, str]]:
     """And the names of the secrets it needs, by variable."""
     bundle = msgspec.json.decode(view.job_bundle(job.id) or b"{}", type=Bundle)
@@ -81,8 +103,8 @@ def _submit_message(
         config_name=job.config_name,
         config=bundle.settings,
         trainer=bundle.trainer,
-        upload_endpoint=f"{base_url}/api/workers/job/{job.id}",
-        upload_token=ids.derived_token(tokens.UPLOAD, upload_token_text(attempt.id, attempt.epoch)),
+        upload_endpoint="",
+        upload_token=ids.derived_token(tokens.UPLOAD, tokens.upload_token_name(attempt.id, attempt.epoch)),
         dataloader=bundle.dataloader,
         files=bundle.files,
         env=bundle.env,

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.explain import IMPOSSIBLE
 from simpletuner_fleet.core.job import Attempt, Job, JobState, Requirements
 from simpletuner_fleet.core.matching import FREE, Occupancy, allocate, in_service, is_open
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.reasons import IMPOSSIBLE
 from simpletuner_fleet.core.worker import Connection, Gpu, Worker, WorkerType
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.read_models import SeenJob, with_reasons

@@ -1,68 +1,18 @@
-"""What may be permitted, what each role may do, and API tokens."""
+"""API tokens, and the first admin's."""
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core import tokens
-from simpletuner_fleet.core.accounts import Role
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
+from simpletuner_fleet.core.permissions import EVERYTHING, PERMISSIONS, is_permission
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import ApiToken
 
-PERMISSIONS = (
-    "admin.workers",
-    "admin.audit",
-    "admin.tokens",
-    "admin.users",
-    "admin.limits",
-    "queue.submit",
-    "queue.submit.local",
-    "queue.read",
-    "queue.cancel",
-    "queue.priority",
-    "queue.approve",
-    "jobs.read",
-    "jobs.cancel",
-    "jobs.retry",
-    "configs.read",
-    "configs.write",
-    "secrets.read",
-    "secrets.write",
-    "data.read",
-    "data.write",
-)
-EVERYTHING = "*"
-VIEWER_PERMISSIONS = tuple(one for one in PERMISSIONS if one.endswith(".read") and one != "secrets.read")
-MEMBER_PERMISSIONS = (
-    *VIEWER_PERMISSIONS,
-    "queue.submit",
-    "queue.cancel",
-    "jobs.cancel",
-    "jobs.retry",
-    "configs.write",
-    "data.write",
-    "secrets.read",
-)
-"""Not `queue.submit.local`: such a job runs on the orchestrator's own machine."""
 ADMIN_NAME = "admin"
 ADMIN_ID = "t_admin"
-
-
-def role_permissions(role: Role) -> tuple[str, ...]:
-    match role:
-        case Role.ADMIN:
-            return (EVERYTHING,)
-        case Role.MEMBER:
-            return MEMBER_PERMISSIONS
-        case Role.VIEWER:
-            return VIEWER_PERMISSIONS
-
-
-def only_own(role: Role) -> bool:
-    """Members cancel and retry what is theirs; admins anything."""
-    return role is not Role.ADMIN
 
 
 class CreateToken(Struct, frozen=True, kw_only=True):
@@ -95,7 +45,7 @@ async def create_token(fleet: Fleet, request: CreateToken, actor: Actor) -> tupl
     if not 1 <= len(request.name) <= 100 or not request.name.isprintable():
         raise Invalid("A token's name has 1 to 100 printable characters.", path="$.name")
     for permission in request.permissions:
-        if permission not in PERMISSIONS and permission != EVERYTHING:
+        if not is_permission(permission):
             raise Invalid(
                 f"There is no permission '{permission}'; there are {', '.join(PERMISSIONS)}.",
                 path="$.permissions",

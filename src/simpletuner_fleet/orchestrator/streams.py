@@ -1,10 +1,13 @@
 """Who listens now. The hub holds no truth: it only wakes those who will look for themselves."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from simpletuner_fleet.protocol.messages import JobSubmit
+
+TakeOffers = Callable[[Sequence[JobSubmit]], None]
 Tell = Callable[[int, str, dict[str, Any]], None]
 """Told (event id, event name, data)."""
 
@@ -12,16 +15,25 @@ Tell = Callable[[int, str, dict[str, Any]], None]
 class WorkerStream:
     """One worker's open stream. A newer one of the same worker takes its place."""
 
-    __slots__ = ("_look", "closing", "incarnation", "worker_id")
+    __slots__ = ("_look", "_take", "closing", "incarnation", "worker_id")
 
-    def __init__(self, worker_id: str, incarnation: str, look: Callable[[], None]) -> None:
+    def __init__(
+        self, worker_id: str, incarnation: str, look: Callable[[], None], take: TakeOffers | None
+    ) -> None:
         self.worker_id = worker_id
         self.incarnation = incarnation
         self.closing: str | None = None
         self._look = look
+        self._take = take
 
     def wake(self) -> None:
         self._look()
+
+    def offer(self, offers: Sequence[JobSubmit]) -> None:
+        if self._take is None or self.closing:
+            self._look()
+        else:
+            self._take(offers)
 
     def close(self, why: str) -> None:
         self.closing = self.closing or why
@@ -36,10 +48,19 @@ class StreamHub:
         self._workers: dict[str, WorkerStream] = {}
         self._watchers: dict[object, Tell] = {}
 
-    def open(self, worker_id: str, incarnation: str, look: Callable[[], None]) -> WorkerStream:
-        """`look` is called whenever there may be something to send, and once more when the stream must close."""
+    def open(
+        self,
+        worker_id: str,
+        incarnation: str,
+        look: Callable[[], None],
+        take: TakeOffers | None = None,
+    ) -> WorkerStream:
+        """`look` is called whenever there may be something to send, and once more when the stream must close.
+
+        `take` is handed offers that were just decided; without it, `look` has to find them.
+        """
         older = self._workers.get(worker_id)
-        stream = self._workers[worker_id] = WorkerStream(worker_id, incarnation, look)
+        stream = self._workers[worker_id] = WorkerStream(worker_id, incarnation, look, take)
         if older:
             older.close("reconnected" if older.incarnation == incarnation else "superseded")
         return stream
@@ -58,6 +79,11 @@ class StreamHub:
         stream = self._workers.get(worker_id)
         if stream:
             stream.wake()
+
+    def offer(self, worker_id: str, offers: Sequence[JobSubmit]) -> None:
+        stream = self._workers.get(worker_id)
+        if stream:
+            stream.offer(offers)
 
     def cut(self, worker_id: str, why: str) -> None:
         if self.on_cut:

@@ -14,7 +14,7 @@ from simpletuner_fleet.core.decision import NOT_APPROVED
 from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.explain import Explanation, Survey
-from simpletuner_fleet.core.job import Job, JobState, Stopping
+from simpletuner_fleet.core.job import EndReason, Job, JobState, Stopping
 from simpletuner_fleet.core.placement import Placement, survey_of, why_waiting, would_start_now
 from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.core.submission import Facts, decide_submission, retried
@@ -30,7 +30,7 @@ from simpletuner_fleet.core.submit_request import (
 from simpletuner_fleet.orchestrator.desk import Desk
 from simpletuner_fleet.orchestrator.dispatch import settle
 from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.keyring import stored_secrets
+from simpletuner_fleet.orchestrator.stored_secrets import stored_secrets
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.datasets import check_datasets
 
@@ -261,7 +261,7 @@ def _cancel(desk: Desk, job_id: str, actor: Actor, checkpoint_first: bool, grace
     attempt = desk.current_attempt(job)
     explicit = attempt is None or not desk.worker(attempt.worker_id).legacy
     stop_request = Stopping(
-        reason="cancelled",
+        reason=EndReason.CANCELLED,
         asked_at=desk.now,
         grace_s=desk.policy.cancel_grace_s if grace_s is None else grace_s,
         save_s=desk.policy.checkpoint_wait_s if checkpoint_first else None,

@@ -9,12 +9,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from simpletuner_fleet.core.job import OnPartition, OnTimeLimit
+from simpletuner_fleet.core.job import EndReason, OnPartition, OnTimeLimit
 from simpletuner_fleet.core.metrics import MAX_STEP
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
 
 class ReportStatus(StrEnum):
+    """What a worker says of an attempt; those that are final are `core.job.Outcome`s."""
+
     STARTING = "starting"
     RUNNING = "running"
     TRAINING = "training"
@@ -154,7 +156,8 @@ class StopAttempt(Struct, kw_only=True, frozen=True):
     job_id: str
     epoch: int
     attempt: int | None = None
-    reason: Literal["cancelled", "stale", "drained"] = "cancelled"
+    reason: EndReason = EndReason.CANCELLED
+    """CANCELLED, STALE or DRAINED."""
     grace_s: float = 30.0
     save_s: float | None = None
     """First a new checkpoint, waited for so long; None: only as far as the grace allows."""
@@ -252,7 +255,7 @@ class StatusReport(Struct, kw_only=True):
     exit_signal: int | None = None
     last_lines: str | None = None
     reason: str = ""
-    """Why it was given back: drained, time_limit, preempted, cut_off, resume_failed."""
+    """Why it was given back: one of `core.job.GIVE_BACK_REASONS`, or a word of a newer agent."""
     restart: bool = False
     """A watchdog ended it, and the job has asked to go on from its last good checkpoint then."""
     resume_below: Annotated[int, Meta(ge=0, le=MAX_STEP)] | None = None

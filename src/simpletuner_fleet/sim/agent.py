@@ -3,22 +3,21 @@
 from collections.abc import Callable
 from typing import Any
 
-from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE, SHIM_OUTCOME
-from simpletuner_fleet.agent.inbox import (
+from simpletuner_fleet.agent.actions import (
     Action,
-    Ending,
     Forget,
-    Inbox,
     Leave,
-    Phase,
     SendAccept,
     SendReport,
     StartTrainer,
     StopTrainer,
-    StopWhy,
 )
+from simpletuner_fleet.agent.agent import LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE, SHIM_OUTCOME
+from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.protocol.messages import (
     Accept,
     Accepted,
@@ -37,7 +36,7 @@ from simpletuner_fleet.protocol.messages import (
     StopAttempt,
     StreamMessage,
 )
-from simpletuner_fleet.sim.machine import Machine, Shim, Turn, is_final_answer
+from simpletuner_fleet.sim.machine import SimulatedMachine, SimulatedShim, Turn, is_final_answer
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
 from simpletuner_fleet.sim.orchestrator import Stream
 
@@ -45,8 +44,8 @@ GOODBYE_TRIES = 3
 RESUME_FAILS = 0.5
 
 
-class Agent:
-    def __init__(self, machine: Machine) -> None:
+class SimulatedAgent:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
         self.world = machine.world
         self.incarnation = machine.next_incarnation()
@@ -123,7 +122,7 @@ class Agent:
 
     @property
     def lease_s(self) -> float:
-        """As the real agent has it: the trainer pauses before the orchestrator may give its job away."""
+        """The lease is the real agent's: the trainer pauses before the orchestrator may give its job away."""
         return self.timeout_s - min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.timeout_s)
 
     # Connecting
@@ -253,11 +252,11 @@ class Agent:
         self._renew(named, sent_at)
 
     def _renew(self, turns: set[Turn], sent_at: float) -> None:
-        """What was named and not stopped may go on, counted from when we asked."""
+        """Lets what was named and not stopped go on, counted from when we asked."""
         for turn in sorted(turns):
             holding = self.inbox.held.get(turn)
             shim = self.machine.shims.get(turn)
-            if holding is not None and holding.stopping is not StopWhy.STALE and shim is not None:
+            if holding is not None and holding.stopping is not EndReason.STALE and shim is not None:
                 shim.renew(sent_at + self.lease_s)
 
     def _nobody_listens(self) -> None:
@@ -348,26 +347,28 @@ class Agent:
         lease_until = self._leases.pop(turn, 0.0)
         if offer.resume is not None and self.world.happens(RESUME_FAILS):
             self.world.counts["checkpoint could not be fetched"] += 1
-            self._act(self.inbox.ended(turn, Ending(reason="resume_failed", error="it is damaged")))
+            self._act(
+                self.inbox.ended(turn, AttemptEnding(reason=EndReason.RESUME_FAILED, error="it is damaged"))
+            )
             return
         if lease_until <= self.world.now or holding.stopping is not None:
             # Too late to begin: by now the job may have been given away.
             self.world.counts["start came too late"] += 1
-            self._act(self.inbox.ended(turn, Ending(reason="fenced")))
+            self._act(self.inbox.ended(turn, AttemptEnding(reason=EndReason.FENCED)))
             return
         self.machine.orders[turn] = offer
-        self.machine.shims[turn] = Shim(self.machine, offer, lease_until)
+        self.machine.shims[turn] = SimulatedShim(self.machine, offer, lease_until)
         self.world.note(f"{self.machine.kind.name}: {turn} starts")
         self._act(self.inbox.started(turn))
 
-    def trainer_ended(self, turn: Turn, ending: Ending) -> None:
+    def trainer_ended(self, turn: Turn, ending: AttemptEnding) -> None:
         self._run(lambda: self._act(self.inbox.ended(turn, ending)))
 
     def out_of_time(self, turn: Turn) -> None:
         self._run(lambda: self._act(self.inbox.out_of_time(turn)))
 
     def store_checkpoint(self, turn: Turn, step: int) -> None:
-        """Once: an upload that is lost on its way leaves the attempt without it."""
+        """Uploads once: what is lost on its way leaves the attempt without it."""
         token = self.machine.token
         self._run(
             lambda: self._call(
@@ -392,7 +393,7 @@ class Agent:
             self._act(self.inbox.told_to_stop(StopAttempt(job_id=turn[0], epoch=turn[1])))
 
     def _deliver(self, turn: Turn, report: StatusReport) -> None:
-        """Again until it is answered: a final report is never given up."""
+        """Sends it again until it is answered: a final report is never given up."""
         if turn not in self.machine.spool:
             return
         token = self.machine.token

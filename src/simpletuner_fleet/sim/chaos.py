@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from simpletuner_fleet.sim.machine import Machine
+from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import Link
 from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import People
@@ -19,14 +19,14 @@ class Chaos:
         world: World,
         orchestrator: Orchestrator,
         people: People,
-        machines: list[Machine],
-        clone: Callable[[Machine], Machine],
+        machines: list[SimulatedMachine],
+        clone: Callable[[SimulatedMachine], SimulatedMachine],
     ) -> None:
         self.world = world
         self.orchestrator = orchestrator
         self.people = people
         self.machines = machines
-        self.clones: list[Machine] = []
+        self.clones: list[SimulatedMachine] = []
         self._clone = clone
         self._faults: list[tuple[int, Callable[[], None]]] = [
             (3, self.crash_orchestrator),
@@ -71,7 +71,7 @@ class Chaos:
         if self.world.faulty:
             act()
 
-    def _machine(self) -> Machine:
+    def _machine(self) -> SimulatedMachine:
         """Mostly one that has something to lose."""
         busy = [machine for machine in self.machines if machine.shims]
         aimed = bool(busy) and self.world.chance.random() < 0.7
@@ -203,7 +203,7 @@ class Chaos:
         clone.boot()
         self.world.after(self._some_s(), lambda: self._end_clone(clone, machine))
 
-    def _end_clone(self, clone: Machine, original: Machine) -> None:
+    def _end_clone(self, clone: SimulatedMachine, original: SimulatedMachine) -> None:
         if not clone.retired:
             clone.power_off()
             clone.retired = True

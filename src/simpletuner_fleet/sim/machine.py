@@ -1,22 +1,19 @@
 """A GPU machine: what is on its disk, the guardians of its trainers, and the power switch."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.inbox import Ending
+from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
+from simpletuner_fleet.core.job import EndReason
 from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.sim.network import Link, Unreachable
-from simpletuner_fleet.sim.orchestrator import Orchestrator
+from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
 from simpletuner_fleet.sim.truth import Run, Truth
 from simpletuner_fleet.sim.world import World
-
-if TYPE_CHECKING:
-    from simpletuner_fleet.sim.agent import Agent
-    from simpletuner_fleet.sim.older_agent import OlderAgent
 
 Turn = tuple[str, int]
 ADOPT_GRACE_S = 2.0
@@ -24,7 +21,7 @@ REPORTS_ALONE_FOR_S = 60.0
 KILL_GRACE_S = 30.0
 
 
-class Kind(Struct, frozen=True, kw_only=True):
+class MachineKind(Struct, frozen=True, kw_only=True):
     """What a machine is and has."""
 
     name: str
@@ -36,9 +33,32 @@ class Kind(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-class Machine:
+class AgentProgram(Protocol):
+    """What runs on a machine as its agent, of today's kind or of an older one."""
+
+    stream: Stream | None
+    paused: bool
+
+    def boot(self) -> None: ...
+    def die(self, *, machine_lives: bool) -> None: ...
+    def pause(self) -> None: ...
+    def wake_up(self) -> None: ...
+    def terminate(self) -> None: ...
+    def out_of_time(self, turn: Turn) -> None: ...
+    def store_checkpoint(self, turn: Turn, step: int) -> None: ...
+    def trainer_ended(self, turn: Turn, ending: AttemptEnding) -> None: ...
+    def stream_dropped(self, stream: Stream) -> None: ...
+
+
+class SimulatedMachine:
     def __init__(
-        self, world: World, orchestrator: Orchestrator, truth: Truth, kind: Kind, link: Link, token: str
+        self,
+        world: World,
+        orchestrator: Orchestrator,
+        truth: Truth,
+        kind: MachineKind,
+        link: Link,
+        token: str,
     ) -> None:
         self.world = world
         self.orchestrator = orchestrator
@@ -49,11 +69,11 @@ class Machine:
         self.worker_id = ""
         self.home = f"h_{kind.name}"
         self.powered = True
-        self.agent: Agent | OlderAgent | None = None
-        self.make_agent: Callable[[Machine], Agent | OlderAgent]
-        self.shims: dict[Turn, Shim] = {}
+        self.agent: AgentProgram | None = None
+        self.make_agent: Callable[[SimulatedMachine], AgentProgram]
+        self.shims: dict[Turn, SimulatedShim] = {}
         self.orders: dict[Turn, JobSubmit] = {}
-        self.exits: dict[Turn, Ending] = {}
+        self.exits: dict[Turn, AttemptEnding] = {}
         self.reported: set[Turn] = set()
         self.spool: dict[Turn, StatusReport] = {}
         self.retired = False
@@ -108,10 +128,10 @@ class Machine:
         self.spool.pop(turn, None)
 
 
-class Shim:
+class SimulatedShim:
     """One attempt's guardian: holds the lease, and ends the trainer when nobody comes back for it."""
 
-    def __init__(self, machine: Machine, offer: JobSubmit, lease_until: float) -> None:
+    def __init__(self, machine: SimulatedMachine, offer: JobSubmit, lease_until: float) -> None:
         self.machine = machine
         self.offer = offer
         self.turn = (offer.job_id, offer.epoch)
@@ -159,10 +179,10 @@ class Shim:
             self._save_and_stop(grace_s, save_s)
             return
         if grace_s <= 0:
-            self._end(Ending(reason="stopped", exit_signal=9))
+            self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=9))
             return
         took_s = self.world.chance.uniform(0.0, grace_s)
-        self.world.after(took_s, lambda: self._end(Ending(reason="stopped", exit_signal=15)))
+        self.world.after(took_s, lambda: self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=15)))
 
     def _save_and_stop(self, grace_s: float, save_s: float) -> None:
         """Most trainers save in time; one that does not is stopped without a checkpoint."""
@@ -170,7 +190,9 @@ class Shim:
         if took_s < save_s:
             self.world.after(took_s, self._save)
         ends_in_s = min(took_s, save_s) + self.world.chance.uniform(0.0, grace_s)
-        self.world.after(ends_in_s, lambda: self._end(Ending(reason="stopped", exit_signal=15)))
+        self.world.after(
+            ends_in_s, lambda: self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
+        )
 
     def _save(self) -> None:
         agent = self.machine.agent
@@ -196,7 +218,7 @@ class Shim:
         if not self.alone or self.machine.shims.get(self.turn) is not self:
             return
         if not self.done:
-            self._end(Ending(reason="agent_lost", exit_signal=9))
+            self._end(AttemptEnding(reason=EndReason.AGENT_LOST, exit_signal=9))
         self.machine.shims.pop(self.turn, None)
         self._report_alone(self.world.now + REPORTS_ALONE_FOR_S)
 
@@ -223,20 +245,20 @@ class Shim:
             answered,
         )
 
-    def _own_report(self, ending: Ending) -> StatusReport:
+    def _own_report(self, ending: AttemptEnding) -> StatusReport:
         status = ReportStatus.LOST
-        if ending.reason == "exited":
+        if ending.reason is EndReason.EXITED:
             status = ReportStatus.COMPLETED if ending.exit_code == 0 else ReportStatus.FAILED
-        elif ending.reason == "time_limit":
+        elif ending.reason is EndReason.TIME_LIMIT:
             status = ReportStatus.RELEASED if self.out_of_time else ReportStatus.FAILED
-        elif ending.reason == "stopped" and self._stopping:
+        elif ending.reason is EndReason.STOPPED and self._stopping:
             status = ReportStatus(self._stopping)
         return StatusReport(
             status=status,
             epoch=self.turn[1],
             exit_code=ending.exit_code,
             exit_signal=ending.exit_signal,
-            reason="time_limit" if self.out_of_time and status is ReportStatus.RELEASED else "",
+            reason=EndReason.TIME_LIMIT if self.out_of_time and status is ReportStatus.RELEASED else "",
         )
 
     def _plan_end(self) -> None:
@@ -251,14 +273,14 @@ class Shim:
         if exit_code and self.offer.attempt % 2 and not self.alone:
             self._condemn()
         else:
-            self._end(Ending(reason="exited", exit_code=exit_code))
+            self._end(AttemptEnding(reason=EndReason.EXITED, exit_code=exit_code))
 
     def _condemn(self) -> None:
         """A watchdog has found it spoiled for half its time, and the job wants to go back before that."""
         self.world.counts["watchdog restart"] += 1
         self._end(
-            Ending(
-                reason="watchdog",
+            AttemptEnding(
+                reason=EndReason.WATCHDOG,
                 exit_signal=15,
                 error="watchdog: the loss was NaN",
                 restart=True,
@@ -277,7 +299,7 @@ class Shim:
             self._watch_lease()
         elif self.offer.on_partition == "stop":
             self.world.counts["trainer fenced"] += 1
-            self._end(Ending(reason="fenced", exit_signal=9))
+            self._end(AttemptEnding(reason=EndReason.FENCED, exit_signal=9))
         else:
             self.world.note(f"{self.machine.kind.name}: {self.turn} pauses")
             self.world.counts["trainer paused"] += 1
@@ -298,7 +320,7 @@ class Shim:
                 agent.out_of_time(self.turn)
             return
         self.world.counts["time limit reached"] += 1
-        self._end(Ending(reason="time_limit", exit_signal=9))
+        self._end(AttemptEnding(reason=EndReason.TIME_LIMIT, exit_signal=9))
 
     def _poison(self) -> None:
         if not self.done and self.machine.powered and self.machine.shims.get(self.turn) is self:
@@ -306,12 +328,12 @@ class Shim:
             self.machine.power_off()
             self.world.after(self.world.chance.uniform(20.0, 200.0), self.machine.power_on)
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: AttemptEnding) -> None:
         if self.done or not self.machine.powered:
             return
         self.done = True
         how = {0: "completed"}.get(ending.exit_code if ending.exit_code is not None else -1, "failed")
-        how = how if ending.reason in ("exited", "time_limit") else "ended"
+        how = how if ending.reason in (EndReason.EXITED, EndReason.TIME_LIMIT) else "ended"
         self.machine.truth.ends(self.run, how)
         self.world.note(f"{self.machine.kind.name}: {self.turn} ends {ending.reason} {ending.exit_code}")
         self.machine.exits[self.turn] = ending

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from simpletuner_fleet.agent.inbox import Ending
+from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.protocol.messages import (
     Goodbye,
@@ -17,7 +17,7 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
     StreamMessage,
 )
-from simpletuner_fleet.sim.machine import Machine, Turn
+from simpletuner_fleet.sim.machine import SimulatedMachine, Turn
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, Unreachable
 from simpletuner_fleet.sim.orchestrator import Stream
 from simpletuner_fleet.sim.truth import Run
@@ -26,7 +26,7 @@ RECONNECT_S = 10.0
 
 
 class OlderAgent:
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
         self.world = machine.world
         self.alive = True
@@ -72,7 +72,7 @@ class OlderAgent:
     def store_checkpoint(self, turn: Turn, step: int) -> None:
         """Sends none."""
 
-    def trainer_ended(self, turn: Turn, ending: Ending) -> None:
+    def trainer_ended(self, turn: Turn, ending: AttemptEnding) -> None:
         """Its trainers have no guardian that could tell."""
 
     def _when_awake(self, act: Callable[[], None]) -> None:

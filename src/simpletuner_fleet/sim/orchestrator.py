@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from simpletuner_fleet.orchestrator import attendance, report
 from simpletuner_fleet.orchestrator.clock import SteadyClock
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.orchestrator.orders import addressed
 from simpletuner_fleet.orchestrator.streams import StreamHub, WorkerStream
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.protocol.messages import (
@@ -27,6 +28,7 @@ from simpletuner_fleet.protocol.messages import (
     Heartbeat,
     HeartbeatAnswer,
     JobCancel,
+    JobSubmit,
     Register,
     Registered,
     ReportAnswer,
@@ -309,7 +311,7 @@ class Orchestrator:
 
     def heartbeat(self, token: str, message: Heartbeat) -> HeartbeatAnswer:
         worker = self._worker(token)
-        answer = drive(attendance.heartbeat(self._alive(), worker, message, base_url=BASE_URL))
+        answer = drive(attendance.heartbeat(self._alive(), worker.id, message, base_url=BASE_URL))
         self._heard(worker.id, *((item.job_id, item.epoch) for item in message.attempts or []))
         return answer
 
@@ -344,7 +346,7 @@ class Orchestrator:
 
     def goodbye(self, token: str, message: Goodbye) -> None:
         worker = self._worker(token)
-        drive(attendance.goodbye(self._alive(), worker, message, ip="10.0.0.1"))
+        drive(attendance.goodbye(self._alive(), worker.id, message, ip="10.0.0.1"))
 
     def has_jobs(self, token: str) -> bool:
         return drive(attendance.has_jobs(self._alive(), self._worker(token).id))
@@ -354,7 +356,12 @@ class Orchestrator:
     def open_stream(self, token: str, link: Link, listener: Listener, incarnation: str) -> Stream:
         worker = self._worker(token)
         stream = Stream(link, listener, worker.id, tokens.hashed(token))
-        stream.served = self.hub.open(worker.id, incarnation, lambda: self._to_look.setdefault(stream))
+        stream.served = self.hub.open(
+            worker.id,
+            incarnation,
+            lambda: self._to_look.setdefault(stream),
+            lambda offers: self._send_offers(stream, offers),
+        )
         self.streams[stream.served] = stream
         drive(attendance.stream_opened(self._alive(), worker.id, "10.0.0.1", incarnation))
         self._heard(worker.id)
@@ -385,12 +392,7 @@ class Orchestrator:
             self._close(stream)
             return
         _, orders = drive(attendance.orders(self._alive(), stream.worker_id, BASE_URL))
-        now = self.world.now
-        for offer in orders.jobs:
-            turn = (offer.job_id, offer.epoch)
-            if now - stream.offered_at.get(turn, -1e9) >= self.policy.offer_resend_s:
-                stream.offered_at[turn] = now
-                stream.push(offer)
+        self._send_offers(stream, orders.jobs)
         for stop in orders.stop:
             if stop not in stream.stopped:
                 stream.stopped.add(stop)
@@ -409,7 +411,15 @@ class Orchestrator:
         if orders.shutdown and not stream.shutdown_sent:
             stream.push(Shutdown(reason="drained"))
         stream.drain_sent, stream.shutdown_sent = orders.drain, orders.shutdown
-        if orders.jobs and not stream.resend_planned:
+
+    def _send_offers(self, stream: Stream, offers: Sequence[JobSubmit]) -> None:
+        now = self.world.now
+        for offer in offers:
+            turn = (offer.job_id, offer.epoch)
+            if now - stream.offered_at.get(turn, -1e9) >= self.policy.offer_resend_s:
+                stream.offered_at[turn] = now
+                stream.push(addressed(offer, BASE_URL))
+        if offers and not stream.resend_planned:
             stream.resend_planned = True
             self.world.after(self.policy.offer_resend_s, lambda: self._resend(stream))
 
@@ -470,5 +480,5 @@ class Orchestrator:
             return
         worker = self.store.view.worker(stream.worker_id)
         if worker is not None and worker.legacy:
-            drive(attendance.stream_alive(self._alive(), worker))
+            drive(attendance.stream_alive(self._alive(), worker.id))
             self.last_read[worker.id] = self.world.now

@@ -16,7 +16,7 @@ from simpletuner_fleet.core.worker import AdminState
 from simpletuner_fleet.orchestrator import administer, limits, submit
 from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.submit import Submitted
-from simpletuner_fleet.sim.machine import Machine
+from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import Answered, Link, Unreachable
 from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.world import Violation, World
@@ -26,7 +26,9 @@ SUBMIT_TRIES = 4
 
 
 class People:
-    def __init__(self, world: World, orchestrator: Orchestrator, link: Link, machines: list[Machine]) -> None:
+    def __init__(
+        self, world: World, orchestrator: Orchestrator, link: Link, machines: list[SimulatedMachine]
+    ) -> None:
         self.world = world
         self.orchestrator = orchestrator
         self.link = link
@@ -193,7 +195,7 @@ class People:
                 self.world.counts["act:reject"] += 1
                 self._ask(partial(submit.reject, job_id=job_id, why="no", actor=ADMIN), _ignore)
 
-    def _some_machine(self) -> Machine:
+    def _some_machine(self) -> SimulatedMachine:
         return self.world.chance.choice(self.machines)
 
     def drain_something(self) -> None:
@@ -219,7 +221,7 @@ class People:
     def rotate_something(self) -> None:
         self.rotate(self._some_machine(), self.world.chance.uniform(1.0, 100.0))
 
-    def rotate(self, machine: Machine, hand_over_s: float) -> None:
+    def rotate(self, machine: SimulatedMachine, hand_over_s: float) -> None:
         """The new token reaches the machine's token file after a while; a lost answer means rotating again."""
         self.world.counts["act:rotate"] += 1
 
@@ -232,7 +234,7 @@ class People:
 
         self._ask(lambda fleet: administer.rotate_token(fleet, machine.worker_id, ADMIN), answered)
 
-    def _hand_over(self, machine: Machine, token: str) -> None:
+    def _hand_over(self, machine: SimulatedMachine, token: str) -> None:
         """Hands the new token over. Of two rotations the later one counts, whichever is carried over last."""
         worker = self.orchestrator.store.view.worker(machine.worker_id)
         if worker is not None and worker.token_hash == tokens.hashed(token):

@@ -6,11 +6,12 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.job import JobState
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.reasons import Code
 from simpletuner_fleet.core.worker import Connection, WorkerType
 from simpletuner_fleet.orchestrator import administer
 from simpletuner_fleet.orchestrator.administer import CreateWorker
 from simpletuner_fleet.orchestrator.waiting import Explainer
-from simpletuner_fleet.sim.agent import Agent
+from simpletuner_fleet.sim.agent import SimulatedAgent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos
 from simpletuner_fleet.sim.checkers import (
@@ -22,7 +23,7 @@ from simpletuner_fleet.sim.checkers import (
     unrest,
 )
 from simpletuner_fleet.sim.commit_watch import CommitWatch, early_losses
-from simpletuner_fleet.sim.machine import Kind, Machine
+from simpletuner_fleet.sim.machine import MachineKind, SimulatedMachine
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.older_agent import OlderAgent
 from simpletuner_fleet.sim.orchestrator import Orchestrator
@@ -182,7 +183,7 @@ class Scenario:
                 continue
             code = explainer.explain(job, 0, self.world.now).code
             self.world.counts[f"waits:{code}"] += 1
-            if code in ("ALL_MATCHING_BUSY", "BEHIND_OTHERS", "RETRY_BACKOFF", "NOT_WAITING"):
+            if code in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS, Code.RETRY_BACKOFF, Code.NOT_WAITING):
                 problems.append(("L1", f"{job_id} is {job.state} at rest because {code}"))
         return problems
 
@@ -256,7 +257,7 @@ class Scenario:
 
     # Building
 
-    def _machine(self, kind: Kind) -> Machine:
+    def _machine(self, kind: MachineKind) -> SimulatedMachine:
         orchestrator = self.orchestrator
         assert orchestrator.fleet is not None
         request = CreateWorker(
@@ -265,23 +266,23 @@ class Scenario:
             labels=kind.labels,
         )
         worker, token = drive(administer.create_worker(orchestrator.fleet, request, ADMIN))
-        machine = Machine(
+        machine = SimulatedMachine(
             self.world, orchestrator, self.truth, kind, Link(self.world, kind.name, self.weather), token
         )
         machine.worker_id = worker.id
-        machine.make_agent = OlderAgent if kind.older else Agent
+        machine.make_agent = OlderAgent if kind.older else SimulatedAgent
         return machine
 
-    def _clone(self, original: Machine) -> Machine:
-        kind = Kind(
+    def _clone(self, original: SimulatedMachine) -> SimulatedMachine:
+        kind = MachineKind(
             name=f"{original.kind.name}-copy{len(self.chaos.clones)}",
             gpus=original.kind.gpus,
             max_jobs=original.kind.max_jobs,
         )
         link = Link(self.world, kind.name, self.weather)
-        clone = Machine(self.world, self.orchestrator, self.truth, kind, link, original.token)
+        clone = SimulatedMachine(self.world, self.orchestrator, self.truth, kind, link, original.token)
         clone.worker_id = original.worker_id
-        clone.make_agent = Agent
+        clone.make_agent = SimulatedAgent
         return clone
 
     def _let_one_misbehave(self, for_s: float) -> None:
@@ -303,12 +304,12 @@ def _with_approvals(policy: Policy) -> Policy:
     )
 
 
-def _kinds(world: World) -> list[Kind]:
+def _kinds(world: World) -> list[MachineKind]:
     """One plain persistent machine, and up to five of any kind."""
     chance = world.chance
-    kinds = [Kind(name="m0", gpus=2, max_jobs=chance.choice((1, 2)))]
+    kinds = [MachineKind(name="m0", gpus=2, max_jobs=chance.choice((1, 2)))]
     kinds += [
-        Kind(
+        MachineKind(
             name=f"m{at}",
             persistent=chance.random() < 0.75,
             gpus=chance.choice((1, 1, 2)),

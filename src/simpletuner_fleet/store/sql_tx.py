@@ -15,10 +15,12 @@ from simpletuner_fleet.store.operations_datasets import DatasetsTx
 from simpletuner_fleet.store.operations_jobs import NOTHING
 from simpletuner_fleet.store.operations_people import PeopleTx
 from simpletuner_fleet.store.operations_uploads import UploadsTx
+from simpletuner_fleet.store.remembered import RememberedBytes
 from simpletuner_fleet.store.row_batches import RowWrite
 from simpletuner_fleet.store.unsaved import Unsaved
 
 CONFIGS_REMEMBERED = 256
+BUNDLE_BYTES_REMEMBERED = 32 * 1024 * 1024
 
 
 class NeedsConnection(BaseException):
@@ -78,6 +80,7 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx):
         self._session = session
         self._peek = peek
         self._rows = LiveRows()
+        self._bundles = RememberedBytes(BUNDLE_BYTES_REMEMBERED)
         self._db = GatedDatabase(self._with_everything_written)
         self._over = SqlView(GatedDatabase(self._for_stored_rows))
         self.directly = False
@@ -100,6 +103,7 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx):
         self._known_classes: set[str] = set()
         self._visited_jobs, self._visited_attempts = [], []
         self._configs: dict[str, ConfigVersion] = {}
+        self._bundles.clear()
         self._saved_counters = (0, 0)
         self._mark()
 
@@ -127,6 +131,8 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx):
         self._known_classes.update(self._step.classes)
         self._rows.journal.clear()
         if self._step:
+            for job_id, bundle in self._step.bundles.items():
+                self._bundles.put(job_id, bundle)
             self._kept.absorb(self._step)
             self._step = Unsaved()
         self._end_visits()
@@ -216,6 +222,15 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx):
     @property
     def _layers(self) -> tuple[Unsaved, ...]:
         return self._step, self._kept, self._in_flight
+
+    def job_bundle(self, job_id: str) -> bytes | None:
+        """A job's bundle never changes: the newest are remembered for when the job is offered."""
+        bundle = self._bundles.get(job_id)
+        if bundle is None:
+            bundle = super().job_bundle(job_id)
+            if bundle is not None:
+                self._bundles.put(job_id, bundle)
+        return bundle
 
     def config(self, name: str, version: int | None = None) -> ConfigVersion | None:
         """Remembers the newest of each name, since jobs are submitted by it."""

@@ -42,7 +42,7 @@ class CheckpointHabits:
     """Inherit from it and override what is different; a trainer that does not inherit gets these defaults."""
 
     def output_folder(self, paths: Paths) -> Path:
-        """Where checkpoints appear, and where one to go on from is put."""
+        """Returns where checkpoints appear, and where one to go on from is put."""
         return paths.output_dir
 
     def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
@@ -50,7 +50,7 @@ class CheckpointHabits:
         return complete_checkpoints(self.output_folder(paths))
 
     def progress_files(self, paths: Paths) -> list[Path]:
-        """Where the trainer writes its numbers, a JSON object on each line; they need not be there yet."""
+        """Returns where the trainer writes its numbers, a JSON object on each line; they need not be there yet."""
         folder = self.output_folder(paths)
         return [folder / name for name in METRIC_FILES]
 
@@ -71,7 +71,7 @@ class CheckpointHabits:
         return Launch(argv=launch.argv, env={**launch.env, RESUME_VARIABLE: str(checkpoint)}, cwd=launch.cwd)
 
     def artifacts(self, paths: Paths) -> list[FoundArtifact]:
-        """What an attempt that ended leaves to its user: all of the output that is no checkpoint."""
+        """Returns what an attempt that ended leaves to its user: all of the output that is no checkpoint."""
         root = self.output_folder(paths)
         files = tuple(other_files(root))
         return [FoundArtifact("output", root, files)] if files else []
@@ -82,23 +82,23 @@ def habits_of(trainer: object) -> CheckpointHabits:
 
 
 def rank_logs_beneath(folder: Path) -> dict[int, list[Path]]:
-    """As torchrun lays them out, `…/attempt_0/RANK/stdout.log`, or simply `rank-RANK.log`."""
-    found: dict[int, list[Path]] = {}
+    """Finds them as torchrun lays them out, `…/attempt_0/RANK/stdout.log`, or simply `rank-RANK.log`."""
+    files_by_rank: dict[int, list[Path]] = {}
     for path in sorted(folder.rglob("*.log")):
         own = _RANK_LOG.fullmatch(path.name)
         rank = own[1] if own else path.parent.name
         if rank.isdecimal() and len(rank) < 6:
-            found.setdefault(int(rank), []).append(path)
-    return found
+            files_by_rank.setdefault(int(rank), []).append(path)
+    return files_by_rank
 
 
 def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:
-    found = []
+    checkpoints = []
     for path in _entries(folder):
         name = _NAME.fullmatch(path.name)
         if name and (path / GUARD).is_file():
-            found.append(FoundCheckpoint(path.name, int(name[1]), path))
-    return sorted(found, key=lambda one: (one.step, one.name))
+            checkpoints.append(FoundCheckpoint(path.name, int(name[1]), path))
+    return sorted(checkpoints, key=lambda one: (one.step, one.name))
 
 
 def other_files(folder: Path) -> Iterator[Path]:
@@ -109,7 +109,7 @@ def other_files(folder: Path) -> Iterator[Path]:
 
 
 def pictures_beneath(folder: Path) -> Iterator[Path]:
-    """In the folders where validation leaves them, and those at the top that are named `sample…`."""
+    """Yields those in the folders where validation leaves them, and those at the top that are named `sample…`."""
     for path in _entries(folder):
         if path.name in SAMPLE_FOLDERS or (path.name.startswith("sample") and path.is_file()):
             yield from (file for file in files_beneath(path, folder) if is_picture(file.name))

@@ -28,13 +28,13 @@ def write_config_files(order: JobSubmit, paths: Paths, config: dict[str, Any]) -
 
 
 def read_setting(paths: Paths, name: str) -> Any:
-    """From the config.json as it was written, however the key is spelt; None where there is none."""
+    """Reads it from the config.json as it was written, however the key is spelt; None where there is none."""
     settings = _written(paths)
     return next((value for key, value in settings.items() if _plain(key) == name), None)
 
 
 def change_setting(paths: Paths, name: str, value: Any) -> None:
-    """In the config.json as it was written; a second spelling beside the first would be ambiguous."""
+    """Changes it in the config.json as it was written; a second spelling beside the first would be ambiguous."""
     settings = _written(paths)
     spelt = next((key for key in settings if _plain(key) == name), name)
     config = msgspec.json.encode({**settings, spelt: value})

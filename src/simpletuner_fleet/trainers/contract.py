@@ -25,7 +25,7 @@ class Paths(Struct, frozen=True, kw_only=True):
 
     @property
     def rank_log_dir(self) -> Path:
-        """Where single ranks may print to; the trainer makes it if it wants it."""
+        """Names where single ranks may print to; the trainer makes it if it wants it."""
         return self.attempt_dir / "ranks"
 
     @property
@@ -38,7 +38,7 @@ class Paths(Struct, frozen=True, kw_only=True):
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """What to execute: never through a shell, and with exactly this environment."""
+    """Says what to execute: never through a shell, and with exactly this environment."""
 
     argv: list[str]
     env: dict[str, str]
@@ -59,7 +59,7 @@ class Trainer(Protocol):
     def name(self) -> str: ...
 
     def available(self) -> bool:
-        """Whether it can run here. May take seconds the first time: call it in a thread."""
+        """Returns whether it can run here. May take seconds the first time: call it in a thread."""
         ...
 
     def launch(self, order: JobSubmit, paths: Paths) -> Launch:

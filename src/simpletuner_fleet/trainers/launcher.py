@@ -58,7 +58,7 @@ class LauncherTrainer(CheckpointHabits, ABC):
 
     @abstractmethod
     def flags(self, order: JobSubmit, processes: int, port: int) -> list[str]:
-        """For this many processes on this machine, which meet at this port."""
+        """Returns the flags for this many processes on this machine, which meet at this port."""
 
     def _probe(self) -> bool:
         return has_packages(self._python, self._worker, *self.packages)
@@ -67,12 +67,12 @@ class LauncherTrainer(CheckpointHabits, ABC):
 def rank_log_flags(words: list[str], paths: Paths) -> list[str]:
     """Who asks a launcher to write each rank's output to files gets them where the worker looks for them."""
     names = {word.partition("=")[0].replace("-", "_") for word in words}
-    asked = names & {"__tee", "__redirects", "_t", "_r"}
-    return [f"--log_dir={paths.rank_log_dir}"] if asked and "__log_dir" not in names else []
+    requested_flags = names & {"__tee", "__redirects", "_t", "_r"}
+    return [f"--log_dir={paths.rank_log_dir}"] if requested_flags and "__log_dir" not in names else []
 
 
 def free_port() -> int:
-    """One that nobody listens on now: two attempts on one machine must not meet at a launcher's usual port."""
+    """Returns one that nobody listens on now: two attempts on one machine must not meet at a launcher's usual port."""
     with socket.socket() as listener:
         listener.bind(("", 0))
         port: int = listener.getsockname()[1]

@@ -52,9 +52,9 @@ class Registry:
         return sorted(name for name, trainer in self._trainers.items() if trainer.available())
 
 
-def plug_ins(found: Iterable[EntryPoint], surroundings: Surroundings) -> list[Trainer]:
+def plug_ins(entry_points: Iterable[EntryPoint], surroundings: Surroundings) -> list[Trainer]:
     trainers: list[Trainer] = []
-    for entry_point in found:
+    for entry_point in entry_points:
         try:
             trainers.append(entry_point.load()(surroundings))
         except Exception:  # anybody's code: one broken plug-in must not keep the worker from starting

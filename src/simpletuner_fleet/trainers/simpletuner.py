@@ -55,7 +55,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         return launch
 
     def _argv(self, order: JobSubmit) -> list[str]:
-        """What its own `train` command runs, without looking for an accelerate config of the user's."""
+        """Returns what its own `train` command runs, without looking for an accelerate config of the user's."""
         return [
             *(self._python, "-m", "accelerate.commands.launch"),
             f"--num_processes={max(1, order.num_processes)}",

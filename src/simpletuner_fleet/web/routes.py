@@ -1,16 +1,16 @@
 """Every page of the console, in the same table as the API: one place says who may see what."""
 
-from simpletuner_fleet.http.routes import Route
-from simpletuner_fleet.web import (
-    assets,
+from simpletuner_fleet.http.edge.routes import Route
+from simpletuner_fleet.web.frame import assets
+from simpletuner_fleet.web.pages import (
     audit,
     configs,
+    create_worker,
     job,
     jobs,
-    joining,
     overview,
     samples,
-    settings_page,
+    settings,
     start,
     tokens,
     train,
@@ -29,10 +29,10 @@ ROUTES: tuple[Route, ...] = (
     *train.ROUTES,
     *configs.ROUTES,
     *workers.ROUTES,
-    *joining.ROUTES,
+    *create_worker.ROUTES,
     *worker.ROUTES,
     *users.ROUTES,
     *tokens.ROUTES,
     *audit.ROUTES,
-    *settings_page.ROUTES,
+    *settings.ROUTES,
 )

@@ -21,7 +21,7 @@ VARIETY_AT_LEAST = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class ModelScore:
     right: float
     """The share of images that show the kind that was asked for; chance gives 0.25."""
     right_by_class: dict[str, float]
@@ -39,13 +39,13 @@ class Verdict:
         )
 
 
-def judge_model(folder: Path, *, images: int = IMAGES) -> Verdict:
+def judge_model(folder: Path, *, images: int = IMAGES) -> ModelScore:
     """Samples anew from the finished model in the folder, always with the same seed."""
     labels = every_kind(images)
     return judge_images(sample(read_model(folder), labels, chance(0, JUDGEMENT, 0)), labels)
 
 
-def judge_images(images: Floats, labels: Labels) -> Verdict:
+def judge_images(images: Floats, labels: Labels) -> ModelScore:
     shapes = _all_shapes()
     unit = _unit(images)
     likeness = np.empty((len(images), len(CLASSES)))
@@ -57,7 +57,7 @@ def judge_images(images: Floats, labels: Labels) -> Verdict:
     each = np.arange(len(images))
     right = likeness.argmax(axis=1) == labels
     distinct = len(set(zip(labels.tolist(), nearest[each, labels].tolist(), strict=True)))
-    return Verdict(
+    return ModelScore(
         right=float(right.mean()),
         right_by_class={name: float(right[labels == kind].mean()) for kind, name in enumerate(CLASSES)},
         likeness=float(likeness[each, labels].mean()),

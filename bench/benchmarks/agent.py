@@ -1,0 +1,36 @@
+"""The worker agent at rest: connected, idle, waiting for a job."""
+
+import time
+
+from bench.machine import children, cpu_s, rss_bytes
+from bench.options import Options
+from bench.programs import running_agents, running_server, scratch
+from bench.rows import Results
+from bench.targets import AGENT_CPU, AGENT_MEMORY
+
+TARGETS = (AGENT_MEMORY, AGENT_CPU)
+TITLE = "worker agent at rest"
+MIB = 1024 * 1024
+SETTLE_S = 3.0
+PERIODS = 2
+
+
+def measure(options: Options, results: Results) -> None:
+    with scratch() as folder, running_server(folder) as server, running_agents(server, folder) as (agent,):
+        time.sleep(SETTLE_S)
+        memory, shares, child_shares = [], [], []
+        for _ in range(PERIODS):
+            pids = list(children(agent))
+            before, children_before = cpu_s(agent), sum(cpu_s(pid) for pid in pids)
+            began = time.monotonic()
+            time.sleep(options.rest_s)
+            seconds = time.monotonic() - began
+            shares.append((cpu_s(agent) - before) / seconds * 100)
+            child_shares.append((sum(cpu_s(pid) for pid in pids) - children_before) / seconds * 100)
+            memory.append(rss_bytes(agent) / MIB)
+        results.judge(AGENT_MEMORY, memory)
+        results.judge(AGENT_CPU, shares, f"over {options.rest_s:g} s each")
+        for pid, command in children(agent).items():
+            kind = "NVML child" if "nvml" in command else "spare shim"
+            results.add(f"{kind}, resident", "MiB", [rss_bytes(pid) / MIB], "apart from the agent")
+        results.add("its children, CPU", "% of a core", child_shares, "apart from the agent")

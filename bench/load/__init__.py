@@ -1,0 +1,1 @@
+"""Workers and submitters that speak the protocol and run nothing."""

@@ -1,0 +1,1 @@
+"""Programs that a benchmark starts in a process of their own."""

@@ -1,0 +1,52 @@
+"""What the inbox answers with: each thing that the agent is to do."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
+
+Turn = tuple[str, int]
+"""A job's id and the epoch of one attempt at it."""
+
+
+def turn_of(offer: JobSubmit) -> Turn:
+    return (offer.job_id, offer.epoch)
+
+
+class SendAccept(Struct, frozen=True):
+    turn: Turn
+    attempt: int
+    seq: int
+
+
+class StartTrainer(Struct, frozen=True):
+    offer: JobSubmit
+
+
+class StopTrainer(Struct, frozen=True):
+    turn: Turn
+    grace_s: float
+    why: EndReason
+    save_s: float | None = None
+    """How long to wait for a checkpoint before; None: only as far as the grace allows."""
+
+
+class SendReport(Struct, frozen=True):
+    """To be kept on disk until it is answered, if it is final."""
+
+    turn: Turn
+    report: StatusReport
+    final: bool
+
+
+class Forget(Struct, frozen=True):
+    """Nothing is owed for this turn any more: its shim and its folder may go."""
+
+    turn: Turn
+
+
+class Leave(Struct, frozen=True):
+    reason: str
+
+
+Action = SendAccept | StartTrainer | StopTrainer | SendReport | Forget | Leave

@@ -1,0 +1,98 @@
+"""Fetches files by content, going on from wherever the last try ended. What arrived is for the caller to verify."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 300.0
+"""Without a single byte."""
+WRITE_BYTES = 1024 * 1024
+Opening = Callable[[str, int], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+"""From a SHA-256 and an offset to the bytes from there on."""
+
+
+class DownloadFailed(Exception):
+    """Trying again would not help."""
+
+
+class DownloadStalled(DownloadFailed):
+    """Nothing came for so long that it is given up here; elsewhere, or later, it may go."""
+
+
+class Downloads:
+    """Has one patience for all files of one purpose: any byte of any of them renews it."""
+
+    def __init__(
+        self,
+        open_at: Opening,
+        *,
+        patience_s: float = PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._open_at = open_at
+        self._patience_s = patience_s
+        self._clock = clock
+        self._on_bytes = on_bytes
+        self._heard_at = clock()
+
+    async def fetch(self, sha256: str, size: int, target: Path, what: str) -> None:
+        """Returns when the file has its size. Raises DownloadFailed."""
+        backoff = Backoff(0.25, 10.0)
+        while (have := await asyncio.to_thread(_size_of, target)) < size:
+            try:
+                await self._receive(sha256, size, target, have, what)
+                backoff.reset()
+            except Refused as problem:
+                if not problem.passing and not isinstance(problem, TokenRejected):
+                    raise DownloadFailed(f"{what} cannot be fetched: {problem.detail}") from problem
+                await self._wait(backoff, problem)
+            except Unreachable as error:
+                if await asyncio.to_thread(_size_of, target) > have:
+                    backoff.reset()
+                await self._wait(backoff, error)
+
+    async def _receive(self, sha256: str, size: int, target: Path, have: int, what: str) -> None:
+        async with self._open_at(sha256, have) as chunks:
+            waiting = bytearray()
+            try:
+                async for chunk in chunks:
+                    self._heard_at = self._clock()
+                    have += len(chunk)
+                    if have > size:
+                        raise DownloadFailed(f"{what} is longer than it should be")
+                    self._on_bytes(len(chunk))
+                    waiting += chunk
+                    if len(waiting) >= WRITE_BYTES:
+                        await asyncio.to_thread(_append, target, bytes(waiting))
+                        waiting.clear()
+            finally:
+                _append(target, bytes(waiting))
+        if have < size:
+            raise Unreachable(EOFError("the answer ended early"), refused=False)
+
+    async def _wait(self, backoff: Backoff, error: Exception) -> None:
+        if self._clock() - self._heard_at > self._patience_s:
+            raise DownloadStalled(str(error)) from error
+        log.debug("fetching waits: %s", error)
+        await asyncio.sleep(backoff.next_s())
+
+
+def _size_of(path: Path) -> int:
+    path.touch()
+    return path.stat().st_size
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab", buffering=0) as file:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.write(rest) :]

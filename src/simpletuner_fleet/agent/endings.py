@@ -1,0 +1,60 @@
+"""How an attempt ended on this machine, and what its final report says of it."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import EndReason, OnTimeLimit
+from simpletuner_fleet.protocol.messages import ReportStatus, StatusReport
+
+GIVEN_BACK = {
+    EndReason.PREEMPTED: "the worker was asked to stop",
+    EndReason.DRAINED: "the worker was drained",
+    EndReason.TIME_LIMIT: "the time limit was reached",
+}
+"""The job goes on elsewhere: why, in a sentence."""
+CUT_OFF = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason.DATA_UNREACHABLE})
+
+
+class AttemptEnding(Struct, frozen=True, kw_only=True):
+    """How a trainer's process tree ended."""
+
+    reason: EndReason = EndReason.EXITED
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    error: str | None = None
+    last_lines: str = ""
+    restart: bool = False
+    """The watchdog ended it, and the job wants to go on from its last good checkpoint then."""
+    resume_below: int | None = None
+
+
+def final_report(
+    stopping: EndReason | None, ending: AttemptEnding, on_time_limit: OnTimeLimit = "fail"
+) -> StatusReport:
+    """An ending by itself counts as what it was, even if a stop was on its way."""
+    report = StatusReport(
+        status=ReportStatus.FAILED,
+        exit_code=ending.exit_code,
+        exit_signal=ending.exit_signal,
+        error=ending.error,
+        last_lines=ending.last_lines or None,
+        restart=ending.restart,
+        resume_below=ending.resume_below,
+    )
+    by_itself = ending.reason is EndReason.EXITED
+    if by_itself and ending.exit_code == 0:
+        report.status = ReportStatus.COMPLETED
+    elif stopping is EndReason.CANCELLED:
+        report.status = ReportStatus.CANCELLED
+    elif stopping in GIVEN_BACK:
+        report.status = ReportStatus.RELEASED
+        report.reason, report.error = stopping, GIVEN_BACK[stopping]
+    elif ending.reason in CUT_OFF or ending.reason is EndReason.RESUME_FAILED:
+        report.status = ReportStatus.RELEASED
+        report.reason = EndReason.CUT_OFF if ending.reason in CUT_OFF else ending.reason
+        report.error = ending.error or "the worker was cut off from the orchestrator"
+    elif ending.reason is EndReason.TIME_LIMIT:
+        report.status = ReportStatus.RELEASED if on_time_limit == "requeue" else ReportStatus.FAILED
+        report.reason, report.error = ending.reason, GIVEN_BACK[ending.reason]
+    elif ending.reason is EndReason.SHIM_LOST:
+        report.error = ending.error or "the trainer and its guardian were killed"
+    return report

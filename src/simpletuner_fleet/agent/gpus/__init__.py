@@ -1,0 +1,1 @@
+"""The machine's GPUs: found and looked after."""

@@ -1,0 +1,291 @@
+"""Which accelerators this machine has, and how they are doing."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import platform
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.gpu_health import Health
+from simpletuner_fleet.core.policy import MAX_LABEL_VALUE_CHARS
+from simpletuner_fleet.core.worker import Gpu
+from simpletuner_fleet.protocol.messages import GpuSample
+
+log = logging.getLogger(__name__)
+
+INVENTORY_VARIABLE = "SIMPLETUNER_GPU_INVENTORY"
+NVML_CHILD = (sys.executable, "-I", str(Path(__file__).with_name("nvml_child.py")))
+PROBE_TIMEOUT_S = 20.0
+SAMPLE_TIMEOUT_S = 5.0
+KILL_TIMEOUT_S = 1.0
+MAX_DECLARED = 1024
+MAX_ANSWER_BYTES = 1 << 20
+CHILD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "NVIDIA_VISIBLE_DEVICES")
+_VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "apple", "graphics"})
+
+
+class InventoryError(FleetError):
+    """SIMPLETUNER_GPU_INVENTORY cannot be read."""
+
+    code = "gpu_inventory"
+    next_step = 'Write it as [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 2}], or @FILE.'
+
+
+class NoSuchGpu(FleetError):
+    """--gpus names a GPU that this machine does not have."""
+
+    code = "no_such_gpu"
+
+
+class Inventory(Struct, frozen=True, kw_only=True):
+    gpus: tuple[Gpu, ...] = ()
+    source: str = "none"
+    """declared · nvml · mps · none"""
+    problem: str | None = None
+    """Why GPUs that may be there are not listed."""
+
+
+class _DeclaredGpu(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    vram_gb: float = 0.0
+    count: int = 1
+    accelerator_type: str = "cuda"
+
+
+class _NvmlGpu(Struct, frozen=True):
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    memory_gb: float | None = None
+    foreign_memory_gb: float | None = None
+    healthy: bool | None = None
+
+
+class _NvmlAnswer(Struct, frozen=True):
+    gpus: list[_NvmlGpu] = []
+    absent: bool = False
+    error: str | None = None
+
+
+class _NvmlSample(Struct, frozen=True):
+    uuid: str | None = None
+    utilization: float | None = None
+    memory_used_gb: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    foreign_memory_gb: float | None = None
+    healthy: bool | None = None
+
+
+class _NvmlSamples(Struct, frozen=True):
+    gpus: list[_NvmlSample] = []
+    error: str | None = None
+
+
+class GpuProbe:
+    """Found once, sampled often. Neither can block the agent: the driver is asked by a child that may be killed."""
+
+    def __init__(self, environment: Mapping[str, str], nvml_command: Sequence[str] = NVML_CHILD) -> None:
+        self._environment = environment
+        self._command = nvml_command
+        self._child: asyncio.subprocess.Process | None = None
+        self._killed = False
+        self._asking = asyncio.Lock()
+        self.inventory = Inventory()
+
+    async def find(self, timeout_s: float = PROBE_TIMEOUT_S) -> Inventory:
+        """Declared, else NVML's, else Apple's, else none. Raises InventoryError for a declaration that cannot be read."""
+        declared = self._environment.get(INVENTORY_VARIABLE)
+        if declared:
+            self.inventory = Inventory(gpus=declared_gpus(declared), source="declared")
+        else:
+            self.inventory = await self._ask_nvml(timeout_s)
+            if not self.inventory.gpus and (apple := _apple_gpu()):
+                self.inventory = Inventory(gpus=(apple,), source="mps")
+        return self.inventory
+
+    async def sample(self, timeout_s: float = SAMPLE_TIMEOUT_S) -> list[GpuSample]:
+        """Returns one sample per known GPU; what cannot be learnt in time stays None."""
+        measured: dict[str | None, _NvmlSample] = {}
+        if self.inventory.source == "nvml":
+            with contextlib.suppress(_NvmlSilent):
+                answer = msgspec.json.decode(await self._ask(b"sample", timeout_s), type=_NvmlSamples)
+                measured = {one.uuid: one for one in answer.gpus}
+        return [_sample_of(gpu, measured.get(gpu.uuid)) for gpu in self.inventory.gpus]
+
+    async def close(self) -> None:
+        await self._let_go()
+
+    async def _ask_nvml(self, timeout_s: float) -> Inventory:
+        try:
+            answer = msgspec.json.decode(await self._ask(b"list", timeout_s), type=_NvmlAnswer)
+        except _NvmlSilent as error:
+            return Inventory(problem=f"NVML gave no answer: {error}")
+        if answer.error is not None:
+            return Inventory(problem=None if answer.absent else f"NVML: {answer.error}")
+        return Inventory(gpus=tuple(map(_gpu_of, answer.gpus)), source="nvml" if answer.gpus else "none")
+
+    async def _ask(self, question: bytes, timeout_s: float) -> bytes:
+        async with self._asking:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._ask_child(question)
+            except TimeoutError:
+                await self._let_go()
+                raise _NvmlSilent(f"the driver did not answer within {timeout_s:g} s") from None
+            except (OSError, ValueError) as error:  # ValueError: a line longer than any answer
+                await self._let_go()
+                raise _NvmlSilent(str(error)) from None
+
+    async def _ask_child(self, question: bytes) -> bytes:
+        child = await self._living_child()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with contextlib.suppress(ConnectionError):  # it may have said why and left before it was asked
+            child.stdin.write(question + b"\n")
+            await child.stdin.drain()
+        line = await child.stdout.readline()
+        if not line:
+            raise OSError("the process that asks it has ended")
+        return line
+
+    async def _living_child(self) -> asyncio.subprocess.Process:
+        if self._child is None or self._child.returncode is not None:
+            self._child = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={name: self._environment[name] for name in CHILD_VARIABLES if name in self._environment},
+                limit=MAX_ANSWER_BYTES,
+                start_new_session=True,
+            )
+            self._killed = False
+        elif self._killed:
+            raise OSError("the driver still holds the last one who asked")
+        return self._child
+
+    async def _let_go(self) -> None:
+        """A process stuck in the driver dies when the driver lets it; until then no second one is sent after it."""
+        if self._child is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._child.kill()
+        self._killed = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_TIMEOUT_S):
+                await self._child.wait()
+
+
+class _NvmlSilent(Exception):
+    """The driver could not be asked."""
+
+
+def declared_gpus(declaration: str) -> tuple[Gpu, ...]:
+    try:
+        content = Path(declaration[1:]).read_bytes() if declaration.startswith("@") else declaration.encode()
+        kinds = msgspec.json.decode(content, type=list[_DeclaredGpu])
+    except OSError as error:
+        raise InventoryError(
+            f"{INVENTORY_VARIABLE}: {declaration[1:]} cannot be read: {error.strerror}."
+        ) from error
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise InventoryError(f"{INVENTORY_VARIABLE}: {error}.") from error
+    for kind in kinds:
+        if not 0 <= kind.count <= MAX_DECLARED:
+            raise InventoryError(
+                f"{INVENTORY_VARIABLE}: count must be between 0 and {MAX_DECLARED}, not {kind.count}."
+            )
+        if not (math.isfinite(kind.vram_gb) and kind.vram_gb >= 0):
+            raise InventoryError(f"{INVENTORY_VARIABLE}: vram_gb must be a size, not {kind.vram_gb}.")
+    each = [kind for kind in kinds for _ in range(kind.count)]
+    return tuple(
+        Gpu(
+            index=index,
+            uuid=f"GPU-declared-{index}",
+            name=kind.name,
+            vram_gb=kind.vram_gb,
+            accelerator_type=kind.accelerator_type.lower(),
+        )
+        for index, kind in enumerate(each)
+    )
+
+
+def select_gpus(gpus: Sequence[Gpu], selection: str | None) -> tuple[Gpu, ...]:
+    """`--gpus 0,1` or UUIDs, in the order given; None is all, '' is none."""
+    if selection is None:
+        return tuple(gpus)
+    known = {str(gpu.index): gpu for gpu in gpus} | {gpu.uuid: gpu for gpu in gpus}
+    chosen: list[Gpu] = []
+    for word in filter(None, (word.strip() for word in selection.split(","))):
+        if word not in known:
+            there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus) or "none"
+            raise NoSuchGpu(f"--gpus {word}: this machine has no such GPU.", next_step=f"There are: {there}.")
+        if known[word] not in chosen:
+            chosen.append(known[word])
+    return tuple(chosen)
+
+
+def reported_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Returns what this machine says of itself; an admin's labels go before these."""
+    labels = {
+        "hostname": socket.gethostname(),
+        "os": platform.system().lower(),
+        "arch": platform.machine().lower(),
+        "accelerator": gpus[0].accelerator_type if gpus else "cpu",
+    }
+    if gpus and (gpu_type := gpu_type_of(gpus[0].name)):
+        labels["gpu_type"] = gpu_type
+    return {key: value[:MAX_LABEL_VALUE_CHARS] for key, value in labels.items() if value}
+
+
+def gpu_type_of(name: str) -> str:
+    """`NVIDIA A100-SXM4-80GB` is `a100-sxm4-80gb`, so that a glob such as `a100*` finds it."""
+    words = re.findall(r"[a-z0-9.]+", name.lower())
+    return "-".join(word for word in words if word not in _VENDOR_WORDS)
+
+
+def _gpu_of(gpu: _NvmlGpu) -> Gpu:
+    """Memory is rounded to whole GiB: a card sold with 80 GB tells 79.6, and a job asks for 80."""
+    return Gpu(
+        index=gpu.index,
+        uuid=gpu.uuid or "",
+        name=gpu.name or "",
+        vram_gb=float(round(gpu.memory_gb or 0)),
+        accelerator_type="cuda",
+        unusable=Health(gpu.healthy, gpu.foreign_memory_gb).unusable or "",
+    )
+
+
+def _sample_of(gpu: Gpu, measured: _NvmlSample | None) -> GpuSample:
+    if measured is None:
+        return GpuSample(uuid=gpu.uuid)
+    return GpuSample(
+        uuid=gpu.uuid,
+        utilization=measured.utilization,
+        memory_used_gb=measured.memory_used_gb,
+        temperature_c=measured.temperature_c,
+        power_w=measured.power_w,
+        foreign_memory_gb=measured.foreign_memory_gb,
+        healthy=measured.healthy,
+    )
+
+
+def _apple_gpu() -> Gpu | None:
+    """Its memory is the machine's."""
+    if platform.system() != "Darwin" or platform.machine() != "arm64":
+        return None
+    memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024**3
+    return Gpu(
+        index=0, uuid="MPS-0", name="Apple silicon", vram_gb=float(round(memory_gb)), accelerator_type="mps"
+    )

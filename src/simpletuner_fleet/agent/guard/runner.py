@@ -1,0 +1,304 @@
+"""Runs trainers through shims: one shim per attempt, and one spare kept warm so that a start costs no wait."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.agent.guard.orphans import sweep
+from simpletuner_fleet.agent.guard.shim_client import (
+    SHIM,
+    Exited,
+    ExitRecord,
+    Hello,
+    Order,
+    OutOfTime,
+    Paused,
+    Release,
+    Renew,
+    Resumed,
+    ShimGone,
+    ShimLink,
+    ShimReady,
+    Started,
+    Stop,
+    boottime,
+)
+from simpletuner_fleet.agent.ship.output_log import last_lines
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.job import EndReason, Outcome
+
+log = logging.getLogger(__name__)
+
+SHIM_ANSWERS_WITHIN_S = 10.0
+SHIM_LEAVES_WITHIN_S = 10.0
+KEPT_VARIABLES = (
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+)
+"""A shim gets no more of the worker's environment: a trainer may read what its parent was started with."""
+
+
+class ShimUnavailable(FleetError):
+    """The trainer's guardian could not be started."""
+
+    code = "shim_unavailable"
+    next_step = "Check the process and memory limits of this machine, and that its Python still works."
+
+
+class TrainerExit(Struct, frozen=True, kw_only=True):
+    """How an attempt's process tree ended."""
+
+    reason: EndReason
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+    last_lines: str = ""
+
+
+class EndedAttempt(Struct, frozen=True, kw_only=True):
+    """An attempt whose shim is gone; `reported` tells that the shim has reported it by itself."""
+
+    exit: TrainerExit
+    reported: bool
+
+
+class _Shim(Struct, frozen=True):
+    link: ShimLink
+    child: subprocess.Popen[bytes] | None
+
+    def leave_alone(self) -> None:
+        """It goes on by its lease, as it does when the agent dies."""
+        self.link.close()
+        if self.child is not None and self.child.poll() is None:
+            _LEFT_ALONE.append(self.child)
+
+
+_LEFT_ALONE: list[subprocess.Popen[bytes]] = []
+"""Kept, because Python complains of a process that nobody remembers."""
+
+
+class RunningTrainer:
+    """An attempt whose shim is alive. Its methods return at once; `wait` tells how it ended."""
+
+    def __init__(self, attempt_id: str, output: Path, shim: _Shim, *, pid: int | None, paused: bool) -> None:
+        self.attempt_id = attempt_id
+        self.pid = pid
+        """The trainer's; None where it could not be started."""
+        self.paused = paused
+        """Whether the shim has stopped the tree because its lease ran out."""
+        self.hidden: list[str] = []
+        """As the shim that was found again has told: values to keep out of what is sent."""
+        self.out_of_time = False
+        """The time limit is reached, and the shim waits for a checkpoint to be saved."""
+        self.on_out_of_time: Callable[[], None] = lambda: None
+        self._output = output
+        self._shim = shim
+        self._exit: asyncio.Future[TrainerExit] = asyncio.get_running_loop().create_future()
+        self._listening = asyncio.create_task(self._listen())
+
+    async def wait(self) -> TrainerExit:
+        """Returns when the tree is gone to its last process and the shim has recorded it. May be awaited again."""
+        return await asyncio.shield(self._exit)
+
+    def renew(self, lease_s: float, *, since: float | None = None) -> None:
+        """`since` is the `boottime` from which the orchestrator counts at the latest: when the heartbeat was sent."""
+        self._shim.link.send(Renew((boottime() if since is None else since) + lease_s))
+
+    def stop(self, grace_s: float, *, outcome: Outcome = Outcome.LOST) -> None:
+        """SIGTERM to the tree, SIGKILL after the grace. `outcome` is what the shim reports if the agent dies meanwhile."""
+        self._shim.link.send(Stop(grace_s, outcome))
+
+    async def release(self) -> None:
+        """Lets the shim go, once the outcome has been delivered. Until then it would report it, were the agent to die."""
+        await self.wait()
+        self._shim.link.send(Release())
+        await self._listening
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                await self._hear()
+        except ShimGone:
+            if not self._exit.done():
+                log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
+                await asyncio.to_thread(sweep, self.attempt_id)
+                await self._conclude(
+                    ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's guardian was killed")
+                )
+        self._shim.link.close()
+        if self._shim.child is not None:
+            await asyncio.to_thread(_reap, self._shim.child)
+
+    async def _hear(self) -> None:
+        match await self._shim.link.receive():
+            case Exited() as ended:
+                await self._conclude(ended)
+            case Hello(exit=ExitRecord() as ended):
+                await self._conclude(ended)
+            case Paused():
+                self.paused = True
+            case Resumed():
+                self.paused = False
+            case OutOfTime():
+                self.out_of_time = True
+                self.on_out_of_time()
+
+    async def _conclude(self, ended: ExitRecord) -> None:
+        self.paused = False
+        if not self._exit.done():
+            self._exit.set_result(await asyncio.to_thread(_exit_of, ended, self._output))
+
+
+class Runner:
+    """Use it as an async context manager; leaving it lets the spare go and touches nothing that runs."""
+
+    def __init__(self, python: str = sys.executable) -> None:
+        self._python = python
+        self._spare: asyncio.Task[_Shim] | None = None
+
+    async def __aenter__(self) -> Self:
+        self.warm_up()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await _dismiss(spare)
+
+    def warm_up(self) -> None:
+        """Starts the spare shim, if there is none."""
+        if self._spare is None:
+            self._spare = asyncio.create_task(self._start_shim())
+
+    async def start(self, order: Order) -> RunningTrainer:
+        """Returns when the trainer has been executed, or could not be: then `wait` gives `start_failed` at once.
+
+        Raises ShimUnavailable where not even a shim could be had; nothing was started then.
+        """
+        shim = await self._take_spare()
+        shim.link.send(order)
+        try:
+            answer = await shim.link.receive()
+        except ShimGone:
+            answer = None
+        except asyncio.CancelledError:
+            shim.leave_alone()
+            raise
+        self.warm_up()
+        pid = answer.pid if isinstance(answer, Started) else None
+        running = RunningTrainer(order.attempt_id, Path(order.output), shim, pid=pid, paused=False)
+        if isinstance(answer, Exited):
+            await running._conclude(answer)
+        return running
+
+    async def adopt(self, attempt_dir: Path) -> RunningTrainer | EndedAttempt:
+        """Takes up an attempt of an agent before this one, or tells how it ended and leaves no process of it."""
+        output = attempt_dir / "output.log"
+        link: ShimLink | None = None
+        try:
+            async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
+                link = await ShimLink.to(attempt_dir)
+                greeting = await link.expect(Hello)
+        except (ShimGone, TimeoutError):
+            if link is not None:
+                link.close()
+            return await asyncio.to_thread(_ended, attempt_dir, output)
+        running = RunningTrainer(
+            attempt_dir.name, output, _Shim(link, None), pid=greeting.pid, paused=greeting.paused
+        )
+        running.hidden = greeting.hidden
+        running.out_of_time = greeting.out_of_time
+        if greeting.exit is not None:
+            await running._conclude(greeting.exit)
+        return running
+
+    async def _take_spare(self) -> _Shim:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            with contextlib.suppress(ShimUnavailable):
+                shim = await spare
+                if shim.child is not None and shim.child.poll() is None:
+                    return shim
+                shim.link.close()
+        return await self._start_shim()
+
+    async def _start_shim(self) -> _Shim:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            with theirs:
+                child = await asyncio.to_thread(_spawn, self._python, theirs)
+        except OSError as error:
+            ours.close()
+            raise ShimUnavailable(f"No process could be started: {error}.") from error
+        link = await ShimLink.over(ours)
+        try:
+            async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
+                await link.expect(ShimReady)
+        except (ShimGone, TimeoutError) as error:
+            await asyncio.to_thread(_reap, child)
+            raise ShimUnavailable("The trainer's guardian ended before its work.") from error
+        return _Shim(link, child)
+
+
+async def _dismiss(spare: asyncio.Task[_Shim]) -> None:
+    with contextlib.suppress(ShimUnavailable):
+        shim = await spare
+        shim.link.close()
+        if shim.child is not None:
+            await asyncio.to_thread(_reap, shim.child)
+
+
+def _spawn(python: str, line: socket.socket) -> subprocess.Popen[bytes]:
+    environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    return subprocess.Popen(
+        [python, "-I", "-S", str(SHIM)],
+        stdin=line.fileno(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _reap(child: subprocess.Popen[bytes]) -> None:
+    try:
+        child.wait(SHIM_LEAVES_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        log.warning("shim %d has closed its line and does not end", child.pid)
+
+
+def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:
+    return TrainerExit(
+        reason=ended.reason,
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        error=ended.error,
+        last_lines=last_lines(output),
+    )
+
+
+def _ended(attempt_dir: Path, output: Path) -> EndedAttempt:
+    """No shim answers: it has left after its work, or it was killed and may have left processes."""
+    sweep(attempt_dir.name)
+    try:
+        record = msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
+    except (OSError, msgspec.MsgspecError):
+        record = ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's guardian was killed")
+    return EndedAttempt(exit=_exit_of(record, output), reported=(attempt_dir / "reported.json").exists())

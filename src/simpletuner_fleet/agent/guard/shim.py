@@ -1,0 +1,646 @@
+"""One attempt's guardian: starts the trainer, holds its lease, and never leaves a process of it behind.
+
+A program of its own, run as `python -I -S shim.py` with one end of a socket pair as stdin; it imports the standard
+library only, and starts before it is needed. Lines of JSON go both ways. The agent at the other end is the lifeline:
+without it the shim waits a moment for a new one on `shim.sock`, then ends the tree and reports by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False  # importing `typing` at run time would cost a quarter of the start
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LONGEST_NAP_S = 1.0
+"""A timer stands still while the machine is suspended, so a deadline is looked at this often at least."""
+REPORT_FOR_S = 60.0
+REPORT_TIMEOUT_S = 10.0
+LAST_LINES_BYTES = 16 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
+
+on_linux = sys.platform == "linux"
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def boottime() -> float:
+    """Seconds that go on while the machine sleeps: a lease is over after a long suspend."""
+    return time.clock_gettime(CLOCK)
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """/proc/<pid>/stat from the state on; the name before it may hold anything."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def start_ticks(pid: int) -> int | None:
+    try:
+        return int(stat_fields(pid)[19])
+    except (OSError, IndexError):
+        return None
+
+
+def descendants(root: int) -> list[int]:
+    """Every living process below `root`; as its subreaper it is an ancestor of double-forked ones too."""
+    children: dict[int, list[int]] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    for name in names:
+        if name.isdigit():
+            try:
+                fields = stat_fields(int(name))
+            except OSError:
+                continue
+            if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
+                children.setdefault(int(fields[1]), []).append(int(name))
+    pids: list[int] = []
+    todo = [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        pids += below
+        todo += below
+    return pids
+
+
+def send_signal(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)
+
+
+def write_durably(name: str, content: dict[str, Any]) -> None:
+    """Writes to the working folder, whole or not at all, also across a power cut."""
+    write_whole(name, content, os.fsync)
+    folder = os.open(".", os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_whole(
+    name: str, content: dict[str, Any], before_rename: Callable[[int], None] = lambda fd: None
+) -> None:
+    temporary = f".{name}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(fd, json.dumps(content).encode())
+        before_rename(fd)
+    finally:
+        os.close(fd)
+    os.rename(temporary, name)
+
+
+def unlink(name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)
+
+
+def claim() -> bool:
+    """Returns False if this attempt was given up while the order was on its way: a later agent has claimed it."""
+    try:
+        os.close(os.open("begun", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        print(f"cannot write begun: {error}", file=sys.stderr, flush=True)
+    return True
+
+
+def last_lines(path: str, hidden: list[str]) -> str:
+    """Returns the output's end without the secrets, also one that the first of these bytes are the end of."""
+    values = [value.encode() for value in hidden]
+    around = max(map(len, values), default=1) - 1
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            start = max(0, size - LAST_LINES_BYTES)
+            first = max(0, start - around)
+            file.seek(first)
+            data = file.read(size - first)
+    except OSError:
+        return ""
+    masked = bytearray(data)
+    for value in values:
+        at = data.find(value)
+        while at >= 0:
+            masked[at : at + len(value)] = b"*" * len(value)
+            at = data.find(value, at + 1)
+    text = masked[start - first :].decode("utf-8", "replace")
+    return "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())
+
+
+def become_trainer(order: dict[str, Any], output: int, problem: int, shim_pid: int) -> NoReturn:
+    """Runs in the forked child, and never returns, whatever happens."""
+    try:
+        os.setsid()
+        if on_linux:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != shim_pid:
+            os._exit(127)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(order["cwd"])
+        os.execvpe(order["argv"][0], order["argv"], order["env"])
+    except (OSError, ValueError) as error:
+        where = (
+            order["cwd"]
+            if isinstance(error, OSError) and error.filename == order["cwd"]
+            else order["argv"][0]
+        )
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        os.write(problem, f"cannot start {where!r}: {why}".encode(errors="replace"))
+    finally:
+        os._exit(127)
+
+
+def launch(order: dict[str, Any]) -> tuple[int, str]:
+    """Forks and executes the trainer; returns its pid and what kept it from starting, or ''.
+
+    Its output goes straight to a file: no pipe of ours can ever block it.
+    """
+    try:
+        output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        return 0, f"cannot open {order['output']!r}: {error.strerror}"
+    problem_read, problem_write = os.pipe()
+    shim_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        become_trainer(order, output, problem_write, shim_pid)
+    os.close(output)
+    os.close(problem_write)
+    problem = os.read(problem_read, 65536)  # the end of the file, as soon as execve has closed the other side
+    os.close(problem_read)
+    return pid, problem.decode(errors="replace")
+
+
+class Shim:
+    def __init__(self, agent: socket.socket) -> None:
+        self.agent: socket.socket | None = agent
+        self.listener: socket.socket | None = None
+        self.unread = b""
+        self.order: dict[str, Any] = {}
+        self.trainer_pid = 0
+        self.trainer_status: int | None = None
+        self.exit: dict[str, Any] | None = None
+        self.reason = "exited"
+        self.outcome = "lost"
+        self.lease_until: float | None = None
+        self.time_limit_at: float | None = None
+        self.out_of_time = False
+        self.alone_until: float | None = None
+        self.kill_at: float | None = None
+        self.killing = False
+        self.kill_pause_s = 0.001
+        self.paused = False
+        self.done = False
+        self.wake_read, wake_write = os.pipe()
+        os.set_blocking(self.wake_read, False)
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+
+    def serve(self) -> None:
+        while not self.done:
+            self.listen_until_something_happens()
+            if self.order:
+                self.reap()
+                self.mind_the_clock()
+
+    # The agent's side
+
+    def listen_until_something_happens(self) -> None:
+        poll = select.poll()
+        poll.register(self.wake_read, select.POLLIN)
+        lifeline = self.agent or self.listener  # a new agent is met once the old one is gone
+        if lifeline is not None:
+            poll.register(lifeline, select.POLLIN)
+        nap_s = self.nap_s()
+        ready = {fd for fd, _ in poll.poll(None if nap_s is None else int(nap_s * 1000) + 1)}
+        if self.wake_read in ready:
+            os.read(self.wake_read, 4096)
+        if lifeline is not None and lifeline.fileno() in ready:
+            self.hear() if lifeline is self.agent else self.meet_new_agent()
+
+    def hear(self) -> None:
+        assert self.agent is not None
+        try:
+            data = self.agent.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or len(self.unread) > MAX_LINE_BYTES:
+            self.lose_agent()
+            return
+        *lines, self.unread = (self.unread + data).split(b"\n")
+        for line in lines:
+            self.obey(json.loads(line))
+
+    def obey(self, message: dict[str, Any]) -> None:
+        match message["do"]:
+            case "start" if not self.order:
+                self.start(message)
+            case "renew":
+                self.lease_until = message["until"]
+            case "stop":
+                self.outcome = message.get("outcome", self.outcome)
+                self.end("stopped", message["grace_s"])
+            case "release" if self.exit is not None:
+                self.done = True
+            case "status":
+                self.tell_status("status")
+
+    def tell(self, event: str, **facts: Any) -> None:
+        """Never waits: an agent that does not read is no better than one that is gone."""
+        if self.agent is None:
+            return
+        try:
+            self.agent.sendall(json.dumps({"event": event, **facts}).encode() + b"\n")
+        except OSError:
+            self.lose_agent()
+
+    def tell_status(self, event: str, **more: Any) -> None:
+        self.tell(event, pid=self.trainer_pid or None, paused=self.paused, exit=self.exit, **more)
+
+    def lose_agent(self) -> None:
+        if self.agent is not None:
+            self.agent.close()
+        self.agent, self.unread = None, b""
+        if not self.order:
+            self.done = True
+            return
+        self.alone_until = boottime() + self.order["adopt_grace_s"]
+
+    def meet_new_agent(self) -> None:
+        assert self.listener is not None
+        self.agent, _ = self.listener.accept()
+        self.agent.setblocking(False)
+        self.alone_until = None
+        self.tell_status("hello", hidden=self.order.get("hidden", []), out_of_time=self.out_of_time)
+
+    # The trainer's side
+
+    def start(self, order: dict[str, Any]) -> None:
+        os.chdir(order["attempt_dir"])
+        if not claim():
+            self.done = True
+            return
+        self.order = order
+        begun_at = boottime()
+        if order["lease_s"] is not None:
+            self.lease_until = (order["leased_at"] or begun_at) + order["lease_s"]
+            if begun_at >= self.lease_until and order["on_partition"] != "continue":
+                self.never_start()
+                return
+        self.trainer_pid, problem = launch(order)
+        if order["time_limit_s"] is not None:
+            self.time_limit_at = begun_at + order["time_limit_s"]
+        self.keep_own_errors()
+        self.open_door()
+        if problem:
+            self.refuse_start(problem)
+            return
+        # No fsync: after a power cut there is no trainer to be found either.
+        self.note(
+            write_whole,
+            "trainer.json",
+            {"pid": self.trainer_pid, "start_ticks": start_ticks(self.trainer_pid)},
+        )
+        self.tell("started", pid=self.trainer_pid)
+
+    @staticmethod
+    def note(write: Callable[[str, dict[str, Any]], None], name: str, content: dict[str, Any]) -> None:
+        """A full disk must not end the guard."""
+        try:
+            write(name, content)
+        except OSError as error:
+            print(f"cannot write {name}: {error}", file=sys.stderr, flush=True)
+
+    def open_door(self) -> None:
+        """Bound by its bare name in the working folder: a Unix socket's path may have 107 bytes only."""
+        unlink("shim.sock")
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind("shim.sock")
+        self.listener.listen(4)
+
+    def keep_own_errors(self) -> None:
+        try:
+            errors = os.open("shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError:
+            return
+        os.dup2(errors, 2)
+        os.close(errors)
+
+    def never_start(self) -> None:
+        """The agent was frozen between acceptance and start: the job may run elsewhere by now."""
+        self.keep_own_errors()
+        self.open_door()
+        self.reason = "fenced"
+        self.finish(None, None, "the lease had run out before the trainer was started")
+
+    def refuse_start(self, problem: str) -> None:
+        if self.trainer_pid:
+            os.waitpid(self.trainer_pid, 0)
+            self.trainer_pid = 0
+        self.reason = "start_failed"
+        self.finish(None, None, problem)
+
+    def reap(self) -> None:
+        while self.exit is None:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.finish_with(self.trainer_status)
+                return
+            if pid == 0:
+                return
+            if pid == self.trainer_pid:
+                self.trainer_status = status
+                if self.kill_at is None:
+                    self.killing = True  # what it left behind ends with it
+
+    def finish_with(self, status: int | None) -> None:
+        """No child is left, and a subreaper's orphans are its children: the whole tree is gone."""
+        if status is None or os.WIFSIGNALED(status):
+            self.finish(None, None if status is None else os.WTERMSIG(status), None)
+        else:
+            self.finish(os.WEXITSTATUS(status), None, None)
+
+    def finish(self, exit_code: int | None, signal_number: int | None, error: str | None) -> None:
+        self.exit = {
+            "exit_code": exit_code,
+            "signal": signal_number,
+            "reason": self.reason,
+            "error": error,
+            "ended_at": boottime(),
+        }
+        self.paused = False
+        self.note(write_durably, "exit.json", self.exit)
+        self.tell("exit", **self.exit)
+
+    def end(self, reason: str, grace_s: float) -> None:
+        """Asks the tree to end; what is there after the grace is killed. A second call can only shorten it."""
+        if self.exit is not None or self.killing:
+            return
+        if self.kill_at is None:
+            self.reason = reason
+            if grace_s > 0:
+                self.signal_tree(signal.SIGTERM)
+                self.signal_tree(signal.SIGCONT)
+            self.paused = False
+        kill_at = boottime() + grace_s
+        self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
+
+    def signal_tree(self, number: int) -> list[int]:
+        pids = descendants(os.getpid())
+        for pid in pids:
+            send_signal(pid, number)
+        if not on_linux and self.trainer_pid:
+            with contextlib.suppress(OSError):
+                os.killpg(self.trainer_pid, number)
+        return pids
+
+    def freeze_tree(self) -> None:
+        """Stops the tree again and again until nothing new turns up: a process may fork between the look and the signal."""
+        stopped_pids: set[int] = set()
+        while (pids := set(self.signal_tree(signal.SIGSTOP))) - stopped_pids:
+            stopped_pids |= pids
+
+    def leave_nothing(self) -> None:
+        """Whatever made the guard end, the tree ends first."""
+        while self.order and self.exit is None:
+            self.signal_tree(signal.SIGKILL)
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+            time.sleep(0.01)
+
+    # Time
+
+    def nap_s(self) -> float | None:
+        """How long nothing needs to be looked at; None is until somebody speaks."""
+        if not self.order:
+            return None
+        if self.exit is not None:
+            return self.left_s(self.alone_until)
+        if self.killing:
+            self.kill_pause_s = min(self.kill_pause_s * 2, LONGEST_NAP_S)
+            return self.kill_pause_s
+        if self.paused:
+            return LONGEST_NAP_S
+        lease_until = None if self.order["on_partition"] == "continue" else self.lease_until
+        deadlines = (self.alone_until, self.time_limit_at, lease_until, self.kill_at)
+        naps = [nap for nap in map(self.left_s, deadlines) if nap is not None]
+        return min(naps, default=None)
+
+    @staticmethod
+    def left_s(deadline: float | None) -> float | None:
+        return None if deadline is None else min(LONGEST_NAP_S, max(0.0, deadline - boottime()))
+
+    def mind_the_clock(self) -> None:
+        if self.exit is not None:
+            if self.passed(self.alone_until):
+                self.report_alone()
+            return
+        if self.passed(self.alone_until):
+            self.end("agent_lost", 0)
+        if self.kill_at is None and self.passed(self.time_limit_at):
+            self.time_is_up()
+        if self.kill_at is None and not self.killing:
+            self.mind_the_lease()
+        if self.killing or self.passed(self.kill_at):
+            self.killing = True
+            self.signal_tree(signal.SIGKILL)
+            self.reap()
+
+    def time_is_up(self) -> None:
+        """The agent may save a checkpoint first, for as long as the order allows; then, or without one, it ends."""
+        save_s = self.order.get("time_limit_save_s")
+        if save_s and not self.out_of_time and not self.paused:
+            self.out_of_time = True
+            self.time_limit_at = boottime() + save_s + self.order["kill_grace_s"]
+            self.tell("out_of_time")
+            return
+        self.outcome = "failed"
+        self.end("time_limit", self.order["kill_grace_s"])
+
+    @staticmethod
+    def passed(deadline: float | None) -> bool:
+        return deadline is not None and boottime() >= deadline
+
+    def mind_the_lease(self) -> None:
+        if not self.passed(self.lease_until):
+            if self.paused:
+                # Told first, as a pause is told last: whoever is paused by the agent's knowledge does not run.
+                self.paused = False
+                self.tell_status("resumed")
+                self.signal_tree(signal.SIGCONT)
+        elif self.order["on_partition"] == "stop":
+            self.end("fenced", 0)
+        elif self.order["on_partition"] == "pause":
+            self.freeze_tree()
+            if not self.paused:
+                self.paused = True
+                self.tell_status("paused")
+
+    # Alone
+
+    def report_alone(self) -> None:
+        self.done = True
+        if self.listener is not None:
+            self.listener.close()
+        unlink("shim.sock")
+        if self.order["report"] is not None and report(self.order["report"], self.own_report()):
+            self.note(write_durably, "reported.json", {"at": boottime()})
+
+    def own_report(self) -> dict[str, Any]:
+        assert self.exit is not None
+        status, error = self.verdict(self.exit)
+        timed_out = self.out_of_time or self.exit["reason"] == "time_limit"
+        return {
+            "status": status,
+            "reason": "time_limit" if timed_out and status == "released" else "",
+            "epoch": self.order["report"]["epoch"],
+            "attempt": self.order["report"]["attempt"],
+            "error": error,
+            "exit_code": self.exit["exit_code"],
+            "exit_signal": self.exit["signal"],
+            "last_lines": last_lines(self.order["output"], self.order.get("hidden", []))
+            if status == "failed"
+            else None,
+        }
+
+    def verdict(self, ended: dict[str, Any]) -> tuple[str, str | None]:
+        match ended["reason"]:
+            case "exited" if ended["exit_code"] == 0:
+                return "completed", None
+            case "exited" if ended["signal"]:
+                return "failed", f"the trainer was ended by signal {ended['signal']}"
+            case "exited":
+                return "failed", f"the trainer ended with exit code {ended['exit_code']}"
+            case "start_failed":
+                return "failed", ended["error"]
+            case "time_limit":
+                how = "released" if self.order.get("time_limit_save_s") else "failed"
+                return how, f"the time limit of {self.order['time_limit_s']:g} s was reached"
+            case "agent_lost" if self.out_of_time:
+                return "released", f"the time limit of {self.order['time_limit_s']:g} s was reached"
+            case "fenced":
+                return "lost", "the worker was cut off for longer than its lease"
+            case "stopped":
+                return self.outcome, "the worker agent died while it stopped the trainer"
+            case _:
+                return "lost", "the worker agent died"
+
+
+def report(to: dict[str, Any], body: dict[str, Any]) -> bool:
+    """Tries for a minute; True when the orchestrator has it, or has moved on (409)."""
+    give_up_at = boottime() + REPORT_FOR_S
+    pause_s = 0.2
+    while True:
+        try:
+            answer = post(to, body)
+            if 200 <= answer < 300 or answer == 409:
+                return True
+            print(f"the report was answered with {answer}", file=sys.stderr, flush=True)
+        except (OSError, ValueError) as error:
+            print(f"the report failed: {error}", file=sys.stderr, flush=True)
+        if boottime() + pause_s > give_up_at:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, 8.0)
+
+
+def post(to: dict[str, Any], body: dict[str, Any]) -> int:
+    import http.client
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(to["url"])
+    host, port = parts.hostname or "", parts.port
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        connection = secure_connection(host, port, to)
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=REPORT_TIMEOUT_S)
+    try:
+        connection.request(
+            "POST",
+            f"{parts.path.rstrip('/')}/api/workers/job/{to['job_id']}/status",
+            body=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", "X-Upload-Token": to["upload_token"]},
+        )
+        answer = connection.getresponse()
+        answer.read(65536)
+        return answer.status
+    except http.client.HTTPException as error:
+        raise OSError(f"not an HTTP answer: {error!r}") from error
+    finally:
+        connection.close()
+
+
+def secure_connection(host: str, port: int | None, to: dict[str, Any]) -> Any:
+    import http.client
+    import ssl
+
+    context = ssl.create_default_context(cafile=to["cafile"])
+    if to["pinned_certfile"]:
+        # Nobody but the pinned certificate and what it signed; its owner signs for one server, whatever its name.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_verify_locations(cafile=to["pinned_certfile"])
+    elif to["no_verify"]:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return http.client.HTTPSConnection(host, port, timeout=REPORT_TIMEOUT_S, context=context)
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    agent = socket.socket(fileno=os.dup(0))
+    agent.setblocking(False)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+    keep = agent.fileno()
+    os.closerange(3, keep)
+    os.closerange(keep + 1, 65536)
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    if on_linux:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    shim = Shim(agent)
+    try:
+        shim.tell("ready")
+        shim.serve()
+    finally:
+        shim.leave_nothing()
+
+
+if __name__ == "__main__":
+    main()

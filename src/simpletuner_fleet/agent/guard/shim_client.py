@@ -1,0 +1,191 @@
+"""The agent's end of the line to a shim: what is said, and how."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import EndReason, Outcome
+
+SHIM = Path(__file__).with_name("shim.py")
+MAX_LINE_BYTES = 1 << 20
+MAX_SOCKET_PATH_BYTES = 96
+
+
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def boottime() -> float:
+    """The shim's clock: goes on while the machine is suspended, and no administrator sets it."""
+    return time.clock_gettime(CLOCK)
+
+
+class ReportTo(Struct, kw_only=True, frozen=True):
+    """Names where the shim reports by itself when the agent is gone. The token is good for this attempt only."""
+
+    url: str
+    job_id: str
+    epoch: int
+    upload_token: str
+    attempt: int | None = None
+    cafile: str | None = None
+    """Trusted instead of the system's authorities."""
+    pinned_certfile: str | None = None
+    """Trusted alone and whatever the host's name: the certificate whose fingerprint the user gave, as PEM."""
+    no_verify: bool = False
+
+
+class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
+    """All a shim needs to run one attempt. `env` is the trainer's whole environment."""
+
+    attempt_id: str
+    attempt_dir: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    output: str
+    lease_s: float | None = None
+    leased_at: float | None = None
+    """By `boottime`; None is when the order arrives."""
+    on_partition: Literal["pause", "continue", "stop"] = "pause"
+    kill_grace_s: float = 30.0
+    adopt_grace_s: float = 2.0
+    time_limit_s: float | None = None
+    time_limit_save_s: float | None = None
+    """At the limit the agent is told and has so long to save and stop; None: the tree is ended at once."""
+    report: ReportTo | None = None
+    hidden: list[str] = []
+    """Values that must not be seen in what is told of the output."""
+
+
+class Renew(Struct, frozen=True, tag="renew", tag_field="do"):
+    until: float
+    """By `boottime`, which both ends share: a renewal that was held up on its way is worth no more for it."""
+
+
+class Stop(Struct, frozen=True, tag="stop", tag_field="do"):
+    grace_s: float
+    outcome: Outcome = Outcome.LOST
+
+
+class Release(Struct, frozen=True, tag="release", tag_field="do"):
+    pass
+
+
+class ShimReady(Struct, tag="ready", tag_field="event"):
+    pass
+
+
+class Started(Struct, kw_only=True, tag="started", tag_field="event"):
+    pid: int
+
+
+class ExitRecord(Struct, kw_only=True):
+    """How a tree ended: the content of `exit.json`, told when it happens and in every greeting after."""
+
+    reason: EndReason
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+
+
+class Exited(ExitRecord, kw_only=True, tag="exit", tag_field="event"):
+    pass
+
+
+class Hello(Struct, kw_only=True, tag="hello", tag_field="event"):
+    pid: int | None = None
+    paused: bool = False
+    exit: ExitRecord | None = None
+    out_of_time: bool = False
+    hidden: list[str] = []
+    """As ordered: an agent that was restarted has it from here alone, since it is on no disk."""
+
+
+class Paused(Struct, kw_only=True, tag="paused", tag_field="event"):
+    pid: int | None = None
+
+
+class OutOfTime(Struct, kw_only=True, tag="out_of_time", tag_field="event"):
+    """The time limit is reached; the shim waits a while for the agent to save a checkpoint and stop the tree."""
+
+
+class Resumed(Struct, kw_only=True, tag="resumed", tag_field="event"):
+    pid: int | None = None
+
+
+T = TypeVar("T")
+ToShim = Order | Renew | Stop | Release
+FromShim = ShimReady | Started | Exited | Hello | Paused | Resumed | OutOfTime
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[FromShim] = msgspec.json.Decoder(FromShim)
+
+
+class ShimGone(Exception):
+    """The shim closed the line: it has done its work, or it was killed."""
+
+
+class ShimLink:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def over(cls, line: socket.socket) -> Self:
+        return cls(*await asyncio.open_unix_connection(sock=line, limit=MAX_LINE_BYTES))
+
+    @classmethod
+    async def to(cls, attempt_dir: Path) -> Self:
+        """Raises ShimGone where no shim listens any more."""
+        with _short_path(attempt_dir) as folder:
+            try:
+                return cls(*await asyncio.open_unix_connection(f"{folder}/shim.sock", limit=MAX_LINE_BYTES))
+            except OSError as error:
+                raise ShimGone(str(error)) from error
+
+    def send(self, message: ToShim) -> None:
+        """Does not wait and does not fail: a shim that is gone is noticed by `receive`."""
+        if not self._writer.is_closing():
+            self._writer.write(_encoder.encode(message) + b"\n")
+
+    async def receive(self) -> FromShim:
+        try:
+            line = await self._reader.readuntil(b"\n")
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise ShimGone from error
+        return _decoder.decode(line)
+
+    async def expect(self, kind: type[T]) -> T:
+        """Returns what a line begins with. One that begins otherwise, or not in time, is closed: nobody would hold it."""
+        try:
+            message = await self.receive()
+            if not isinstance(message, kind):
+                raise ShimGone(f"it said {message!r} first")
+        except BaseException:
+            self.close()
+            raise
+        return message
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@contextlib.contextmanager
+def _short_path(folder: Path) -> Iterator[str]:
+    """A Unix socket's path may have 107 bytes; a longer folder is reached through a descriptor."""
+    if len(os.fsencode(folder)) <= MAX_SOCKET_PATH_BYTES or not os.path.isdir("/proc/self/fd"):
+        yield str(folder)
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,49 @@
+"""What this machine is, as every registration says it."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.worker import Gpu
+from simpletuner_fleet.protocol.messages import GpuReport, Register
+
+
+class MachineFacts(Struct, frozen=True, kw_only=True):
+    """Found out once, at the start."""
+
+    name: str
+    version: str
+    home: str
+    start: int = 0
+    """Which start it is of those in its folder."""
+    gpus: tuple[Gpu, ...]
+    trainers: tuple[str, ...]
+    labels: dict[str, str]
+    tls: str = ""
+    """How it knows the orchestrator; see `protocol.messages.Register`."""
+
+    def registration(self) -> Register:
+        """Returns a registration without what changes while the agent runs."""
+        gpus = self.gpus
+        return Register(
+            name=self.name,
+            gpu_count=len(gpus),
+            gpu_name=gpus[0].name if gpus else None,
+            gpu_vram_gb=min((gpu.vram_gb for gpu in gpus), default=None),
+            accelerator_type=gpus[0].accelerator_type if gpus else None,
+            gpus=[_report(gpu) for gpu in gpus],
+            trainers=list(self.trainers),
+            labels=self.labels,
+            version=self.version,
+            home=self.home,
+            tls=self.tls,
+        )
+
+
+def _report(gpu: Gpu) -> GpuReport:
+    return GpuReport(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        vram_gb=gpu.vram_gb,
+        accelerator_type=gpu.accelerator_type,
+        unusable=gpu.unusable,
+    )

@@ -1,0 +1,1 @@
+"""A training's numbers: found in its files, followed and sent."""

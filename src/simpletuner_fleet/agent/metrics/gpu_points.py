@@ -1,0 +1,63 @@
+"""How an attempt's own GPUs were doing, written down as lines that are sent like the trainer's own numbers."""
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from simpletuner_fleet.core.metrics import gpu_key
+from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit
+
+log = logging.getLogger(__name__)
+
+NOT_WITHIN_S = 9.0
+"""Heartbeats may be far more frequent than anybody wants points."""
+NAME = "gpu-metrics.jsonl"
+SENT = "gpu-metrics-sent.json"
+
+
+class GpuJournal:
+    def __init__(self, offer: JobSubmit, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._indices = dict(zip(offer.gpus, offer.gpu_indices, strict=False))
+        self._job_id, self._path, self._clock = offer.job_id, path, clock
+        self._noted_at = -math.inf
+
+    def note(self, samples: Sequence[GpuSample], step: int) -> None:
+        """A line for each GPU that tells something. May wait for the disk: call it in a thread."""
+        now = round(self._clock(), 3)
+        if self._noted_at <= now < self._noted_at + NOT_WITHIN_S:
+            return
+        values_by_gpu = {
+            index: values_of(index, one) for one in samples if (index := self._index(one)) is not None
+        }
+        lines = [
+            json.dumps({"step": step, "time": now, **values}) for values in values_by_gpu.values() if values
+        ]
+        if not lines:
+            return
+        self._noted_at = now
+        try:
+            with self._path.open("a", encoding="ascii") as file:
+                file.write("".join(f"{line}\n" for line in lines))
+        except OSError as error:
+            log.debug("job %s: how its GPUs are doing is not written down: %s", self._job_id, error)
+
+    def _index(self, sample: GpuSample) -> int | None:
+        return self._indices.get(sample.uuid)
+
+
+def values_of(index: int, sample: GpuSample) -> dict[str, float]:
+    """Leaves out what the sample does not tell: nothing is not 0."""
+    measures = {
+        "utilization": sample.utilization,
+        "memory_gb": sample.memory_used_gb,
+        "temperature_c": sample.temperature_c,
+        "power_w": sample.power_w,
+    }
+    return {
+        gpu_key(index, measure): float(value)
+        for measure, value in measures.items()
+        if value is not None and math.isfinite(value)
+    }

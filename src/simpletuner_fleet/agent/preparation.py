@@ -1,0 +1,157 @@
+"""What happens before a trainer starts: its folder and config are written, its data and checkpoint brought."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, FetchProgress
+from simpletuner_fleet.agent.data.resume import CheckpointFetcher, ResumeFailed, read_resume
+from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.guard.runner import ShimUnavailable
+from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.uploads import Resume
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
+from simpletuner_fleet.trainers.contract import Launch, Paths, TrainerError
+from simpletuner_fleet.trainers.registry import Registry
+
+WANTED_LOOK_S = 0.2
+AFTER_ITS_DATA = Launch(argv=[], env={}, cwd="")
+"""Stands for what is prepared once the data is in place."""
+
+
+class Preparation:
+    def __init__(
+        self, state: StateDir, trainers: Registry, client: OrchestratorClient, data: Datasets | None
+    ) -> None:
+        self._state, self._trainers, self._client, self._data = state, trainers, client, data
+        self.launches: dict[Turn, asyncio.Task[Launch]] = {}
+        """How each attempt that is not started yet is to be."""
+
+    def begin(self, offer: JobSubmit) -> None:
+        """Folder and config are written; nothing runs yet."""
+        self.launches[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
+
+    async def take(self, turn: Turn) -> Launch:
+        return await self.launches.pop(turn)
+
+    async def forget(self, turn: Turn) -> None:
+        launch = self.launches.pop(turn, None)
+        if launch:
+            with contextlib.suppress(FleetError, OSError):
+                await launch
+
+    async def put_in_place(
+        self,
+        offer: JobSubmit,
+        is_wanted: Callable[[], bool],
+        tell: Callable[[FetchProgress], None] = lambda fetching: None,
+    ) -> AttemptEnding | None:
+        """The data and the checkpoint to go on from, if any. None once they are there, else why it cannot start.
+
+        May take as long as they have gigabytes; it ends when the attempt is not wanted any more.
+        """
+        if offer.resume is None and not offer.datasets:
+            return None
+        data = FetchProgress()
+        fetching = asyncio.create_task(self._fetch(offer, data))
+        try:
+            while not fetching.done():
+                await asyncio.wait({fetching}, timeout=WANTED_LOOK_S)
+                if not is_wanted():
+                    return AttemptEnding(reason=EndReason.STOPPED)
+                tell(data)
+            fetching.result()
+        except DataUnreachable as error:
+            return AttemptEnding(reason=EndReason.DATA_UNREACHABLE, error=error.detail)
+        except ResumeFailed as error:
+            return AttemptEnding(reason=EndReason.RESUME_FAILED, error=error.detail)
+        except (FleetError, OSError) as error:
+            return AttemptEnding(reason=EndReason.START_FAILED, error=explain_start_failure(error))
+        finally:
+            fetching.cancel()
+        return None
+
+    def _prepare(self, offer: JobSubmit) -> Launch:
+        if offer.missing_secrets:
+            raise TrainerError(_explain_missing(offer.missing_secrets))
+        attempt = self._state.create_attempt(offer.attempt_id)
+        attempt.save_order(offer)
+        return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
+
+    def _launch(self, offer: JobSubmit) -> Launch:
+        paths = self.paths(self._state.attempt(offer.attempt_id))
+        return self._trainers.get(offer.trainer).launch(self._located(offer), paths)
+
+    def _located(self, offer: JobSubmit) -> JobSubmit:
+        return self._data.located(offer) if self._data else offer
+
+    async def _fetch(self, offer: JobSubmit, data: FetchProgress) -> None:
+        turn = turn_of(offer)
+        if offer.datasets:
+            await asyncio.shield(self.launches[turn])
+            if self._data is None:
+                raise DataFailed("the data has no place here: this worker keeps no data cache")
+            await self._data.put_in_place(offer, data)
+            self.launches[turn] = asyncio.create_task(asyncio.to_thread(self._launch, offer))
+        if offer.resume is not None:
+            await self._resume(offer)
+
+    async def _resume(self, offer: JobSubmit) -> None:
+        """Changes what was prepared: the trainer will go on from the checkpoint."""
+        turn = turn_of(offer)
+        launch = await asyncio.shield(self.launches[turn])
+        resume = read_resume(offer.resume or {})
+        attempt = self._state.attempt(offer.attempt_id)
+        paths, habits = self.paths(attempt), self.habits(offer)
+        nearby = await asyncio.to_thread(self._made_here, offer, resume)
+        fetcher = CheckpointFetcher(
+            self._client, offer.job_id, attempt.path / "resume" / resume.name, nearby=nearby
+        )
+        checkpoint = await fetcher.place(resume, habits.output_folder(paths))
+
+        def point() -> Launch:
+            return habits.place_resume(self._located(offer), paths, checkpoint, launch)
+
+        self.launches[turn] = asyncio.create_task(asyncio.to_thread(point))
+
+    def _made_here(self, offer: JobSubmit, resume: Resume) -> list[Path]:
+        """Folders of earlier attempts of the job that may hold the checkpoint."""
+        folders = []
+        for attempt in self._state.attempts():
+            order = attempt.load_order()
+            if order and order.job_id == offer.job_id and order.attempt_id != offer.attempt_id:
+                folder = self.habits(order).output_folder(self.paths(attempt)) / resume.name
+                if folder.is_dir():
+                    folders.append(folder)
+        return folders
+
+    def habits(self, offer: JobSubmit) -> CheckpointHabits:
+        """Returns the habits of a trainer that may have been uninstalled since it ran."""
+        try:
+            return habits_of(self._trainers.get(offer.trainer))
+        except TrainerError:
+            return CheckpointHabits()
+
+    def paths(self, attempt: AttemptDir) -> Paths:
+        return Paths(attempt_dir=attempt.path, config_dir=attempt.config_dir, output_dir=attempt.output_dir)
+
+
+def _explain_missing(names: list[str]) -> str:
+    return (
+        f"the orchestrator cannot give the secret '{names[0]}': it was deleted, or its key is lost; "
+        f"store it again with 'simpletuner secrets set {names[0]}' and retry the job"
+    )
+
+
+def explain_start_failure(error: FleetError | OSError) -> str:
+    if isinstance(error, ShimUnavailable):
+        return f"the worker could not start a process: {error.detail}"
+    if isinstance(error, FleetError):
+        return error.detail
+    return f"the worker could not prepare the job: {error.strerror or error}"

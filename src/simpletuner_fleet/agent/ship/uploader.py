@@ -1,0 +1,350 @@
+"""Brings one attempt's checkpoints and results to the orchestrator while its trainer works, and at its end.
+
+Files are named by their content and sent in parts from wherever the orchestrator has them; the manifest goes last, so
+half a checkpoint is never taken for one.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+
+from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, Sent
+from simpletuner_fleet.agent.ship.hashing import HashCache, Interrupted
+from simpletuner_fleet.agent.ship.sample_watch import SampleFile, SampleWatch
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.bandwidth import Bandwidth, PartSize
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
+from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
+from simpletuner_fleet.core.checkpoint import FileEntry, Manifest, path_complaint
+from simpletuner_fleet.core.samples import SAMPLES
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.uploads import ObjectAsked
+from simpletuner_fleet.trainers.checkpoints import (
+    CheckpointHabits,
+    FoundArtifact,
+    FoundCheckpoint,
+    files_beneath,
+)
+from simpletuner_fleet.trainers.contract import Paths
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+PATIENCE_S = 120.0
+"""How long an attempt that ended waits for an orchestrator that answers and takes nothing."""
+MOST_FILES = 10_000
+MOST_ARTIFACT_BYTES = 200 * 2**30
+TRIES_WHILE_CHANGING = 5
+BATCH_BYTES = 64 * 2**20
+PASSING_CODES = frozenset({"objects_missing"})
+LIVE_SAMPLES = "live samples"
+"""No artifact can have this name: what cannot be shown on the way may still be sent at the end."""
+
+
+class _Unsteady(Exception):
+    """A file was never twice the same."""
+
+
+class Uploader:
+    """`over` once nothing more will be sent; until then a final report should wait."""
+
+    def __init__(
+        self,
+        offer: JobSubmit,
+        paths: Paths,
+        habits: CheckpointHabits,
+        client: OrchestratorClient,
+        bandwidth: Bandwidth,
+        *,
+        resumed_from: int | None = None,
+        patience_s: float = PATIENCE_S,
+        look_every_s: float = LOOK_EVERY_S,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        samples: SampleWatch | None = None,
+    ) -> None:
+        self._job_id, self._epoch = offer.job_id, offer.epoch
+        self.paths, self.habits = paths, habits
+        self._client, self._bandwidth, self._part_size = client, bandwidth, PartSize(bandwidth)
+        self._clock = clock
+        self.checkpoint_step = resumed_from
+        """The newest that the orchestrator has whole."""
+        self.spoiled_from: int | None = None
+        """A watchdog found the training spoiled from this step on."""
+        self.on_stored: Callable[[int], None] = lambda step: None
+        self.before_stored: Callable[[], Awaitable[None]] = _at_once
+        """What must be safe before a checkpoint is: whoever goes on from it has nothing else."""
+        self._with_artifacts = True
+        self._hashes = HashCache()
+        self._settled: set[str] = set()
+        """Names that need no more thought: sent, or impossible to send."""
+        self._samples = samples or SampleWatch()
+        self._shown: dict[SampleFile, list[FileEntry]] = {}
+
+        self._courier = Courier(
+            f"job {self._job_id}: its uploads",
+            self._send_all,
+            RetryRule(patience_s=patience_s, passing_codes=PASSING_CODES),
+            look_every_s=look_every_s,
+            backoff=backoff,
+            clock=clock,
+        )
+
+    @property
+    def over(self) -> asyncio.Event:
+        return self._courier.over
+
+    def trainer_ended(self, *, with_artifacts: bool) -> None:
+        """Sends, from now on, only what is there. An attempt that goes on elsewhere leaves no results."""
+        self._with_artifacts = with_artifacts
+        self._courier.trainer_ended()
+
+    def stop(self) -> None:
+        self._courier.stop()
+
+    async def run(self) -> None:
+        """Returns when the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
+        with contextlib.suppress(Interrupted):
+            await self._courier.run()
+
+    async def send_once(self) -> bool:
+        """Looks once and sends what it finds. Returns False when nothing is left to do, now and ever."""
+        return await self._courier.send_once()
+
+    async def _send_all(self, ended: bool) -> Sent:
+        newest = await asyncio.to_thread(self._newest)
+        if newest is not None:
+            await self._try(newest.name, self._send_checkpoint(newest))
+        if not ended:
+            if self._samples.is_due():
+                await self._show_samples()
+            return Sent.ALL
+        if await asyncio.to_thread(self._newest):
+            return Sent.ALL
+        await self._send_results()
+        return Sent.DONE
+
+    async def _send_results(self) -> None:
+        artifacts = []
+        if self._with_artifacts:
+            artifacts = await asyncio.to_thread(self.habits.artifacts, self.paths)
+        for artifact in artifacts:
+            if artifact.name not in self._settled:
+                await self._try(artifact.name, self._send_artifact(artifact))
+        if all(artifact.name != SAMPLES for artifact in artifacts):
+            await self._show_samples(last=True)
+
+    async def _show_samples(self, *, last: bool = False) -> None:
+        if LIVE_SAMPLES not in self._settled:
+            await self._try(LIVE_SAMPLES, self._send_samples(last))
+
+    async def _try(self, name: str, sending: Awaitable[None]) -> None:
+        """Sends, or says once that it cannot be sent, now or later."""
+        try:
+            await sending
+        except FileNotFoundError:
+            log.debug("job %s: %s was removed before it was sent", self._job_id, name)
+        except (OSError, _Unsteady) as error:
+            self._give_up(name, str(error))
+        except Refused as problem:
+            if _may_pass(problem) or problem.code == "stale_attempt":
+                raise
+            self._give_up(name, problem.detail)
+
+    def _newest(self) -> FoundCheckpoint | None:
+        """Older ones are passed over for good: the newest is all that anybody goes on from."""
+        checkpoints = [
+            one
+            for one in self.habits.checkpoints(self.paths)
+            if one.name not in self._settled and not self._is_spoiled(one)
+        ]
+        stored = -1 if self.checkpoint_step is None else self.checkpoint_step
+        return checkpoints[-1] if checkpoints and checkpoints[-1].step > stored else None
+
+    def _is_spoiled(self, checkpoint: FoundCheckpoint) -> bool:
+        return self.spoiled_from is not None and checkpoint.step >= self.spoiled_from
+
+    async def _send_checkpoint(self, checkpoint: FoundCheckpoint) -> None:
+        began = self._clock()
+        files = await asyncio.to_thread(lambda: list(files_beneath(checkpoint.path, checkpoint.path)))
+        entries = await self._send_files(checkpoint.path, files)
+        await self.before_stored()
+        if self._is_spoiled(checkpoint):
+            return
+        await self._commit(
+            Manifest(kind="checkpoint", name=checkpoint.name, step=checkpoint.step, files=tuple(entries))
+        )
+        self.checkpoint_step = checkpoint.step
+        self.on_stored(checkpoint.step)
+        took_s = self._clock() - began
+        log.info("job %s: %s is safe (%s in %.1f s)", self._job_id, checkpoint.name, _amount(entries), took_s)
+
+    async def _send_artifact(self, artifact: FoundArtifact) -> None:
+        files = await asyncio.to_thread(self._within_limits, artifact)
+        entries = await self._send_files(artifact.root, files)
+        if entries:
+            await self._commit(
+                Manifest(kind="artifact", name=artifact.name, step=self.checkpoint_step, files=tuple(entries))
+            )
+            log.info("job %s: %s is stored (%s)", self._job_id, artifact.name, _amount(entries))
+        self._settled.add(artifact.name)
+
+    async def _send_samples(self, last: bool) -> None:
+        """All that are whole, as one artifact that grows. They stand back as soon as a checkpoint waits."""
+        root = self.habits.output_folder(self.paths)
+        samples = await asyncio.to_thread(
+            self._samples.look, lambda: self.habits.samples(self.paths), root, last=last
+        )
+        for sample in samples:
+            if sample not in self._shown:
+                if not last and await asyncio.to_thread(self._newest) is not None:
+                    return
+                try:
+                    self._shown[sample] = await self._send_files(root, [sample.path])
+                except _Unsteady:
+                    return
+        self._shown = {sample: self._shown[sample] for sample in samples} if samples else self._shown
+        entries = sorted(
+            (entry for sample in samples for entry in self._shown[sample]), key=lambda entry: entry.path
+        )
+        if entries:
+            await self._commit_samples(entries)
+            self._samples.were_sent()
+
+    async def _commit_samples(self, entries: Sequence[FileEntry]) -> None:
+        try:
+            await self._commit(
+                Manifest(kind="artifact", name=SAMPLES, step=self.checkpoint_step, files=tuple(entries))
+            )
+        except Refused as problem:
+            if problem.code == "objects_missing":
+                self._shown.clear()
+            raise
+
+    def _within_limits(self, artifact: FoundArtifact) -> list[Path]:
+        files: list[Path] = []
+        total = 0
+        for file in artifact.files:
+            total += file.stat().st_size
+            if len(files) == MOST_FILES or total > MOST_ARTIFACT_BYTES:
+                log.warning(
+                    "job %s: %s has %d files; only the first %d are sent",
+                    self._job_id,
+                    artifact.name,
+                    len(artifact.files),
+                    len(files),
+                )
+                break
+            files.append(file)
+        return files
+
+    async def _send_files(self, root: Path, files: Sequence[Path]) -> list[FileEntry]:
+        nameable = [file for file in files if not self._unfit(file.relative_to(root).as_posix())]
+        for _ in range(TRIES_WHILE_CHANGING):
+            entries = await self._send_steady(root, nameable)
+            if entries is not None:
+                return entries
+        raise _Unsteady("it changes all the time")
+
+    async def _send_steady(self, root: Path, files: Sequence[Path]) -> list[FileEntry] | None:
+        """Returns None where a file is not what its digest was taken of. The next few are read while some are sent."""
+        batches = await asyncio.to_thread(_in_batches, files)
+        entries: list[FileEntry] = []
+        hashing = self._hashed(root, batches[0] if batches else [])
+        try:
+            for following in [*batches[1:], []]:
+                ready = await hashing
+                hashing = self._hashed(root, following)
+                entries += ready
+                if not await self._send_missing(root, ready):
+                    return None
+            return sorted(entries, key=lambda entry: entry.path)
+        finally:
+            # Threads are not called back: what this one finds is known to the next try.
+            await asyncio.wait({hashing})
+            if not hashing.cancelled():
+                hashing.exception()
+
+    def _hashed(self, root: Path, files: Sequence[Path]) -> "asyncio.Future[list[FileEntry]]":
+        return asyncio.ensure_future(asyncio.to_thread(self._hashes.entries, root, files, self.over.is_set))
+
+    def _unfit(self, path: str) -> bool:
+        complaint = path_complaint(path)
+        if complaint:
+            log.warning("job %s: a file is not sent for its name %r: %s", self._job_id, path, complaint)
+        return complaint is not None
+
+    async def _send_missing(self, root: Path, entries: Iterable[FileEntry]) -> bool:
+        by_content = {entry.sha256: entry for entry in entries}
+        objects = [ObjectAsked(sha256=sha256, size=entry.size) for sha256, entry in by_content.items()]
+        if not objects:
+            return True
+        for missing in await self._client.missing_objects(self._job_id, self._epoch, objects):
+            entry = by_content.get(missing.sha256)
+            if entry and not await self._send_object(root / entry.path, entry, missing.offset):
+                return False
+        return True
+
+    async def _send_object(self, file: Path, entry: FileEntry, offset: int) -> bool:
+        """Returns False where the file is not what it was when its digest was taken."""
+        whole_object = ObjectAsked(sha256=entry.sha256, size=entry.size)
+        while True:
+            if self.over.is_set():
+                raise Interrupted
+            if not 0 <= offset <= entry.size:
+                raise Unreachable(ValueError(f"the orchestrator wants byte {offset}"), refused=False)
+            part = Part(file=file, offset=offset, count=min(self._part_size.bytes, entry.size - offset))
+            await self._bandwidth.take(part.count)
+            began = self._clock()
+            try:
+                answer = await self._client.put_part(self._job_id, self._epoch, whole_object, part)
+            except Unreachable:
+                self._part_size.broke()
+                raise
+            except (Refused, FileShrunk) as problem:
+                if isinstance(problem, Refused) and problem.code != "digest_mismatch":
+                    raise
+                self._hashes.forget(file)
+                return False
+            self._part_size.took(part.count, self._clock() - began)
+            self._courier.went_well()
+            if answer.complete:
+                return True
+            offset = answer.next_offset
+
+    async def _commit(self, manifest: Manifest) -> None:
+        await self._client.send_manifest(self._job_id, self._epoch, manifest)
+        self._courier.went_well()
+
+    def _give_up(self, name: str, reason: str) -> None:
+        self._settled.add(name)
+        log.warning("job %s: %s is not sent: %s", self._job_id, name, reason)
+
+
+async def _at_once() -> None:
+    return None
+
+
+def _may_pass(problem: Refused) -> bool:
+    return problem.passing or problem.code in PASSING_CODES
+
+
+def _in_batches(files: Sequence[Path]) -> list[list[Path]]:
+    """Each has about as much as is worth a question. The smallest come first: the sooner the line has something to do."""
+    batches: list[list[Path]] = []
+    batch_bytes = 0
+    for size, file in sorted((file.stat().st_size, file) for file in files):
+        if not batches or batch_bytes + size > BATCH_BYTES:
+            batches.append([])
+            batch_bytes = 0
+        batches[-1].append(file)
+        batch_bytes += size
+    return batches
+
+
+def _amount(entries: Sequence[FileEntry]) -> str:
+    return f"{len(entries)} files, {sum(entry.size for entry in entries) / 1e6:.1f} MB"

@@ -1,0 +1,99 @@
+"""The uploads of all attempts on this machine: begun with them, waited for by their reports, ended in a hurry."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from simpletuner_fleet.agent.actions import Turn, turn_of
+from simpletuner_fleet.agent.data.resume import read_resume
+from simpletuner_fleet.agent.ship.courier import SendersByAttempt
+from simpletuner_fleet.agent.ship.uploader import Uploader
+from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
+from simpletuner_fleet.trainers.contract import Paths
+
+SAVE_LOOK_S = 0.1
+GOES_ON_ELSEWHERE = frozenset({EndReason.FENCED, EndReason.AGENT_LOST, EndReason.SHIM_LOST})
+
+
+class HasEndReason(Protocol):
+    """However the trainer ended."""
+
+    @property
+    def reason(self) -> EndReason: ...
+
+
+Store = Callable[[Turn, int], None]
+"""A checkpoint of this step is safely off this machine."""
+
+
+class Uploads(SendersByAttempt[Uploader]):
+    def __init__(
+        self,
+        client: OrchestratorClient,
+        bandwidth: Bandwidth,
+        on_over: Callable[[], None] = lambda: None,
+        on_stored: Store = lambda turn, step: None,
+        before_stored: Callable[[Turn], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__("uploading", on_over)
+        self._client = client
+        self._bandwidth = bandwidth
+        self._on_stored, self._before_stored = on_stored, before_stored
+        self._elsewhere: set[Turn] = set()
+
+    def upload(
+        self, offer: JobSubmit, paths: Paths, habits: CheckpointHabits, ending: Awaitable[HasEndReason]
+    ) -> asyncio.Task[None]:
+        turn = turn_of(offer)
+        resumed_from = read_resume(offer.resume).step if offer.resume else None
+        uploader = Uploader(offer, paths, habits, self._client, self._bandwidth, resumed_from=resumed_from)
+        uploader.on_stored = lambda step: self._on_stored(turn, step)
+        before = self._before_stored
+        if before:
+            uploader.before_stored = lambda: before(turn)
+        if resumed_from is not None:
+            self._on_stored(turn, resumed_from)
+        return self.begin(turn, uploader, ending, lambda ended: self._trainer_ended(turn, uploader, ended))
+
+    def goes_on_elsewhere(self, turn: Turn) -> None:
+        """Its checkpoint matters, what else it leaves does not."""
+        self._elsewhere.add(turn)
+
+    def spoiled_from(self, turn: Turn, step: int) -> None:
+        """Nobody is to go on from its checkpoints from this step on: they are not stored."""
+        uploader = self.get(turn)
+        if uploader:
+            uploader.spoiled_from = step
+
+    def forget(self, turn: Turn) -> None:
+        self._elsewhere.discard(turn)
+        super().forget(turn)
+
+    async def checkpoint_now(self, turn: Turn, ending: Awaitable[HasEndReason]) -> None:
+        """Asks its trainer; returns when there is a new checkpoint, or none can be expected."""
+        ended = asyncio.ensure_future(ending)
+        try:
+            uploader = self.get(turn)
+            if uploader:
+                await _new_checkpoint(uploader.habits, uploader.paths, ended)
+        finally:
+            ended.cancel()
+
+    def _trainer_ended(self, turn: Turn, uploader: Uploader, ended: HasEndReason) -> None:
+        elsewhere = ended.reason in GOES_ON_ELSEWHERE or turn in self._elsewhere
+        uploader.trainer_ended(with_artifacts=not elsewhere)
+
+
+async def _new_checkpoint(
+    habits: CheckpointHabits, paths: Paths, ended: asyncio.Future[HasEndReason]
+) -> None:
+    """A new one: that old ones are removed, as many trainers do before they save, is not it."""
+    known = set(await asyncio.to_thread(habits.checkpoints, paths))
+    if not await asyncio.to_thread(habits.request_checkpoint, paths):
+        return
+    while not ended.done() and known.issuperset(await asyncio.to_thread(habits.checkpoints, paths)):
+        await asyncio.wait({ended}, timeout=SAVE_LOOK_S)

@@ -1,0 +1,29 @@
+"""`simpletuner audit …`"""
+
+from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument
+from simpletuner_fleet.settings import values
+
+LIST = (
+    argument("--event-type", metavar="VALUE", help="For example worker.token_rotated"),
+    argument("--actor-id", metavar="VALUE", help="Who did it"),
+    argument("--target-type", metavar="VALUE", help="worker, job, config, token or user"),
+    argument("--target-id", metavar="VALUE", help="To what"),
+    argument(
+        "--since",
+        metavar="VALUE",
+        help="From this time on: 2026-11-15T10:00:00Z, or 2h for the last two hours",
+    ),
+    argument("--until", metavar="VALUE", help="Up to this time"),
+    argument("--limit", read=values.positive_count, default=50, metavar="N"),
+    argument("--offset", read=values.count, default=0, metavar="N"),
+)
+
+AUDIT = Noun(
+    "audit",
+    "Who did what, and whether the record is whole",
+    "nouns.audit",
+    (
+        Verb("list", "List audit entries, newest first", LIST),
+        Verb("verify", "Check that no entry was changed or removed"),
+    ),
+)

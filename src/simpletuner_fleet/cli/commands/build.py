@@ -1,0 +1,134 @@
+"""Makes argparse's parsers from the table of commands."""
+
+import argparse
+from typing import Any
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.cli.commands.audit import AUDIT
+from simpletuner_fleet.cli.commands.configs import CONFIGS
+from simpletuner_fleet.cli.commands.data import DATA
+from simpletuner_fleet.cli.commands.jobs import JOBS
+from simpletuner_fleet.cli.commands.others import OTHERS
+from simpletuner_fleet.cli.commands.programs import (
+    PROGRAMS,
+    SERVICE_DESCRIPTION,
+    SERVICE_HELP,
+    SERVICE_VERBS,
+    Program,
+    ServiceVerb,
+)
+from simpletuner_fleet.cli.commands.rows import FORMATS, Argument, Arguments, Command, Noun, OneOf, Verb
+from simpletuner_fleet.cli.commands.secrets import SECRETS
+from simpletuner_fleet.cli.commands.shared_options import add_config_file, add_help, add_setting, talk_options
+from simpletuner_fleet.cli.commands.tokens import TOKENS
+from simpletuner_fleet.cli.commands.users import USERS
+from simpletuner_fleet.cli.commands.workers import WORKERS
+from simpletuner_fleet.cli.frame.parser import Parser, WideHelp
+
+PACKAGE = "simpletuner_fleet.cli"
+NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, AUDIT, TOKENS, USERS)
+
+
+def build_parser() -> Parser:
+    root = Parser(
+        prog="simpletuner",
+        description="Train on every GPU machine you have: one orchestrator, many workers.",
+        epilog="'simpletuner worker' runs an agent on this machine, 'simpletuner workers' administers all of them. "
+        "'simpletuner COMMAND --help' tells more.",
+    )
+    add_help(root)
+    root.add_argument("--version", action="version", version=f"simpletuner-fleet {__version__}")
+    root.set_defaults(run="", parser=root)
+    commands = _children(root, "command", "COMMAND", "simpletuner")
+    talk = talk_options()
+    for program in PROGRAMS:
+        _add_program(commands, program)
+    for noun in NOUNS:
+        _add_noun(commands, noun, talk)
+    _add_service(commands)
+    for command in OTHERS:
+        _add_command(commands, command, talk)
+    return root
+
+
+def _children(parser: Parser, dest: str, metavar: str, prog: str, title: str = "COMMANDS") -> Any:
+    return parser.add_subparsers(dest=dest, metavar=metavar, title=title, parser_class=Parser, prog=prog)
+
+
+def _add_program(commands: Any, program: Program) -> None:
+    parser: Parser = commands.add_parser(
+        program.name,
+        help=program.help,
+        description=program.help,
+        usage=f"simpletuner {program.name} [OPTIONS]",
+        formatter_class=WideHelp,
+    )
+    parser.set_defaults(run=f"{PACKAGE}.{program.run}", parser=parser)
+    for setting in program.settings:
+        add_setting(parser, setting)
+    _add_arguments(parser, program.arguments)
+    add_config_file(parser)
+    add_help(parser)
+
+
+def _add_noun(commands: Any, noun: Noun, talk: Parser) -> None:
+    verbs = _add_group(commands, noun.name, noun.help, noun.help, f"simpletuner {noun.name}")
+    for verb in noun.verbs:
+        _add_command(
+            verbs, _command_of(noun, verb), talk if verb.formats == FORMATS else talk_options(verb.formats)
+        )
+
+
+def _command_of(noun: Noun, verb: Verb) -> Command:
+    usual = f"{noun.module}:{verb.name.replace('-', '_')}"
+    return Command(verb.name, verb.run or usual, verb.help, verb.arguments)
+
+
+def _add_command(commands: Any, command: Command, talk: Parser) -> None:
+    parser: Parser = commands.add_parser(
+        command.name, help=command.help, description=command.help, parents=[talk]
+    )
+    parser.set_defaults(run=f"{PACKAGE}.{command.run}", parser=parser)
+    _add_arguments(parser, command.arguments)
+
+
+def _add_group(commands: Any, name: str, help: str, description: str, prog: str) -> Any:
+    """Adds a word that does nothing alone but show its help."""
+    parser: Parser = commands.add_parser(name, help=help, description=description)
+    add_help(parser)
+    parser.set_defaults(run="", parser=parser)
+    return _children(parser, "verb", "VERB", prog)
+
+
+def _add_service(commands: Any) -> None:
+    verbs = _add_group(commands, "service", SERVICE_HELP, SERVICE_DESCRIPTION, "simpletuner service")
+    for verb in SERVICE_VERBS:
+        parser: Parser = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
+        add_help(parser)
+        parser.set_defaults(run="", parser=parser)
+        roles = _children(parser, "role", "ROLE", f"simpletuner service {verb.name}", title="ROLES")
+        for program in PROGRAMS:
+            _add_service_role(roles, verb, program)
+
+
+def _add_service_role(roles: Any, verb: ServiceVerb, program: Program) -> None:
+    parser: Parser = roles.add_parser(program.name, help=f"The {program.name}", description=verb.help)
+    parser.set_defaults(run=f"{PACKAGE}.{verb.run}", parser=parser, role=program.name)
+    _add_arguments(parser, verb.arguments)
+    if verb.takes_settings:
+        for setting in program.settings:
+            add_setting(parser, setting)
+        add_config_file(parser)
+    add_help(parser)
+
+
+def _add_arguments(parser: Any, arguments: Arguments) -> None:
+    for row in arguments:
+        if isinstance(row, OneOf):
+            _add_arguments(parser.add_mutually_exclusive_group(), row.arguments)
+        else:
+            _add_argument(parser, row)
+
+
+def _add_argument(parser: argparse.ArgumentParser, row: Argument) -> None:
+    parser.add_argument(*row.names, **row.options)

@@ -1,0 +1,156 @@
+"""`simpletuner jobs …`"""
+
+from simpletuner_fleet.cli.commands.rows import FORMATS, Noun, OneOf, Verb, argument, repeated, switch
+from simpletuner_fleet.languages.names import JOB_STATUSES, TARGETS
+from simpletuner_fleet.settings import values
+
+JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it")
+ATTEMPT = argument("--attempt", read=values.positive_count, metavar="N", help="Of this attempt")
+PRIORITY_HELP = "A number, or low, normal, high, urgent"
+
+SUBMIT = (
+    argument("config_ref", metavar="CONFIG", help="A saved config's name, or a path to a file or folder"),
+    argument("--target", choices=tuple(TARGETS), help="Where to run (default: auto)"),
+    repeated("--label", "KEY=GLOB", "Only workers with this label; may be repeated"),
+    argument("--gpus", read=values.count, metavar="N", help="GPUs (default: num_processes)"),
+    argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),
+    argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),
+    repeated("--set", "KEY=VALUE", "Replace a setting of the config; may be repeated", dest="overrides"),
+    repeated(
+        "--data", "NAME=ID", "The dataset that dataset://NAME stands for in the config; may be repeated"
+    ),
+    argument("--max-retries", read=values.count, metavar="N", help="Retries (default: 3)"),
+    switch("--retry-on-failure", help="Retry a trainer that failed, too"),
+    argument("--time-limit", read=values.seconds, metavar="TIME", help="For example 2h"),
+    argument(
+        "--on-time-limit",
+        choices=("fail", "requeue"),
+        help="At the limit: fail, or save a checkpoint and go on later (default: fail)",
+    ),
+    repeated("--depends-on", "ID", "Wait for this job to complete; may be repeated"),
+    repeated(
+        "--watchdog",
+        "KEY=VALUE",
+        "nan, stall or disk: fail, restart-from-last-good or ignore; stall_s, disk_free_gb; may be repeated",
+    ),
+    argument("--name", metavar="NAME", help="A name for people"),
+    switch("-n", "--dry-run", help="Tell what would happen, submit nothing"),
+    switch("--no-wait", help="Refuse the job unless it can start now"),
+    switch("--wait", help="Return when the job has ended"),
+    switch("-f", "--follow", help="Show the log until the job has ended"),
+    argument("--idempotency-key", metavar="KEY", help="The same key never submits twice"),
+)
+LIST = (
+    repeated(
+        "--status",
+        "STATUS",
+        "Only jobs of this status; may be repeated",
+        choices=tuple(JOB_STATUSES),
+    ),
+    argument("--worker", metavar="WORKER", help="Only jobs of this worker"),
+    argument(
+        "--limit", read=values.positive_count, default=50, metavar="N", help="At most so many (default: 50)"
+    ),
+    switch("--watch", help="Go on and show changes as they happen"),
+)
+WAIT = (
+    JOB,
+    argument(
+        "--for",
+        dest="until",
+        choices=("completed", "terminal"),
+        default="completed",
+        help="completed fails if the job does not; terminal takes any end (default: completed)",
+    ),
+    argument("--timeout", read=values.seconds, metavar="TIME", help="Give up after this time"),
+)
+LOGS = (
+    JOB,
+    switch("-f", "--follow", help="Go on as it prints"),
+    OneOf(
+        (
+            argument("--tail", read=values.count, metavar="N", help="Only the last N lines"),
+            argument(
+                "--since",
+                read=values.moment,
+                metavar="TIME",
+                help="Only what was printed since: 10m, 2h, or 2026-01-31T12:00:00Z",
+            ),
+        )
+    ),
+    ATTEMPT,
+    argument(
+        "--rank", read=values.count, metavar="N", help="Of this process, where each prints to its own file"
+    ),
+    argument("--grep", metavar="RE", help="Only lines that this pattern is found in"),
+    switch("--timestamps", help="Each line with the time it was printed"),
+    switch("--raw", help="Bytes as they are, terminal controls included"),
+)
+METRICS = (
+    JOB,
+    repeated("--key", "KEY", "Only this curve; may be repeated"),
+    argument(
+        "--points",
+        read=values.positive_count,
+        metavar="N",
+        help="At most so many of each (default: 20, for programs 5000)",
+    ),
+    ATTEMPT,
+)
+DOWNLOAD = (
+    JOB,
+    switch("--latest-checkpoint", help="The newest checkpoint instead of the artifacts"),
+    argument("--to", metavar="DIR", help="Into this folder (default: the job's id)"),
+    argument("--archive", metavar="FILE", help="Into one .tar or .tar.gz file"),
+)
+CANCEL = (
+    argument("jobs", nargs="+", metavar="ID", help="A job's id or a unique beginning of it"),
+    switch(
+        "--checkpoint-first",
+        help="Save and store a checkpoint before; cancelling again without it hurries",
+    ),
+    argument(
+        "--grace", read=values.seconds, metavar="TIME", help="From asking the trainer to end to the kill"
+    ),
+)
+
+JOBS = Noun(
+    "jobs",
+    "Submit jobs, see and steer them",
+    "jobs.verbs",
+    (
+        Verb("submit", "Submit a training job", SUBMIT, run="jobs.submit:submit"),
+        Verb("list", "List jobs, newest first", LIST),
+        Verb("get", "Show one job", (JOB,)),
+        Verb(
+            "watch",
+            "Show jobs, or one job, as they change",
+            (argument("job", nargs="?", metavar="ID", help="A job's id or a unique beginning of it"),),
+        ),
+        Verb(
+            "events",
+            "Show what happened to a job, and what its workers noted",
+            (JOB,),
+            run="jobs.events:show",
+        ),
+        Verb("explain", "Tell why a job waits", (JOB,)),
+        Verb("wait", "Wait until a job has ended", WAIT),
+        Verb("logs", "Show what a job's trainer printed", LOGS),
+        Verb(
+            "metrics",
+            "Show a job's loss and other curves",
+            METRICS,
+            run="jobs.metrics:show",
+            formats=("csv", *FORMATS),
+        ),
+        Verb("artifacts", "List a job's stored checkpoints and artifacts", (JOB,), run="jobs.artifacts:list"),
+        Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="jobs.artifacts:download"),
+        Verb("cancel", "Cancel jobs", CANCEL),
+        Verb("retry", "Submit an ended job again", (JOB,)),
+        Verb(
+            "set-priority",
+            "Change a job's place in the queue",
+            (JOB, argument("priority", read=values.priority, metavar="P", help=PRIORITY_HELP)),
+        ),
+    ),
+)

@@ -1,0 +1,74 @@
+"""What a row of the command table says: a command, its arguments, and the function that runs it."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+FORMATS = ("table", "json", "jsonl", "name")
+
+
+class Argument(NamedTuple):
+    """One argument or option, as argparse takes it."""
+
+    names: tuple[str, ...]
+    options: dict[str, Any]
+
+
+class OneOf(NamedTuple):
+    """Options that exclude each other."""
+
+    arguments: tuple[Argument, ...]
+
+
+Arguments = tuple[Argument | OneOf, ...]
+
+
+class Verb(NamedTuple):
+    name: str
+    help: str
+    arguments: Arguments = ()
+    run: str = ""
+    """`module:function` within the command line's package; without it the function of the verb's name."""
+    formats: tuple[str, ...] = FORMATS
+
+
+class Noun(NamedTuple):
+    name: str
+    help: str
+    module: str
+    """Holds the functions of the verbs that name no other."""
+    verbs: tuple[Verb, ...]
+
+
+class Command(NamedTuple):
+    """A command of one word."""
+
+    name: str
+    run: str
+    help: str
+    arguments: Arguments = ()
+
+
+def argument(*names: str, read: Callable[[str], Any] | None = None, **options: Any) -> Argument:
+    """`read` turns the text into a value, and raises ValueError with a sentence where it cannot."""
+    if read is not None:
+        options["type"] = _for_argparse(read)
+    return Argument(names, options)
+
+
+def switch(*names: str, help: str) -> Argument:
+    return argument(*names, action="store_true", help=help)
+
+
+def repeated(name: str, metavar: str, help: str, **options: Any) -> Argument:
+    return argument(name, action="append", default=[], metavar=metavar, help=help, **options)
+
+
+def _for_argparse(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def typed(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return typed

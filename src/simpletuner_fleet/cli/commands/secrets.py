@@ -1,0 +1,21 @@
+"""`simpletuner secrets …`"""
+
+from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument
+
+NAME = argument("name", metavar="NAME")
+
+SECRETS = Noun(
+    "secrets",
+    "Secrets for trainers, named by configs and never shown",
+    "nouns.secrets",
+    (
+        Verb("list", "List secrets by name and age"),
+        Verb(
+            "set",
+            "Store a secret; its value is read from standard input",
+            (NAME, argument("--from-file", metavar="FILE", help="Read the value from this file instead")),
+            run="nouns.secrets:set_",
+        ),
+        Verb("delete", "Delete a secret; attempts that run keep what they were given", (NAME,)),
+    ),
+)

@@ -1,0 +1,1 @@
+"""`simpletuner doctor`: finds out what is wrong and changes nothing."""

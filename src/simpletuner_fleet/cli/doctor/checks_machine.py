@@ -1,0 +1,156 @@
+"""This machine: GPUs, disk, shared memory, file limits, and whose `simpletuner` is found first."""
+
+import asyncio
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, Inventory, InventoryError
+from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
+from simpletuner_fleet.languages import _
+
+GIB = 1024**3
+LITTLE_DISK_GB, NO_DISK_GB = 20.0, 1.0
+LITTLE_SHM_GB = 1.0
+FEW_FILES = 4096
+OTHER_DISTRIBUTION = "simpletuner"
+
+
+def gpus(environ: Mapping[str, str]) -> Iterator[CheckFinding]:
+    try:
+        inventory = asyncio.run(_probe(environ))
+    except InventoryError as error:
+        yield bad(_("GPUs"), error.detail, error.next or "")
+        return
+    if inventory.problem:
+        yield bad(_("GPUs"), inventory.problem, _("verify that the GPU drivers are functioning: nvidia-smi"))
+    elif not inventory.gpus:
+        yield doubt(
+            _("GPUs"),
+            _("none found: this machine can run jobs that ask for no GPU only"),
+            _(
+                "verify that the GPU drivers are functioning: nvidia-smi; or declare them: "
+                "SIMPLETUNER_GPU_INVENTORY"
+            ),
+        )
+    for gpu in inventory.gpus:
+        yield good(
+            _("GPU %(index)s", index=gpu.index),
+            _(
+                "%(name)s, %(vram_gb)s GB, %(uuid)s (%(source)s)",
+                name=gpu.name,
+                vram_gb=f"{gpu.vram_gb:g}",
+                uuid=gpu.uuid,
+                source=inventory.source,
+            ),
+        )
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        yield doubt(
+            "CUDA_VISIBLE_DEVICES",
+            _("is set to '%(visible)s'; the worker sets it anew for each job", visible=visible),
+            _("choose GPUs with --gpus instead: unset CUDA_VISIBLE_DEVICES"),
+        )
+
+
+async def _probe(environ: Mapping[str, str]) -> Inventory:
+    probe = GpuProbe(environ)
+    try:
+        return await probe.find()
+    finally:
+        await probe.close()
+
+
+def disk(about: str, folder: Path) -> CheckFinding:
+    place = next((parent for parent in (folder, *folder.parents) if parent.exists()), Path("/"))
+    free_gb = shutil.disk_usage(place).free / GIB
+    if free_gb < NO_DISK_GB:
+        return bad(
+            about,
+            _("only %(free_gb)s GB free at %(place)s", free_gb=f"{free_gb:.1f}", place=place),
+            _("ensure sufficient disk space: df -h"),
+        )
+    if free_gb < LITTLE_DISK_GB:
+        return doubt(
+            about,
+            _(
+                "%(free_gb)s GB free at %(place)s: checkpoints may not fit",
+                free_gb=f"{free_gb:.1f}",
+                place=place,
+            ),
+            _("make space: df -h"),
+        )
+    return good(about, _("%(free_gb)s GB free at %(place)s", free_gb=f"{free_gb:.0f}", place=place))
+
+
+def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[CheckFinding]:
+    if not path.is_dir():
+        return
+    size_gb = shutil.disk_usage(path).total / GIB
+    if size_gb < LITTLE_SHM_GB:
+        yield doubt(
+            _("shared memory"),
+            _(
+                "%(path)s has %(size_gb)s GB; data loaders with workers need more",
+                path=path,
+                size_gb=f"{size_gb:.2f}",
+            ),
+            _("in a container: docker run --ipc=host (or --shm-size=8g)"),
+        )
+    else:
+        yield good(_("shared memory"), _("%(path)s has %(size_gb)s GB", path=path, size_gb=f"{size_gb:.1f}"))
+
+
+def open_files() -> CheckFinding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if (
+        soft != resource.RLIM_INFINITY
+        and soft < FEW_FILES
+        and (hard == resource.RLIM_INFINITY or hard >= FEW_FILES)
+    ):
+        return good(
+            _("open files"),
+            _("%(soft)s, raised at the start up to %(hard)s", soft=soft, hard=hard)
+            if hard > 0
+            else _("%(soft)s, raised at the start without limit", soft=soft),
+        )
+    if soft != resource.RLIM_INFINITY and soft < FEW_FILES:
+        return doubt(
+            _("open files"),
+            _("at most %(hard)s", hard=hard),
+            _("raise the limit: ulimit -n %(few_files)s", few_files=FEW_FILES),
+        )
+    return good(_("open files"), str(soft) if soft > 0 else _("no limit"))
+
+
+def command_clash(environ: Mapping[str, str]) -> Iterator[CheckFinding]:
+    """The trainer's package brings a command of the same name."""
+    first = shutil.which("simpletuner", path=environ.get("PATH"))
+    own = Path(sys.executable).with_name("simpletuner")
+    if first and own.exists() and not os.path.samefile(first, own):
+        yield bad(
+            _("command"),
+            _("%(first)s comes first on PATH and is not ours (%(own)s)", first=first, own=own),
+            _("call %(own)s, or put %(parent)s first on PATH", own=own, parent=own.parent),
+        )
+    try:
+        version = metadata.version(OTHER_DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        yield good(_("command"), f"{own if own.exists() else first or sys.executable}")
+        return
+    yield bad(
+        _("command"),
+        _(
+            "the trainer simpletuner %(version)s is installed in the same environment and brings the same "
+            "command",
+            version=version,
+        ),
+        _(
+            "install simpletuner-fleet on its own: uv tool install simpletuner-fleet; and point the worker "
+            "at the trainer with --trainer-python"
+        ),
+    )

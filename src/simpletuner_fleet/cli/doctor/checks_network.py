@@ -1,0 +1,127 @@
+"""The way to the orchestrator, step by step; the first step that fails ends the walk."""
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+import httpx2
+
+from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
+from simpletuner_fleet.client.troubles import of_connection_error
+from simpletuner_fleet.client.trust import Choices, TrustError, context_for, fingerprint_of
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.languages import _
+
+TIMEOUT_S = 10.0
+MUCH_SKEW_S = 30.0
+WHOAMI, WORKER_PROBE = "/api/whoami", "/api/workers/queue?worker_id="
+
+
+def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str) -> Iterator[CheckFinding]:
+    """Checks name, port, TLS, an answer, the clock, and whether the token is accepted; it changes nothing over there."""
+    target = urlsplit(url)
+    host, port = target.hostname or "", target.port or (443 if target.scheme == "https" else 80)
+    try:
+        addresses = sorted(
+            {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        )
+        yield good(_("name"), _("%(host)s is %(addresses)s", host=host, addresses=", ".join(addresses)))
+        with socket.create_connection((host, port), TIMEOUT_S):
+            yield good(_("port"), _("%(port)s is open", port=port))
+        warnings: list[str] = []
+        context = context_for(url, trust, warnings.append)
+        if context:
+            yield from _certificate(host, port, context)
+        for warning in warnings:
+            yield doubt(
+                "TLS",
+                warning.removeprefix("WARNING: "),
+                _("start the server with --ssl, pin it on the clients"),
+            )
+        with httpx2.Client(base_url=url, timeout=TIMEOUT_S, verify=context or True) as client:
+            yield from _answers(client, header, token, probe)
+    except (OSError, TrustError, ssl.SSLError, httpx2.TransportError) as error:
+        trouble = of_connection_error(error, url)
+        yield bad(_("connection"), f"{trouble.what}: {trouble.why}", "; ".join(trouble.next))
+
+
+def _certificate(host: str, port: int, context: ssl.SSLContext) -> Iterator[CheckFinding]:
+    with (
+        socket.create_connection((host, port), TIMEOUT_S) as plain,
+        context.wrap_socket(plain, server_hostname=host) as tls,
+    ):
+        certificate = tls.getpeercert(binary_form=True) or b""
+        details = tls.getpeercert() or {}
+        yield good(
+            "TLS",
+            _(
+                "%(version)s, certificate %(fingerprint)s",
+                version=tls.version(),
+                fingerprint=fingerprint_of(certificate),
+            ),
+        )
+    until = details.get("notAfter")
+    if isinstance(until, str):
+        left_days = (ssl.cert_time_to_seconds(until) - time.time()) / 86_400
+        if left_days < 7:
+            yield doubt(
+                _("certificate"),
+                _("ends in %(left_days)s days", left_days=f"{left_days:.0f}"),
+                _("renew it on the server"),
+            )
+
+
+def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) -> Iterator[CheckFinding]:
+    alive = client.get("/health/live")
+    if alive.status_code != 200:
+        yield bad(
+            _("server"),
+            _("/health/live answered %(status_code)s", status_code=alive.status_code),
+            _("verify orchestrator URL and port"),
+        )
+        return
+    yield good(_("server"), _("answers"))
+    yield from _clock(alive.headers.get("date", ""))
+    if not token:
+        yield doubt(
+            _("token"), _("none was given"), _("simpletuner login, or SIMPLETUNER_WORKER_TOKEN for a worker")
+        )
+        return
+    wrong = tokens.complaint(token, tokens.WORKER) if header == "X-Worker-Token" else None
+    if wrong:
+        yield bad(
+            _("token"),
+            _("Invalid token: %(wrong)s", wrong=wrong),
+            _("request a new one; check for whitespace in the token string"),
+        )
+        return
+    value = token if header == "X-Worker-Token" else f"Bearer {token}"
+    answer = client.get(probe, headers={header: value})
+    if answer.status_code == 401:
+        yield bad(
+            _("token"),
+            _("Invalid token"),
+            _("it may have been rotated: request a new one; check for whitespace"),
+        )
+    elif answer.status_code == 403:
+        yield bad(_("token"), _("refused from this network or for this purpose"), _("ask the administrator"))
+    else:
+        yield good(_("token"), _("accepted"))
+
+
+def _clock(date: str) -> Iterator[CheckFinding]:
+    try:
+        skew_s = time.time() - parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return
+    if abs(skew_s) > MUCH_SKEW_S:
+        yield doubt(
+            _("clock"),
+            _("%(skew_s)s s from the server's", skew_s=f"{skew_s:+.0f}"),
+            _("set the time: timedatectl set-ntp true"),
+        )
+    else:
+        yield good(_("clock"), _("agrees with the server's"))

@@ -1,0 +1,117 @@
+"""The orchestrator's own machine: data folder, database, certificate."""
+
+import os
+import sqlite3
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from simpletuner_fleet.cli.doctor.checks_machine import disk
+from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
+from simpletuner_fleet.cli.remote.connection import local_server
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
+
+MOST_BYTES_CHECKED = 1024**3
+
+
+def data_folder(folder: Path) -> Iterator[CheckFinding]:
+    if not folder.exists():
+        yield doubt(
+            _("data folder"),
+            _("%(folder)s is not there yet", folder=folder),
+            _("it is made by the first: simpletuner server"),
+        )
+        yield disk(_("disk"), folder)
+        return
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        yield bad(
+            _("data folder"),
+            _("%(folder)s cannot be written by this user", folder=folder),
+            f"ls -ld {folder}",
+        )
+        return
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        yield doubt(
+            _("data folder"),
+            _("%(folder)s is open to other users (%(mode)s)", folder=folder, mode=f"{mode:04o}"),
+            f"chmod 700 {folder}",
+        )
+    else:
+        yield good(_("data folder"), f"{folder} ({mode:04o})")
+    token = folder / "admin_token"
+    if token.exists() and stat.S_IMODE(token.stat().st_mode) & 0o077:
+        yield bad(
+            _("admin token"),
+            _("%(token)s can be read by others", token=token),
+            _("chmod 600 %(token)s, and change the token", token=token),
+        )
+    yield disk(_("disk"), folder)
+    running = local_server(folder)
+    if running.url:
+        yield good(_("server"), _("last started at %(url)s", url=running.url))
+
+
+def database(url: str | None, folder: Path) -> Iterator[CheckFinding]:
+    if url and not url.startswith("sqlite:"):
+        yield from _postgres(url)
+        return
+    if sqlite_warning():
+        yield doubt(
+            "SQLite",
+            current().text(WAL_RESET_WARNING, version=sqlite3.sqlite_version),
+            _("use a Python with SQLite 3.51.3 or later (now: %(executable)s)", executable=sys.executable),
+        )
+    else:
+        yield good("SQLite", sqlite3.sqlite_version)
+    files = [Path(url.removeprefix("sqlite:///"))] if url else sorted(folder.glob("*.db"))
+    for file in files:
+        yield _sqlite_file(file)
+
+
+def _sqlite_file(file: Path) -> CheckFinding:
+    if not file.exists():
+        return doubt(
+            _("database"),
+            _("%(file)s is not there yet", file=file),
+            _("it is made by the first: simpletuner server"),
+        )
+    if file.stat().st_size > MOST_BYTES_CHECKED:
+        return good(
+            _("database"),
+            _(
+                "%(file)s, %(size_gb)s GB (too large for a quick check)",
+                file=file,
+                size_gb=f"{file.stat().st_size / 1024**3:.1f}",
+            ),
+        )
+    try:
+        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        return bad(
+            _("database"), f"{file}: {error}", _("restore it from a backup, or check the rights of the file")
+        )
+    if verdict != "ok":
+        return bad(_("database"), f"{file}: {verdict}", _("stop the server and restore a backup"))
+    return good(_("database"), _("%(file)s is whole", file=file))
+
+
+def _postgres(url: str) -> Iterator[CheckFinding]:
+    import psycopg  # heavy, and most have SQLite
+
+    try:
+        with psycopg.connect(url, connect_timeout=5) as connection:
+            row = connection.execute("SHOW server_version").fetchone()
+        yield good(_("database"), _("PostgreSQL %(version)s answers", version=row[0] if row else ""))
+    except psycopg.Error as error:
+        yield bad(
+            _("database"),
+            _("PostgreSQL cannot be used: %(name)s", name=type(error).__name__),
+            _("check SIMPLETUNER_DATABASE_URL, and that the database server is up"),
+        )

@@ -1,0 +1,169 @@
+"""`simpletuner doctor`: looks at everything, changes nothing, and says what to do."""
+
+import argparse
+import os
+import textwrap
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from simpletuner_fleet.cli.doctor import checks_machine as machine
+from simpletuner_fleet.cli.doctor import checks_network as network
+from simpletuner_fleet.cli.doctor.findings import CheckFinding, FindingMark, bad, good
+from simpletuner_fleet.cli.frame import resolve_settings
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
+from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.cli.frame.resolve_settings import Rank, Resolved
+from simpletuner_fleet.cli.frame.text import clean
+from simpletuner_fleet.cli.remote import connection
+from simpletuner_fleet.client.trust import Choices
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import GROUPS
+
+STYLE = {FindingMark.GOOD: "", FindingMark.DOUBT: "yellow", FindingMark.BAD: "red"}
+
+
+class DoctorSection(NamedTuple):
+    title: str
+    findings: Iterator[CheckFinding]
+
+
+def doctor(args: argparse.Namespace) -> int:
+    out = Output(args)
+    findings = []
+    for section in _sections(args):
+        if not out.for_programs:
+            print(section.title)
+        for finding in section.findings:
+            findings.append((section.title, finding))
+            if not out.for_programs:
+                _print(out, finding)
+    if out.for_programs:
+        items = [{"section": title, **finding._asdict()} for title, finding in findings]
+        out.items("doctor", items, (), id_field="about")
+    worst = any(finding.mark is FindingMark.BAD for _, finding in findings)
+    if not out.for_programs:
+        out.say(_("Something needs mending, see ✗ above.") if worst else _("Nothing stands in the way."))
+    return ExitCode.FAILED if worst else ExitCode.OK
+
+
+def _sections(args: argparse.Namespace) -> Iterator[DoctorSection]:
+    if args.what != "server":
+        yield DoctorSection(_("Worker settings"), _settings("worker", args))
+    if args.what != "worker":
+        yield DoctorSection(_("Server settings"), _settings("server", args))
+    yield DoctorSection(_("This machine"), _machine(args))
+    if args.what != "worker":
+        yield DoctorSection(_("Data"), _server_data(args))
+    yield DoctorSection(_("Way to the orchestrator"), _network(args))
+
+
+def _settings(group: str, args: argparse.Namespace) -> Iterator[CheckFinding]:
+    """Says what was chosen, and by what; defaults that nobody touched are left out."""
+    try:
+        resolved, notes = resolve_settings.resolve(group, _only_shared(args))
+    except CliError as error:
+        yield bad(_("settings"), f"{error.trouble.what}: {error.trouble.why}", error.trouble.next[0])
+        return
+    rows = {row.name: row for row in GROUPS[group]}
+    changed = {name: setting for name, setting in resolved.items() if setting.source.rank is not Rank.DEFAULT}
+    if not changed:
+        yield good(_("settings"), _("all at their defaults"))
+    for name, (value, source) in changed.items():
+        text = _("(secret)") if rows[name].secret else value
+        yield good(name, _("%(shown)s   from %(where)s", shown=text, where=source.where))
+    for note in notes:
+        yield CheckFinding(
+            FindingMark.DOUBT, _("token"), note.removeprefix("note: "), _("write it without whitespace")
+        )
+
+
+def _only_shared(args: argparse.Namespace) -> argparse.Namespace:
+    """Flags of `doctor` itself must not count as flags of the program looked at, but for those both have."""
+    names = ("data_dir", "config_file", "ssl_fingerprint", "ca_cert", "ssl_no_verify")
+    return argparse.Namespace(**{name: getattr(args, name) for name in names if hasattr(args, name)})
+
+
+def _machine(args: argparse.Namespace) -> Iterator[CheckFinding]:
+    yield from machine.command_clash(os.environ)
+    if args.what != "server":
+        yield from machine.gpus(os.environ)
+        work_dir = _resolved("worker", args)["work_dir"].value
+        yield machine.disk(_("work folder"), Path(work_dir or Path.cwd()))
+        yield from machine.shared_memory()
+    yield machine.open_files()
+
+
+def _server_data(args: argparse.Namespace) -> Iterator[CheckFinding]:
+    if find_spec("uvicorn") is None or find_spec("starlette") is None:
+        yield bad(_("server packages"), _("not installed"), "pip install 'simpletuner-fleet[server]'")
+        return
+    # a worker's machine has no server packages
+    from simpletuner_fleet.cli.doctor import checks_server as server
+
+    resolved = _resolved("server", args)
+    folder = Path(resolved["data_dir"].value)
+    yield from server.data_folder(folder)
+    yield from server.database(resolved["database_url"].value, folder)
+
+
+def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
+    """Goes the way of the worker, if it knows its orchestrator; else that of the commands."""
+    worker = _resolved("worker", args)
+    if args.what != "server" and worker["orchestrator_url"].value:
+        trust = Choices(
+            worker["ssl_fingerprint"].value, worker["ca_cert"].value, worker["ssl_no_verify"].value
+        )
+        token = _worker_token(worker)
+        yield from network.way_to(
+            worker["orchestrator_url"].value, trust, "X-Worker-Token", token, network.WORKER_PROBE
+        )
+        return
+    try:
+        where = connection.find(args)
+    except CliError as error:
+        yield bad(_("login"), f"{error.trouble.what}: {error.trouble.why}", error.trouble.next[0])
+        return
+    yield good(_("server"), _("%(shown)s   from %(where)s", shown=where.url, where=where.url_from))
+    if where.token:
+        yield good(_("token"), _("%(shown)s   from %(where)s", shown=_("(secret)"), where=where.token_from))
+    yield from network.way_to(where.url, where.trust, "Authorization", where.token, network.WHOAMI)
+
+
+def _worker_token(worker: dict[str, Resolved]) -> str | None:
+    if worker["worker_token"].value:
+        return str(worker["worker_token"].value)
+    file = worker["worker_token_file"].value
+    try:
+        return Path(file).read_text(encoding="utf-8").strip() if file and file != "-" else None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _resolved(group: str, args: argparse.Namespace) -> dict[str, Resolved]:
+    """Wrong settings were reported already; the other checks go on with the defaults."""
+    try:
+        return resolve_settings.resolve(group, _only_shared(args))[0]
+    except CliError:
+        return resolve_settings.resolve(group, argparse.Namespace(), {"XDG_CONFIG_HOME": os.devnull})[0]
+
+
+def _print(out: Output, finding: CheckFinding) -> None:
+    line = f"  {finding.mark} {clean(finding.about)}: {clean(finding.what)}"
+    fix = (
+        "      " + _("fix: %(fix)s", fix=clean(finding.fix))
+        if finding.fix and finding.mark is not FindingMark.GOOD
+        else ""
+    )
+    if not out.terminal:
+        print("\n".join(filter(None, (line, fix))))
+        return
+    from rich.text import Text  # heavy, and only a terminal needs it
+
+    console = out.console()
+    for text, indent, style in ((line, "    ", STYLE[finding.mark]), (fix, "           ", "")):
+        for row in textwrap.wrap(
+            text, console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ):
+            console.print(Text(row, style=style), soft_wrap=True)

@@ -1,0 +1,29 @@
+"""What a check found: good, doubtful or bad, with one thing to do about it."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class FindingMark(StrEnum):
+    GOOD = "✓"
+    DOUBT = "!"
+    BAD = "✗"
+
+
+class CheckFinding(NamedTuple):
+    mark: FindingMark
+    about: str
+    what: str
+    fix: str = ""
+
+
+def good(about: str, what: str) -> CheckFinding:
+    return CheckFinding(FindingMark.GOOD, about, what)
+
+
+def doubt(about: str, what: str, fix: str) -> CheckFinding:
+    return CheckFinding(FindingMark.DOUBT, about, what, fix)
+
+
+def bad(about: str, what: str, fix: str) -> CheckFinding:
+    return CheckFinding(FindingMark.BAD, about, what, fix)

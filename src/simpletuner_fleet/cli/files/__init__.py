@@ -1,0 +1,1 @@
+"""Folders and files on their way to the orchestrator and back."""

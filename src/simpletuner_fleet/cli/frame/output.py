@@ -1,0 +1,198 @@
+"""How results are shown: tables for people, TSV for pipes, JSON for programs. Data on stdout, talk on stderr."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from simpletuner_fleet.cli.frame.text import clean, harmless_json
+from simpletuner_fleet.languages import _
+
+STYLES = {
+    "running": "cyan",
+    "busy": "cyan",
+    "idle": "green",
+    "completed": "green",
+    "connecting": "magenta",
+    "draining": "yellow",
+    "cancelling": "yellow",
+    "blocked": "yellow",
+    "offline": "dim",
+    "cancelled": "dim",
+    "failed": "red",
+}
+NOTHING = "-"
+NARROWEST = 16
+GAP = 2
+
+
+class Column(NamedTuple):
+    title: str
+    value: Callable[[dict[str, Any]], Any]
+    right: bool = False
+    shrinks: bool = False
+    """Breaks into lines where the terminal is narrow."""
+    goes: int = 0
+    """Leaves when even that is not enough: the highest first, 0 never."""
+
+
+class Output:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.format: str = getattr(args, "output", "table")
+        fields: str | None = getattr(args, "fields", None)
+        self.fields = [field.strip() for field in fields.split(",") if field.strip()] if fields else []
+        self.quiet: bool = getattr(args, "quiet", False)
+        self.color = not getattr(args, "no_color", False) and not os.environ.get("NO_COLOR")
+        self.terminal = sys.stdout.isatty()
+
+    @property
+    def for_programs(self) -> bool:
+        return self.format in ("json", "jsonl")
+
+    def items(
+        self, schema: str, items: list[dict[str, Any]], columns: Sequence[Column], *, id_field: str = "id"
+    ) -> None:
+        if self.format == "json":
+            self.json({"schema": f"{schema}.v1", "items": [self.picked(item) for item in items]})
+        elif self.format == "jsonl":
+            for item in items:
+                self.line(self.picked(item))
+        elif self.format == "name":
+            for item in items:
+                print(clean(item.get(id_field, "")))
+        else:
+            self.table(items, self.chosen(columns))
+
+    def item(self, item: dict[str, Any], rows: Sequence[Column], *, id_field: str = "id") -> None:
+        """Prints one thing: key and value on each line."""
+        if self.format == "json":
+            self.json(self.picked(item))
+        elif self.format == "jsonl":
+            self.line(self.picked(item))
+        elif self.format == "name":
+            print(clean(item.get(id_field, "")))
+        else:
+            self._pairs([(row.title, shown(row.value(item))) for row in self.chosen(rows)])
+
+    def json(self, document: Any) -> None:
+        print(harmless_json(json.dumps(document, ensure_ascii=False, indent=2)))
+
+    def line(self, document: Any) -> None:
+        print(harmless_json(json.dumps(document, ensure_ascii=False)), flush=True)
+
+    def picked(self, item: dict[str, Any]) -> dict[str, Any]:
+        return {field: dig(item, field) for field in self.fields} if self.fields else item
+
+    def chosen(self, columns: Sequence[Column]) -> Sequence[Column]:
+        if not self.fields:
+            return columns
+        return [field(name) for name in self.fields]
+
+    def table(self, items: list[dict[str, Any]], columns: Sequence[Column]) -> None:
+        rows = [[shown(column.value(item)) for column in columns] for item in items]
+        if self.terminal:
+            self.print_rich(self.rich_table(rows, columns))
+            return
+        print("\t".join(column.title for column in columns))
+        for row in rows:
+            print("\t".join(row))
+
+    def rich_table(self, rows: list[list[str]], columns: Sequence[Column]) -> Any:
+        from rich.cells import cell_len  # heavy, and only a terminal needs it
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        widths = [
+            max(cell_len(_(column.title)), *(cell_len(row[at]) for row in rows), 0)
+            for at, column in enumerate(columns)
+        ]
+        places = fitting(columns, widths, self.console().width)
+        for at in places:
+            column = columns[at]
+            table.add_column(
+                _(column.title),
+                no_wrap=not column.shrinks,
+                overflow="fold",
+                min_width=least(column, widths[at]),
+                justify="right" if column.right else "left",
+            )
+        for row in rows:
+            table.add_row(*(Text(row[at], style=STYLES.get(row[at], "")) for at in places))
+        return table
+
+    def print_rich(self, renderable: Any) -> None:
+        self.console().print(renderable)
+
+    def console(self) -> Any:
+        from rich.console import Console  # heavy, and only a terminal needs it
+
+        return Console(no_color=not self.color, highlight=False, soft_wrap=False)
+
+    def _pairs(self, pairs: list[tuple[str, str]]) -> None:
+        if not self.terminal:
+            for key, value in pairs:
+                print(f"{key}\t{value}")
+            return
+        from rich.table import Table  # heavy, and only a terminal needs it
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for key, value in pairs:
+            table.add_row(Text(_(key)), Text(value, style=STYLES.get(value, "")))
+        self.print_rich(table)
+
+    def say(self, text: str) -> None:
+        """Says what happened, for people."""
+        if not self.quiet:
+            print(clean(text), file=sys.stderr)
+
+    def hint(self, text: str) -> None:
+        """Says what one might do next, only to somebody who is looking."""
+        if not self.quiet and sys.stderr.isatty():
+            print(clean(text), file=sys.stderr)
+
+
+def dig(item: Any, path: str) -> Any:
+    for key in path.split("."):
+        item = item.get(key) if isinstance(item, dict) else None
+    return item
+
+
+def shown(value: Any) -> str:
+    if value is None or value == "" or value == [] or value == {}:
+        return NOTHING
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if isinstance(value, dict):
+        return clean(", ".join(f"{key}={entry}" for key, entry in value.items()))
+    if isinstance(value, list):
+        return clean(", ".join(str(entry) for entry in value))
+    if isinstance(value, float):
+        return f"{value:g}"
+    return clean(value)
+
+
+def field(
+    name: str, title: str | None = None, *, right: bool = False, shrinks: bool = False, goes: int = 0
+) -> Column:
+    return Column(title or name.upper(), lambda item: dig(item, name), right, shrinks, goes)
+
+
+def least(column: Column, width: int) -> int:
+    return min(width, NARROWEST) if column.shrinks else width
+
+
+def fitting(columns: Sequence[Column], widths: list[int], available: int) -> list[int]:
+    """Returns the places of the columns that stay, so that ids and states are never cut."""
+    places = list(range(len(columns)))
+    while sum(least(columns[at], widths[at]) + GAP for at in places) - GAP > available:
+        leaving = max(places, key=lambda at: columns[at].goes)
+        if not columns[leaving].goes:
+            break
+        places.remove(leaving)
+    return places

@@ -1,0 +1,70 @@
+"""Small secrets kept in the data folder: made once, read again, for the owner's eyes only."""
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from simpletuner_fleet.cli.frame.errors import fail
+from simpletuner_fleet.languages import _
+
+PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+SECRET_BYTES = 32
+
+
+def private_folder(path: Path) -> Path:
+    try:
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        path.chmod(PRIVATE_FOLDER)
+    except OSError as error:
+        raise fail(
+            _("cannot use the data folder %(path)s", path=path),
+            error.strerror or str(error),
+            _("choose another with --data-dir or SIMPLETUNER_HOME"),
+            "E_DATA_DIR",
+        ) from None
+    return path
+
+
+def read_private(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip() or None
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise fail(
+            _("cannot read %(path)s", path=path),
+            str(error),
+            _("mend or remove %(path)s", path=path),
+            "E_DATA_DIR",
+        ) from None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes the file whole or not at all, and never readable by others for a moment."""
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    Path(draft).replace(path)
+
+
+def stored_secret(path: Path) -> bytes:
+    """Returns what derived tokens are made with: as long as this file lives, they stay the same."""
+    text = read_private(path)
+    if text is None:
+        text = secrets.token_hex(SECRET_BYTES)
+        write_private(path, text)
+    try:
+        secret = bytes.fromhex(text)
+    except ValueError:
+        secret = b""
+    if len(secret) < SECRET_BYTES:
+        raise fail(
+            _("%(path)s is damaged", path=path),
+            _("it should hold %(secret_bytes)s bytes in hexadecimal", secret_bytes=SECRET_BYTES),
+            _("restore it from a backup, or remove %(path)s to have a new one made", path=path),
+            "E_DATA_DIR",
+        )
+    return secret

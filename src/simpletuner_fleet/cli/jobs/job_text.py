@@ -1,0 +1,164 @@
+"""A job in words: columns, progress, and why it waits."""
+
+from typing import Any
+
+from simpletuner_fleet.cli.frame.output import Column, dig, field
+from simpletuner_fleet.cli.frame.quantities import age, between
+from simpletuner_fleet.cli.frame.text import clean
+from simpletuner_fleet.cli.jobs.job_progress import fetching, number
+from simpletuner_fleet.cli.remote.advice import of_reason
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, kind_text, reason_text
+from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.languages.names import failure_name
+
+TERMINAL = frozenset({"completed", "failed", "cancelled"})
+WAITING = frozenset({"blocked", "queued"})
+MAX_WORKERS = 20
+
+
+def progress(job: dict[str, Any]) -> str | None:
+    report = job.get("progress")
+    if not isinstance(report, dict):
+        return None
+    being_fetched = fetching(report)
+    if being_fetched:
+        return being_fetched
+    step, total = report.get("step"), report.get("total")
+    parts = []
+    if isinstance(step, int | float):
+        if isinstance(total, int | float) and total > 0:
+            parts.append(f"{step:,.0f}/{total:,.0f} {step / total:.0%}")
+        else:
+            parts.append(_("step %(step)s", step=f"{step:,.0f}"))
+    loss = report.get("loss")
+    if loss is not None:
+        parts.append(_("loss %(loss)s", loss=number(loss)))
+    return " ".join(parts) or None
+
+
+def explanation(job: dict[str, Any]) -> dict[str, Any]:
+    explain = job.get("explain")
+    return explain if isinstance(explain, dict) else {}
+
+
+def reason(job: dict[str, Any]) -> str | None:
+    """Says in one line why it waits, or why it ended so."""
+    why = explanation(job)
+    if why.get("sentence") or why.get("code"):
+        return reason_text(current(), why)
+    stopping = detail_text(current(), str(dig(job, "stopping.sentence") or ""))
+    return stopping or error(job) or job.get("reason")
+
+
+def error(job: dict[str, Any]) -> str:
+    return detail_text(current(), str(job.get("error") or ""))
+
+
+def gpus(job: dict[str, Any]) -> Any:
+    """Returns how many it was given, or asks for."""
+    assigned = job.get("gpus")
+    return len(assigned) if assigned else dig(job, "requires.gpus")
+
+
+def worker(job: dict[str, Any]) -> Any:
+    return job.get("worker_name") or job.get("worker_id")
+
+
+def failure(job: dict[str, Any]) -> dict[str, Any]:
+    details = job.get("failure")
+    return details if isinstance(details, dict) else {}
+
+
+def failure_text(job: dict[str, Any]) -> str | None:
+    """Says the class in words, and the line that shows it."""
+    details = failure(job)
+    if not details.get("class"):
+        return None
+    name = failure_name(current(), str(details["class"]))
+    return ": ".join(filter(None, (name, str(details.get("evidence") or ""))))
+
+
+def attempts(job: dict[str, Any]) -> str:
+    return _(
+        "%(attempt)s (retries: %(retries)s)", attempt=job.get("attempt") or 0, retries=job.get("max_retries")
+    )
+
+
+LIST = (
+    field("id"),
+    Column("NAME", lambda job: job.get("name") or job.get("config_name"), shrinks=True),
+    field("status"),
+    Column("GPUS", gpus, right=True, goes=3),
+    Column("WORKER", worker, goes=1),
+    Column("PROGRESS", progress, goes=2),
+    Column("AGE", lambda job: age(job.get("created_at")), goes=4),
+    Column("REASON", reason, shrinks=True),
+)
+
+DETAIL = (
+    field("id"),
+    field("name"),
+    Column("CONFIG", lambda job: job.get("config_name")),
+    field("status"),
+    field("target"),
+    field("priority"),
+    Column("GPUS", lambda job: job.get("gpus") or dig(job, "requires.gpus")),
+    Column("LABELS", lambda job: dig(job, "requires.worker_labels")),
+    Column("POSITION", lambda job: job.get("queue_position")),
+    Column("WORKER", worker),
+    Column("ATTEMPT", attempts),
+    Column("RESUMED", lambda job: detail_text(current(), str(job.get("resumed") or ""))),
+    Column("PROGRESS", progress),
+    Column("SAFE STEP", lambda job: job.get("checkpoint_step")),
+    Column("REASON", lambda job: reason(job) if job.get("status") in WAITING else None),
+    Column("ERROR", error),
+    Column("FAILURE", failure_text),
+    Column("CREATED", lambda job: job.get("created_at")),
+    Column("STARTED", lambda job: job.get("started_at")),
+    Column("FINISHED", lambda job: job.get("finished_at")),
+    Column("TOOK", lambda job: between(job.get("started_at"), job.get("finished_at"))),
+)
+
+
+def advice(job: dict[str, Any]) -> tuple[str, ...]:
+    """Returns what to do about a job that waits or failed."""
+    code = explanation(job).get("code")
+    if job.get("status") == "failed":
+        worker_lost = (job.get("losses") or 0) > (job.get("failures") or 0)
+        code = "WORKER_LOST" if worker_lost else "TRAINER_FAILED"
+    from_failure = failure(job).get("advice")
+    first = (current().gettext(str(from_failure)),) if from_failure else ()
+    return first + (of_reason(str(code)) if code else ())
+
+
+def fixes(why: dict[str, Any]) -> list[str]:
+    """Returns what would let a waiting job start, as the server says; else what usually helps."""
+    return fix_texts(current(), why) or list(of_reason(str(why.get("code"))))
+
+
+def explained(why: dict[str, Any]) -> list[str]:
+    """Returns the whole answer of `explain`, one line after the other."""
+    words = current()
+    sentence = reason_text(words, why) or _("no reason is known")
+    lines = [clean(f"{why.get('state', 'job')}: {sentence}")]
+    what_it_takes = kind_text(words, str(why.get("class") or ""))
+    as_of = why.get("as_of")
+    lines.append(
+        "  "
+        + clean(
+            _("code %(code)s, %(kind)s (%(as_of)s)", code=why.get("code"), kind=what_it_takes, as_of=as_of)
+        )
+    )
+    lines += [
+        clean("  " + _("%(left)5d left  %(rule)s", left=left, rule=rule))
+        for left, rule in funnel_texts(words, why.get("funnel") or ())
+    ]
+    lines += [
+        clean(f"  {verdict.get('name')}: {', '.join(map(str, verdict.get('fails') or ()))}")
+        for verdict in (why.get("workers") or ())[:MAX_WORKERS]
+    ]
+    ahead = why.get("ahead")
+    if ahead:
+        lines.append("  " + _("ahead of it: %(jobs)s", jobs=ahead if isinstance(ahead, int) else len(ahead)))
+    return lines

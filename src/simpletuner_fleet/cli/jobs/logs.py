@@ -1,0 +1,200 @@
+"""A job's log: bytes from the server, harmless text for the terminal."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+from msgspec import Struct
+
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
+from simpletuner_fleet.cli.frame.text import COLOUR, TerminalLogText
+from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.client.troubles import of_connection_error
+from simpletuner_fleet.languages import _
+
+OFFSET_HEADER = "x-log-offset"
+"""Where in the attempt's log the first byte of an answer lies."""
+ATTEMPT_HEADER = "x-log-attempt"
+"""Which attempt it is of; 0 while there is none."""
+RECONNECTS = 300
+RECONNECT_S = 1.0
+PAGE_LINES = 5000
+NO_TIME = "-" * 24
+
+
+class LogRequest(Struct, kw_only=True):
+    """Says what of the log is read, and how it is shown."""
+
+    follow: bool = False
+    tail: int | None = None
+    since: str | None = None
+    attempt: int | None = None
+    rank: int | None = None
+    grep: str | None = None
+    timestamps: bool = False
+    raw: bool = False
+
+    @property
+    def where(self) -> dict[str, Any]:
+        return {"attempt": self.attempt, "rank": self.rank}
+
+
+def print_log(
+    api: Api, job_id: str, *, follow: bool, tail: int | None, attempt: int | None, raw: bool = False
+) -> None:
+    show(api, job_id, LogRequest(follow=follow, tail=tail, attempt=attempt, raw=raw))
+
+
+def show(api: Api, job_id: str, request: LogRequest) -> None:
+    """Prints until the log's end; followed, until the attempt's end. A cut connection goes on where it broke off."""
+    path = f"/api/jobs/{segment(job_id)}/logs"
+    printer = Printer(request)
+    if request.timestamps:
+        for at, line in _lines(api, path, request):
+            printer.line(at, line)
+    else:
+        for chunk in _chunks(api, path, request):
+            printer.chunk(chunk)
+    printer.end()
+
+
+class Printer:
+    def __init__(self, request: LogRequest) -> None:
+        self._raw = request.raw
+        self._grep = _pattern(request.grep) if request.grep is not None else None
+        self._colours = not request.raw and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        self._text = TerminalLogText(colours=self._colours)
+        self._rest = b""
+
+    def chunk(self, chunk: bytes) -> None:
+        if self._grep:
+            lines = (self._rest + chunk).split(b"\n")
+            self._rest = lines.pop()
+            chunk = b"".join([line + b"\n" for line in lines if self._fits(line)])
+        self._show(chunk)
+
+    def line(self, at: str, text: str) -> None:
+        line = text.encode("utf-8", "replace")
+        if self._fits(line):
+            self._show(f"{at} ".encode() + line + b"\n")
+
+    def end(self) -> None:
+        if self._rest and self._fits(self._rest):
+            self._show(self._rest + b"\n")
+        if not self._raw:
+            _write(self._text.feed(b"", last=True) + ("\x1b[0m" if self._colours else ""))
+
+    def _fits(self, line: bytes) -> bool:
+        return self._grep is None or bool(self._grep.search(COLOUR.sub("", line.decode("utf-8", "replace"))))
+
+    def _show(self, data: bytes) -> None:
+        if self._raw:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        else:
+            _write(self._text.feed(data))
+
+
+def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
+    """Yields all of it, also over several connections: a server that was restarted is waited for."""
+    place: dict[str, Any] = {"tail": request.tail, "since": request.since}
+    offset: int | None = None
+    left = RECONNECTS
+    while True:
+        query = {"follow": 1 if request.follow else None, **place, **request.where}
+        try:
+            with api.stream(path, query, read_timeout_s=None) as answer:
+                left = RECONNECTS
+                offset = _offset(answer, query)
+                request.attempt = request.attempt or _number(answer.headers.get(ATTEMPT_HEADER)) or None
+                for chunk in answer.iter_bytes():
+                    yield chunk
+                    offset = None if offset is None else offset + len(chunk)
+                may_go_on = request.follow and ATTEMPT_HEADER in answer.headers and offset is not None
+            if not may_go_on or _is_over(api, path, request, offset or 0):
+                return
+        except httpx2.TransportError as error:
+            left -= 1
+            if not request.follow or offset is None or left <= 0:
+                raise CliError(of_connection_error(error, api.where.url)) from None
+        if left in (RECONNECTS, RECONNECTS - 1):
+            api.note(_("the connection was cut; going on where it broke off …"))
+        place = {"offset": offset}
+        time.sleep(RECONNECT_S)
+
+
+def _is_over(api: Api, path: str, request: LogRequest, offset: int) -> bool:
+    """A server that shuts down ends its answers as if the log had ended."""
+    try:
+        page = api.get(path, {"offset": offset, "lines": 1, **request.where})
+    except CliError as error:
+        if error.trouble.exit == ExitCode.UNREACHABLE:
+            return False
+        raise
+    return bool((page["ended"] or page["attempt"] is None) and page["size"] <= offset)
+
+
+def _lines(api: Api, path: str, request: LogRequest) -> Iterator[tuple[str, str]]:
+    """Yields every line with its time, a page at a time."""
+    place: dict[str, Any] = {"tail": request.tail, "since": request.since}
+    if request.tail is None and request.since is None:
+        place = {"offset": 0}
+    left = RECONNECTS
+    while True:
+        lines = None if "tail" in place and place["tail"] is not None else PAGE_LINES
+        try:
+            page = api.get(path, {**place, "lines": lines, **request.where})
+        except CliError as error:
+            left -= 1
+            if not request.follow or error.trouble.exit != ExitCode.UNREACHABLE or left <= 0:
+                raise
+            time.sleep(RECONNECT_S)
+            continue
+        left = RECONNECTS
+        request.attempt = request.attempt or page["attempt"]
+        at_end = page["end"] >= page["size"]
+        over = at_end and (page["ended"] or not request.follow)
+        place = {"offset": page["end"]}
+        for line in page["lines"]:
+            if line["partial"] and not over:
+                place = {"offset": line["offset"]}
+                break
+            yield line["at"] or NO_TIME, line["text"]
+        if over:
+            return
+        if at_end:
+            time.sleep(RECONNECT_S)
+
+
+def _offset(answer: httpx2.Response, query: dict[str, Any]) -> int | None:
+    text = answer.headers.get(OFFSET_HEADER, "")
+    if text.isdecimal():
+        return int(text)
+    cut = query.get("tail") is not None or query.get("since") is not None
+    return None if cut else int(query.get("offset") or 0)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise usage(
+            _("--grep is no pattern"),
+            _("Python's re says: %(problem)s", problem=error),
+            _("quote special characters with a backslash"),
+        ) from None
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

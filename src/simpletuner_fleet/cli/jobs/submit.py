@@ -1,0 +1,185 @@
+"""`simpletuner jobs submit`: the request, its safe sending, and what follows it."""
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from typing import Any
+
+from simpletuner_fleet.cli.files import bundles
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, usage
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.jobs import job_text
+from simpletuner_fleet.cli.jobs.job_text import TERMINAL
+from simpletuner_fleet.cli.jobs.logs import print_log
+from simpletuner_fleet.cli.jobs.waiting import wait_for_end
+from simpletuner_fleet.cli.remote import lookup
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.changes import changes
+from simpletuner_fleet.cli.remote.datasets import find_dataset
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values
+
+RESULT = (
+    field("job_id", "ID"),
+    field("status"),
+    Column("POSITION", lambda answer: answer.get("queue_position")),
+    Column("WORKER", lambda answer: answer.get("allocated_worker_id")),
+    Column("GPUS", lambda answer: answer.get("allocated_gpus")),
+    Column("REASON", job_text.reason),
+)
+
+DRY = (Column("STARTS NOW", lambda answer: answer.get("would_start_now")), *RESULT[1:3], RESULT[-1])
+
+
+def submit(args: argparse.Namespace) -> int:
+    out = Output(args)
+    request = request_of(args)
+    mounts = _pairs(args.data, "--data")
+    key = args.idempotency_key or f"cli-{secrets.token_urlsafe(18)}"
+    with connected(args) as api:
+        if mounts:
+            request["datasets"] = {mount: find_dataset(api, name) for mount, name in mounts.items()}
+        answer = _send(api, args, request, key)
+        if args.dry_run:
+            return _show_dry_run(answer, out)
+        _show_answer(answer, out, brief=args.follow or args.wait)
+        if args.follow:
+            return _follow(api, answer["job_id"], out)
+        if args.wait:
+            job = wait_for_end(api, answer["job_id"], None)
+            out.item(job, job_text.DETAIL)
+            return ExitCode.OK if job["status"] == "completed" else ExitCode.JOB_FAILED
+    return ExitCode.OK
+
+
+def request_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns only what was asked for: the server knows the defaults."""
+    request: dict[str, Any] = {
+        "target": args.target,
+        "worker_labels": _pairs(args.label, "--label"),
+        "gpus": args.gpus,
+        "min_vram_gb": args.min_vram,
+        "priority": args.priority,
+        "overrides": {
+            key: _value(text) for key, text in _pairs(args.overrides, "--set", split=False).items()
+        },
+        "max_retries": args.max_retries,
+        "retry_on_failure": args.retry_on_failure,
+        "time_limit_s": args.time_limit,
+        "on_time_limit": args.on_time_limit,
+        "depends_on": values.words(args.depends_on),
+        "watchdog": {key: _value(text) for key, text in _pairs(args.watchdog, "--watchdog").items()},
+        "name": args.name,
+        "no_wait": args.no_wait,
+        "dry_run": args.dry_run,
+    }
+    chosen = {key: value for key, value in request.items() if value or (value == 0 and value is not False)}
+    if bundles.looks_like_path(args.config_ref):
+        config = bundles.load(args.config_ref)
+        return {"config_name": bundles.name_for(args.config_ref), "config": config, **chosen}
+    return {"config_name": args.config_ref, **chosen}
+
+
+def _send(api: Api, args: argparse.Namespace, request: dict[str, Any], key: str) -> dict[str, Any]:
+    try:
+        return dict(api.post_once("/api/queue/submit", request, key))
+    except CliError as error:
+        if error.trouble.exit == ExitCode.NOT_FOUND and os.path.exists(args.config_ref):
+            raise fail(
+                _("there is no saved config '%(config_ref)s'", config_ref=args.config_ref),
+                _(
+                    "there is a file or folder of that name here: did you mean './%(config_ref)s'?",
+                    config_ref=args.config_ref,
+                ),
+                f"simpletuner jobs submit ./{args.config_ref}",
+                error.trouble.code,
+                ExitCode.NOT_FOUND,
+            ) from None
+        raise
+
+
+def _show_dry_run(answer: dict[str, Any], out: Output) -> int:
+    out.item(answer, DRY, id_field="job_id")
+    out.say(_("Nothing was submitted (--dry-run)."))
+    return ExitCode.OK
+
+
+def _show_answer(answer: dict[str, Any], out: Output, *, brief: bool) -> None:
+    if not brief:
+        out.item(answer, RESULT, id_field="job_id")
+    else:
+        out.say(
+            _("submitted %(job_id)s: %(status)s", job_id=answer["job_id"], status=answer.get("status", ""))
+        )
+    if out.for_programs:
+        return
+    waits = job_text.explanation(answer)
+    if waits.get("class") in ("change", "admin"):
+        out.say(_("warning: %(sentence)s", sentence=job_text.reason(answer)))
+        for step in job_text.fixes(waits):
+            out.say("  " + _("next: %(step)s", step=step))
+    elif not brief:
+        out.hint(_("Follow it:  simpletuner jobs logs -f %(job_id)s", job_id=answer["job_id"]))
+
+
+def _follow(api: Api, job_id: str, out: Output) -> int:
+    """Prints states on stderr, the log on stdout, attempt after attempt. Ctrl-C leaves the job alone."""
+    followed = 0
+    last = ""
+    try:
+        for _change in changes(api):
+            job = lookup.job(api, job_id)
+            state = " ".join(filter(None, (job["status"], job_text.reason(job))))
+            if state != last:
+                out.say(f"{job_id}: {state}")
+                last = state
+            attempt = int(job.get("attempt") or 0)
+            if attempt > followed and job["status"] not in ("queued", "blocked", "dispatched"):
+                print_log(api, job_id, follow=True, tail=None, attempt=attempt)
+                followed = attempt
+                job = lookup.job(api, job_id)
+            if job["status"] in TERMINAL:
+                out.say(f"{job_id}: {job['status']}")
+                for step in job_text.advice(job):
+                    out.say("  " + _("next: %(step)s", step=step))
+                return ExitCode.OK if job["status"] == "completed" else ExitCode.JOB_FAILED
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        out.say(
+            _(
+                "The job goes on; only the view was left. Cancel it:  simpletuner jobs cancel %(job_id)s",
+                job_id=job_id,
+            )
+        )
+        raise
+    return ExitCode.FAILED
+
+
+def _pairs(words: list[str], flag: str, *, split: bool = True) -> dict[str, str]:
+    try:
+        if split:
+            return values.pairs(words)
+        return dict(_pair(item) for item in words)
+    except ValueError as error:
+        raise usage(
+            _("%(flag)s cannot be used so", flag=flag),
+            str(error),
+            _("for example %(flag)s key=value", flag=flag),
+        ) from None
+
+
+def _pair(item: str) -> tuple[str, str]:
+    key, equals, value = item.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(_("expected KEY=VALUE, got '%(item)s'", item=item))
+    return key.strip(), value
+
+
+def _value(text: str) -> Any:
+    """Reads JSON where it is JSON (3, true, [1,2]); else the text itself is the value."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,174 @@
+"""`simpletuner jobs …`"""
+
+import argparse
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.cli.jobs import job_progress, job_text
+from simpletuner_fleet.cli.jobs import logs as job_logs
+from simpletuner_fleet.cli.jobs.events import notes_beside
+from simpletuner_fleet.cli.jobs.job_text import TERMINAL, WAITING
+from simpletuner_fleet.cli.jobs.waiting import Job, wait_for_end
+from simpletuner_fleet.cli.remote import lookup
+from simpletuner_fleet.cli.remote.advice import of_reason
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.cli.remote.watch import watch as watch_items
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.details import detail_text
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        query = {
+            "status": args.status or None,
+            "worker_id": lookup.worker_id(api, args.worker) if args.worker else None,
+        }
+        if args.watch:
+            watch_items(api, out, lambda: lookup.pages(api, query, args.limit), job_text.LIST)
+            return ExitCode.OK
+        jobs = lookup.pages(api, query, args.limit, lookup=False)
+        if not jobs and not out.for_programs:
+            out.hint(_("No jobs yet. Submit one:  simpletuner jobs submit CONFIG"))
+        out.items("jobs", jobs, job_text.LIST)
+        stuck = next((job for job in jobs if job["status"] in WAITING and job_text.reason(job)), None)
+        if stuck and not out.for_programs:
+            out.hint(_("Why does it wait?  simpletuner jobs explain %(id)s", id=stuck["id"]))
+    return ExitCode.OK
+
+
+def get(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job = _direct(api, args)
+        out.item(job, job_text.DETAIL)
+        if not out.for_programs and job.get("attempt"):
+            for note in notes_beside(api, str(job["id"])):
+                out.say(note)
+        for step in job_text.advice(job) if not out.for_programs else ():
+            out.hint(_("next: %(step)s", step=step))
+    return ExitCode.OK
+
+
+def watch(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        if not args.job:
+            watch_items(api, out, lambda: lookup.pages(api, {}, 50), job_text.LIST)
+            return ExitCode.OK
+        job_id = lookup.job_id(api, args.job)
+        ended = watch_items(
+            api,
+            out,
+            lambda: [lookup.job(api, job_id)],
+            job_text.LIST,
+            is_done=lambda items: items[0]["status"] in TERMINAL,
+            draw=None if out.fields else lambda items: job_progress.drawn(items[0], out),
+        )
+        return _exit_of(ended[0]) if ended else ExitCode.OK
+
+
+def explain(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        answer = api.get(f"/api/jobs/{segment(_id_for_call(api, args))}/explain")
+        if out.for_programs or out.fields:
+            out.item(answer, ())
+            return ExitCode.OK
+        for line in job_text.explained(answer):
+            print(line)
+        for step in answer.get("fixes") or of_reason(str(answer.get("code"))):
+            out.say(_("next: %(step)s", step=step))
+    return ExitCode.OK
+
+
+def wait(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job = wait_for_end(api, lookup.job_id(api, args.job), args.timeout)
+        out.item(job, job_text.DETAIL)
+        return ExitCode.OK if args.until == "terminal" else _exit_of(job)
+
+
+def logs(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        job_id = _id_for_call(api, args)
+        request = job_logs.LogRequest(
+            follow=args.follow,
+            tail=args.tail,
+            since=args.since,
+            attempt=args.attempt,
+            rank=args.rank,
+            grep=args.grep,
+            timestamps=args.timestamps,
+            raw=args.raw,
+        )
+        job_logs.show(api, job_id, request)
+    return ExitCode.OK
+
+
+def cancel(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        cancelled = []
+        for name in args.jobs:
+            job_id = name if getattr(args, "curl", False) else lookup.job_id(api, name)
+            answer = dict(
+                api.post(f"/api/jobs/{segment(job_id)}/cancel", _cancel_body(args)) or {"id": job_id}
+            )
+            cancelled.append(answer)
+            sentence = detail_text(current(), str((answer.get("stopping") or {}).get("sentence") or ""))
+            out.say(
+                _(
+                    "%(job_id)s is %(told)s",
+                    job_id=job_id,
+                    told=sentence or answer.get("status", "cancelling"),
+                )
+            )
+        if out.for_programs or out.format == "name":
+            out.items("jobs", cancelled, job_text.LIST)
+    return ExitCode.OK
+
+
+def _cancel_body(args: argparse.Namespace) -> dict[str, Any] | None:
+    body = {"checkpoint_first": args.checkpoint_first or None, "grace_s": args.grace}
+    return {key: value for key, value in body.items() if value is not None} or None
+
+
+def retry(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        old = _id_for_call(api, args)
+        job = api.post(f"/api/jobs/{segment(old)}/retry")
+        job = {**job, "id": job.get("id") or job.get("job_id")}
+        out.say(_("%(old)s is tried again as %(id)s", old=old, id=job["id"]))
+        out.item(job, job_text.DETAIL)
+    return ExitCode.OK
+
+
+def set_priority(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        job_id = _id_for_call(api, args)
+        job = api.post(f"/api/queue/{segment(job_id)}/priority", {"priority": args.priority})
+        out.say(_("priority of %(job_id)s is now %(priority)s", job_id=job_id, priority=args.priority))
+        if isinstance(job, dict) and out.for_programs:
+            out.item(job, job_text.DETAIL)
+    return ExitCode.OK
+
+
+def _direct(api: Api, args: argparse.Namespace) -> Job:
+    """Without `--curl` a beginning of an id will do; with it, the call is printed as it was named."""
+    if getattr(args, "curl", False):
+        return dict(api.get(f"/api/jobs/{segment(args.job)}"))
+    return lookup.job(api, args.job)
+
+
+def _id_for_call(api: Api, args: argparse.Namespace) -> str:
+    return str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
+
+
+def _exit_of(job: Job) -> int:
+    return ExitCode.OK if job["status"] == "completed" else ExitCode.JOB_FAILED

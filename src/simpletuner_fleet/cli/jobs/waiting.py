@@ -1,0 +1,29 @@
+"""Waits for the end of a job."""
+
+import time
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.jobs.job_text import TERMINAL
+from simpletuner_fleet.cli.remote import lookup
+from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.cli.remote.changes import changes
+from simpletuner_fleet.languages import _
+
+Job = dict[str, Any]
+
+
+def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
+    deadline = time.monotonic() + timeout_s if timeout_s else None
+    job: Job = {"status": "unknown"}
+    for _change in changes(api, deadline):
+        job = lookup.job(api, job_id)
+        if job["status"] in TERMINAL:
+            return job
+    raise fail(
+        _("job %(job_id)s has not ended in %(timeout_s)s s", job_id=job_id, timeout_s=f"{timeout_s:g}"),
+        _("it is %(status)s", status=job["status"]),
+        f"simpletuner jobs explain {job_id}",
+        "E_TIMEOUT",
+        ExitCode.TIMEOUT,
+    )

@@ -1,0 +1,128 @@
+"""`simpletuner configs …`"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from simpletuner_fleet.cli.files import bundles
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.quantities import ago
+from simpletuner_fleet.cli.remote.api import connected
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.core.bundle import gpus_of, read_bundle
+from simpletuner_fleet.languages import _, ngettext
+
+LIST = (
+    field("name"),
+    field("version", right=True),
+    Column("SAVED", lambda config: ago(config.get("created_at"))),
+    field("created_by", "BY"),
+)
+HISTORY = LIST[1:]
+CHANGES = (
+    field("path"),
+    Column("WAS", lambda change: _side(change, "was"), shrinks=True),
+    Column("IS", lambda change: _side(change, "is"), shrinks=True),
+)
+BUNDLE_KEYS = (
+    *("trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets", "watchdog"),
+)
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        configs = api.items("/api/configs", "configs")
+        if not configs and not out.for_programs:
+            out.hint(_("No configs yet. Save one:  simpletuner configs import PATH"))
+        out.items("configs", configs, LIST, id_field="name")
+    return ExitCode.OK
+
+
+def get(args: argparse.Namespace) -> int:
+    """A config is JSON, so it is shown as JSON, on a terminal as well."""
+    out = Output(args)
+    with connected(args) as api:
+        config = api.get(f"/api/configs/{segment(args.name)}")
+        if out.format == "jsonl":
+            out.line(out.picked(config))
+        else:
+            out.json(out.picked(config))
+    return ExitCode.OK
+
+
+def import_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    bundle = bundles.load(args.path)
+    name = args.name or bundles.name_for(args.path)
+    with connected(args) as api:
+        saved = api.put(f"/api/configs/{segment(name)}", bundle) or {}
+        if saved.get("changed") is False:
+            out.say(_("%(name)s is as it was: version %(version)s", name=name, version=saved["version"]))
+        else:
+            out.say(_("saved %(name)s, version %(version)s", name=name, version=saved.get("version")))
+        if out.for_programs:
+            out.item(saved, LIST, id_field="name")
+        out.hint(_("Train it:  simpletuner jobs submit %(name)s", name=name))
+    return ExitCode.OK
+
+
+def history(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        versions = api.items(f"/api/configs/{segment(args.name)}/versions", "versions")
+        Output(args).items("versions", versions[::-1], HISTORY, id_field="version")
+    return ExitCode.OK
+
+
+def diff(args: argparse.Namespace) -> int:
+    out = Output(args)
+    query = {key: value for key, value in (("from", args.since), ("to", args.to)) if value is not None}
+    with connected(args) as api:
+        answer = api.get(f"/api/configs/{segment(args.name)}/diff", query)
+        out.items("changes", answer["changes"], CHANGES, id_field="path")
+        out.hint(
+            ngettext(
+                "version %(old)s to version %(new)s: %(n)s change",
+                "version %(old)s to version %(new)s: %(n)s changes",
+                len(answer["changes"]),
+                old=answer["from"],
+                new=answer["to"],
+            )
+        )
+    return ExitCode.OK
+
+
+def export(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        config = api.get(f"/api/configs/{segment(args.name)}")
+        for file in bundles.save(bundle_in(config), Path(args.path or args.name), force=args.force):
+            print(file)
+        out.say(_("exported %(name)s", name=args.name))
+    return ExitCode.OK
+
+
+def validate(args: argparse.Namespace) -> int:
+    out = Output(args)
+    bundle = read_bundle(bundles.load(args.path))
+    summary: dict[str, Any] = {"valid": True, "trainer": bundle.trainer, "gpus": gpus_of(bundle)}
+    out.item(summary, (field("valid"), field("trainer"), field("gpus")), id_field="trainer")
+    return ExitCode.OK
+
+
+def delete(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        api.delete(f"/api/configs/{segment(args.name)}")
+        Output(args).say(_("deleted %(name)s; jobs keep the copies they were submitted with", name=args.name))
+    return ExitCode.OK
+
+
+def _side(change: dict[str, Any], side: str) -> str:
+    return json.dumps(change[side], ensure_ascii=False) if side in change else _("(absent)")
+
+
+def bundle_in(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns the bundle without what the server knows about it."""
+    return {key: config[key] for key in BUNDLE_KEYS if key in config}

@@ -1,0 +1,179 @@
+"""`simpletuner data …`"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from simpletuner_fleet.cli.files.downloads import Downloader, RemoteFile
+from simpletuner_fleet.cli.files.uploads import Progress, Sender, read_folder
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.quantities import ago, size_text
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.datasets import find_dataset
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.core.checkpoint import FileEntry
+from simpletuner_fleet.core.datasets import PREFIX, id_of, read_manifest
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.languages import _
+
+DATA = "/api/data"
+Dataset = dict[str, Any]
+LIST = (
+    field("id", shrinks=True),
+    field("name"),
+    field("files", right=True),
+    Column("SIZE", lambda dataset: size_text(dataset["total_bytes"]), right=True),
+    Column("PUSHED", lambda dataset: ago(dataset.get("created_at")), goes=1),
+    field("created_by", "BY", goes=2),
+)
+DETAIL = (*LIST, field("workers", "CACHED ON"))
+FILES = (
+    field("path"),
+    Column("SIZE", lambda file: size_text(file["size"]), right=True),
+    field("sha256", goes=1),
+)
+
+
+def push(args: argparse.Namespace) -> int:
+    out, folder = Output(args), Path(args.folder).expanduser()
+    name = args.name or _name_for(folder)
+    with connected(args) as api, _progress(out) as progress:
+        pushed = read_folder(folder, progress)
+        sender = Sender(api, progress)
+        stored = sender.send(pushed, name)
+    sent = size_text(sender.sent_bytes)
+    out.say(
+        _(
+            "%(name)s: %(files)s files, %(size)s, of which %(sent)s were sent",
+            name=name,
+            files=len(pushed.files),
+            size=size_text(stored["total_bytes"]),
+            sent=sent,
+        )
+    )
+    if out.format == "table" and not out.fields:
+        print(stored["id"])
+    else:
+        out.item(stored, LIST)
+    out.hint(_("Use it in a config:  %(example)s", example=f'"datasets": {{"{name}": "{stored["id"]}"}}'))
+    return ExitCode.OK
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        datasets = api.items(DATA, "datasets")
+        if not datasets and not out.for_programs:
+            out.hint(_("No datasets yet. Push one:  simpletuner data push DIR"))
+        out.items("datasets", datasets, LIST)
+    return ExitCode.OK
+
+
+def show(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        dataset_id = find_dataset(api, args.dataset)
+        dataset = api.get(f"{DATA}/{segment(dataset_id)}")
+        if args.files:
+            files = files_of(api, dataset)
+            rows = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
+            out.items("files", rows, FILES, id_field="path")
+        else:
+            out.item(dataset, DETAIL)
+    return ExitCode.OK
+
+
+def delete(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        dataset_id = find_dataset(api, args.dataset)
+        api.delete(f"{DATA}/{segment(dataset_id)}")
+        Output(args).say(_("deleted %(id)s; workers let it go when they need the room", id=dataset_id))
+    return ExitCode.OK
+
+
+def pull(args: argparse.Namespace) -> int:
+    out, folder = Output(args), Path(args.folder).expanduser()
+    with connected(args) as api:
+        dataset_id = find_dataset(api, args.dataset)
+        dataset = api.get(f"{DATA}/{segment(dataset_id)}", lookup=True)
+        base = f"{DATA}/{segment(dataset_id)}/objects"
+        files = [
+            RemoteFile(url=f"{base}/{file.sha256}", place=file.path, size=file.size, sha256=file.sha256)
+            for file in files_of(api, dataset)
+        ]
+        Downloader(api).to_folder(folder, files)
+        total = size_text(sum(file.size for file in files))
+        out.say(
+            _(
+                "%(name)s: %(files)s files, %(size)s, verified, in %(folder)s",
+                name=dataset["name"],
+                files=len(files),
+                size=total,
+                folder=folder,
+            )
+        )
+        if out.for_programs:
+            out.item(dataset, DETAIL)
+    return ExitCode.OK
+
+
+def files_of(api: Api, dataset: Dataset) -> tuple[FileEntry, ...]:
+    """Returns the files of its manifest, believed only if it has the dataset's id: its paths are written to this disk."""
+    dataset_id = str(dataset["id"]).removeprefix(PREFIX)
+    with api.stream(f"{DATA}/{PREFIX}{dataset_id}/objects/{dataset_id}", read_timeout_s=60.0) as answer:
+        data = answer.read()
+    try:
+        if id_of(data) == dataset_id:
+            return read_manifest(data, Policy(max_dataset_files=sys.maxsize))
+    except FleetError as error:
+        raise _foreign(dataset_id, error.detail) from None
+    raise _foreign(dataset_id, _("its SHA-256 is not the dataset's id"))
+
+
+def _foreign(dataset_id: str, why: str) -> CliError:
+    return fail(
+        _("the list of files of %(id)s cannot be used", id=dataset_id[:12]),
+        why,
+        _("run the same command again"),
+        "E_DATA_MANIFEST",
+    )
+
+
+def _name_for(folder: Path) -> str:
+    """Returns the folder's own name, with what a name cannot hold replaced."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")[:128] or "data"
+
+
+@contextmanager
+def _progress(out: Output) -> Iterator[Progress]:
+    """Draws a bar for somebody who looks on, nothing otherwise."""
+    if out.quiet or not sys.stderr.isatty():
+        yield lambda what, count, total: None
+        return
+    from rich.console import Console  # heavy, and only a terminal needs it
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    names = {"hash": _("reading"), "send": _("sending")}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True, no_color=not out.color), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, count: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(names[what], total=total)
+            bars.update(tasks[what], advance=count)
+
+        yield tell

@@ -1,0 +1,106 @@
+"""`login`, `logout`, `whoami`."""
+
+import argparse
+import getpass
+import sys
+from pathlib import Path
+
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
+from simpletuner_fleet.cli.frame.output import Output, field
+from simpletuner_fleet.cli.remote import connection, credentials
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.credentials import Login, SavedLogins
+from simpletuner_fleet.core.tokens import API, WORKER
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values
+
+WHO = (field("id"), field("name"), field("permissions"))
+
+
+def login(args: argparse.Namespace) -> int:
+    """The token is tried before it is kept."""
+    out = Output(args)
+    if args.server:
+        try:
+            args.url = values.url(args.server)
+        except ValueError as error:
+            raise usage(
+                _("'%(server)s' is no server", server=args.server),
+                str(error),
+                "simpletuner login https://HOST:8001",
+            ) from None
+    target = connection.find(args)
+    where = target._replace(token=_token(args, target.url), token_from="login")
+    with Api(where, quiet=out.quiet) as api:
+        who = api.get("/api/whoami")
+    file = connection.credentials_file()
+    saved = credentials.read(file)
+    entry = Login(where.token or "", where.trust.fingerprint, where.trust.ca_cert)
+    credentials.write(file, SavedLogins(where.url, {**saved.servers, where.url: entry}))
+    out.say(
+        _(
+            "Logged in to %(url)s as %(name)s; kept in %(file)s",
+            url=where.url,
+            name=who.get("name"),
+            file=file,
+        )
+    )
+    return ExitCode.OK
+
+
+def logout(args: argparse.Namespace) -> int:
+    file = connection.credentials_file()
+    saved = credentials.read(file)
+    url = args.server.rstrip("/") if args.server else saved.current
+    if not url or url not in saved.servers:
+        raise fail(
+            _("not logged in to %(url)s", url=url) if url else _("not logged in"),
+            _("%(file)s has no token for it", file=file),
+            "simpletuner login URL",
+            "not_found",
+            ExitCode.NOT_FOUND,
+        )
+    rest = {server: entry for server, entry in saved.servers.items() if server != url}
+    current = saved.current if saved.current in rest else next(iter(rest), None)
+    credentials.write(file, SavedLogins(current, rest))
+    Output(args).say(f"Forgot the token for {url}" + (f"; current server: {current}" if current else ""))
+    return ExitCode.OK
+
+
+def whoami(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        Output(args).item(api.get("/api/whoami"), WHO)
+    return ExitCode.OK
+
+
+def _token(args: argparse.Namespace, url: str) -> str:
+    if args.token_file and args.token_file != "-":
+        try:
+            text = Path(args.token_file).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise usage(
+                _("cannot read %(token_file)s", token_file=args.token_file), str(error), _("verify the path")
+            ) from None
+    elif sys.stdin.isatty() and not args.token_file:
+        try:
+            text = getpass.getpass(_("API token for %(url)s: ", url=url))
+        except EOFError:
+            text = ""
+    else:
+        text = sys.stdin.readline()
+    token = text.strip()
+    if not token:
+        raise usage(
+            _("no token was given"), _("the input was empty"), f"simpletuner login {url} < token-file"
+        )
+    if token.startswith(f"{WORKER}_"):
+        raise usage(
+            _("this is a worker's token"),
+            _(
+                "it begins with '%(worker)s_'; people and programs log in with one that begins with '%(api)s_'",
+                worker=WORKER,
+                api=API,
+            ),
+            "simpletuner tokens create NAME --permission …",
+        )
+    return token

@@ -1,0 +1,92 @@
+"""`simpletuner secrets …`"""
+
+import argparse
+import getpass
+import sys
+from pathlib import Path
+
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail, usage
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.quantities import ago
+from simpletuner_fleet.cli.remote.api import connected
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.languages import _
+
+SECRETS = "/api/secrets"
+UNMASKED_BELOW = 6
+LIST = (
+    field("name"),
+    field("version", right=True),
+    Column("SET", lambda secret: ago(secret.get("created_at"))),
+    field("created_by", "BY"),
+)
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        rows = api.items(SECRETS, "secrets")
+        if not rows and not out.for_programs:
+            out.hint(_("No secrets yet. Store one:  simpletuner secrets set NAME"))
+        out.items("secrets", rows, LIST, id_field="name")
+    return ExitCode.OK
+
+
+def set_(args: argparse.Namespace) -> int:
+    """The value is never an argument: those are seen by everybody on the machine."""
+    out = Output(args)
+    value = _value(args)
+    with connected(args) as api:
+        saved = api.put(f"{SECRETS}/{segment(args.name)}", {"value": value}) or {}
+        out.say(_("stored %(name)s, version %(version)s", name=args.name, version=saved.get("version")))
+        if out.for_programs:
+            out.item(saved, LIST, id_field="name")
+        if len(value) < UNMASKED_BELOW:
+            out.hint(
+                _(
+                    "It has fewer than %(unmasked_below)s characters, so it is not masked in logs.",
+                    unmasked_below=UNMASKED_BELOW,
+                )
+            )
+        out.hint(_('Use it in a config:  "secrets": {"VARIABLE": "%(name)s"}', name=args.name))
+    return ExitCode.OK
+
+
+def delete(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        api.delete(f"{SECRETS}/{segment(args.name)}")
+        Output(args).say(_("deleted %(name)s; attempts that run keep what they were given", name=args.name))
+    return ExitCode.OK
+
+
+def _value(args: argparse.Namespace) -> str:
+    """Returns the value without the newline that editors and echo put at the end."""
+    if getattr(args, "curl", False):
+        return "VALUE"  # what is printed may be kept by the terminal
+    if args.from_file:
+        value = _read(Path(args.from_file).expanduser())
+    elif sys.stdin.isatty():
+        value = getpass.getpass(_("Value of %(name)s: ", name=args.name))
+    else:
+        value = sys.stdin.read()
+    value = value.removesuffix("\n").removesuffix("\r")
+    if not value:
+        raise usage(
+            _("there is no value to store"),
+            _("it is read from standard input, or from a file"),
+            f"simpletuner secrets set {args.name} --from-file FILE",
+        )
+    return value
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise fail(
+            _("cannot read %(file)s", file=file),
+            _("it is no text") if isinstance(error, UnicodeDecodeError) else error.strerror or str(error),
+            _("verify the path"),
+            "E_SECRET_FILE",
+            ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED,
+        ) from None

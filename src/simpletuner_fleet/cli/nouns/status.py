@@ -1,0 +1,101 @@
+"""`simpletuner status`: server, workers, queue, running jobs on one screen."""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
+from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.cli.frame.text import clean
+from simpletuner_fleet.cli.jobs import job_text
+from simpletuner_fleet.cli.remote import lookup
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.languages import _, ngettext
+
+WORKER_STATES = ("idle", "busy", "draining", "connecting", "offline")
+SHOWN_JOBS = 10
+MOST_WAITING = 200
+
+
+def status(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        ready = api.get("/health/ready")
+        who = _if_allowed(lambda: api.get("/api/whoami", lookup=True))
+        workers = _if_allowed(lambda: lookup.workers(api))
+        running = lookup.pages(api, {"status": ["running", "dispatched", "cancelling"]}, 100)
+        waiting = lookup.pages(api, {"status": ["queued", "blocked"]}, MOST_WAITING)
+        if out.for_programs:
+            out.item(_document(api, ready, who, workers, running, waiting), ())
+        else:
+            _print(out, api, who, workers, running, waiting)
+    return ExitCode.OK
+
+
+def _document(api: Api, ready: Any, who: Any, workers: Any, running: Any, waiting: Any) -> dict[str, Any]:
+    return {
+        "schema": "status.v1",
+        "server": {"url": api.where.url, "ready": ready},
+        "whoami": who,
+        "workers": None if workers is None else dict(Counter(worker["status"] for worker in workers)),
+        "running": running,
+        "waiting": dict(_reasons(waiting)),
+    }
+
+
+def _print(out: Output, api: Api, who: Any, workers: Any, running: Any, waiting: Any) -> None:
+    print(_server_line(clean(api.where.url), who))
+    print(_("Workers  %(told)s", told=_workers_line(workers)))
+    print(_("Queue    %(told)s", told=_queue_line(waiting)))
+    for reason, count in _reasons(waiting).most_common():
+        print(f"  {count:>5}  {clean(reason)}")
+    print(_("Running  %(count)s", count=len(running)))
+    if running:
+        out.table(running[:SHOWN_JOBS], job_text.LIST[:7])
+    if len(running) > SHOWN_JOBS:
+        print("  " + _("and %(count)s more", count=len(running) - SHOWN_JOBS))
+    if not workers and workers is not None:
+        out.hint(_("Add a GPU machine:  simpletuner workers create NAME"))
+    elif not running and not waiting:
+        out.hint(_("Nothing to do. Submit a job:  simpletuner jobs submit CONFIG"))
+
+
+def _server_line(url: str, who: Any) -> str:
+    if isinstance(who, dict):
+        return _("Server   %(url)s  ready, as %(name)s", url=url, name=clean(who.get("name")))
+    return _("Server   %(url)s  ready", url=url)
+
+
+def _workers_line(workers: list[dict[str, Any]] | None) -> str:
+    if workers is None:
+        return _("not shown: this token lacks admin.workers")
+    if not workers:
+        return _("none")
+    counts = Counter(str(worker["status"]) for worker in workers)
+    gpus = sum(int(worker.get("gpu_count") or 0) for worker in workers if worker["status"] != "offline")
+    parts = [f"{counts[state]} {state}" for state in WORKER_STATES if counts[state]]
+    return ngettext(
+        "%(workers)s; %(n)s GPU online", "%(workers)s; %(n)s GPUs online", gpus, workers=", ".join(parts)
+    )
+
+
+def _queue_line(waiting: list[dict[str, Any]]) -> str:
+    if not waiting:
+        return _("empty")
+    if len(waiting) == MOST_WAITING:
+        return _("%(count)s or more waiting", count=MOST_WAITING)
+    return ngettext("%(n)s waiting", "%(n)s waiting", len(waiting))
+
+
+def _reasons(waiting: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(job_text.reason(job) or str(job["status"]) for job in waiting)
+
+
+def _if_allowed(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except CliError as error:
+        if error.trouble.code == "forbidden":
+            return None
+        raise

@@ -1,0 +1,61 @@
+"""`simpletuner tokens …`"""
+
+import argparse
+
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.quantities import ago
+from simpletuner_fleet.cli.remote.api import connected
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.languages import _, ngettext
+
+TOKENS = "/api/admin/tokens"
+LIST = (
+    field("id"),
+    field("name"),
+    Column("MADE", lambda token: ago(token.get("created_at"))),
+    Column("EXPIRES", lambda token: token.get("expires_at"), goes=1),
+    Column("USED", lambda token: ago(token.get("last_used_at"))),
+    Column("REVOKED", lambda token: ago(token.get("revoked_at"))),
+    field("permissions", shrinks=True, goes=2),
+)
+MADE = (field("id"), field("name"), field("token"), field("permissions"), field("expires_at", "EXPIRES"))
+
+
+def list_(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        Output(args).items("tokens", api.items(TOKENS, "tokens"), LIST)
+    return ExitCode.OK
+
+
+def create(args: argparse.Namespace) -> int:
+    out = Output(args)
+    body = {"name": args.name, "permissions": args.permission}
+    if args.expires:
+        body["expires_in_s"] = args.expires
+    with connected(args) as api:
+        out.item(api.post(TOKENS, body), MADE)
+        out.say(_("The token is shown only once."))
+    return ExitCode.OK
+
+
+def revoke(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        token_id = args.id
+        if not token_id.startswith("t_"):
+            tokens = api.items(TOKENS, "tokens", lookup=True)
+            matches = [
+                token["id"] for token in tokens if token["name"] == args.id and not token.get("revoked_at")
+            ]
+            if len(matches) != 1:
+                raise fail(
+                    _("no single token is named '%(id)s'", id=args.id),
+                    ngettext("%(n)s has this name", "%(n)s have this name", len(matches)),
+                    _("simpletuner tokens list, then revoke by id"),
+                    "not_found",
+                    ExitCode.NOT_FOUND,
+                )
+            token_id = matches[0]
+        api.delete(f"{TOKENS}/{segment(token_id)}")
+        Output(args).say(_("%(id)s is revoked", id=args.id))
+    return ExitCode.OK

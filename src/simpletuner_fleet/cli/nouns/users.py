@@ -1,0 +1,86 @@
+"""`simpletuner users …`"""
+
+import argparse
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.quantities import ago
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.languages import _
+
+USERS = "/api/admin/users"
+LIST = (
+    field("id"),
+    field("name"),
+    field("role"),
+    Column("MADE", lambda user: ago(user.get("created_at")), goes=1),
+    Column("LAST LOGIN", lambda user: ago(user.get("last_login_at"))),
+    Column("DISABLED", lambda user: ago(user.get("disabled_at"))),
+)
+MADE = (field("id"), field("name"), field("role"), field("link"), field("link_expires_at", "LINK EXPIRES"))
+LINK = (field("link"), field("expires_at", "EXPIRES"))
+
+
+def list_(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        Output(args).items("users", api.items(USERS, "users"), LIST)
+    return ExitCode.OK
+
+
+def create(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        answer = api.post(USERS, {"name": args.name, "role": args.role})
+        _show(args, answer, MADE)
+    return ExitCode.OK
+
+
+def link(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        _show(args, api.post(f"{USERS}/link"), LINK)
+    return ExitCode.OK
+
+
+def reset_password(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        _show(args, api.post(f"{USERS}/{segment(_user_id(api, args.user))}/link"), LINK)
+    return ExitCode.OK
+
+
+def disable(args: argparse.Namespace) -> int:
+    return _change(args, {"disabled": True})
+
+
+def enable(args: argparse.Namespace) -> int:
+    return _change(args, {"disabled": False})
+
+
+def set_role(args: argparse.Namespace) -> int:
+    return _change(args, {"role": args.role})
+
+
+def _change(args: argparse.Namespace, body: dict[str, Any]) -> int:
+    with connected(args) as api:
+        Output(args).item(api.patch(f"{USERS}/{segment(_user_id(api, args.user))}", body), LIST)
+    return ExitCode.OK
+
+
+def _show(args: argparse.Namespace, answer: dict[str, Any], rows: tuple[Column, ...]) -> None:
+    out = Output(args)
+    out.item(answer, rows, id_field="link")
+    out.say(_("The link works once and is shown only here."))
+
+
+def _user_id(api: Api, name_or_id: str) -> str:
+    users = api.items(USERS, "users", lookup=True)
+    for user in users:
+        if user["id"] == name_or_id or user["name"].casefold() == name_or_id.casefold():
+            return str(user["id"])
+    raise fail(
+        _("there is no user '%(called)s'", called=name_or_id),
+        _("no user has this id or name"),
+        "simpletuner users list",
+        "not_found",
+        ExitCode.NOT_FOUND,
+    )

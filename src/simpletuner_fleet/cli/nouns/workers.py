@@ -1,0 +1,214 @@
+"""`simpletuner workers …`"""
+
+import argparse
+import re
+import sys
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import ExitCode, usage
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.quantities import ago, size_text
+from simpletuner_fleet.cli.frame.text import clean
+from simpletuner_fleet.cli.remote import lookup
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.changes import changes
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.cli.remote.watch import watch
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.settings import values
+
+WORKERS = "/api/admin/workers"
+
+
+def _gpus(worker: dict[str, Any]) -> str | None:
+    count, name = worker.get("gpu_count"), worker.get("gpu_name")
+    return (
+        f"{count} x {str(name).removeprefix('NVIDIA ')}"
+        if count and name
+        else str(count)
+        if count is not None
+        else None
+    )
+
+
+LIST = (
+    field("id"),
+    field("name"),
+    field("status"),
+    field("worker_type", "TYPE", goes=3),
+    Column("GPUS", _gpus),
+    Column("HEARTBEAT", lambda worker: ago(worker.get("last_heartbeat")), goes=1),
+    field("labels", shrinks=True, goes=2),
+)
+DETAIL = (
+    *LIST[:5],
+    field("accelerator_type", "ACCELERATOR"),
+    field("gpu_vram_gb", "VRAM (GB)"),
+    field("labels"),
+    field("reported_labels", "REPORTED LABELS"),
+    field("trainers"),
+    Column("DATA", lambda worker: data_text(worker)),
+    field("version"),
+    Column("HEARTBEAT", lambda worker: ago(worker.get("last_heartbeat"))),
+    Column("TOKEN MADE", lambda worker: ago(worker.get("token_created_at"))),
+    field("token_warning", "TOKEN WARNING"),
+    field("drain_note", "NOTE"),
+    field("drain_deadline", "STOPS ITS JOBS AT"),
+)
+MADE = (field("worker_id", "ID"), field("name"), field("token"), field("connection_command", "START IT WITH"))
+
+
+def data_text(worker: dict[str, Any]) -> str | None:
+    """Says how much its cache holds, of how much it may."""
+    limit = worker.get("data_limit_bytes")
+    if not limit:
+        return None
+    size, count = size_text(worker.get("data_bytes") or 0), len(worker.get("datasets") or ())
+    return f"{count} datasets, {size} of {size_text(limit)}"
+
+
+def list_(args: argparse.Namespace) -> int:
+    out = Output(args)
+    query = {"status": args.status, "label": args.label or None}
+    with connected(args) as api:
+        if args.watch:
+            watch(api, out, lambda: lookup.workers(api, **query), LIST)
+            return ExitCode.OK
+        workers = api.items(WORKERS, "workers", {**query, "local": "true"})
+        if not workers and not out.for_programs:
+            out.hint(_("No workers yet. Create one:  simpletuner workers create NAME"))
+        out.items("workers", workers, LIST)
+    return ExitCode.OK
+
+
+def get(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        if getattr(args, "curl", False):
+            api.get(WORKERS)
+        Output(args).item(lookup.worker(api, args.worker), DETAIL)
+    return ExitCode.OK
+
+
+def create(args: argparse.Namespace) -> int:
+    out = Output(args)
+    body = {"name": args.name, "worker_type": args.type, "labels": _labels(args.label)}
+    with connected(args) as api:
+        _show_token(out, api.post(WORKERS, body))
+    return ExitCode.OK
+
+
+def drain(args: argparse.Namespace) -> int:
+    options = {"note": args.note, "timeout_s": args.timeout}
+    options["checkpoint_first"] = False if args.no_checkpoint else None
+    body = {key: value for key, value in options.items() if value is not None} or None
+    status = _act(args, "drain", body, _("%(worker)s takes no new jobs", worker=args.worker))
+    if args.wait and not getattr(args, "curl", False):
+        _wait_until_empty(args)
+    return status
+
+
+def _wait_until_empty(args: argparse.Namespace) -> None:
+    with connected(args) as api:
+        for _change in changes(api):
+            attempts = lookup.worker(api, args.worker).get("attempts")
+            if not attempts:
+                Output(args).say(_("%(worker)s runs nothing any more", worker=args.worker))
+                return
+
+
+def resume(args: argparse.Namespace) -> int:
+    return _act(args, "resume", None, _("%(worker)s takes jobs again", worker=args.worker))
+
+
+def rotate_token(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        worker_id = _id(api, args)
+        answer = dict(api.post(f"{WORKERS}/{segment(worker_id)}/token"))
+        _show_token(out, {"worker_id": worker_id, **answer})
+        out.say(_("The old token is invalid now; a running job goes on. Give the worker the new one."))
+    return ExitCode.OK
+
+
+def set_labels(args: argparse.Namespace) -> int:
+    """The server takes the whole set, so the present one is read first and changed here."""
+    out = Output(args)
+    with connected(args) as api:
+        worker = lookup.worker(api, args.worker)
+        labels = changed(dict(worker["labels"]), args.labels)
+        answer = api.patch(f"{WORKERS}/{segment(worker['id'])}", {"labels": labels})
+        out.say(
+            _(
+                "%(name)s has the labels %(labels)s",
+                name=worker["name"],
+                labels=", ".join(f"{k}={v}" for k, v in labels.items()) or _("none"),
+            )
+        )
+        if out.for_programs:
+            out.item(answer, DETAIL)
+    return ExitCode.OK
+
+
+def delete(args: argparse.Namespace) -> int:
+    with connected(args) as api:
+        api.delete(f"{WORKERS}/{segment(_id(api, args))}")
+        Output(args).say(_("%(worker)s is deleted; its token is invalid now", worker=args.worker))
+    return ExitCode.OK
+
+
+def changed(labels: dict[str, str], words: list[str]) -> dict[str, str]:
+    """KEY=VALUE sets, KEY- takes away."""
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals and key.strip():
+            labels[key.strip()] = value.strip()
+        elif not equals and re.fullmatch(r".+-", word):
+            labels.pop(word[:-1], None)
+        else:
+            raise usage(
+                _("'%(word)s' says nothing about a label", word=word),
+                _("expected KEY=VALUE to set one or KEY- to take one away"),
+                "simpletuner workers set-labels NAME team=nlp location-",
+            )
+    return labels
+
+
+def _act(args: argparse.Namespace, verb: str, body: dict[str, Any] | None, outcome: str) -> int:
+    out = Output(args)
+    with connected(args) as api:
+        answer = api.post(f"{WORKERS}/{segment(_id(api, args))}/{verb}", body)
+        out.say(outcome)
+        if out.for_programs and isinstance(answer, dict):
+            out.item(answer, DETAIL)
+    return ExitCode.OK
+
+
+def _id(api: Api, args: argparse.Namespace) -> str:
+    return lookup.worker_id(api, args.worker)
+
+
+def _labels(words: list[str]) -> dict[str, str]:
+    try:
+        return values.pairs(words)
+    except ValueError as error:
+        raise usage(
+            _("%(flag)s cannot be used so", flag="--label"),
+            str(error),
+            _("for example %(example)s", example="--label location=us-west"),
+        ) from None
+
+
+def _show_token(out: Output, answer: dict[str, Any]) -> None:
+    """Prints the token once, on stdout; on a terminal so that the whole command can be copied in one piece."""
+    if not out.terminal or out.format != "table" or out.fields:
+        out.item(answer, MADE, id_field="worker_id")
+        return
+    print(f"{clean(answer.get('name') or 'worker')} ({clean(answer['worker_id'])})\n")
+    print(f"  {_('Token, shown only once:')}\n\n  {clean(answer['token'])}")
+    if answer.get("connection_command"):
+        print(f"\n  {_('Start it on the GPU machine:')}\n\n{_indented(str(answer['connection_command']))}")
+    sys.stdout.flush()
+
+
+def _indented(command: str) -> str:
+    return "\n".join(f"  {clean(line)}" for line in command.split("\n"))

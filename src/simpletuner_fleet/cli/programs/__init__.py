@@ -1,0 +1,1 @@
+"""The programs: server, worker, demo, and systemd's units for them."""

@@ -1,0 +1,34 @@
+"""The first admin's token: from its setting, else as it was stored, else made anew."""
+
+import os
+from pathlib import Path
+
+from simpletuner_fleet.cli.frame.errors import usage
+from simpletuner_fleet.cli.frame.private_files import read_private, write_private
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.errors import InvalidToken
+from simpletuner_fleet.http.access.auth import refuse_misshapen_api_token
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.orchestrator.ids import RandomIds
+
+
+def stored_admin_token(data_dir: Path, from_setting: str | None) -> tuple[str, str]:
+    """Returns the token and where a person finds it."""
+    path = data_dir / "admin_token"
+    token = from_setting or read_private(path)
+    if token is None:
+        token = RandomIds(os.urandom(tokens.SECRET_BYTES)).token(tokens.API)
+    check_admin_token(token, str(path))
+    write_private(path, token)
+    return token, f"{path} (from SIMPLETUNER_ADMIN_TOKEN)" if from_setting else str(path)
+
+
+def check_admin_token(token: str, where: str) -> None:
+    try:
+        refuse_misshapen_api_token(token)
+    except InvalidToken as error:
+        raise usage(
+            _("the admin token of %(where)s cannot be used", where=where),
+            error.detail,
+            _("use a token of the form st_…, or any string of 32 or more characters without blanks"),
+        ) from None

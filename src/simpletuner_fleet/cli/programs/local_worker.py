@@ -1,0 +1,108 @@
+"""The worker beside the server: the same program and protocol as on any other machine, kept alive and ended with us."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+STEADY_AFTER_S = 60.0
+STOP_TIMEOUT_S = 10.0
+NOT_ITS_OWN = ("SIMPLETUNER_DATABASE_URL", "SIMPLETUNER_STORAGE_URL", "SIMPLETUNER_ADMIN_TOKEN")
+
+
+class LocalWorker:
+    """Survives a crash of the server: the next server finds it by its pid file and keeps it."""
+
+    def __init__(self, data_dir: Path, arguments: list[str]) -> None:
+        self._work_dir = data_dir / "local-worker"
+        self._pid_file = data_dir / "local_worker.pid"
+        self._arguments = [*arguments, "--work-dir", str(self._work_dir)]
+        self._keeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        if self._keeper:
+            self._keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeper
+        pid = self._survivor()
+        if pid is None:
+            return
+        _signal(pid, signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await _gone(pid)
+        except TimeoutError:
+            _signal(pid, signal.SIGKILL)
+        self._pid_file.unlink(missing_ok=True)
+
+    async def _keep(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            began = asyncio.get_running_loop().time()
+            await _gone(self._survivor() or await self._launch())
+            lived_s = asyncio.get_running_loop().time() - began
+            pause_s = FIRST_PAUSE_S if lived_s > STEADY_AFTER_S else min(2 * pause_s, LONGEST_PAUSE_S)
+            log.warning("the local worker has ended; it starts again in %.0f s", pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _launch(self) -> int:
+        environment = {name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "simpletuner_fleet.cli.main",
+            "worker",
+            *self._arguments,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._pid_file.write_text(f"{process.pid}\n")
+        return process.pid
+
+    def _survivor(self) -> int | None:
+        """Returns the worker that an earlier server started and left behind."""
+        try:
+            pid = int(self._pid_file.read_text())
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            return None
+        return pid if str(self._work_dir).encode() in words and _alive(pid) else None
+
+
+async def _gone(pid: int) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(handle, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
+
+
+def _alive(pid: int) -> bool:
+    """Whether the process runs; a zombie has ended, too."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

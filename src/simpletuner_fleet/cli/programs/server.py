@@ -1,0 +1,283 @@
+"""`simpletuner server`: everything put together, once."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import ssl
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import uvloop
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.frame.private_files import (
+    private_folder,
+    read_private,
+    stored_secret,
+    write_private,
+)
+from simpletuner_fleet.cli.programs.addresses import ANY_ADDRESS, own_url, without_password
+from simpletuner_fleet.cli.programs.admin_token import check_admin_token, stored_admin_token
+from simpletuner_fleet.cli.programs.browser import open_page
+from simpletuner_fleet.cli.programs.local_worker import LocalWorker
+from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
+from simpletuner_fleet.cli.programs.server_policy import policy_of
+from simpletuner_fleet.client.trust import is_loopback
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.events import ORCHESTRATOR
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.http.access.credentials import remembered_credentials
+from simpletuner_fleet.http.access.networks import BadNetwork
+from simpletuner_fleet.http.api.admin.accounts import start_link
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.application import build_api
+from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.server import tls
+from simpletuner_fleet.http.server.garbage import tune_garbage_collection
+from simpletuner_fleet.http.server.serving import Listening, idle_timeout_for, serve
+from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.orchestrator import accounts, administer, people
+from simpletuner_fleet.orchestrator.clock import SteadyClock
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.ids import RandomIds
+from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
+from simpletuner_fleet.orchestrator.streams import StreamHub
+from simpletuner_fleet.ports import Blobs, Store
+from simpletuner_fleet.storage.sweeper import StorageSweeper
+from simpletuner_fleet.store import open_store, sqlite_warning
+from simpletuner_fleet.store.sealing import SealedVault
+from simpletuner_fleet.web import routes as web_routes
+from simpletuner_fleet.web.frame.problems import problem_page
+
+log = logging.getLogger(__name__)
+
+SQLITE_FILE = "fleet.db"
+ERRANDS_TIMEOUT_S = 0.5
+
+
+def run_server(args: argparse.Namespace) -> int:
+    set_up_logging(args.log_format, verbose=args.verbose)
+    policy = policy_of(args)
+    if args.admin_token:
+        check_admin_token(args.admin_token, "SIMPLETUNER_ADMIN_TOKEN")
+    data_dir = private_folder(Path(args.data_dir))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_Server(args, policy, data_dir).run())
+    except FleetError as error:
+        raise _cannot_start(error) from error
+    return ExitCode.OK
+
+
+def _cannot_start(error: FleetError) -> CliError:
+    status = ExitCode.USAGE if isinstance(error, BadNetwork | StorageRefused) else ExitCode.FAILED
+    return fail(
+        _("the server cannot start"),
+        error.detail,
+        error.next or "simpletuner doctor server",
+        error.code,
+        status,
+    )
+
+
+class _Server:
+    def __init__(self, args: argparse.Namespace, policy: Policy, data_dir: Path) -> None:
+        self._args = args
+        self._policy = policy
+        self._data_dir = data_dir
+        self._public_url = args.public_url
+        self._metrics_public = args.metrics_public
+        self._beyond_loopback = not is_loopback(args.host)
+        self._local = args.local if args.local is not None else not self._beyond_loopback
+        self._database_url: str = args.database_url or f"sqlite:///{data_dir / SQLITE_FILE}"
+        self._tls: tls.TlsFiles | None = None
+        self._local_worker: LocalWorker | None = None
+        self._first_key: accounts.IssuedKey | None = None
+
+    async def run(self) -> None:
+        self._tls = self._certificate()
+        blobs = open_blobs(self._args.storage_url, self._data_dir / "storage")
+        index = FleetIndex()
+        store = open_store(self._database_url)
+        try:
+            await self._run_on(store, index, blobs)
+        finally:
+            await store.close()
+
+    async def _run_on(self, store: Store, index: FleetIndex, blobs: Blobs) -> None:
+        """From here on the data folder is ours alone: the store has let no other orchestrator in."""
+        deps = self._compose(store, index, blobs)
+        admin_token, admin_token_from = stored_admin_token(self._data_dir, self._args.admin_token)
+        await people.set_admin_token(deps.fleet, admin_token)
+        await note_start(deps.fleet, __version__)
+        if not await deps.fleet.read(lambda view: view.users()):
+            self._first_key = await accounts.first_key(deps.fleet, ORCHESTRATOR)
+        if self._local:
+            await self._know_local_worker(deps.fleet)
+        runtime = Runtime(deps.fleet)
+        sweeper = StorageSweeper(deps.storage)
+        await runtime.start()
+        sweeper.start()
+        try:
+            await self._serve(deps, admin_token_from)
+        finally:
+            (self._data_dir / "server.json").unlink(missing_ok=True)
+            await sweeper.stop()
+            await runtime.stop()
+            await deps.errands.finish(ERRANDS_TIMEOUT_S)
+
+    def _compose(self, store: Store, index: FleetIndex, blobs: Blobs) -> Deps:
+        hub = StreamHub()
+        ids = RandomIds(stored_secret(self._data_dir / "secret"))
+        vault = SealedVault.at(self._data_dir / "secrets.key")
+        fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy, vault)
+        return Deps(
+            fleet=fleet,
+            hub=hub,
+            blobs=blobs,
+            credentials=remembered_credentials(fleet, hub),
+            public_url=self._public_url,
+            fingerprint=self._tls.fingerprint if self._tls and self._tls.ca else None,
+            local_enabled=self._local,
+            beyond_loopback=self._beyond_loopback,
+            metrics_public=self._metrics_public,
+        )
+
+    async def _serve(self, deps: Deps, admin_token_from: str) -> None:
+        edge = build_api(
+            deps,
+            self._edge_settings(),
+            tls.authority_routes(
+                self._tls, lambda ip: deps.certificate_looks.note(ip, deps.fleet.clock.now())
+            ),
+            web_routes.ROUTES,
+            problem_page,
+        )
+        context = tls.server_context(self._tls) if self._tls else None
+        tune_garbage_collection()
+        await serve(
+            edge,
+            self._args.host,
+            self._args.port,
+            context,
+            lambda listening: self._ready(listening, admin_token_from),
+            lambda: self._stop(deps, edge),
+            on_hangup=lambda: self._reload(context),
+            idle_timeout_s=idle_timeout_for(self._policy.heartbeat_interval_s),
+        )
+
+    def _certificate(self) -> tls.TlsFiles | None:
+        args = self._args
+        if args.ssl_cert:
+            return tls.own_certificate(Path(args.ssl_cert), Path(args.ssl_key))
+        if not args.ssl:
+            return None
+        names = [*args.ssl_san, *args.allowed_host]
+        if self._public_url:
+            names.append(urlsplit(self._public_url).hostname or "")
+        if self._args.host not in ANY_ADDRESS:
+            names.append(self._args.host)
+        return tls.private_authority(self._data_dir, [name for name in names if name])
+
+    def _edge_settings(self) -> EdgeSettings:
+        args = self._args
+        allowed = list(args.allowed_host)
+        if self._public_url:
+            allowed.append(urlsplit(self._public_url).hostname or "")
+        return EdgeSettings(
+            trust_loopback=args.trust_loopback,
+            beyond_loopback=self._beyond_loopback,
+            allowed_hosts=tuple(name for name in allowed if name),
+            trusted_proxies=",".join(args.trusted_proxies),
+            worker_networks=",".join(args.worker_networks),
+            tls=self._tls is not None,
+        )
+
+    async def _know_local_worker(self, fleet: Fleet) -> None:
+        path = self._data_dir / "local_worker_token"
+        stored = read_private(path)
+        _, token = await administer.local_worker(fleet, stored, ORCHESTRATOR)
+        if token != stored:
+            write_private(path, token)
+
+    def _ready(self, listening: Listening, admin_token_from: str) -> None:
+        url = own_url(listening)
+        fingerprint = self._tls.fingerprint if self._tls else None
+        document = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
+        write_private(self._data_dir / "server.json", json.dumps(document))
+        if self._local:
+            self._local_worker = LocalWorker(self._data_dir, self._local_arguments(url, fingerprint))
+            self._local_worker.start()
+        self._announce(listening, admin_token_from)
+        if self._args.open:
+            # Starting a browser may take seconds, and the fleet does not wait.
+            asyncio.get_running_loop().run_in_executor(
+                None, open_page, self._console(listening), self._data_dir
+            )
+        for warning in self._warnings():
+            log.warning("%s", warning)
+
+    def _local_arguments(self, url: str, fingerprint: str | None) -> list[str]:
+        words = ["--orchestrator-url", url, "--persistent", "--name", administer.LOCAL_NAME]
+        words += ["--worker-token-file", str(self._data_dir / "local_worker_token")]
+        return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
+
+    def _console(self, listening: Listening) -> str:
+        """Returns where a person goes first; while there is nobody, the link that makes the first admin."""
+        url = self._public_url or own_url(listening)
+        return start_link(url, self._first_key) if self._first_key else url
+
+    def _announce(self, listening: Listening, admin_token_from: str) -> None:
+        rows = {
+            N_("listening on"): self._public_url or listening.url,
+            N_("data"): str(self._data_dir),
+            N_("database"): without_password(self._database_url),
+            N_("admin token"): admin_token_from,
+            **({N_("fingerprint"): self._tls.fingerprint} if self._tls else {}),
+            N_("local jobs"): N_("on") if self._local else N_("off (--local turns them on)"),
+            N_("next"): "simpletuner workers create NAME",
+        }
+        if self._args.log_format == "json":  # which is kept and read by many: no link in there
+            log.info("%s", ", ".join(f"{name}: {text}" for name, text in rows.items()))
+            return
+        if self._first_key:
+            link = self._console(listening)
+            rows[N_("first log-in")] = _("%(link)s (works once, for 15 minutes)", link=link)
+        lines = [f"  {_(name):<12} {current().gettext(text)}" for name, text in rows.items()]
+        print("\n".join([f"SimpleTuner Fleet {__version__}", *lines]), file=sys.stderr, flush=True)
+
+    def _warnings(self) -> list[str]:
+        warnings = []
+        if self._beyond_loopback and not self._tls and not self._args.trusted_proxies:
+            warnings.append(
+                "tokens and jobs travel unencrypted: use --ssl, or terminate TLS at a reverse proxy "
+                "(--trusted-proxies)"
+            )
+        sqlite = sqlite_warning() if self._database_url.startswith("sqlite:") else None
+        return [*warnings, sqlite] if sqlite else warnings
+
+    async def _stop(self, deps: Deps, edge: Edge) -> None:
+        """Stops the local worker first: it still has to give its job back."""
+        if self._local_worker:
+            await self._local_worker.stop()
+        deps.stopping = True
+        await edge.end_streams()
+
+    def _reload(self, context: ssl.SSLContext | None) -> None:
+        """Reads a renewed certificate at SIGHUP, without dropping anyone."""
+        if context is None:
+            log.info("nothing to read again: the server speaks plain HTTP")
+            return
+        try:
+            self._tls = self._certificate() or self._tls
+            if self._tls:
+                tls.load_certificate(context, self._tls)
+            log.info("the certificate was read again")
+        except FleetError as error:
+            log.error("the certificate was not read again: %s", error.detail)

@@ -1,0 +1,72 @@
+"""Writes the text of a systemd unit. Everything here is pure: words in, text out."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.client import troubles
+
+TOKEN_CREDENTIAL = "worker-token"
+FINAL = (troubles.USAGE, troubles.AUTH, troubles.CONFLICT, troubles.TLS)
+"""Nothing gets better by trying again: a wrong option, a refused token, another machine with it, a wrong certificate."""
+LONGER_THAN_GRACE_S = 15
+SERVER_STOPS_WITHIN_S = 30
+
+
+class Unit(Struct, frozen=True, kw_only=True):
+    role: str
+    program: Sequence[str]
+    options: Sequence[str]
+    user: str
+    environment: Mapping[str, str] = {}
+    token_file: str = ""
+    """Where the worker's token lies; systemd reads it as root and shows it to this service alone."""
+    stop_within_s: float = SERVER_STOPS_WITHIN_S
+
+    @property
+    def name(self) -> str:
+        return unit_name(self.role)
+
+    def text(self) -> str:
+        words = [*self.program, self.role, *self.options]
+        command = " ".join(quoted(word) for word in words)
+        if self.token_file:
+            # The folder is systemd's to name: the only variable that stands in the command.
+            command += f' --worker-token-file "${{CREDENTIALS_DIRECTORY}}/{TOKEN_CREDENTIAL}"'
+        lines = [
+            f"# Written by 'simpletuner service install {self.role}'; running it again replaces this file.",
+            "[Unit]",
+            f"Description=SimpleTuner Fleet {self.role}",
+            "Wants=network-online.target",
+            "After=network-online.target",
+            "",
+            "[Service]",
+            "Type=exec",
+            f"User={self.user}",
+            f"ExecStart={command}",
+            *(f"Environment={quoted(f'{name}={value}')}" for name, value in self.environment.items()),
+            *([f"LoadCredential={TOKEN_CREDENTIAL}:{self.token_file}"] if self.token_file else []),
+            "Restart=on-failure",
+            "RestartSec=10",
+            f"RestartPreventExitStatus={' '.join(str(status) for status in FINAL)}",
+            "KillMode=mixed",
+            f"TimeoutStopSec={self.stop_within_s:g}",
+            "",
+            "[Install]",
+            "WantedBy=multi-user.target",
+            "",
+        ]
+        return "\n".join(lines)
+
+
+def unit_name(role: str) -> str:
+    return f"simpletuner-{role}.service"
+
+
+def quoted(word: str) -> str:
+    """Quotes a word so that systemd sees no variable and no specifier in it."""
+    plain = word.replace("%", "%%").replace("$", "$$")
+    if plain and not any(char in plain for char in " \t\n\"'\\;"):
+        return plain
+    escaped = plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

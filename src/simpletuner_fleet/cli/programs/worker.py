@@ -1,0 +1,104 @@
+"""`simpletuner worker`: the agent, put together from resolved settings."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from simpletuner_fleet.agent.agent import Departure
+from simpletuner_fleet.agent.program import (
+    SHUTDOWN_GRACE_S,
+    WorkerSettings,
+    check_worker,
+    default_name,
+    exit_status,
+    run_agent,
+)
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
+from simpletuner_fleet.client import troubles
+from simpletuner_fleet.client.trust import Choices, TrustError
+from simpletuner_fleet.core.errors import FleetError, InvalidToken
+from simpletuner_fleet.languages import _
+
+
+def run_worker(args: argparse.Namespace) -> int:
+    set_up_logging(args.log_format, verbose=args.verbose)
+    settings = WorkerSettings(
+        url=args.orchestrator_url,
+        token=args.worker_token,
+        token_file=Path(args.worker_token_file) if args.worker_token_file else None,
+        name=args.name or default_name(),
+        persistent=bool(args.persistent),
+        tls=Choices(args.ssl_fingerprint, args.ca_cert, bool(args.ssl_no_verify)),
+        gpus=args.gpus,
+        labels=dict(args.label or {}),
+        work_dir=Path(args.work_dir) if args.work_dir else None,
+        trainer_python=args.trainer_python,
+        upload_limit_mbps=args.upload_limit_mbps,
+        data_cache_dir=Path(args.data_cache_dir) if args.data_cache_dir else None,
+        data_cache_gb=args.data_cache_gb,
+        shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
+        max_log_mb=args.max_log_mb,
+        max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
+    )
+    try:
+        if getattr(args, "check", False):
+            asyncio.run(check_worker(settings, dict(os.environ), print))
+            return 0
+        departure = asyncio.run(run_agent(settings, dict(os.environ)))
+    except TrustError as error:
+        return _tell(troubles.Trouble(error.what, error.why, (error.next,), error.code, troubles.TLS))
+    except (InvalidToken, TokenRejected) as error:
+        return _tell(troubles.trouble("E_INVALID_TOKEN", settings.url, detail=error.detail))
+    except Refused as error:
+        return _tell(_refusal(settings.url, error.detail, error.code))
+    except Unreachable as error:
+        return _tell(troubles.of_connection_error(error.cause, settings.url))
+    except FleetError as error:
+        following = (error.next,) if error.next else ()
+        return _tell(
+            troubles.Trouble(
+                _("the worker cannot start"), error.detail, following, error.code, troubles.FAILED
+            )
+        )
+    return _depart(departure, settings)
+
+
+def _depart(departure: Departure, settings: WorkerSettings) -> int:
+    if departure.code is None:
+        return 0
+    if departure.code in troubles.TROUBLES:
+        return _tell(troubles.trouble(departure.code, settings.url, detail=departure.reason))
+    if departure.code == "E_SUPERSEDED":
+        following = (_("give each machine a worker and a token of its own: simpletuner workers create NAME"),)
+        return _tell(
+            troubles.Trouble(
+                _("this worker was superseded"),
+                departure.reason,
+                following,
+                departure.code,
+                troubles.CONFLICT,
+            )
+        )
+    if departure.code == "E_REFUSED":
+        return _tell(_refusal(settings.url, departure.reason, departure.code))
+    logging.getLogger(__name__).error("%s", departure.reason)
+    return exit_status(departure)
+
+
+def _refusal(url: str, detail: str, code: str) -> troubles.Trouble:
+    return troubles.Trouble(
+        _("the orchestrator at %(url)s refuses this worker", url=url),
+        detail,
+        ("simpletuner doctor worker",),
+        code,
+        troubles.AUTH,
+    )
+
+
+def _tell(trouble: troubles.Trouble) -> int:
+    print(troubles.format_trouble(trouble), file=sys.stderr, flush=True)
+    return trouble.exit

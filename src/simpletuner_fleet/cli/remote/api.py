@@ -1,0 +1,220 @@
+"""The orchestrator's HTTP API as the commands see it: JSON in, JSON out, failures as messages."""
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+from urllib.parse import urlencode
+
+import httpx2
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, fail
+from simpletuner_fleet.cli.remote import connection
+from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.cli.remote.problems import problem_of
+from simpletuner_fleet.client.troubles import of_connection_error
+from simpletuner_fleet.client.trust import TrustError, context_for
+from simpletuner_fleet.languages import _
+
+TIMEOUT_S = 30.0
+SEALING_TIMEOUT_S = 600.0
+"""The last part of a large file is answered when all of it was verified, a dataset when each file was looked for."""
+RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
+Json = Any
+
+
+class Api:
+    def __init__(
+        self,
+        where: ConnectionSettings,
+        *,
+        curl: bool = False,
+        quiet: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.where = where
+        self._curl, self._quiet, self._sleep = curl, quiet, sleep
+        self._client: httpx2.Client | None = None
+
+    def __enter__(self) -> "Api":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._client:
+            self._client.close()
+
+    @property
+    def client(self) -> httpx2.Client:
+        """Made when first needed: the server's identity is then checked, always before the token goes out."""
+        if self._client is None:
+            try:
+                context = context_for(self.where.url, self.where.trust, self._warn)
+            except (TrustError, OSError) as error:
+                raise CliError(of_connection_error(error, self.where.url)) from None
+            headers = {"User-Agent": f"simpletuner-cli/{__version__}", "Accept": "application/json"}
+            if self.where.token:
+                headers["Authorization"] = f"Bearer {self.where.token}"
+            self._client = httpx2.Client(
+                base_url=self.where.url, headers=headers, timeout=TIMEOUT_S, verify=context or True
+            )
+        return self._client
+
+    def get(self, path: str, query: dict[str, Any] | None = None, *, lookup: bool = False) -> Json:
+        """A `lookup` serves another call and runs even where `--curl` prints that one."""
+        return self.call("GET", path, query=query, lookup=lookup)
+
+    def items(
+        self, path: str, key: str, query: dict[str, Any] | None = None, *, lookup: bool = False
+    ) -> list[dict[str, Any]]:
+        """Returns the list that an answer holds under its key."""
+        rows: list[dict[str, Any]] = self.page(path, key, query, lookup=lookup)[key]
+        return rows
+
+    def page(
+        self, path: str, key: str, query: dict[str, Any] | None = None, *, lookup: bool = False
+    ) -> dict[str, Any]:
+        answer = self.get(path, query, lookup=lookup)
+        if not isinstance(answer, dict) or not isinstance(answer.get(key), list):
+            raise self._foreign(_("JSON without a list of %(key)s", key=key))
+        return answer
+
+    def post(self, path: str, body: Json = None, *, timeout_s: float = TIMEOUT_S) -> Json:
+        return self.call("POST", path, body=body, timeout_s=timeout_s)
+
+    def patch(self, path: str, body: Json) -> Json:
+        return self.call("PATCH", path, body=body)
+
+    def put(self, path: str, body: Json) -> Json:
+        return self.call("PUT", path, body=body)
+
+    def put_bytes(self, path: str, query: dict[str, Any], content: Iterable[bytes], length: int) -> Json:
+        """Sends in pieces, or every part would stay in memory with its answer. The caller judges transport errors."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
+        target, timeout = _with_query(path, query), httpx2.Timeout(TIMEOUT_S, read=SEALING_TIMEOUT_S)
+        return self._read(self.client.put(target, content=content, headers=headers, timeout=timeout))
+
+    def delete(self, path: str) -> Json:
+        return self.call("DELETE", path)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, Any] | None = None,
+        body: Json = None,
+        headers: dict[str, str] | None = None,
+        lookup: bool = False,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Json:
+        target = _with_query(path, query)
+        if self._curl and not lookup:
+            self._print_curl(method, target, body, headers or {})
+        try:
+            answer = self.client.request(method, target, json=body, headers=headers, timeout=timeout_s)
+        except httpx2.TransportError as error:
+            raise CliError(of_connection_error(error, self.where.url)) from None
+        return self._read(answer)
+
+    def post_once(self, path: str, body: Json, key: str) -> Json:
+        """Sends again while the answer is lost or the server cannot say: the key makes one act of many calls."""
+        for pause_s in (*RESEND_AFTER_S, None):
+            try:
+                return self.call("POST", path, body=body, headers={"Idempotency-Key": key})
+            except CliError as error:
+                sent = not isinstance(error.__context__, httpx2.ConnectError)
+                passing = (
+                    error.trouble.exit == ExitCode.UNREACHABLE or error.trouble.code == "store_unavailable"
+                )
+                if pause_s is None or not passing or (pause_s == RESEND_AFTER_S[0] and not sent):
+                    raise
+                self.note(_("no answer; sending the same request again (it cannot be carried out twice) …"))
+                self._sleep(pause_s)
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def stream(
+        self,
+        path: str,
+        query: dict[str, Any] | None = None,
+        *,
+        read_timeout_s: float | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Iterator[httpx2.Response]:
+        """Yields an answer that comes in pieces. Transport errors while reading are the caller's to judge."""
+        target = _with_query(path, query)
+        if self._curl:
+            self._print_curl("GET", target, None, {})
+        timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
+        all_headers = {"Accept": "*/*", **(headers or {})}
+        with self.client.stream("GET", target, timeout=timeout, headers=all_headers) as answer:
+            if answer.status_code >= 400:
+                answer.read()
+                self._read(answer)
+            yield answer
+
+    def note(self, text: str) -> None:
+        if not self._quiet:
+            print(text, file=sys.stderr)
+
+    def _warn(self, text: str) -> None:
+        """A warning of safety is said even to those who asked for quiet."""
+        print(text, file=sys.stderr)
+
+    def _read(self, answer: httpx2.Response) -> Json:
+        if answer.status_code >= 400:
+            raise problem_of(answer.status_code, answer.content, self.where)
+        if answer.status_code == 204 or not answer.content:
+            return None
+        try:
+            return answer.json()
+        except ValueError:
+            raise self._foreign(
+                answer.headers.get("content-type", "something") + " instead of JSON"
+            ) from None
+
+    def _foreign(self, what: str) -> CliError:
+        return fail(
+            _("%(url)s is no orchestrator of ours", url=self.where.url),
+            _("it answered with %(what)s", what=what),
+            _("verify orchestrator URL and port"),
+            "E_NOT_AN_ORCHESTRATOR",
+            ExitCode.UNREACHABLE,
+        )
+
+    def _print_curl(self, method: str, target: str, body: Json, headers: dict[str, str]) -> NoReturn:
+        words = ["curl", "-s"]
+        if method != "GET":
+            words += ["-X", method]
+        trust = self.where.trust
+        if trust.ca_cert:
+            words += ["--cacert", shlex.quote(trust.ca_cert)]
+        elif trust.no_verify:
+            words.append("-k")
+        words += [shlex.quote(self.where.url + target), "-H", '"Authorization: Bearer $ADMIN_TOKEN"']
+        for name, value in headers.items():
+            words += ["-H", shlex.quote(f"{name}: {value}")]
+        if body is not None:
+            words += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(body))]
+        print(" ".join(words))
+        raise CurlPrinted
+
+
+def _with_query(path: str, query: dict[str, Any] | None) -> str:
+    parameters = {name: value for name, value in (query or {}).items() if value is not None}
+    return f"{path}?{urlencode(parameters, doseq=True)}" if parameters else path
+
+
+@contextmanager
+def connected(args: argparse.Namespace) -> Iterator[Api]:
+    """Opens the API of the server that this command talks to."""
+    where = connection.find(args)
+    with Api(where, curl=getattr(args, "curl", False), quiet=getattr(args, "quiet", False)) as api:
+        for note in where.notes:
+            api.note(note)
+        yield api

@@ -1,0 +1,55 @@
+"""Says when to look again: the server's event stream tells of a change, and the commands read again what they show."""
+
+import time
+from collections.abc import Iterator
+
+import httpx2
+
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
+from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge
+
+QUIET_S = 20.0
+"""The server pings every 15 s; a stream silent for longer is dead."""
+LOOK_AGAIN_S = 15.0
+NO_NEWS = ("ready", "ping")
+PAUSE_S = 0.3
+RECONNECT_S = 2.0
+
+
+def changes(api: Api, until: float | None = None) -> Iterator[None]:
+    """Yields at once, after every change, and now and then; ends when the (monotonic) time is up."""
+    last_look_at = 0.0
+    while not _over(until):
+        try:
+            with api.stream("/api/events", read_timeout_s=_left(until, QUIET_S)) as answer:
+                # Looked at only once the stream stands, so that no change falls in between.
+                yield
+                last_look_at = time.monotonic()
+                decoder = Decoder()
+                for chunk in answer.iter_raw():
+                    news = [event for event in decoder.feed(chunk) if event.name not in NO_NEWS]
+                    if news or time.monotonic() - last_look_at > LOOK_AGAIN_S:
+                        time.sleep(max(0.0, last_look_at + PAUSE_S - time.monotonic()))
+                        yield
+                        last_look_at = time.monotonic()
+                    if _over(until):
+                        return
+        except (httpx2.TransportError, EventTooLarge):
+            pass
+        except CliError as error:
+            if error.trouble.exit != ExitCode.UNREACHABLE or not last_look_at:
+                raise
+        if not _over(until):
+            if last_look_at:
+                api.note(_("live updates lost; trying again …"))
+            time.sleep(_left(until, RECONNECT_S))
+
+
+def _over(until: float | None) -> bool:
+    return until is not None and time.monotonic() >= until
+
+
+def _left(until: float | None, most_s: float) -> float:
+    return most_s if until is None else max(0.05, min(most_s, until - time.monotonic()))

@@ -1,0 +1,38 @@
+"""Finds the dataset that a person means: by its id, a beginning of it, or its name."""
+
+from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.remote.api import Api
+from simpletuner_fleet.core.checkpoint import SHA256
+from simpletuner_fleet.core.datasets import PREFIX
+from simpletuner_fleet.languages import _
+
+SHORTEST_BEGINNING = 6
+
+
+def find_dataset(api: Api, name_or_id: str) -> str:
+    """Returns the whole id. A beginning is taken where it is long enough and fits one dataset alone."""
+    bare = name_or_id.removeprefix(PREFIX)
+    if SHA256.fullmatch(bare):
+        return PREFIX + bare
+    datasets = api.items("/api/data", "datasets", lookup=True)
+    begins = PREFIX + bare
+    matches = [one for one in datasets if one["name"] == name_or_id] or [
+        one for one in datasets if len(bare) >= SHORTEST_BEGINNING and one["id"].startswith(begins)
+    ]
+    if len(matches) == 1:
+        return str(matches[0]["id"])
+    if matches:
+        raise fail(
+            _("several datasets are called '%(called)s'", called=name_or_id),
+            ", ".join(str(one["id"]) for one in matches[:5]),
+            _("use the id"),
+            "ambiguous",
+            ExitCode.USAGE,
+        )
+    raise fail(
+        _("there is no dataset '%(called)s'", called=name_or_id),
+        _("no dataset has this id, a beginning like it, or this name"),
+        "simpletuner data list",
+        "not_found",
+        ExitCode.NOT_FOUND,
+    )

@@ -1,0 +1,99 @@
+"""Finds what a person means: workers by id or name, jobs by id or a unique beginning of it."""
+
+from typing import Any
+from urllib.parse import quote
+
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.remote.api import Api, Json
+from simpletuner_fleet.languages import _, ngettext
+
+PAGE = 200
+MAX_PAGES = 25
+
+
+def segment(text: str) -> str:
+    """Quotes the text so that it is one segment of a path."""
+    return quote(text, safe="")
+
+
+def workers(api: Api, **query: Any) -> list[dict[str, Any]]:
+    return api.items("/api/admin/workers", "workers", {**query, "local": "true"}, lookup=True)
+
+
+def worker(api: Api, name_or_id: str) -> dict[str, Any]:
+    rows = workers(api)
+    for key in ("id", "name"):
+        for candidate in rows:
+            if candidate.get(key) == name_or_id:
+                return candidate
+    raise fail(
+        _("there is no worker '%(called)s'", called=name_or_id),
+        _("no worker has this id or name"),
+        "simpletuner workers list",
+        "not_found",
+        ExitCode.NOT_FOUND,
+    )
+
+
+def worker_id(api: Api, name_or_id: str) -> str:
+    if name_or_id.startswith("w_"):
+        return name_or_id
+    return str(worker(api, name_or_id)["id"])
+
+
+def job(api: Api, id_or_beginning: str) -> dict[str, Any]:
+    try:
+        return _as_job(api.get(f"/api/jobs/{segment(id_or_beginning)}", lookup=True))
+    except CliError as error:
+        if error.trouble.exit != ExitCode.NOT_FOUND:
+            raise
+    begins = id_or_beginning if id_or_beginning.startswith("j_") else f"j_{id_or_beginning}"
+    matches = [row for row in pages(api, {}, PAGE * MAX_PAGES) if row["id"].startswith(begins)]
+    if len(matches) == 1:
+        return _as_job(api.get(f"/api/jobs/{segment(matches[0]['id'])}", lookup=True))
+    some = ", ".join(row["id"] for row in matches[:5])
+    raise fail(
+        _("there is no job '%(called)s'", called=id_or_beginning)
+        if not matches
+        else ngettext(
+            "'%(called)s' is the beginning of %(n)s job",
+            "'%(called)s' is the beginning of %(n)s jobs",
+            len(matches),
+            called=id_or_beginning,
+        ),
+        _("among them %(some)s", some=some)
+        if matches
+        else _("no job has this id, and none of the newest begins so"),
+        "simpletuner jobs list",
+        "ambiguous" if matches else "not_found",
+        ExitCode.USAGE if matches else ExitCode.NOT_FOUND,
+    )
+
+
+def job_id(api: Api, id_or_beginning: str) -> str:
+    return str(job(api, id_or_beginning)["id"])
+
+
+def pages(api: Api, query: dict[str, Any], limit: int, *, lookup: bool = True) -> list[dict[str, Any]]:
+    """Returns jobs, newest first, read page by page until there are enough."""
+    jobs: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while len(jobs) < limit:
+        page_query = {**query, "limit": min(PAGE, limit - len(jobs)), "cursor": cursor}
+        page = api.page("/api/jobs", "jobs", page_query, lookup=lookup)
+        jobs += page["jobs"]
+        cursor = page.get("next")
+        if not cursor or not page["jobs"]:
+            break
+    return jobs[:limit]
+
+
+def _as_job(answer: Json) -> dict[str, Any]:
+    if isinstance(answer, dict) and "id" in answer and "status" in answer:
+        return answer
+    raise fail(
+        _("the answer is no job"),
+        _("it has no id or status"),
+        _("verify orchestrator URL and port"),
+        "E_NOT_A_JOB",
+    )

@@ -1,0 +1,110 @@
+"""The server's RFC 9457 problems as messages of ours with exit codes."""
+
+import json
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.remote.connection import ConnectionSettings
+from simpletuner_fleet.client.troubles import trouble
+from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.languages.code_texts import problem_detail, problem_next, problem_title
+
+EXIT_OF_STATUS = {
+    400: ExitCode.USAGE,
+    401: ExitCode.AUTH,
+    403: ExitCode.AUTH,
+    404: ExitCode.NOT_FOUND,
+    408: ExitCode.TIMEOUT,
+    409: ExitCode.CONFLICT,
+    413: ExitCode.USAGE,
+    422: ExitCode.USAGE,
+    504: ExitCode.TIMEOUT,
+}
+REFUSED = N_("the server refused")
+EXIT_OF_CODE = {"cannot_be_placed": ExitCode.CANNOT_PLACE}
+WHAT_OF_STATUS = {
+    400: N_("the request was not understood"),
+    403: N_("not allowed"),
+    404: N_("not found"),
+    409: N_("not possible now"),
+    413: N_("too large"),
+    422: N_("a value is not acceptable"),
+    429: N_("too many requests"),
+    503: N_("the server cannot take this now"),
+}
+
+
+def problem_of(status: int, body: bytes, where: ConnectionSettings) -> CliError:
+    problem = _document(body)
+    code = str(problem.get("code") or f"http_{status}")
+    detail = (
+        problem_detail(current(), problem)
+        or problem_title(current(), problem)
+        or _("HTTP status %(status)s", status=status)
+    )
+    if status == 401:
+        return _not_let_in(code, detail, where)
+    next_step = problem_next(current(), problem) or _usual_next(status, problem)
+    what = WHAT_OF_STATUS.get(status, REFUSED)
+    return fail(
+        _(what),
+        "; ".join([detail, *_field_errors(problem)]),
+        next_step,
+        code,
+        EXIT_OF_CODE.get(code) or EXIT_OF_STATUS.get(status, ExitCode.FAILED),
+    )
+
+
+def _not_let_in(code: str, detail: str, where: ConnectionSettings) -> CliError:
+    if not where.token:
+        return fail(
+            _("not logged in to %(url)s", url=where.url),
+            _("no API token was found for this server"),
+            ("simpletuner login " + where.url, _("or set SIMPLETUNER_API_TOKEN")),
+            code,
+            ExitCode.AUTH,
+        )
+    refusal = trouble(
+        "E_INVALID_TOKEN",
+        where.url,
+        detail=_(
+            "%(detail)s (it came from: %(where)s)",
+            detail=detail.removeprefix("Invalid token: "),
+            where=where.token_from,
+        ),
+    )
+    return CliError(
+        refusal._replace(next=(*refusal.next, _("log in again: simpletuner login %(url)s", url=where.url)))
+    )
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _field_errors(problem: dict[str, Any]) -> list[str]:
+    errors = problem.get("errors")
+    if not isinstance(errors, list):
+        return []
+    fields = [error for error in errors if isinstance(error, dict)]
+    lines = [f"{error.get('path', '$')}: {error.get('detail', '')}" for error in fields]
+    if len(lines) != 1 or fields[0].get("detail") != problem.get("detail"):
+        return lines
+    return [_("at %(path)s", path=fields[0].get("path", "$"))]
+
+
+def _usual_next(status: int, problem: dict[str, Any]) -> str:
+    if status == 403:
+        permission = problem.get("permission", "it")
+        return _(
+            "ask an administrator for a token with %(wanted)s:  "
+            "simpletuner tokens create NAME --permission %(wanted)s",
+            wanted=permission,
+        )
+    if status == 404:
+        return _("list what is there:  simpletuner jobs list, workers list, configs list")
+    return "simpletuner doctor"

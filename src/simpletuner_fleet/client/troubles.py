@@ -1,0 +1,214 @@
+"""What can go wrong between a client and its orchestrator: one table of messages, each with what to do next."""
+
+import errno
+import socket
+import ssl
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from simpletuner_fleet.client.trust import TrustError
+from simpletuner_fleet.languages import N_, _
+
+FAILED, USAGE, NOT_FOUND, AUTH, CONFLICT = 1, 2, 3, 4, 5
+UNREACHABLE, TIMEOUT, JOB_FAILED, CANNOT_PLACE, TLS, NO_ACCELERATOR, INTERRUPTED = 6, 7, 8, 9, 10, 11, 130
+
+
+class Trouble(NamedTuple):
+    """What happened, why, what to do now, a stable code, and the exit status that goes with it."""
+
+    what: str
+    why: str
+    next: tuple[str, ...]
+    code: str
+    exit: int
+
+
+TROUBLES = {
+    trouble.code: trouble
+    for trouble in (
+        Trouble(
+            N_("cannot reach the orchestrator at %(url)s"),
+            N_("connection refused: nothing listens there, or a firewall turns it away"),
+            (
+                N_("verify orchestrator URL and port"),
+                N_("check that firewall rules allow inbound connections to TCP %(port)s"),
+                N_("ensure the orchestrator is running with --host 0.0.0.0 --port %(port)s"),
+            ),
+            "E_CONN_REFUSED",
+            UNREACHABLE,
+        ),
+        Trouble(
+            N_("cannot reach the orchestrator at %(url)s"),
+            N_("the name %(host)s could not be resolved"),
+            (
+                N_("verify orchestrator URL and port"),
+                N_("check the name server of this machine, or use an address"),
+            ),
+            "E_DNS",
+            UNREACHABLE,
+        ),
+        Trouble(
+            N_("cannot reach the orchestrator at %(url)s"),
+            N_("no answer in time"),
+            (
+                N_("verify orchestrator URL and port"),
+                N_("check that firewall rules allow inbound connections to TCP %(port)s"),
+                N_("check the network between this machine and %(host)s"),
+            ),
+            "E_CONN_TIMEOUT",
+            UNREACHABLE,
+        ),
+        Trouble(
+            N_("cannot reach the orchestrator at %(url)s"),
+            "%(detail)s",
+            (
+                N_("verify orchestrator URL and port"),
+                N_("check the network between this machine and %(host)s"),
+            ),
+            "E_UNREACHABLE",
+            UNREACHABLE,
+        ),
+        Trouble(
+            N_("Invalid token: the orchestrator at %(url)s does not accept it"),
+            "%(detail)s",
+            (
+                N_(
+                    "the token may have been rotated: request a new one (simpletuner workers rotate-token NAME)"
+                ),
+                N_("check for whitespace in the token string"),
+            ),
+            "E_INVALID_TOKEN",
+            AUTH,
+        ),
+        Trouble(
+            N_("SSL certificate verify failed for %(url)s"),
+            "%(detail)s",
+            (
+                N_(
+                    "pin the server's certificate: --ssl-fingerprint sha256:…  (the server prints it at its start)"
+                ),
+                N_("or add the CA certificate to the system trust store, or name it with --ca-cert FILE"),
+                N_("for self-signed certs, in development only: --ssl-no-verify"),
+            ),
+            "E_TLS_VERIFY",
+            TLS,
+        ),
+        Trouble(
+            N_("no TLS with %(url)s"),
+            "%(detail)s",
+            (N_("verify orchestrator URL and port; a server started without --ssl is reached with http://"),),
+            "E_TLS_HANDSHAKE",
+            TLS,
+        ),
+        Trouble(
+            N_("the worker went offline unexpectedly"),
+            N_("heartbeat timeout: the orchestrator heard nothing for %(timeout_s)s s"),
+            (
+                N_("check network stability between worker and orchestrator"),
+                N_("look for resource exhaustion (CPU/memory) on the worker"),
+                N_("increase SIMPLETUNER_HEARTBEAT_TIMEOUT on the orchestrator if the network is unreliable"),
+            ),
+            "E_HEARTBEAT_TIMEOUT",
+            FAILED,
+        ),
+        Trouble(
+            N_("the training process crashed"),
+            N_("process crash: %(detail)s"),
+            (
+                N_("check the worker logs for Python exceptions:  simpletuner jobs logs ID --tail 100"),
+                N_("verify that the GPU drivers are functioning:  nvidia-smi"),
+                N_("ensure sufficient disk space for training"),
+            ),
+            "E_PROCESS_CRASH",
+            FAILED,
+        ),
+        Trouble(
+            N_("this machine has no usable accelerator"),
+            "%(detail)s",
+            (
+                N_("verify that the GPU drivers are functioning:  nvidia-smi"),
+                N_("declare what detection cannot find with SIMPLETUNER_GPU_INVENTORY"),
+            ),
+            "E_NO_ACCELERATOR",
+            NO_ACCELERATOR,
+        ),
+    )
+}
+
+
+def trouble(code: str, url: str = "", **params: object) -> Trouble:
+    """The table's row with its blanks filled in."""
+    row = TROUBLES[code]
+    address = urlsplit(url)
+    blanks = {
+        "url": url,
+        "host": address.hostname or _("the orchestrator"),
+        "port": address.port or (443 if address.scheme == "https" else 80),
+        "detail": _("no more is known"),
+        **params,
+    }
+    return row._replace(
+        what=_(row.what, **blanks),
+        why=_(row.why, **blanks),
+        next=tuple(_(step, **blanks) for step in row.next),
+    )
+
+
+def of_connection_error(error: BaseException, url: str) -> Trouble:
+    """The row for what a failed connection threw, looked for along its causes; HTTP clients wrap the real one."""
+    for cause in _causes(error):
+        match cause:
+            case TrustError():
+                return Trouble(cause.what, cause.why, (cause.next,), cause.code, TLS)
+            case ssl.SSLCertVerificationError():
+                return trouble("E_TLS_VERIFY", url, detail=getattr(cause, "verify_message", "") or str(cause))
+            case ssl.SSLError():
+                return trouble("E_TLS_HANDSHAKE", url, detail=getattr(cause, "reason", None) or str(cause))
+            case socket.gaierror():
+                return trouble("E_DNS", url)
+            case ConnectionRefusedError():
+                return trouble("E_CONN_REFUSED", url)
+            case TimeoutError():
+                return trouble("E_CONN_TIMEOUT", url)
+            case OSError() if cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+                return trouble("E_UNREACHABLE", url, detail=cause.strerror)
+    return _by_words(error, url)
+
+
+def _by_words(error: BaseException, url: str) -> Trouble:
+    """Some clients keep only the text of the cause."""
+    text = str(error)
+    lower = text.lower()
+    if "certificate verify failed" in lower:
+        return trouble("E_TLS_VERIFY", url, detail=text)
+    if "ssl" in lower:
+        return trouble("E_TLS_HANDSHAKE", url, detail=text)
+    if "refused" in lower or "all connection attempts failed" in lower:
+        return trouble("E_CONN_REFUSED", url)
+    if "name or service not known" in lower or "name resolution" in lower or "nodename" in lower:
+        return trouble("E_DNS", url)
+    if "timeout" in type(error).__name__.lower() or "timed out" in lower:
+        return trouble("E_CONN_TIMEOUT", url)
+    return trouble("E_UNREACHABLE", url, detail=text or type(error).__name__)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    causes: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in causes:
+        causes.append(current)
+        current = current.__cause__ or current.__context__
+    return causes
+
+
+def format_trouble(trouble: Trouble) -> str:
+    """Formats it as it is printed: what, why, next, code."""
+    first, *more = trouble.next or ("simpletuner doctor",)
+    lines = [
+        _("error: %(what)s", what=trouble.what),
+        _("  why:  %(why)s", why=trouble.why),
+        _("  next: %(step)s", step=first),
+    ]
+    lines += [f"        {step}" for step in more]
+    lines.append(_("  code: %(code)s   exit: %(exit)s", code=trouble.code, exit=trouble.exit))
+    return "\n".join(lines)

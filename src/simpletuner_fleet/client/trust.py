@@ -1,0 +1,191 @@
+"""Whom a client trusts: the TLS context for a URL, settled before any secret is sent."""
+
+import hashlib
+import http.client
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+from simpletuner_fleet.languages import _
+
+CONNECT_TIMEOUT_S = 10.0
+MAX_CA_BYTES = 64 * 1024
+PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+Warn = Callable[[str], None]
+
+
+class Choices(NamedTuple):
+    """What the user said about TLS; at most one of them decides, in this order."""
+
+    fingerprint: str | None = None
+    ca_cert: str | None = None
+    no_verify: bool = False
+
+    def kind(self, url: str) -> str:
+        """How the server is known, as the orchestrator shows it."""
+        if urlsplit(url).scheme != "https":
+            return "none"
+        if self.fingerprint:
+            return "pinned"
+        return "unverified" if self.no_verify and not self.ca_cert else "verified"
+
+
+class TrustError(Exception):
+    """The server is not the one that was asked for. Nothing secret was sent."""
+
+    def __init__(self, what: str, why: str, next_step: str, code: str) -> None:
+        super().__init__(f"{what}: {why}")
+        self.what, self.why, self.next, self.code = what, why, next_step, code
+
+
+def fingerprint_of(certificate: bytes) -> str:
+    return "sha256:" + hashlib.sha256(certificate).hexdigest()
+
+
+def read_fingerprint(text: str) -> str:
+    """Takes colons, blanks, capitals and a missing prefix; ValueError if it is no SHA-256 at all."""
+    digest = re.sub(r"[\s:]", "", text.strip().lower().removeprefix("sha256:"))
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ValueError(_("a fingerprint is 'sha256:' and 64 hexadecimal digits, as the server printed it"))
+    return f"sha256:{digest}"
+
+
+def is_loopback(host: str) -> bool:
+    if host.rstrip(".").lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def context_for(
+    url: str, choices: Choices, warn: Warn, timeout_s: float = CONNECT_TIMEOUT_S
+) -> ssl.SSLContext | None:
+    """The context to use for every connection to this URL, or None where it speaks plain HTTP."""
+    target = urlsplit(url)
+    if target.scheme != "https":
+        _check_plain(target, choices, warn)
+        return None
+    if choices.fingerprint:
+        return _pinned(target, read_fingerprint(choices.fingerprint), timeout_s)
+    if choices.ca_cert:
+        return _private(choices.ca_cert)
+    if choices.no_verify:
+        warn(
+            f"WARNING: --ssl-no-verify: anyone between here and {target.hostname} can read the token and "
+            "change the jobs. Use --ssl-fingerprint instead."
+        )
+        return _unverified()
+    return ssl.create_default_context()
+
+
+async def context_for_async(url: str, choices: Choices, warn: Warn) -> ssl.SSLContext | None:
+    import asyncio  # heavy, and the command line has no use for it
+
+    return await asyncio.to_thread(context_for, url, choices, warn)
+
+
+def _check_plain(target: SplitResult, choices: Choices, warn: Warn) -> None:
+    if choices.fingerprint:
+        raise TrustError(
+            _("a fingerprint was given, but %(url)s has no TLS", url=target.geturl()),
+            _("without TLS there is no certificate to compare, and the token would travel in the clear"),
+            _("use the https:// address of the server (start it with --ssl), or leave --ssl-fingerprint out"),
+            "E_TLS_PIN_WITHOUT_TLS",
+        )
+    if not is_loopback(target.hostname or ""):
+        warn(
+            f"WARNING: {target.geturl()} has no TLS: the token and the jobs travel in the clear, for anyone on "
+            "the network to read. Start the server with --ssl."
+        )
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _private(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise TrustError(
+            _("cannot read the CA certificate %(ca_file)s", ca_file=ca_file),
+            error.strerror or str(error),
+            _("give the path of a PEM file, for example the tls/ca.pem of the server's data folder"),
+            "E_TLS_CA_FILE",
+        ) from None
+
+
+def _pinned(target: SplitResult, pin: str, timeout_s: float) -> ssl.SSLContext:
+    """Two looks without credentials: at the certificate shown, then at the CA the server says it has.
+
+    Whoever answers these looks may lie; it gains nothing, for the context made here believes the pinned certificate alone.
+    """
+    leaf = _leaf_of(target, timeout_s)
+    if fingerprint_of(leaf) == pin:
+        return _trusting_only(leaf)
+    authorities = _authorities_of(target, timeout_s)
+    for authority in authorities:
+        if fingerprint_of(authority) == pin:
+            return _trusting_only(authority)
+    fingerprints = ", its CA ".join(fingerprint_of(certificate) for certificate in (leaf, *authorities))
+    raise TrustError(
+        _("the certificate of %(netloc)s is not the one that was pinned", netloc=target.netloc),
+        _("expected %(pin)s, the server shows %(shown)s", pin=pin, shown=fingerprints),
+        _(
+            "compare with the fingerprint the server printed at its start; if it was set up anew, use the "
+            "new one. If not, somebody may be in between: no token was sent"
+        ),
+        "E_TLS_FINGERPRINT",
+    )
+
+
+def _trusting_only(certificate: bytes) -> ssl.SSLContext:
+    """Believes this certificate and what it signed. Its owner signs for one server, so the host's name adds nothing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+def _leaf_of(target: SplitResult, timeout_s: float) -> bytes:
+    host = target.hostname or ""
+    try:
+        with (
+            socket.create_connection((host, target.port or 443), timeout_s) as plain,
+            _unverified().wrap_socket(plain, server_hostname=host) as tls,
+        ):
+            return tls.getpeercert(binary_form=True) or b""
+    except ssl.SSLError as error:
+        raise TrustError(
+            _("no TLS with %(netloc)s", netloc=target.netloc),
+            getattr(error, "reason", None) or str(error),
+            _("verify URL and port; a server started without --ssl is reached with http://"),
+            "E_TLS_HANDSHAKE",
+        ) from None
+
+
+def _authorities_of(target: SplitResult, timeout_s: float) -> list[bytes]:
+    """Returns what `/ca.pem` holds, empty if the server has none to show."""
+    connection = http.client.HTTPSConnection(
+        target.hostname or "", target.port or 443, timeout=timeout_s, context=_unverified()
+    )
+    try:
+        connection.request("GET", f"{target.path.rstrip('/')}/ca.pem")
+        answer = connection.getresponse()
+        body = answer.read(MAX_CA_BYTES) if answer.status == 200 else b""
+        return [ssl.PEM_cert_to_DER_cert(pem.decode("ascii")) for pem in PEM.findall(body)]
+    except (OSError, http.client.HTTPException, ValueError):
+        return []
+    finally:
+        connection.close()

@@ -1,0 +1,1 @@
+"""Who calls: credentials, names, networks and how often."""

@@ -1,0 +1,218 @@
+"""Who calls: credentials to principals, and what a principal may do."""
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Literal
+
+from msgspec import Struct
+
+from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.errors import (
+    FleetError,
+    Forbidden,
+    InvalidToken,
+    StoreUnavailable,
+    Unauthenticated,
+)
+from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.core.permissions import EVERYTHING, allowed, only_own_jobs, role_permissions
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.http.access.credential_cache import CachedCredentials, CredentialSource
+from simpletuner_fleet.ports import ApiToken
+
+MIN_CHOSEN_TOKEN_CHARS = 32
+MAX_TOKEN_CHARS = 512
+
+
+class Principal(Struct, frozen=True, kw_only=True):
+    """Who calls. `id` is `t_…`, `u_…`, `w_…`, `a_…` or `local`; an empty permission set allows nothing."""
+
+    kind: Literal["token", "user", "worker", "upload", "loopback", "anonymous"]
+    id: str
+    name: str
+    permissions: tuple[str, ...] = ()
+    token_hash: str = ""
+    only_own: bool = False
+    """The caller may cancel and retry their own jobs alone."""
+    language: str = ""
+    """The language the user chose; empty means the browser's."""
+    attempt: Attempt | None = None
+    """The one attempt that a credential of kind `upload` may write to."""
+
+    def can(self, permission: str) -> bool:
+        return allowed(self.permissions, permission)
+
+
+ANONYMOUS = Principal(kind="anonymous", id="anonymous", name="anonymous")
+LOCAL_ADMIN = Principal(kind="loopback", id="local", name="local admin", permissions=(EVERYTHING,))
+
+
+class FailedProof(Struct, frozen=True, kw_only=True):
+    """Somebody did not prove that they are a worker."""
+
+    ip: str
+    path: str
+    why: str
+    code: str
+    token_hash: str = ""
+    """The hash of a token that has the right form, and that nobody has now."""
+
+
+WorkerAuthFailure = Callable[[FailedProof], Awaitable[None]]
+
+
+def nothing_known(token_hash: str) -> None:
+    return None
+
+
+class Authenticator:
+    """Turns the headers of a request into a principal, or raises what is wrong with them.
+
+    A secret whose hash is remembered has the right form, or it would not have been let in: its form is not looked at
+    again, which costs more than all the rest.
+    """
+
+    def __init__(self, credentials: CredentialSource, now: Callable[[], float]) -> None:
+        self._credentials = credentials
+        self._now = now
+        self._known_worker: Callable[[str], Worker | None] = nothing_known
+        self._known_api_token: Callable[[str], ApiToken | None] = nothing_known
+        if isinstance(credentials, CachedCredentials):
+            self._known_worker = credentials.known_worker
+            self._known_api_token = credentials.known_api_token
+
+    async def user(self, headers: Mapping[str, str]) -> Principal:
+        secret = bearer(headers.get("authorization")) or headers.get("x-api-key")
+        if not secret:
+            raise Unauthenticated
+        refuse_overlong(secret)
+        token_hash = tokens.hashed(secret)
+        token = self._known_api_token(token_hash)
+        if token is None:
+            refuse_misshapen_api_token(secret)
+            token = await self._credentials.api_token(token_hash)
+        if token is None or not same(token.token_hash, token_hash):
+            raise InvalidToken
+        if token.revoked_at is not None:
+            raise InvalidToken("Invalid token: it was revoked.", next_step="Ask for a new one.")
+        if token.expires_at is not None and token.expires_at <= self._now():
+            raise InvalidToken("Invalid token: it has expired.", next_step="Ask for a new one.")
+        if token.wants_noting(self._now()):
+            with suppress(StoreUnavailable):
+                await self._credentials.note_token_use(token_hash, self._now())
+        return Principal(
+            kind="token", id=token.id, name=token.name, permissions=token.permissions, token_hash=token_hash
+        )
+
+    async def session(self, secret: str) -> Principal:
+        if len(secret) > MAX_TOKEN_CHARS or tokens.complaint(secret, tokens.SESSION):
+            raise SessionEnded
+        token_hash, now = tokens.hashed(secret), self._now()
+        signed_in = await self._credentials.session(token_hash)
+        if signed_in is None or not same(signed_in.session.token_hash, token_hash):
+            raise SessionEnded
+        if not signed_in.session.good_at(now) or signed_in.user.disabled_at is not None:
+            raise SessionEnded
+        if signed_in.session.wants_renewal(now):
+            with suppress(StoreUnavailable):
+                await self._credentials.renew_session(token_hash, now)
+        user = signed_in.user
+        return Principal(
+            kind="user",
+            id=user.id,
+            name=user.name,
+            permissions=role_permissions(user.role),
+            token_hash=token_hash,
+            only_own=only_own_jobs(user.role),
+            language=user.language,
+        )
+
+    async def worker(self, headers: Mapping[str, str]) -> Principal:
+        secret = headers.get("x-worker-token")
+        if not secret:
+            raise NoWorkerToken
+        refuse_overlong(secret)
+        token_hash = tokens.hashed(secret)
+        worker = self._known_worker(token_hash)
+        if worker is None:
+            refuse_misshapen(secret, tokens.WORKER)
+            worker = await self._credentials.worker(token_hash)
+        if worker is None or not same(worker.token_hash, token_hash):
+            raise InvalidToken
+        return Principal(kind="worker", id=worker.id, name=worker.name, token_hash=token_hash)
+
+    async def uploader(self, headers: Mapping[str, str]) -> Principal:
+        secret = headers.get("x-upload-token")
+        if not secret:
+            return await self.worker(headers)
+        refuse_misshapen(secret, tokens.UPLOAD)
+        token_hash = tokens.hashed(secret)
+        attempt = await self._credentials.attempt(token_hash)
+        if attempt is None or not same(attempt.upload_token_hash, token_hash):
+            raise InvalidToken
+        return Principal(
+            kind="upload", id=attempt.id, name=attempt.worker_name, token_hash=token_hash, attempt=attempt
+        )
+
+
+class SessionEnded(Unauthenticated):
+    """Your session has ended."""
+
+    code = "session_ended"
+    next_step = "Log in again."
+
+
+class NoWorkerToken(Unauthenticated):
+    """No worker token was given."""
+
+    next_step = "Send the token of this worker in the header 'X-Worker-Token'."
+
+
+def bearer(authorization: str | None) -> str | None:
+    scheme, _, secret = (authorization or "").partition(" ")
+    return secret if scheme.lower() == "bearer" else None
+
+
+def refuse_misshapen_api_token(secret: str) -> None:
+    """Our own form is checked to the letter; a token that an operator chose needs only to be long."""
+    chosen = len(secret) >= MIN_CHOSEN_TOKEN_CHARS and not secret.startswith(f"{tokens.API}_")
+    if not chosen or any(char.isspace() for char in secret):
+        refuse_misshapen(secret, tokens.API)
+    else:
+        refuse_overlong(secret)
+
+
+def refuse_overlong(secret: str) -> None:
+    if len(secret) > MAX_TOKEN_CHARS:
+        raise InvalidToken
+
+
+def refuse_misshapen(secret: str, prefix: str) -> None:
+    refuse_overlong(secret)
+    why = tokens.complaint(secret, prefix)
+    if why:
+        raise InvalidToken(f"Invalid token: {why}.")
+
+
+def failed_proof(ip: str, path: str, error: FleetError, headers: Mapping[str, str]) -> FailedProof:
+    """Tells a token that was cut or mistyped from one that was good once, or never."""
+    secret = headers.get("x-worker-token", "")
+    misshapen = bool(secret) and tokens.complaint(secret[:MAX_TOKEN_CHARS], tokens.WORKER) is not None
+    known_form = isinstance(error, InvalidToken) and bool(secret) and not misshapen
+    return FailedProof(
+        ip=ip,
+        path=path,
+        why=error.detail,
+        code="token_misshapen" if isinstance(error, InvalidToken) and misshapen else error.code,
+        token_hash=tokens.hashed(secret) if known_form else "",
+    )
+
+
+def same(stored: str, given: str) -> bool:
+    return hmac.compare_digest(stored, given)
+
+
+def check_permission(principal: Principal, permission: str) -> None:
+    if not principal.can(permission):
+        raise Forbidden(permission)

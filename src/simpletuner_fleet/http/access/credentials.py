@@ -1,0 +1,44 @@
+"""Credentials as the store knows them."""
+
+from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.http.access.credential_cache import CachedCredentials, SignedIn
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.streams import StreamHub
+from simpletuner_fleet.ports import ApiToken, View
+
+
+class StoredCredentials:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def api_token(self, token_hash: str) -> ApiToken | None:
+        return await self._fleet.read(lambda view: view.api_token_by_hash(token_hash))
+
+    async def worker(self, token_hash: str) -> Worker | None:
+        return await self._fleet.read(lambda view: view.worker_by_token_hash(token_hash))
+
+    async def attempt(self, token_hash: str) -> Attempt | None:
+        return await self._fleet.read(lambda view: view.attempt_by_upload_token(token_hash))
+
+    async def session(self, token_hash: str) -> SignedIn | None:
+        def look(view: View) -> SignedIn | None:
+            session = view.session(token_hash)
+            user = view.user(session.user_id) if session else None
+            return SignedIn(session, user) if session and user else None
+
+        return await self._fleet.read(look)
+
+    async def note_token_use(self, token_hash: str, now: float) -> None:
+        await self._fleet.store.write(lambda tx: tx.note_token_use(token_hash, now))
+
+    async def renew_session(self, token_hash: str, now: float) -> None:
+        await self._fleet.store.write(lambda tx: tx.renew_session(token_hash, now))
+
+
+def remembered_credentials(fleet: Fleet, hub: StreamHub) -> CachedCredentials:
+    """Whatever rotates, deletes or cleans up a worker cuts its stream in the same breath, and the hub tells us so
+    before the act is answered: nothing can be remembered too long."""
+    credentials = CachedCredentials(StoredCredentials(fleet))
+    hub.on_cut = lambda worker_id: credentials.forget_all()
+    return credentials

@@ -1,0 +1,128 @@
+"""Addresses: whose request it is behind proxies, which networks workers may come from, and our own."""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from simpletuner_fleet.core.errors import FleetError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+MAX_FORWARDED_HOPS = 32
+SIOCGIFADDR = 0x8915
+
+
+class BadNetwork(FleetError):
+    """This is not a network."""
+
+    code = "bad_network"
+    next_step = "Write networks as '10.0.0.0/8' or 'fd00::/8', separated by commas."
+
+
+class Networks:
+    """A set of networks, of both families. IPv4 addresses inside IPv6 count as what they are."""
+
+    def __init__(self, networks: Iterable[Network] = ()) -> None:
+        self._networks = tuple(networks)
+
+    @classmethod
+    def parse(cls, text: str) -> "Networks":
+        return cls(parse_network(part) for part in text.replace(",", " ").split())
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def holds(self, address: str) -> bool:
+        parsed = parse_address(address)
+        return parsed is not None and any(parsed in network for network in self._networks)
+
+
+def parse_network(text: str) -> Network:
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError as error:
+        raise BadNetwork(f"'{text}' is not a network.") from error
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96:
+        mapped = network.network_address.ipv4_mapped
+        if mapped:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - 96))
+    return network
+
+
+def parse_address(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
+
+
+def is_loopback(text: str) -> bool:
+    address = parse_address(text)
+    return address is not None and address.is_loopback
+
+
+def client_address(peer: str, forwarded_for: str | None, proxies: Networks) -> str:
+    """The peer itself, or the right-most hop that is not one of our proxies: all left of it anyone can invent."""
+    if not proxies and ":" not in peer:
+        return peer
+    address = parse_address(peer)
+    if address is None:
+        return peer
+    if not forwarded_for or not proxies or not proxies.holds(peer):
+        return str(address)
+    for hop in reversed(forwarded_for.split(",")[-MAX_FORWARDED_HOPS:]):
+        hop_address = parse_address(without_port(hop.strip()))
+        if hop_address is None:
+            break
+        address = hop_address
+        if not proxies.holds(str(hop_address)):
+            break
+    return str(address)
+
+
+def without_port(text: str) -> str:
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0] if text.count(":") == 1 else text
+
+
+def machine_names() -> list[str]:
+    """What this machine is called, asking no name server."""
+    name = socket.gethostname().lower()
+    short = name.partition(".")[0]
+    return [known for known in dict.fromkeys((name, short, f"{short}.local")) if short]
+
+
+def machine_addresses() -> list[str]:
+    """Every address of this machine's interfaces, loopback first."""
+    addresses = ["127.0.0.1", "::1", *_ipv4_addresses(), *_ipv6_addresses()]
+    return list(dict.fromkeys(addresses))
+
+
+def _ipv4_addresses() -> list[str]:
+    addresses = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, interface in socket.if_nameindex():
+            request = struct.pack("256s", interface.encode()[:15])
+            with suppress(OSError):
+                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)
+                addresses.append(socket.inet_ntoa(answer[20:24]))
+    return addresses
+
+
+def _ipv6_addresses() -> list[str]:
+    """Link-local ones are left out: nobody can reach them by address alone."""
+    try:
+        lines = Path("/proc/net/if_inet6").read_text().splitlines()
+    except OSError:
+        return []
+    addresses = [ipaddress.IPv6Address(int(line.split()[0], 16)) for line in lines]
+    return [str(address) for address in addresses if not address.is_link_local]

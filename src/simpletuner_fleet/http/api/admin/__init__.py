@@ -1,0 +1,1 @@
+"""Workers, people and their credentials, for administrators."""

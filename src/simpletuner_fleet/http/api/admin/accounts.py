@@ -1,0 +1,212 @@
+"""Users, for administrators."""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from simpletuner_fleet.core.accounts import Role, User
+from simpletuner_fleet.core.errors import Forbidden
+from simpletuner_fleet.core.permissions import missing_for
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
+from simpletuner_fleet.orchestrator import accounts
+from simpletuner_fleet.orchestrator.accounts import IssuedKey
+
+TAGS = ("administration",)
+PERMISSION = "admin.users"
+MAX_BODY_BYTES = 8 * KIB
+USERS = "/api/admin/users"
+
+
+class UserView(Struct, kw_only=True):
+    id: str
+    name: str
+    role: str
+    language: str
+    created_at: str | None
+    last_login_at: str | None
+    disabled_at: str | None
+    has_password: bool
+    """False: invited, and has not chosen one yet."""
+
+
+class UsersView(Struct):
+    users: list[UserView]
+
+
+class LinkView(Struct, kw_only=True):
+    link: str
+    """Works once. Shown only here."""
+    expires_at: str | None
+
+
+class UserMade(UserView, kw_only=True):
+    link: str | None
+    """The page where the user chooses a password; null where one was given."""
+    link_expires_at: str | None
+
+
+class CreateUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    role: Role = Role.MEMBER
+    language: str = ""
+    password: str | None = None
+
+
+class ChangeUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Left out: as it is."""
+
+    role: Role | UnsetType = UNSET
+    disabled: bool | UnsetType = UNSET
+
+
+async def list_users(call: Call[None]) -> UsersView:
+    return UsersView([user_view(user) for user in await deps_of(call).fleet.read(lambda view: view.users())])
+
+
+async def create_user(call: Call[CreateUserBody]) -> UserMade:
+    deps, body = deps_of(call), call.body
+    require_role(call, body.role)
+    user = await accounts.create_user(
+        deps.fleet,
+        deps.passwords,
+        call.actor,
+        name=body.name,
+        role=body.role,
+        language=body.language,
+        password=body.password,
+    )
+    key = None if user.password_hash else await accounts.personal_key(deps.fleet, user.id, call.actor)
+    return UserMade(
+        **_fields(user),
+        link=link_to(call, key) if key else None,
+        link_expires_at=rfc3339(key.expires_at) if key else None,
+    )
+
+
+async def change_user(call: Call[ChangeUserBody]) -> UserView:
+    body = call.body
+    role = None if body.role is UNSET else body.role
+    return await _change(call, role, None if body.disabled is UNSET else body.disabled)
+
+
+async def disable_user(call: Call[None]) -> UserView:
+    """Users stay, for what they have done stays."""
+    return await _change(call, None, True)
+
+
+async def _change(call: Call[Any], role: Role | None, disabled: bool | None) -> UserView:
+    deps = deps_of(call)
+    user = await _within_reach(call)
+    if role:
+        require_role(call, role)
+    change = await accounts.change_user(deps.fleet, user.id, call.actor, role=role, disabled=disabled)
+    deps.revoke(change.sessions)
+    return user_view(change.user)
+
+
+async def personal_link(call: Call[None]) -> LinkView:
+    user = await _within_reach(call)
+    return _link_view(call, await accounts.personal_key(deps_of(call).fleet, user.id, call.actor))
+
+
+async def first_link(call: Call[None]) -> LinkView:
+    require_role(call, Role.ADMIN)
+    return _link_view(call, await accounts.first_key(deps_of(call).fleet, call.actor))
+
+
+async def _within_reach(call: Call[Any]) -> User:
+    """Who may reset an admin's password could become that admin."""
+    user = await deps_of(call).fleet.read(lambda view: accounts.existing_user(view, call.path["id"]))
+    require_role(call, user.role)
+    return user
+
+
+def require_role(call: Call[Any], role: Role) -> None:
+    """Nobody gives away what they do not hold."""
+    missing = missing_for(call.principal.permissions, role)
+    if missing is not None:
+        raise Forbidden(missing)
+
+
+def link_to(call: Call[Any], key: IssuedKey) -> str:
+    return start_link(deps_of(call).base_url(call), key)
+
+
+def start_link(base_url: str, key: IssuedKey) -> str:
+    return f"{base_url.rstrip('/')}/start?k={key.secret}"
+
+
+def _link_view(call: Call[Any], key: IssuedKey) -> LinkView:
+    return LinkView(link=link_to(call, key), expires_at=rfc3339(key.expires_at))
+
+
+def user_view(user: User) -> UserView:
+    return UserView(**_fields(user))
+
+
+def _fields(user: User) -> dict[str, Any]:
+    return {
+        "id": user.id,
+        "name": user.name,
+        "role": user.role,
+        "language": user.language,
+        "created_at": rfc3339(user.created_at),
+        "last_login_at": rfc3339(user.last_login_at),
+        "disabled_at": rfc3339(user.disabled_at),
+        "has_password": bool(user.password_hash),
+    }
+
+
+ROUTES = [
+    Route("GET", USERS, list_users, PERMISSION, answer=UsersView, summary="Users", tags=TAGS),
+    Route(
+        "POST",
+        USERS,
+        create_user,
+        PERMISSION,
+        CreateUserBody,
+        UserMade,
+        "Create a user; without a password, with a link to choose one",
+        status=201,
+        max_body_bytes=MAX_BODY_BYTES,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        f"{USERS}/link",
+        first_link,
+        PERMISSION,
+        answer=LinkView,
+        summary="A one-time link that makes the first admin, while there is no user",
+        tags=TAGS,
+    ),
+    Route(
+        "PATCH",
+        f"{USERS}/{{id}}",
+        change_user,
+        PERMISSION,
+        ChangeUserBody,
+        UserView,
+        "Change a user's role; disable or enable a user",
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        f"{USERS}/{{id}}",
+        disable_user,
+        PERMISSION,
+        answer=UserView,
+        summary="Disable a user and end their sessions",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        f"{USERS}/{{id}}/link",
+        personal_link,
+        PERMISSION,
+        answer=LinkView,
+        summary="A one-time link with which a user chooses a new password",
+        tags=TAGS,
+    ),
+]

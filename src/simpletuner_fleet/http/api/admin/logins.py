@@ -1,0 +1,215 @@
+"""Logging in and out, the one-time link, and who one is."""
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
+from simpletuner_fleet.core.errors import Conflict, Invalid, WrongPassword
+from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.permissions import role_permissions
+from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
+from simpletuner_fleet.http.views.jobs import Done
+from simpletuner_fleet.orchestrator import accounts, logins
+from simpletuner_fleet.orchestrator.logins import LoggedIn
+
+TAGS = ("account",)
+MAX_BODY_BYTES = 8 * KIB
+
+
+class MeView(Struct, kw_only=True):
+    id: str
+    name: str
+    kind: str
+    permissions: list[str]
+    role: str | None = None
+    """The user's role; an API token has none."""
+    language: str = ""
+    """Empty: as the browser says."""
+
+
+class LoginBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    password: str
+
+
+class LogoutBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    everywhere: bool = False
+
+
+class StartLinkQuery(Struct, kw_only=True):
+    k: str
+
+
+class StartView(Struct, kw_only=True):
+    purpose: str
+    """`first_admin` or `choose_password`."""
+    name: str | None
+    """Whose password it sets."""
+    expires_at: str | None
+
+
+class StartBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    k: str
+    password: str
+    name: str = ""
+    """The name of the first admin; a link for a known user needs none."""
+    language: str = ""
+
+
+class MeBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Left out: as it is."""
+
+    language: str | UnsetType = UNSET
+    password: str | UnsetType = UNSET
+    current_password: str | UnsetType = UNSET
+
+
+class NotAUser(Conflict):
+    """Only a user has a language and a password."""
+
+    code = "not_a_user"
+
+
+async def login(call: Call[LoginBody]) -> Reply:
+    deps, name = deps_of(call), plain_name(call.body.name)[: MAX_NAME_CHARS + 1]
+    deps.login_door.knock(call.ip, name)
+    try:
+        login = await logins.log_in(deps.fleet, deps.passwords, name, call.body.password, call.ip)
+    except WrongPassword:
+        if not deps.login_door.noted.take(""):
+            await logins.note_failure(deps.fleet, name, call.ip)
+        raise
+    deps.login_door.welcome(call.ip, name)
+    return _welcome(call, login)
+
+
+async def logout(call: Call[LogoutBody | None]) -> Reply:
+    """Does nothing for an API token: there is nothing to log out of."""
+    caller, deps = call.principal, deps_of(call)
+    if caller.kind == "user":
+        everywhere = call.body is not None and call.body.everywhere
+        deps.revoke(await logins.log_out(deps.fleet, caller.id, caller.token_hash, call.actor, everywhere))
+    return Reply(body=Done(id=caller.id), cookies=(no_session_cookie(call.secure),))
+
+
+async def look_at_start(call: Call[None]) -> StartView:
+    start_key = await logins.start_key(deps_of(call).fleet, call.query.k)
+    return StartView(
+        purpose="choose_password" if start_key.user else "first_admin",
+        name=start_key.user.name if start_key.user else None,
+        expires_at=rfc3339(start_key.key.expires_at),
+    )
+
+
+async def start(call: Call[StartBody]) -> Reply:
+    deps, body = deps_of(call), call.body
+    login = await logins.start(
+        deps.fleet,
+        deps.passwords,
+        body.k,
+        name=body.name,
+        password=body.password,
+        language=body.language,
+        ip=call.ip,
+    )
+    return _welcome(call, login)
+
+
+async def me(call: Call[Any]) -> MeView:
+    caller = call.principal
+    if caller.kind == "user":
+        return me_view(await deps_of(call).fleet.glance(lambda view: accounts.existing_user(view, caller.id)))
+    return MeView(id=caller.id, name=caller.name, kind=caller.kind, permissions=list(caller.permissions))
+
+
+async def change_me(call: Call[MeBody]) -> MeView | Reply:
+    deps, caller, body = deps_of(call), call.principal, call.body
+    if body == MeBody():
+        return await me(call)
+    if caller.kind != "user":
+        raise NotAUser
+    if body.language is not UNSET:
+        checked_language(body.language)
+    login = None if body.password is UNSET else await _new_password(call, body.password)
+    if body.language is not UNSET:
+        await accounts.set_language(deps.fleet, caller.id, body.language)
+        deps.credentials.forget_all()
+    return _welcome(call, login, await me(call)) if login else await me(call)
+
+
+async def _new_password(call: Call[MeBody], wanted: str) -> LoggedIn:
+    deps, caller = deps_of(call), call.principal
+    if call.body.current_password is UNSET:
+        raise Invalid(N_("A new password needs the current one beside it."), path="$.current_password")
+    deps.login_door.knock(call.ip, caller.name)
+    login = await logins.change_password(
+        deps.fleet, deps.passwords, caller.id, call.body.current_password, wanted, call.ip
+    )
+    deps.login_door.welcome(call.ip, caller.name)
+    return login
+
+
+def me_view(user: User) -> MeView:
+    return MeView(
+        id=user.id,
+        name=user.name,
+        kind="user",
+        permissions=list(role_permissions(user.role)),
+        role=user.role,
+        language=user.language,
+    )
+
+
+def _welcome(call: Call[Any], done: LoggedIn, who: MeView | None = None) -> Reply:
+    deps_of(call).revoke(done.ended)
+    return Reply(body=who or me_view(done.user), cookies=(session_cookie(done.secret, call.secure),))
+
+
+_OPEN = Route("POST", "", login, PUBLIC, answer=MeView, tags=TAGS, max_body_bytes=MAX_BODY_BYTES)
+ROUTES = [
+    replace(_OPEN, path="/api/login", body=LoginBody, summary="Log in with a name and a password"),
+    Route(
+        "POST",
+        "/api/logout",
+        logout,
+        ANY_USER,
+        LogoutBody,
+        Done,
+        "Log out, here or everywhere",
+        body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/start",
+        look_at_start,
+        PUBLIC,
+        answer=StartView,
+        summary="What a one-time link is good for; looking does not use it up",
+        query=StartLinkQuery,
+        tags=TAGS,
+    ),
+    replace(
+        _OPEN,
+        path="/api/start",
+        handler=start,
+        body=StartBody,
+        summary="Use a one-time link: make the first admin, or choose a password",
+    ),
+    Route("GET", "/api/me", me, ANY_USER, answer=MeView, summary="Who the caller is", tags=TAGS),
+    Route(
+        "PATCH",
+        "/api/me",
+        change_me,
+        ANY_USER,
+        MeBody,
+        MeView,
+        "Change one's own language or password; a new password ends every other session",
+        max_body_bytes=MAX_BODY_BYTES,
+        tags=TAGS,
+    ),
+]

@@ -1,0 +1,90 @@
+"""API tokens, and who one is."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route
+from simpletuner_fleet.http.views.records import TokensView, TokenView, token_view
+from simpletuner_fleet.orchestrator import people
+from simpletuner_fleet.orchestrator.people import CreateToken
+
+TAGS = ("administration",)
+PERMISSION = "admin.tokens"
+
+
+class CreateTokenBody(CreateToken, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A misspelt choice is told, not ignored."""
+
+
+class WhoAmI(Struct, kw_only=True):
+    id: str
+    name: str
+    kind: str
+    permissions: list[str]
+
+
+async def whoami(call: Call[None]) -> WhoAmI:
+    caller = call.principal
+    return WhoAmI(id=caller.id, name=caller.name, kind=caller.kind, permissions=list(caller.permissions))
+
+
+async def list_tokens(call: Call[None]) -> TokensView:
+    tokens = await deps_of(call).fleet.read(lambda view: view.api_tokens())
+    return TokensView([token_view(token) for token in tokens])
+
+
+async def create_token(call: Call[CreateTokenBody]) -> TokenView:
+    """Nobody gives away what they do not hold."""
+    for permission in call.body.permissions:
+        call.require(permission)
+    token, secret = await people.create_token(deps_of(call).fleet, call.body, call.actor)
+    return token_view(token, secret)
+
+
+async def revoke_token(call: Call[None]) -> TokenView:
+    deps = deps_of(call)
+    token = await people.revoke_token(deps.fleet, call.path["id"], call.actor)
+    deps.revoke([token.token_hash])
+    return token_view(token)
+
+
+ROUTES = [
+    Route(
+        "GET",
+        "/api/whoami",
+        whoami,
+        ANY_USER,
+        answer=WhoAmI,
+        summary="Who the caller is and what they may do",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/admin/tokens",
+        list_tokens,
+        PERMISSION,
+        answer=TokensView,
+        summary="API tokens, without their secrets",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/admin/tokens",
+        create_token,
+        PERMISSION,
+        CreateTokenBody,
+        TokenView,
+        "Create an API token with a set of permissions",
+        status=201,
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        "/api/admin/tokens/{id}",
+        revoke_token,
+        PERMISSION,
+        answer=TokenView,
+        summary="Revoke an API token",
+        tags=TAGS,
+    ),
+]

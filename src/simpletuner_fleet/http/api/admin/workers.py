@@ -1,0 +1,259 @@
+"""Workers, for those who may administer them."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.worker import Worker, WorkerStatus
+from simpletuner_fleet.http.api.admin.connection_commands import (
+    ConnectionCommands,
+    connection_command,
+    connection_commands,
+)
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
+from simpletuner_fleet.http.views.jobs import Done
+from simpletuner_fleet.http.views.workers import WorkerListView, WorkerView, worker_view
+from simpletuner_fleet.orchestrator import administer, read_models
+from simpletuner_fleet.orchestrator.administer import CreateWorker
+from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
+from simpletuner_fleet.orchestrator.machines import with_newest_heartbeat
+
+TAGS = ("administration",)
+PERMISSION = "admin.workers"
+
+
+class CreateWorkerBody(CreateWorker, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A misspelt choice is told, not ignored."""
+
+
+class WorkerToken(Struct, kw_only=True):
+    worker_id: str
+    token: str
+    """Shown in this answer and never again."""
+    name: str
+    worker_type: str
+    labels: dict[str, str]
+    connection_command: str
+    connection_commands: ConnectionCommands
+    """The same for other ways to install and run it."""
+
+
+class Pulse(Struct, kw_only=True):
+    """What changes with every heartbeat, and too often for an event."""
+
+    last_heartbeat: str | None
+    memory_used_gb: dict[str, float | None]
+    """The samples by the GPU's uuid, as the worker reported them last."""
+
+
+class PulsesView(Struct):
+    workers: dict[str, Pulse]
+
+
+class WorkerListQuery(Struct, kw_only=True):
+    status: list[WorkerStatus] = []
+    label: list[str] = []
+    """`key=glob`; may be repeated."""
+    local: bool = False
+    """Whether to list the agent beside this server too, which nobody created."""
+
+
+class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    note: str = ""
+    timeout_s: float | None = None
+    """After so long what still runs there is stopped and goes on elsewhere; null waits for it to end."""
+    checkpoint_first: bool = True
+    """Whether each trainer is asked for a checkpoint before it is stopped at the deadline."""
+
+
+class ChangeWorkerBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    labels: dict[str, str]
+    """These replace all labels: what is left out is removed."""
+
+
+async def list_workers(call: Call[None]) -> WorkerListView:
+    query: WorkerListQuery = call.query
+    found = await read_models.workers(
+        deps_of(call).fleet, query.status, [_label(text) for text in query.label]
+    )
+    return WorkerListView([_shown(call, seen) for seen in found if query.local or not seen.worker.local])
+
+
+async def get_worker(call: Call[Any]) -> WorkerView:
+    return _shown(call, await read_models.one_worker(deps_of(call).fleet, call.path["id"]))
+
+
+async def pulses(call: Call[None]) -> PulsesView:
+    fleet = deps_of(call).fleet
+    workers = await fleet.read(lambda view: view.workers())
+    return PulsesView(
+        {
+            worker.id: _pulse(with_newest_heartbeat(fleet, worker), fleet.gpu_history.latest(worker.id))
+            for worker in workers
+        }
+    )
+
+
+def _pulse(worker: Worker, latest: dict[str, GpuPoint]) -> Pulse:
+    return Pulse(
+        last_heartbeat=rfc3339(worker.last_heartbeat),
+        memory_used_gb={uuid: point.memory_used_gb for uuid, point in latest.items()},
+    )
+
+
+async def create_worker(call: Call[CreateWorkerBody]) -> WorkerToken:
+    worker, token = await administer.create_worker(deps_of(call).fleet, call.body, call.actor)
+    return _with_token(call, worker, token)
+
+
+async def rotate_token(call: Call[None]) -> WorkerToken:
+    worker, token = await administer.rotate_token(deps_of(call).fleet, call.path["id"], call.actor)
+    return _with_token(call, worker, token)
+
+
+async def drain(call: Call[DrainBody | None]) -> WorkerView:
+    wish = call.body or DrainBody()
+    await administer.drain(
+        deps_of(call).fleet,
+        call.path["id"],
+        wish.note,
+        call.actor,
+        timeout_s=wish.timeout_s,
+        checkpoint_first=wish.checkpoint_first,
+    )
+    return await get_worker(call)
+
+
+async def resume(call: Call[None]) -> WorkerView:
+    await administer.resume(deps_of(call).fleet, call.path["id"], call.actor)
+    return await get_worker(call)
+
+
+async def change_worker(call: Call[ChangeWorkerBody]) -> WorkerView:
+    await administer.set_labels(deps_of(call).fleet, call.path["id"], call.body.labels, call.actor)
+    return await get_worker(call)
+
+
+async def delete_worker(call: Call[None]) -> Done:
+    await administer.delete_worker(deps_of(call).fleet, call.path["id"], call.actor)
+    return Done(id=call.path["id"])
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, pattern = text.partition("=")
+    if not equals or not key:
+        raise Invalid("A label is asked for as key=value; the value may be a glob.", path="$.label")
+    return key, pattern
+
+
+def _shown(call: Call[Any], seen: read_models.SeenWorker) -> WorkerView:
+    fleet = deps_of(call).fleet
+    worker = with_newest_heartbeat(fleet, seen.worker)
+    return worker_view(worker, seen.held, fleet.policy, fleet.clock.now())
+
+
+def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:
+    deps = deps_of(call)
+    told = (worker, token, deps.base_url(call), deps.fingerprint)
+    return WorkerToken(
+        worker_id=worker.id,
+        token=token,
+        name=worker.name,
+        worker_type=worker.worker_type,
+        labels=worker.labels,
+        connection_command=connection_command(*told),
+        connection_commands=connection_commands(*told),
+    )
+
+
+ROUTES = [
+    Route(
+        "GET",
+        "/api/admin/workers",
+        list_workers,
+        PERMISSION,
+        answer=WorkerListView,
+        summary="List all workers",
+        query=WorkerListQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/admin/pulses",
+        pulses,
+        PERMISSION,
+        answer=PulsesView,
+        summary="Every worker's last heartbeat and the memory in use on its GPUs",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/admin/workers",
+        create_worker,
+        PERMISSION,
+        CreateWorkerBody,
+        WorkerToken,
+        "Create a worker and its token",
+        status=201,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/admin/workers/{id}",
+        get_worker,
+        PERMISSION,
+        answer=WorkerView,
+        summary="One worker",
+        tags=TAGS,
+    ),
+    Route(
+        "PATCH",
+        "/api/admin/workers/{id}",
+        change_worker,
+        PERMISSION,
+        ChangeWorkerBody,
+        WorkerView,
+        "Set a worker's labels",
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        "/api/admin/workers/{id}",
+        delete_worker,
+        PERMISSION,
+        answer=Done,
+        summary="Remove a worker that is offline",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/admin/workers/{id}/drain",
+        drain,
+        PERMISSION,
+        DrainBody,
+        WorkerView,
+        "Let a worker finish what it runs and offer it nothing more",
+        body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/admin/workers/{id}/resume",
+        resume,
+        PERMISSION,
+        answer=WorkerView,
+        summary="Undo a drain",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/admin/workers/{id}/token",
+        rotate_token,
+        PERMISSION,
+        answer=WorkerToken,
+        summary="Rotate a worker's token; the old one is refused at once",
+        tags=TAGS,
+    ),
+]

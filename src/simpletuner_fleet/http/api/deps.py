@@ -1,0 +1,137 @@
+"""What the composition root hands to every handler."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+from msgspec import Struct, field
+
+from simpletuner_fleet.core.errors import InvalidToken
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.http.access.credential_cache import CachedCredentials
+from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
+from simpletuner_fleet.http.api.telemetry import Telemetry
+from simpletuner_fleet.http.edge.routes import Call
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.passwords import Passwords
+from simpletuner_fleet.orchestrator.runtime import Errands
+from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
+from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.storage import Storage
+
+PATTERN_SEARCHES = 2
+REFUSALS_NOTED = Rate(1 / 60, 5)
+LOGINS_PER_ADDRESS = Rate(20 / 60, 20)
+LOGINS_PER_NAME = Rate(10 / 60, 10)
+FAILED_LOGINS_NOTED = Rate(1, 60)
+
+
+class LoginDoor:
+    """How often passwords may be guessed. A log-in that succeeds was no guess."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._by_address = Buckets(LOGINS_PER_ADDRESS, monotonic)
+        self._by_name = Buckets(LOGINS_PER_NAME, monotonic)
+        self.noted = Buckets(FAILED_LOGINS_NOTED, monotonic)
+        """Failures that are worth an audit entry, all together."""
+
+    def knock(self, ip: str, name: str) -> None:
+        self._by_address.spend(address_key(ip))
+        self._by_name.spend(name.casefold())
+
+    def welcome(self, ip: str, name: str) -> None:
+        self._by_address.give_back(address_key(ip))
+        self._by_name.give_back(name.casefold())
+
+
+class CertificateLooks:
+    """Who asked for our authority's certificate, and when last. A worker does so before it sends its token: one that
+    pins another fingerprint gives up after it, and this is all that is ever heard of it."""
+
+    KEPT = 64
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def note(self, ip: str, at: float) -> None:
+        self._last.pop(ip, None)
+        if len(self._last) >= self.KEPT:
+            del self._last[next(iter(self._last))]
+        self._last[ip] = at
+
+    def between(self, since: float, until: float) -> list[tuple[str, float]]:
+        return [(ip, at) for ip, at in self._last.items() if since <= at <= until]
+
+
+def end_no_streams(token_hashes: Collection[str]) -> None:
+    """Does nothing: no edge serves any streams yet."""
+
+
+class Deps(Struct, kw_only=True):
+    fleet: Fleet
+    hub: StreamHub
+    blobs: Blobs
+    credentials: CachedCredentials
+    errands: Errands = field(default_factory=Errands)
+    log_bells: Bells = field(default_factory=Bells)
+    log_searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PATTERN_SEARCHES))
+    """Each search holds a process of its own."""
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    noted_refusals: Buckets = field(default_factory=lambda: Buckets(REFUSALS_NOTED, time.monotonic))
+    """Refused registrations that are worth an audit entry, per worker."""
+    passwords: Passwords = field(default_factory=Passwords)
+    login_door: LoginDoor = field(default_factory=LoginDoor)
+    end_streams_of: Callable[[Collection[str]], None] = end_no_streams
+    """Ends what was opened with these credentials, by their hashes."""
+    public_url: str | None = None
+    """The URL at which workers reach this orchestrator; None means wherever the caller did."""
+    fingerprint: str | None = None
+    """The fingerprint of our own certificate authority."""
+    certificate_looks: CertificateLooks = field(default_factory=CertificateLooks)
+    local_enabled: bool = False
+    beyond_loopback: bool = False
+    """The server is bound to more than this machine."""
+    metrics_public: bool = False
+    stopping: bool = False
+    watching: Counter[str] = field(default_factory=Counter)
+    """Counts the open event streams of each caller."""
+    following: Counter[str] = field(default_factory=Counter)
+    """Counts the logs that each caller follows."""
+    proven_at: float | None = None
+    """When the store was last seen to accept a write."""
+
+    _storage: Storage | None = None
+
+    @property
+    def storage(self) -> Storage:
+        """One for all: it holds the locks."""
+        self._storage = self._storage or Storage(self.fleet, self.blobs)
+        return self._storage
+
+    def revoke(self, token_hashes: Collection[str]) -> None:
+        """Forgets these credentials and ends their streams. It is called right after the commit and before the answer."""
+        for token_hash in token_hashes:
+            self.credentials.forget(token_hash)
+        self.end_streams_of(token_hashes)
+
+    def base_url(self, call: Call[Any]) -> str:
+        return self.public_url or f"{'https' if call.secure else 'http'}://{call.headers.get('host', '')}"
+
+
+def deps_of(call: Call[Any]) -> Deps:
+    deps: Deps = call.app
+    return deps
+
+
+deps = deps_of
+"""The name under which pages know it."""
+
+
+async def own_worker(call: Call[Any]) -> Worker:
+    """The caller's row as it is now: what was remembered at the door may be old."""
+    worker = await deps_of(call).fleet.glance(lambda view: view.worker(call.principal.id))
+    if worker is None or worker.token_hash != call.principal.token_hash:
+        raise InvalidToken
+    return worker

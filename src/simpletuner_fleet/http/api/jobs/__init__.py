@@ -1,0 +1,1 @@
+"""Jobs and all that belongs to them."""

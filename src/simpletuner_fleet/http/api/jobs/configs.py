@@ -1,0 +1,165 @@
+"""Saved configs."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from simpletuner_fleet.core.bundle_diff import Change
+from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
+from simpletuner_fleet.http.views.jobs import Done
+from simpletuner_fleet.http.views.records import ConfigsView, ConfigView, VersionsView, config_view
+from simpletuner_fleet.orchestrator import configs
+
+TAGS = ("configs",)
+MAX_CONFIG_BYTES = 5 * KIB * KIB
+
+
+class ConfigVersionQuery(Struct, kw_only=True):
+    version: Annotated[int, Meta(ge=1)] | None = None
+
+
+class StoredConfig(Struct, kw_only=True):
+    """A config bundle and what is known of it."""
+
+    name: str
+    version: int
+    created_at: str | None
+    created_by: str
+    trainer: str
+    settings: dict[str, Any]
+    dataloader: Any
+    files: dict[str, str]
+    env: dict[str, str]
+    secrets: dict[str, str]
+    """Names of stored secrets by variable, never values."""
+    resources: dict[str, Any]
+    datasets: dict[str, str]
+    watchdog: dict[str, Any]
+
+
+class DiffQuery(Struct, kw_only=True):
+    from_: Annotated[int, Meta(ge=1)] | None = field(default=None, name="from")
+    to: Annotated[int, Meta(ge=1)] | None = None
+
+
+class DiffView(Struct, kw_only=True):
+    """What changed from one version to another; `was` is absent for what is new, `is` for what is gone."""
+
+    name: str
+    from_: int = field(name="from")
+    to: int
+    changes: list[Change]
+
+
+async def list_configs(call: Call[None]) -> ConfigsView:
+    newest = await deps_of(call).fleet.read(lambda view: view.configs())
+    return ConfigsView([config_view(config) for config in newest])
+
+
+async def get_config(call: Call[None]) -> StoredConfig:
+    config = await configs.get_config(deps_of(call).fleet, call.path["name"], call.query.version)
+    bundle = configs.bundle_of(config)
+    return StoredConfig(
+        name=config.name,
+        version=config.version,
+        created_at=rfc3339(config.created_at),
+        created_by=config.created_by,
+        trainer=bundle.trainer,
+        settings=bundle.settings,
+        dataloader=bundle.dataloader,
+        files=bundle.files,
+        env=bundle.env,
+        secrets=bundle.secrets,
+        resources=msgspec.to_builtins(bundle.resources),
+        datasets=bundle.datasets,
+        watchdog=msgspec.to_builtins(bundle.watchdog),
+    )
+
+
+async def list_versions(call: Call[None]) -> VersionsView:
+    name = call.path["name"]
+    history = await deps_of(call).fleet.read(lambda view: view.config_versions(name))
+    if not history:
+        raise NotFound(f"There is no config '{name}'.")
+    return VersionsView([config_view(config) for config in history])
+
+
+async def diff_config(call: Call[None]) -> DiffView:
+    name = call.path["name"]
+    difference = await configs.diff_configs(deps_of(call).fleet, name, call.query.from_, call.query.to)
+    return DiffView(name=name, from_=difference.was, to=difference.now, changes=difference.changes)
+
+
+async def save_config(call: Call[dict[str, Any]]) -> ConfigView:
+    saved, changed = await configs.save_config(deps_of(call).fleet, call.path["name"], call.body, call.actor)
+    return config_view(saved, changed)
+
+
+async def delete_config(call: Call[None]) -> Done:
+    await configs.delete_config(deps_of(call).fleet, call.path["name"], call.actor)
+    return Done(id=call.path["name"])
+
+
+ROUTES = [
+    Route(
+        "GET",
+        "/api/configs",
+        list_configs,
+        "configs.read",
+        answer=ConfigsView,
+        summary="Saved configs by name",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/configs/{name}",
+        get_config,
+        "configs.read",
+        answer=StoredConfig,
+        summary="One config, in its newest version unless one is named",
+        query=ConfigVersionQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/configs/{name}/versions",
+        list_versions,
+        "configs.read",
+        answer=VersionsView,
+        summary="Every version of a config",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/configs/{name}/diff",
+        diff_config,
+        "configs.read",
+        answer=DiffView,
+        summary="What changed between two versions: the newest two unless others are named",
+        query=DiffQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "PUT",
+        "/api/configs/{name}",
+        save_config,
+        "configs.write",
+        dict[str, Any],
+        ConfigView,
+        "Save a config bundle, or a bare config.json, as a new version",
+        max_body_bytes=MAX_CONFIG_BYTES,
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        "/api/configs/{name}",
+        delete_config,
+        "configs.write",
+        answer=Done,
+        summary="Delete a config; jobs keep their copies",
+        tags=TAGS,
+    ),
+]

@@ -1,0 +1,114 @@
+"""Jobs: looked at, followed, cancelled, tried again."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.jobs.queue import CancelBody, PageSize, cancel, current, shown, submitter
+from simpletuner_fleet.http.api.ownership import refuse_job_of_another
+from simpletuner_fleet.http.edge.routes import Call, Route
+from simpletuner_fleet.http.views.jobs import (
+    AttemptsView,
+    ExplainView,
+    JobEventsView,
+    JobsPage,
+    JobView,
+    attempt_view,
+    explain_view,
+    job_event_view,
+    note_view,
+)
+from simpletuner_fleet.http.views.times import read_time
+from simpletuner_fleet.orchestrator import read_models, submit
+from simpletuner_fleet.ports import JobFilter
+
+TAGS = ("jobs",)
+EVENTS_TOLD = 1000
+
+
+class JobListQuery(Struct, kw_only=True):
+    status: list[JobState] = []
+    """May be repeated."""
+    owner: str | None = None
+    worker_id: str | None = None
+    config_name: str | None = None
+    since: str | None = None
+    """Submitted since: RFC 3339 or seconds since 1970."""
+    cursor: str | None = None
+    limit: PageSize = 50
+
+
+async def list_jobs(call: Call[None]) -> JobsPage:
+    query: JobListQuery = call.query
+    where = JobFilter(
+        states=tuple(query.status),
+        owner=query.owner,
+        worker_id=query.worker_id,
+        config_name=query.config_name,
+        created_since=read_time(query.since, "$.since"),
+    )
+    page, following = await read_models.jobs_page(deps_of(call).fleet, where, query.cursor, query.limit)
+    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
+
+
+async def get_job(call: Call[None]) -> JobView:
+    return await current(call)
+
+
+async def explain(call: Call[None]) -> ExplainView:
+    return explain_view(await read_models.explained(deps_of(call).fleet, call.path["id"]))
+
+
+async def attempts(call: Call[None]) -> AttemptsView:
+    rows = await read_models.attempts_of(deps_of(call).fleet, call.path["id"])
+    return AttemptsView([attempt_view(attempt) for attempt in rows])
+
+
+async def events(call: Call[None]) -> JobEventsView:
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
+    await read_models.one_job(fleet, job_id)
+    entries, notes = await fleet.read(
+        lambda view: (view.job_events(job_id, EVENTS_TOLD), view.notes_of_job(job_id))
+    )
+    return JobEventsView([job_event_view(entry) for entry in entries], [note_view(note) for note in notes])
+
+
+async def retry(call: Call[None]) -> JobView:
+    await refuse_job_of_another(call)
+    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call))
+    return await current(call, job)
+
+
+def _get(path: str, handler: Any, answer: Any, summary: str, query: Any = None) -> Route:
+    return Route("GET", path, handler, "jobs.read", answer=answer, summary=summary, query=query, tags=TAGS)
+
+
+ROUTES = [
+    _get("/api/jobs", list_jobs, JobsPage, "Jobs, newest first", JobListQuery),
+    _get("/api/jobs/{id}", get_job, JobView, "One job"),
+    _get("/api/jobs/{id}/explain", explain, ExplainView, "Why a job waits, and what would help"),
+    _get("/api/jobs/{id}/attempts", attempts, AttemptsView, "Every try at a job, oldest first"),
+    _get("/api/jobs/{id}/events", events, JobEventsView, "What happened to a job"),
+    Route(
+        "POST",
+        "/api/jobs/{id}/cancel",
+        cancel,
+        "jobs.cancel",
+        CancelBody,
+        JobView,
+        "Cancel a job, on request with a checkpoint saved first",
+        body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/jobs/{id}/retry",
+        retry,
+        "jobs.retry",
+        answer=JobView,
+        summary="Try an ended job again, as a new job with the same copy of everything",
+        tags=TAGS,
+    ),
+]

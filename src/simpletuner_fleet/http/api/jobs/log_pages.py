@@ -1,0 +1,113 @@
+"""A log as text with times before its lines, or as a page of lines for programs."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.http.edge.routes import rfc3339
+from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES, LogLine, StoredLog
+
+MAX_TEXT_CHARS = 16_000
+NO_TIME = "-" * 24
+
+
+class Block(Struct, frozen=True):
+    """Bytes of a log; without any: it is still followed, and nothing is new."""
+
+    offset: int
+    data: bytes
+    log: StoredLog | None
+
+
+class LineTold(Struct, kw_only=True):
+    offset: int
+    at: str | None
+    """When its first byte was seen by the worker."""
+    text: str
+    """What a terminal would show of it: of a progress line its last state."""
+    partial: bool = False
+    """Its end has not come yet."""
+
+
+class LogPage(Struct, kw_only=True):
+    attempt: int | None
+    rank: int
+    start: int
+    end: int
+    size: int
+    gap_bytes: int
+    ended: bool
+    """The attempt is over; nothing more will come."""
+    lines: list[LineTold]
+
+
+async def page_of(
+    log: StoredLog | None, attempt: Attempt | None, rank: int, start: int, end: int, size: int, most: int
+) -> LogPage:
+    lines = await log.lines(start, end, most) if log else []
+    return LogPage(
+        attempt=attempt.number if attempt else None,
+        rank=rank,
+        start=start,
+        end=lines[-1].next_offset if lines else start,
+        size=size,
+        gap_bytes=await log.gap() if log else 0,
+        ended=attempt is not None and not attempt.live,
+        lines=await _told(log, lines) if log else [],
+    )
+
+
+async def _told(log: StoredLog, lines: Sequence[LogLine]) -> list[LineTold]:
+    times = await log.times_of([line.offset for line in lines])
+    return [
+        LineTold(
+            offset=line.offset,
+            at=rfc3339(at),
+            text=shown(line.data),
+            partial=not line.whole and len(line.data) < MAX_LINE_BYTES,
+        )
+        for line, at in zip(lines, times, strict=True)
+    ]
+
+
+def shown(line: bytes) -> str:
+    """After a carriage return a line is written anew."""
+    states = [state for state in line.split(b"\r") if state]
+    return states[-1].decode("utf-8", "replace")[:MAX_TEXT_CHARS] if states else ""
+
+
+async def stamped(blocks: AsyncGenerator[Block, None]) -> AsyncGenerator[bytes, None]:
+    """Every line with its time before it; a line is sent when it is whole, or will not become so."""
+    rest, at, log = b"", 0, None
+    async for block in blocks:
+        if not block.data:
+            yield b""
+            continue
+        log, at = block.log, block.offset + len(block.data)
+        whole, newline, rest_of = (rest + block.data).rpartition(b"\n")
+        if not newline and len(rest_of) <= MAX_LINE_BYTES:
+            rest = rest_of
+            continue
+        line = whole + newline if newline else rest_of
+        rest = rest_of if newline else b""
+        yield await _stamp(log, line, at - len(rest) - len(line))
+    if rest:
+        yield await _stamp(log, rest, at - len(rest))
+
+
+async def _stamp(log: StoredLog | None, data: bytes, offset: int) -> bytes:
+    lines = _split(data)
+    offsets = [offset]
+    for line in lines[:-1]:
+        offsets.append(offsets[-1] + len(line))
+    times = await log.times_of(offsets) if log else [None] * len(lines)
+    return b"".join(
+        [f"{rfc3339(at) or NO_TIME} ".encode() + line for at, line in zip(times, lines, strict=True)]
+    )
+
+
+def _split(data: bytes) -> list[bytes]:
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]

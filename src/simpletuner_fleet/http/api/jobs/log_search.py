@@ -1,0 +1,137 @@
+"""Finds lines of a log: plain text here, patterns in a child process that can be ended.
+
+A call reads for about a second and says where to go on. Python's patterns can take for ever on an unlucky line and cannot
+be interrupted, so they run elsewhere, with limits of time and memory, on the beginning of each line.
+"""
+
+import asyncio
+import contextlib
+import struct
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES, StoredLog
+
+TEXT_BLOCK_BYTES = 1024 * 1024
+PATTERN_BLOCK_BYTES = 128 * 1024
+BUDGET_S = 0.7
+BLOCK_WITHIN_S = 1.0
+CHILD_STARTS_WITHIN_S = 10.0
+CHILD = Path(__file__).with_name("log_search_child.py")
+LENGTH = struct.Struct("<I")
+SPAN = struct.Struct("<II")
+
+Span = tuple[int, int]
+Find = Callable[[bytes, int], Awaitable[list[Span]]]
+"""Where in the block are the first so many lines that fit."""
+
+
+class Hit(Struct, frozen=True):
+    offset: int
+    """The offset at which its line begins."""
+    line: bytes
+
+
+class SearchResult(Struct, frozen=True):
+    hits: list[Hit]
+    next: int
+    """The offset to go on at: a line begins there."""
+
+
+class PatternTooSlow(Invalid):
+    code = "pattern_too_slow"
+
+
+async def search_text(log: StoredLog, text: str, start: int, most: int) -> SearchResult:
+    """Lines with this text from `start` on, which is where a line begins. Upper and lower case differ."""
+    needle = text.encode()
+
+    async def find(block: bytes, room: int) -> list[Span]:
+        return await asyncio.to_thread(_lines_with, block, needle, room)
+
+    return await _walk(log, start, most, find, TEXT_BLOCK_BYTES)
+
+
+async def search_pattern(log: StoredLog, pattern: str, start: int, most: int) -> SearchResult:
+    """Lines that the pattern is found in; it sees bytes, and the first 8 KiB of each line."""
+    async with _child_for(pattern) as find:
+        return await _walk(log, start, most, find, PATTERN_BLOCK_BYTES)
+
+
+async def _walk(log: StoredLog, start: int, most: int, find: Find, block_bytes: int) -> SearchResult:
+    hits: list[Hit] = []
+    at, until = start, time.monotonic() + BUDGET_S
+    while time.monotonic() < until:
+        block = await log.read(at, block_bytes)
+        lines = block[: block.rfind(b"\n") + 1] or block
+        if len(block) < block_bytes:
+            lines = block
+        if not lines:
+            break
+        for begin, end in await find(lines, most - len(hits)):
+            hits.append(Hit(at + begin, lines[begin : min(end, begin + MAX_LINE_BYTES)]))
+        if len(hits) >= most:
+            last = hits[-1].offset - at
+            return SearchResult(hits, at + (lines.find(b"\n", last) + 1 or len(lines)))
+        at += len(lines)
+    return SearchResult(hits, at)
+
+
+def _lines_with(block: bytes, needle: bytes, room: int) -> list[Span]:
+    spans: list[Span] = []
+    at = 0
+    while len(spans) < room and (hit := block.find(needle, at)) >= 0:
+        begin = block.rfind(b"\n", at, hit) + 1 or at
+        end = block.find(b"\n", hit)
+        end = len(block) if end < 0 else end
+        spans.append((begin, end))
+        at = end + 1
+    return spans
+
+
+@asynccontextmanager
+async def _child_for(pattern: str) -> AsyncIterator[Find]:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", str(CHILD)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={},
+    )
+    stdin, stdout = child.stdin, child.stdout
+    assert stdin is not None
+    assert stdout is not None
+
+    async def ask(question: bytes, within_s: float) -> bytes:
+        try:
+            async with asyncio.timeout(within_s):
+                stdin.write(question)
+                await stdin.drain()
+                return await stdout.readexactly(LENGTH.unpack(await stdout.readexactly(LENGTH.size))[0])
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            raise PatternTooSlow(
+                "The pattern takes too long on this log.",
+                path="$.q",
+                next_step="Use fewer repeats inside repeats, or search for plain text (regex=0).",
+            ) from None
+
+    async def find(block: bytes, room: int) -> list[Span]:
+        spans = await ask(SPAN.pack(len(block), room) + block, BLOCK_WITHIN_S)
+        return list(SPAN.iter_unpack(spans))
+
+    try:
+        words = pattern.encode()
+        refusal = await ask(LENGTH.pack(len(words)) + words, CHILD_STARTS_WITHIN_S)
+        if refusal:
+            raise Invalid(f"The pattern cannot be read: {refusal.decode('utf-8', 'replace')}.", path="$.q")
+        yield find
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()

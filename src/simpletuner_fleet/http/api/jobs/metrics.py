@@ -1,0 +1,113 @@
+"""The numbers of trainings: sent by workers, shown as curves."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from simpletuner_fleet.core.metrics import Bucket
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.workers.uploads import claim_of
+from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Route, rfc3339
+from simpletuner_fleet.protocol.metrics import MetricsAnswer, MetricsSent, Number, to_wire
+from simpletuner_fleet.storage import metrics
+
+MAX_BATCH_BYTES = 4 * KIB * KIB
+MOST_POINTS = 5_000
+
+
+class MetricsQuery(Struct, kw_only=True):
+    key: list[str] = []
+    """Which curves; may be repeated. All of them unless told."""
+    points: Annotated[int, Meta(ge=1, le=MOST_POINTS)] = 500
+    """The most points of each curve."""
+    attempt: Annotated[int, Meta(ge=1)] | None = None
+    """Number of the try; all of them as one curve unless told."""
+
+
+class CurvePoint(Struct, kw_only=True):
+    """Neighbouring steps as one: `step`, `at` and `last` are the last one's."""
+
+    step: int
+    at: str | None
+    min: float | None
+    """Null where no value was finite."""
+    max: float | None
+    last: Number
+
+
+class MetricsView(Struct, kw_only=True):
+    keys: list[str]
+    """All keys there are."""
+    attempt: int | None
+    series: dict[str, list[CurvePoint]]
+    total: int
+    """How many steps have been told of, before they were put together."""
+
+
+async def send_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
+    body = call.body
+    claim = claim_of(call, body.epoch)
+    stored = await metrics.store_points(deps_of(call).storage, claim, body.first, body.points)
+    return MetricsAnswer(next=stored)
+
+
+async def send_gpu_metrics(call: Call[MetricsSent]) -> MetricsAnswer:
+    body = call.body
+    claim = claim_of(call, body.epoch)
+    stored = await metrics.store_gpu_points(deps_of(call).storage, claim, body.first, body.points)
+    return MetricsAnswer(next=stored)
+
+
+async def show_metrics(call: Call[None]) -> MetricsView:
+    deps, query = deps_of(call), call.query
+    curve_set = await metrics.curves(
+        deps.fleet, deps.blobs, call.path["id"], query.key, query.points, query.attempt
+    )
+    series = {key: [_curve_point(bucket) for bucket in buckets] for key, buckets in curve_set.series.items()}
+    return MetricsView(keys=curve_set.keys, attempt=query.attempt, series=series, total=curve_set.total)
+
+
+def _curve_point(bucket: Bucket) -> CurvePoint:
+    return CurvePoint(
+        step=bucket.step,
+        at=rfc3339(bucket.at),
+        min=bucket.min,
+        max=bucket.max,
+        last=to_wire(bucket.last),
+    )
+
+
+ROUTES = [
+    Route(
+        "POST",
+        "/api/workers/job/{id}/metrics",
+        send_metrics,
+        UPLOAD,
+        MetricsSent,
+        MetricsAnswer,
+        "Points of an attempt, resumable by their count",
+        max_body_bytes=MAX_BATCH_BYTES,
+        tags=("workers",),
+    ),
+    Route(
+        "POST",
+        "/api/workers/job/{id}/gpu-metrics",
+        send_gpu_metrics,
+        UPLOAD,
+        MetricsSent,
+        MetricsAnswer,
+        "How the GPUs of an attempt are doing, counted apart from its points",
+        max_body_bytes=MAX_BATCH_BYTES,
+        tags=("workers",),
+    ),
+    Route(
+        "GET",
+        "/api/jobs/{id}/metrics",
+        show_metrics,
+        "jobs.read",
+        answer=MetricsView,
+        summary="Loss and other curves of a job, with the smallest and largest value of what was put together",
+        query=MetricsQuery,
+        tags=("jobs",),
+    ),
+]

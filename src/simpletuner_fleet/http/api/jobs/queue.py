@@ -1,0 +1,279 @@
+"""The queue: jobs come in, are looked at in order, and are told otherwise."""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.job import Job, JobState
+from simpletuner_fleet.core.submit_request import (
+    APPROVE,
+    SET_PRIORITY,
+    SUBMIT_LOCAL,
+    SubmitRequest,
+    Submitter,
+)
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.ownership import refuse_job_of_another
+from simpletuner_fleet.http.edge.routes import KIB, Call, Route
+from simpletuner_fleet.http.views.jobs import ExplainView, JobsPage, JobView, explain_view, job_view
+from simpletuner_fleet.orchestrator import read_models, submit
+from simpletuner_fleet.ports import JobFilter
+
+TAGS = ("queue",)
+MAX_SUBMIT_BYTES = 6 * KIB * KIB
+PageSize = Annotated[int, Meta(ge=1, le=500)]
+
+
+class SubmitBody(SubmitRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A misspelt wish is told, not ignored."""
+
+
+class SubmitAnswer(Struct, kw_only=True):
+    success: bool
+    job_id: str | None
+    status: str
+    queue_position: int | None
+    allocated_worker_id: str | None
+    allocated_gpus: list[str]
+    explain: ExplainView | None
+    repeated: bool = False
+    """The same request with the same idempotency key had been carried out before."""
+    dry_run: bool = False
+    would_start_now: bool | UnsetType = UNSET
+    matching_workers: int | UnsetType = UNSET
+    """In a dry run, how many workers could ever take the job."""
+    idle_workers: int | UnsetType = UNSET
+    """In a dry run, how many of them have room for it now."""
+
+
+class PageQuery(Struct, kw_only=True):
+    cursor: str | None = None
+    limit: PageSize = 100
+
+
+class MineQuery(PageQuery, kw_only=True):
+    status: list[JobState] = []
+
+
+class StatsView(Struct, kw_only=True):
+    total: int
+    by_state: dict[str, int]
+    by_reason: dict[str, int]
+    """Why the jobs at the front of the queue wait."""
+    reasons_counted: int
+
+
+class PositionView(Struct, kw_only=True):
+    job_id: str
+    status: str
+    queue_position: int | None
+    """1 for the next in line; null when the job is not queued."""
+
+
+class PriorityBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    priority: int | str
+
+
+class RejectBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    reason: str = ""
+
+
+class CancelBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    checkpoint_first: bool = False
+    """Ask the trainer for a checkpoint, store it, then stop. A second call without it hurries."""
+    grace_s: float | None = None
+    """The time from the request to end to the kill; the server's own where it is left out."""
+
+
+def submitter(call: Call[Any]) -> Submitter:
+    return Submitter(
+        actor=call.actor,
+        may_run_locally=call.principal.can(SUBMIT_LOCAL),
+        may_approve=call.principal.can(APPROVE),
+        may_raise_priority=call.principal.can(SET_PRIORITY),
+    )
+
+
+async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
+    deps, request = deps_of(call), call.body
+    key = call.headers.get("idempotency-key")
+    if key:
+        request = replace(request, idempotency_key=key)
+    submitted = await submit.submit(deps.fleet, submitter(call), request, local_enabled=deps.local_enabled)
+    job = submitted.job
+    return SubmitAnswer(
+        success=True,
+        job_id=None if request.dry_run else job.id,
+        status=job.state,
+        queue_position=submitted.position,
+        allocated_worker_id=job.worker_id,
+        allocated_gpus=list(job.gpus),
+        explain=explain_view(submitted.explanation) if submitted.explanation else None,
+        repeated=submitted.repeated,
+        dry_run=request.dry_run,
+        would_start_now=UNSET if submitted.would_start_now is None else submitted.would_start_now,
+        matching_workers=submitted.fleet.possible if submitted.fleet else UNSET,
+        idle_workers=submitted.fleet.free if submitted.fleet else UNSET,
+    )
+
+
+async def list_queue(call: Call[None]) -> JobsPage:
+    page, following = await read_models.queue_page(deps_of(call).fleet, call.query.cursor, call.query.limit)
+    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
+
+
+async def list_mine(call: Call[None]) -> JobsPage:
+    where = JobFilter(owner=call.principal.id, states=tuple(call.query.status))
+    page, following = await read_models.jobs_page(
+        deps_of(call).fleet, where, call.query.cursor, call.query.limit
+    )
+    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
+
+
+async def stats(call: Call[None]) -> StatsView:
+    stats = await read_models.queue_stats(deps_of(call).fleet)
+    return StatsView(
+        total=sum(stats.by_state.values()),
+        by_state=stats.by_state,
+        by_reason=stats.by_reason,
+        reasons_counted=stats.reasons_counted,
+    )
+
+
+async def position(call: Call[None]) -> PositionView:
+    seen = await read_models.one_job(deps_of(call).fleet, call.path["id"])
+    return PositionView(job_id=seen.job.id, status=seen.job.state, queue_position=seen.position)
+
+
+async def cancel(call: Call[CancelBody | None]) -> JobView:
+    await refuse_job_of_another(call)
+    wish = call.body or CancelBody()
+    await submit.cancel(
+        deps_of(call).fleet,
+        call.path["id"],
+        call.actor,
+        checkpoint_first=wish.checkpoint_first,
+        grace_s=wish.grace_s,
+    )
+    return await current(call)
+
+
+async def set_priority(call: Call[PriorityBody]) -> JobView:
+    await submit.set_priority(deps_of(call).fleet, call.path["id"], call.body.priority, call.actor)
+    return await current(call)
+
+
+async def approve(call: Call[None]) -> JobView:
+    await submit.approve(deps_of(call).fleet, call.path["id"], call.actor)
+    return await current(call)
+
+
+async def reject(call: Call[RejectBody | None]) -> JobView:
+    why = call.body.reason if call.body else ""
+    await submit.reject(deps_of(call).fleet, call.path["id"], why, call.actor)
+    return await current(call)
+
+
+async def current(call: Call[Any], job: Job | None = None) -> JobView:
+    """The job as it is after the act, told as everywhere else."""
+    return shown(await read_models.one_job(deps_of(call).fleet, job.id if job else call.path["id"]))
+
+
+def shown(seen: read_models.SeenJob) -> JobView:
+    return job_view(seen.job, seen.attempt, seen.explanation, seen.position, seen.checkpoint_step)
+
+
+ROUTES = [
+    Route(
+        "POST",
+        "/api/queue/submit",
+        submit_job,
+        "queue.submit",
+        SubmitBody,
+        SubmitAnswer,
+        "Submit a job",
+        max_body_bytes=MAX_SUBMIT_BYTES,
+        tags=TAGS,
+        prompt=True,
+    ),
+    Route(
+        "GET",
+        "/api/queue",
+        list_queue,
+        "queue.read",
+        answer=JobsPage,
+        summary="The queue in scheduling order, each waiting job with its reason",
+        query=PageQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/queue/stats",
+        stats,
+        "queue.read",
+        answer=StatsView,
+        summary="How many jobs are in which state, and why they wait",
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/queue/me",
+        list_mine,
+        "queue.read",
+        answer=JobsPage,
+        summary="The caller's own jobs, newest first",
+        query=MineQuery,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/queue/position/{id}",
+        position,
+        "queue.read",
+        answer=PositionView,
+        summary="Where a job stands in line",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/queue/{id}/cancel",
+        cancel,
+        "queue.cancel",
+        CancelBody,
+        JobView,
+        "Cancel a job, on request with a checkpoint saved first",
+        body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/queue/{id}/priority",
+        set_priority,
+        "queue.priority",
+        PriorityBody,
+        JobView,
+        "Move a job in the queue",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/queue/{id}/approve",
+        approve,
+        "queue.approve",
+        answer=JobView,
+        summary="Let a job that waits for an approval queue",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/queue/{id}/reject",
+        reject,
+        "queue.approve",
+        RejectBody,
+        JobView,
+        "Refuse a job that waits for an approval",
+        body_required=False,
+        tags=TAGS,
+    ),
+]

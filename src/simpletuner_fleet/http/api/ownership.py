@@ -1,0 +1,45 @@
+"""Whose thing it is: a worker speaks for itself alone, and most users act on their own jobs alone."""
+
+from typing import Any
+
+from simpletuner_fleet.core.errors import FleetError, Forbidden
+from simpletuner_fleet.core.permissions import may_steer_job
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.edge.routes import Call
+
+
+class OtherWorker(Forbidden):
+    """This token belongs to another worker."""
+
+    code = "other_worker"
+    next_step = "Use the worker_id that the registration answered with."
+
+    def __init__(self) -> None:
+        FleetError.__init__(self)
+
+
+def refuse_other_worker(call: Call[Any], named: str | None) -> None:
+    """`named` is the worker the message says it comes from; older agents name one everywhere."""
+    if named and named != call.principal.id:
+        raise OtherWorker
+
+
+class NotYourJob(Forbidden):
+    """This job belongs to somebody else."""
+
+    code = "not_your_job"
+    next_step = "Ask its owner or an administrator."
+
+    def __init__(self) -> None:
+        FleetError.__init__(self)
+
+
+async def refuse_job_of_another(call: Call[Any]) -> None:
+    """A job keeps its owner, so it is enough to look before the act."""
+    if not call.principal.only_own:
+        return
+    job = await deps_of(call).fleet.glance(lambda view: view.job(call.path["id"]))
+    if job is not None and not may_steer_job(
+        only_own=call.principal.only_own, caller=call.principal.id, owner=job.owner
+    ):
+        raise NotYourJob

@@ -1,0 +1,68 @@
+"""One stream of thin events for consoles, CLIs and other watchers: they say what changed, not how it looks now."""
+
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.http.api.deps import Deps, deps_of
+from simpletuner_fleet.http.api.open_streams import enter, leave
+from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
+from simpletuner_fleet.http.edge.streams import EventStream
+from simpletuner_fleet.protocol.sse import encode_raw
+
+MAX_BUFFER_BYTES = 256 * 1024
+NEEDED_FOR = {"worker": "admin.workers", "audit": "admin.workers"}
+"""Events that not every reader of jobs may see."""
+
+
+class EventWatch:
+    """One watcher. Whoever does not keep up is dropped and comes again."""
+
+    __slots__ = ("_caller", "_deps", "_hidden", "events")
+
+    def __init__(self, deps: Deps, call: Call[None]) -> None:
+        self._deps = deps
+        self._caller = call.principal.id
+        self._hidden = frozenset(
+            event for event, permission in NEEDED_FOR.items() if not call.principal.can(permission)
+        )
+        self.events = EventStream(
+            on_close=self._closed,
+            ping=self._ping,
+            ping_every_s=deps.fleet.policy.ping_interval_s,
+            max_buffer_bytes=MAX_BUFFER_BYTES,
+        )
+        deps.hub.watch(self, self._tell)
+        self._tell(deps.hub.event_id, "ready", {"at": rfc3339(deps.fleet.clock.now())})
+
+    def _tell(self, event_id: int, event: str, data: dict[str, Any]) -> None:
+        if event not in self._hidden:
+            self.events.push(encode_raw(event, event_id, msgspec.json.encode({"type": event, **data})))
+
+    def _ping(self) -> bytes:
+        now = rfc3339(self._deps.fleet.clock.now())
+        data = msgspec.json.encode({"type": "ping", "at": now})
+        return encode_raw("ping", self._deps.hub.event_id, data)
+
+    def _closed(self, why: str) -> None:
+        self._deps.hub.unwatch(self)
+        leave(self._deps.watching, self._caller)
+
+
+async def events(call: Call[None]) -> EventStream:
+    deps = deps_of(call)
+    enter(deps.watching, call.principal.id)
+    return EventWatch(deps, call).events
+
+
+ROUTES = [
+    Route(
+        "GET",
+        "/api/events",
+        events,
+        "jobs.read",
+        summary="Server-Sent Events: what changed, as it changes",
+        tags=("server",),
+        stream=True,
+    )
+]

@@ -1,0 +1,160 @@
+"""What workers call: one row per message of the protocol."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import Invalid, InvalidToken, Superseded
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.ownership import refuse_other_worker
+from simpletuner_fleet.http.edge.routes import UPLOAD, WORKER, Call, Route
+from simpletuner_fleet.orchestrator import attendance, report
+from simpletuner_fleet.protocol.messages import (
+    FINAL_REPORTS,
+    Accept,
+    Accepted,
+    Goodbye,
+    Heartbeat,
+    HeartbeatAnswer,
+    Register,
+    Registered,
+    ReportAnswer,
+    StatusReport,
+)
+
+TAGS = ("workers",)
+
+
+class HasJobs(Struct):
+    has_jobs: bool
+
+
+class WorkerIdQuery(Struct, kw_only=True):
+    worker_id: str | None = None
+
+
+class Left(Struct):
+    success: bool = True
+
+
+async def register(call: Call[Register]) -> Registered:
+    deps = deps_of(call)
+    try:
+        return await attendance.register(
+            deps.fleet, call.principal.id, call.body, ip=call.ip, base_url=deps.base_url(call)
+        )
+    except (Invalid, Superseded) as error:
+        if deps.noted_refusals.take(call.principal.id) == 0.0:
+            refusal = attendance.Refusal(
+                ip=call.ip, why=error.detail, code=error.code, worker_id=call.principal.id
+            )
+            await attendance.registration_failed(deps.fleet, refusal)
+        raise
+
+
+async def heartbeat(call: Call[Heartbeat]) -> HeartbeatAnswer:
+    refuse_other_worker(call, call.body.worker_id)
+    deps = deps_of(call)
+    return await attendance.heartbeat(deps.fleet, call.principal.id, call.body, base_url=deps.base_url(call))
+
+
+async def accept(call: Call[Accept]) -> Accepted:
+    return await report.accept(deps_of(call).fleet, call.principal.id, call.path["id"], call.body)
+
+
+async def status(call: Call[StatusReport]) -> ReportAnswer:
+    deps, job_id = deps_of(call), call.path["id"]
+    if call.principal.attempt:
+        answer = await report.report_of_attempt(deps.fleet, call.principal.id, job_id, call.body)
+    else:
+        answer = await report.report(deps.fleet, await _known_worker(call), job_id, call.body)
+    if call.body.status in FINAL_REPORTS:
+        deps.log_bells.ring(job_id)
+    return answer
+
+
+async def _known_worker(call: Call[StatusReport]) -> Worker:
+    """Returns the worker as it is remembered: the report itself reads the row anew."""
+    worker = await deps_of(call).credentials.worker(call.principal.token_hash)
+    if worker is None:
+        raise InvalidToken
+    return worker
+
+
+async def disconnect(call: Call[Goodbye | None]) -> Left:
+    message = call.body or Goodbye()
+    refuse_other_worker(call, message.worker_id)
+    await attendance.goodbye(deps_of(call).fleet, call.principal.id, message, ip=call.ip)
+    return Left()
+
+
+async def queue(call: Call[None]) -> HasJobs:
+    refuse_other_worker(call, call.query.worker_id)
+    return HasJobs(await attendance.has_jobs(deps_of(call).fleet, call.principal.id))
+
+
+ROUTES = [
+    Route(
+        "POST",
+        "/api/workers/register",
+        register,
+        WORKER,
+        Register,
+        Registered,
+        "Register and report capabilities",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/workers/heartbeat",
+        heartbeat,
+        WORKER,
+        Heartbeat,
+        HeartbeatAnswer,
+        "Periodic keepalive; the answer carries the same instructions as the stream",
+        tags=TAGS,
+        prompt=True,
+    ),
+    Route(
+        "POST",
+        "/api/workers/job/{id}/accept",
+        accept,
+        WORKER,
+        Accept,
+        Accepted,
+        "Take an offer; saying so again is harmless",
+        tags=TAGS,
+        prompt=True,
+    ),
+    Route(
+        "POST",
+        "/api/workers/job/{id}/status",
+        status,
+        UPLOAD,
+        StatusReport,
+        ReportAnswer,
+        "Report job progress and its end",
+        tags=TAGS,
+        prompt=True,
+    ),
+    Route(
+        "POST",
+        "/api/workers/disconnect",
+        disconnect,
+        WORKER,
+        Goodbye,
+        Left,
+        "Graceful shutdown notification",
+        body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "GET",
+        "/api/workers/queue",
+        queue,
+        WORKER,
+        answer=HasJobs,
+        summary="Whether this worker still has a job to do, asked by older agents before they leave",
+        query=WorkerIdQuery,
+        tags=TAGS,
+    ),
+]

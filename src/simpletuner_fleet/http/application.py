@@ -1,0 +1,91 @@
+"""The whole table: every path there is, who may call it, what it takes and what it answers."""
+
+from collections.abc import Sequence
+
+from simpletuner_fleet.http.access.auth import FailedProof
+from simpletuner_fleet.http.api.admin import accounts as accounts_api
+from simpletuner_fleet.http.api.admin import audit as audit_api
+from simpletuner_fleet.http.api.admin import logins as logins_api
+from simpletuner_fleet.http.api.admin import secrets as secrets_api
+from simpletuner_fleet.http.api.admin import tokens as tokens_api
+from simpletuner_fleet.http.api.admin import workers as admin_api
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.api.jobs import artifacts as artifacts_api
+from simpletuner_fleet.http.api.jobs import concurrency as concurrency_api
+from simpletuner_fleet.http.api.jobs import configs as configs_api
+from simpletuner_fleet.http.api.jobs import datasets as data_api
+from simpletuner_fleet.http.api.jobs import jobs as jobs_api
+from simpletuner_fleet.http.api.jobs import log_searches as log_search_api
+from simpletuner_fleet.http.api.jobs import logs as logs_api
+from simpletuner_fleet.http.api.jobs import metrics as metrics_api
+from simpletuner_fleet.http.api.jobs import queue as queue_api
+from simpletuner_fleet.http.api.service import events as events_api
+from simpletuner_fleet.http.api.service import health as health_api
+from simpletuner_fleet.http.api.service import metrics_page
+from simpletuner_fleet.http.api.service.openapi import documentation_routes
+from simpletuner_fleet.http.api.workers import calls as worker_api
+from simpletuner_fleet.http.api.workers import log_intake as log_intake_api
+from simpletuner_fleet.http.api.workers import stream as worker_stream
+from simpletuner_fleet.http.api.workers import uploads as uploads_api
+from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings, ProblemPage, build_app
+from simpletuner_fleet.http.edge.routes import Route
+from simpletuner_fleet.orchestrator import attendance
+
+ROUTES: tuple[Route, ...] = (
+    *worker_api.ROUTES,
+    *worker_stream.ROUTES,
+    *uploads_api.ROUTES,
+    *metrics_api.ROUTES,
+    *queue_api.ROUTES,
+    *concurrency_api.ROUTES,
+    *jobs_api.ROUTES,
+    *logs_api.ROUTES,
+    *log_search_api.ROUTES,
+    *log_intake_api.ROUTES,
+    *artifacts_api.ROUTES,
+    *configs_api.ROUTES,
+    *data_api.ROUTES,
+    *secrets_api.ROUTES,
+    *events_api.ROUTES,
+    *admin_api.ROUTES,
+    *tokens_api.ROUTES,
+    *logins_api.ROUTES,
+    *accounts_api.ROUTES,
+    *audit_api.ROUTES,
+    *health_api.ROUTES,
+    *metrics_page.ROUTES,
+)
+
+
+def build_api(
+    deps: Deps,
+    settings: EdgeSettings,
+    further: Sequence[Route] = (),
+    pages: Sequence[Route] = (),
+    problem_page: ProblemPage | None = None,
+) -> Edge:
+    """`pages` are for people alone: the document for programs leaves them out."""
+
+    async def note_failure(failure: FailedProof) -> None:
+        refusal = attendance.Refusal(
+            ip=failure.ip,
+            why=f"{failure.path}: {failure.why}",
+            code=failure.code,
+            token_hash=failure.token_hash,
+        )
+        await attendance.registration_failed(deps.fleet, refusal)
+
+    table = [*ROUTES, *further]
+    deps.fleet.on_first_offer = deps.telemetry.first_offer
+    edge = build_app(
+        [*table, *documentation_routes(table), *pages],
+        deps,
+        credentials=deps.credentials,
+        settings=settings,
+        now=deps.fleet.clock.now,
+        on_worker_auth_failure=note_failure,
+        observe=deps.telemetry.requests.observe,
+        problem_page=problem_page,
+    )
+    deps.end_streams_of = edge.end_streams_of
+    return edge

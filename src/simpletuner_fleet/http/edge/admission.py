@@ -1,0 +1,170 @@
+"""Who may come in: networks, origins, credentials and how often, before anything of the body is read."""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import FleetError, InvalidToken, NetworkNotAllowed, Unauthenticated
+from simpletuner_fleet.http.access.auth import (
+    ANONYMOUS,
+    LOCAL_ADMIN,
+    Authenticator,
+    Principal,
+    SessionEnded,
+    WorkerAuthFailure,
+    check_permission,
+    failed_proof,
+)
+from simpletuner_fleet.http.access.credential_cache import CredentialSource
+from simpletuner_fleet.http.access.hosts import (
+    AllowedHosts,
+    comes_from_browser,
+    is_foreign,
+    names_loopback,
+    proves_own_page,
+)
+from simpletuner_fleet.http.access.limits import Buckets, RateLimits, address_key
+from simpletuner_fleet.http.access.networks import Networks, client_address, is_loopback
+from simpletuner_fleet.http.access.sessions import session_secret
+from simpletuner_fleet.http.edge.exchange import Exchange
+from simpletuner_fleet.http.edge.problems import ForeignOrigin, HostNotAllowed, OriginMissing
+from simpletuner_fleet.http.edge.route_table import CompiledRoute
+from simpletuner_fleet.http.edge.routes import Access, Route
+
+CREDENTIAL_HEADERS = ("authorization", "x-api-key", "x-worker-token", "x-upload-token")
+OF_WORKERS = (Access.WORKER, Access.UPLOAD)
+
+
+class EdgeSettings(Struct, frozen=True, kw_only=True):
+    trust_loopback: bool = False
+    """Has no effect beyond a loopback bind, whatever the command line let through."""
+    beyond_loopback: bool = False
+    """The server is bound to more than loopback: any name or address is accepted as Host."""
+    allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: str = ""
+    worker_networks: str = ""
+    """`SIMPLETUNER_WORKER_NETWORKS`; empty allows every network."""
+    tls: bool = False
+    body_timeout_s: float = 60.0
+    limits: RateLimits = RateLimits()
+
+
+class Admission:
+    def __init__(
+        self,
+        settings: EdgeSettings,
+        credentials: CredentialSource,
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+        on_worker_auth_failure: WorkerAuthFailure | None,
+    ) -> None:
+        self._trusts_loopback = settings.trust_loopback and not settings.beyond_loopback
+        self._authenticator = Authenticator(credentials, now)
+        self._hosts = AllowedHosts(settings.allowed_hosts, settings.beyond_loopback)
+        self._proxies = Networks.parse(settings.trusted_proxies)
+        self._worker_networks = Networks.parse(settings.worker_networks)
+        self._on_worker_auth_failure = on_worker_auth_failure
+        limits = settings.limits
+        self._worker_rate = Buckets(limits.worker, monotonic)
+        self._user_rate = Buckets(limits.user, monotonic)
+        self._public_rate = Buckets(limits.public, monotonic)
+        self._failed_proofs = Buckets(limits.failed_proof, monotonic)
+        self._noted_failures = Buckets(limits.noted_failure, monotonic)
+        self._noted_overall = Buckets(limits.noted_failures_overall, monotonic)
+
+    def check_host(self, exchange: Exchange) -> None:
+        host = exchange.headers.get("host")
+        if not self._hosts.holds(host):
+            raise HostNotAllowed(f"The server does not answer to the host '{(host or '')[:100]}'.")
+
+    def address_of(self, exchange: Exchange) -> str:
+        """The caller's own address, also behind our proxies."""
+        return client_address(exchange.peer, exchange.headers.get("x-forwarded-for"), self._proxies)
+
+    def is_secure(self, exchange: Exchange) -> bool:
+        """Came over TLS, to us or to a trusted proxy."""
+        if exchange.secure or not self._proxies:
+            return exchange.secure
+        return exchange.headers.get("x-forwarded-proto") == "https" and self._proxies.holds(exchange.peer)
+
+    async def admit(self, compiled: CompiledRoute, exchange: Exchange, ip: str, secure: bool) -> Principal:
+        """Returns who calls, or raises why they may not."""
+        row, headers = compiled.row, exchange.headers
+        if compiled.of_workers and self._worker_networks and not self._worker_networks.holds(ip):
+            refused = NetworkNotAllowed(f"Workers may not connect from {ip}.")
+            await self._note_worker_failure(ip, row.path, refused, headers)
+            raise refused
+        if is_foreign(exchange.method, headers, self._hosts):
+            raise ForeignOrigin
+        return await self._prove(row, headers, exchange.peer, ip, secure)
+
+    def permit(self, principal: Principal, row: Route, exchange: Exchange, ip: str) -> None:
+        """Whether this caller, now that they are known, may do this, and may do it again so soon."""
+        if principal.kind == "user" and not proves_own_page(exchange.method, exchange.headers, self._hosts):
+            raise OriginMissing
+        if not isinstance(row.permission, Access):
+            check_permission(principal, row.permission)
+        if principal.kind == "anonymous":
+            self._public_rate.spend(address_key(ip))
+        elif principal.kind in ("worker", "upload"):
+            self._worker_rate.spend(principal.id)
+        else:
+            self._user_rate.spend(principal.id)
+
+    async def _prove(
+        self, row: Route, headers: dict[str, str], peer: str, ip: str, secure: bool
+    ) -> Principal:
+        permission = row.permission
+        if permission is Access.PUBLIC:
+            return ANONYMOUS
+        if permission not in OF_WORKERS and "cookie" in headers:
+            shown = None if any(name in headers for name in CREDENTIAL_HEADERS) else headers["cookie"]
+            secret = session_secret(shown, secure)
+            if secret:
+                return await self._signed_in(secret, ip)
+        try:
+            if permission is Access.WORKER:
+                return await self._authenticator.worker(headers)
+            if permission is Access.UPLOAD:
+                return await self._authenticator.uploader(headers)
+            if self._trusts_loopback and is_local_call(peer, headers):
+                return LOCAL_ADMIN
+            return await self._authenticator.user(headers)
+        except (InvalidToken, Unauthenticated) as error:
+            if permission in OF_WORKERS:
+                await self._note_worker_failure(ip, row.path, error, headers)
+            # After the look-up on purpose: behind one address a bad machine must not lock out the good ones.
+            # Who shows nothing guesses at nothing: a page that leads to the log-in may be asked for often.
+            guessed = isinstance(error, InvalidToken)
+            (self._failed_proofs if guessed else self._public_rate).spend(address_key(ip))
+            raise
+
+    async def _signed_in(self, secret: str, ip: str) -> Principal:
+        """A page left open over night asks again and again: that is not a guess at somebody's secret."""
+        try:
+            return await self._authenticator.session(secret)
+        except SessionEnded:
+            self._public_rate.spend(address_key(ip))
+            raise
+
+    async def _note_worker_failure(
+        self, ip: str, path: str, error: FleetError, headers: Mapping[str, str]
+    ) -> None:
+        """Notes a failure, rarely enough that a flood cannot fill the audit log."""
+        if self._on_worker_auth_failure is None or self._noted_failures.take(address_key(ip)):
+            return
+        if not self._noted_overall.take(""):
+            await self._on_worker_auth_failure(failed_proof(ip, path, error, headers))
+
+
+def is_local_call(peer: str, headers: Mapping[str, str]) -> bool:
+    """Whether this very machine calls, by no browser, through no proxy, showing no other credential."""
+    return (
+        is_loopback(peer)
+        and names_loopback(headers.get("host"))
+        and not comes_from_browser(headers)
+        and not any(
+            name in headers for name in (*CREDENTIAL_HEADERS, "cookie", "forwarded", "via", "x-real-ip")
+        )
+        and not any(name.startswith("x-forwarded-") for name in headers)
+    )

@@ -1,0 +1,234 @@
+"""The application: match, know the caller, read, decode, call, encode. One straight walk per request."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.http.access.auth import ANONYMOUS, Principal, WorkerAuthFailure
+from simpletuner_fleet.http.access.credential_cache import CredentialSource
+from simpletuner_fleet.http.access.hosts import comes_from_browser
+from simpletuner_fleet.http.edge import problems
+from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings
+from simpletuner_fleet.http.edge.bodies import (
+    JSON,
+    RAW,
+    Incoming,
+    check_content_type,
+    decode_json,
+    read_body,
+)
+from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange, head_of, into_task
+from simpletuner_fleet.http.edge.heads import Heads
+from simpletuner_fleet.http.edge.problem_words import asks_for_a_person, in_words_of
+from simpletuner_fleet.http.edge.route_table import CompiledRoute, RouteTable
+from simpletuner_fleet.http.edge.routes import Answer, Call, Reply, Route
+from simpletuner_fleet.http.edge.streams import EVENT_HEADERS, EventStream, Stream
+
+__all__ = ("Edge", "EdgeSettings", "ProblemPage", "build_app")
+
+Observe = Callable[[str, str, int, float], None]
+"""Called with (method, path of the row, status, seconds) after every answer; streams count when they begin."""
+ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str, Principal], Reply | None]
+"""Given (problem, headers of the request, path, who asked as far as it is known): what a person who asked for a page
+sees; None: the problem itself."""
+HUNG_UP = 499
+
+log = logging.getLogger(__name__)
+
+
+class Edge:
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        deps: Any,
+        *,
+        credentials: CredentialSource,
+        settings: EdgeSettings,
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+        on_worker_auth_failure: WorkerAuthFailure | None,
+        observe: Observe | None,
+        problem_page: ProblemPage | None,
+    ) -> None:
+        self._table = RouteTable(routes)
+        self._deps = deps
+        self._body_timeout_s = settings.body_timeout_s
+        self._admission = Admission(settings, credentials, now, monotonic, on_worker_auth_failure)
+        self._monotonic = monotonic
+        self._observe = observe
+        self._problem_page = problem_page
+        self._streams: dict[Stream, str] = {}
+        """Maps each to the hash of the credential it was opened with."""
+        self._ending = False
+        self._encode = msgspec.json.Encoder().encode
+        self._heads = Heads(settings.tls)
+        self._event_head = head_of(200, [*self._heads.of_pages, *EVENT_HEADERS])
+
+    async def __call__(self, exchange: Exchange) -> None:
+        began = self._monotonic()
+        row: Route | None = None
+        status, principal = 500, ANONYMOUS
+        try:
+            admission = self._admission
+            admission.check_host(exchange)
+            compiled, parameters = self._table.find(exchange.method, exchange.path)
+            row = compiled.row
+            ip, secure = admission.address_of(exchange), admission.is_secure(exchange)
+            principal = await admission.admit(compiled, exchange, ip, secure)
+            admission.permit(principal, row, exchange, ip)
+            query = compiled.query_decoder(exchange.query) if compiled.query_decoder else None
+            body = await self._read(compiled, principal, exchange) if row.body else None
+            if not row.prompt and not exchange.in_task:
+                await into_task()
+            call = Call(row, self._deps, principal, body, query, parameters, ip, exchange.headers, secure)
+            status = await self._send(await row.handler(call), call, exchange, began)
+        except CallerGone:
+            status = HUNG_UP
+        except Exception as error:  # the outermost frame: it becomes a problem and, if ours, a log entry
+            problem = problems.problem_of(error)
+            status = problem.status
+            self._send_problem(problem, exchange, principal)
+        finally:
+            if self._observe and status:
+                self._observe(exchange.method, row.path if row else "", status, self._monotonic() - began)
+
+    async def end_streams(self) -> None:
+        """Ends every open stream cleanly, and lets none begin any more. It is the server's `before_shutdown`."""
+        self._ending = True
+        for stream in list(self._streams):
+            stream.end("server shutting down")
+
+    def end_streams_of(self, token_hashes: Collection[str]) -> None:
+        """Whoever was logged out or lost a token sees nothing more."""
+        for stream, opened_with in list(self._streams.items()):
+            if opened_with in token_hashes:
+                stream.end("this credential is no longer valid")
+
+    async def _read(self, compiled: CompiledRoute, principal: Principal, exchange: Exchange) -> Any:
+        row, headers = compiled.row, exchange.headers
+        length = headers.get("content-length")
+        if row.pieces:
+            check_content_type(headers.get("content-type"), RAW, False)
+            return Incoming(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
+        body = exchange.whole_body()
+        if body is None or len(body) > row.max_body_bytes:
+            if not exchange.in_task:
+                await into_task()
+            body = await read_body(exchange.receive, length, row.max_body_bytes, self._body_timeout_s)
+        if not body and not row.body_required:
+            return None
+        media_type = RAW if row.body is bytes else JSON
+        if headers.get("content-type") != media_type:
+            form_is_json = principal.kind in ("token", "loopback") and not comes_from_browser(headers)
+            check_content_type(headers.get("content-type"), media_type, form_is_json)
+        return decode_json(body, compiled.body_decoder) if compiled.body_decoder else body
+
+    async def _send(self, answer: Answer, call: Call[Any], exchange: Exchange, began: float) -> int:
+        """Returns the status; 0 for a stream, which is observed where it begins: how long it lived is no latency."""
+        status = call.route.status
+        if isinstance(answer, Reply):
+            return self._send_reply(answer, status, exchange)
+        if answer is None:
+            exchange.respond(self._heads.plain(204, exchange.path, ""), b"")
+            return 204
+        if isinstance(answer, msgspec.Struct | dict):
+            exchange.respond(self._heads.plain(status, exchange.path, JSON), self._encode(answer))
+            return status
+        if self._observe:
+            self._observe(exchange.method, call.route.path, 200, self._monotonic() - began)
+        await self._run_stream(answer, call.principal.token_hash, exchange)
+        return 0
+
+    def _send_reply(
+        self, reply: Reply, status: int, exchange: Exchange, more: Sequence[tuple[bytes, bytes]] = ()
+    ) -> int:
+        status = reply.status or status
+        cookies = [(b"set-cookie", cookie.encode("latin-1")) for cookie in reply.cookies]
+        head = self._heads.with_more(
+            status, exchange.path, reply.content_type, reply.headers, [*cookies, *more]
+        )
+        exchange.respond(head, self._bytes_of(reply.body))
+        return status
+
+    def _bytes_of(self, body: Any) -> bytes:
+        if isinstance(body, bytes):
+            return body
+        return b"" if body is None else self._encode(body)
+
+    async def _run_stream(self, stream: Stream, token_hash: str, exchange: Exchange) -> None:
+        self._streams[stream] = token_hash
+        if self._ending:
+            stream.end("server shutting down")
+        if isinstance(stream, EventStream):
+            self._hand_over(stream, exchange)
+            return
+        try:
+            await stream.respond(exchange, self._heads.of_pages)
+        finally:
+            del self._streams[stream]
+
+    def _hand_over(self, stream: EventStream, exchange: Exchange) -> None:
+        """The stream lives on with its connection alone; this walk ends here."""
+        stream.on_detached = self._forget_stream
+        try:
+            exchange.hand_over(self._event_head, stream)
+        except CallerGone:
+            stream.lost()
+
+    def _forget_stream(self, stream: EventStream) -> None:
+        self._streams.pop(stream, None)
+
+    def _send_problem(
+        self, problem: problems.ProblemAnswer, exchange: Exchange, principal: Principal
+    ) -> None:
+        if exchange.begun:  # It cannot become another answer: the connection ends instead.
+            exchange.cut(at_once=False)
+            return
+        page = self._page_for(problem, exchange, principal)
+        if page:
+            self._send_reply(page, problem.status, exchange, problem.headers)
+            return
+        if asks_for_a_person(exchange.headers):
+            problem = in_words_of(problem, exchange.headers, principal)
+        kind = (b"content-type", problems.CONTENT_TYPE.encode())
+        exchange.respond(head_of(problem.status, [*self._heads.of_api, *problem.headers, kind]), problem.body)
+
+    def _page_for(
+        self, problem: problems.ProblemAnswer, exchange: Exchange, principal: Principal
+    ) -> Reply | None:
+        wants_page = exchange.method in ("GET", "HEAD") and "text/html" in exchange.headers.get("accept", "")
+        if self._problem_page is None or not wants_page or exchange.path.startswith("/api/"):
+            return None
+        try:
+            return self._problem_page(problem, exchange.headers, exchange.path, principal)
+        except Exception:  # still the outermost frame: the page is lost, the problem behind it must not be
+            log.exception("the page for a problem with status %d could not be made", problem.status)
+            return None
+
+
+def build_app(
+    routes: Sequence[Route],
+    deps: Any,
+    *,
+    credentials: CredentialSource,
+    settings: EdgeSettings | None = None,
+    now: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+    on_worker_auth_failure: WorkerAuthFailure | None = None,
+    observe: Observe | None = None,
+    problem_page: ProblemPage | None = None,
+) -> Edge:
+    return Edge(
+        routes,
+        deps,
+        credentials=credentials,
+        settings=settings or EdgeSettings(),
+        now=now,
+        monotonic=monotonic,
+        on_worker_auth_failure=on_worker_auth_failure,
+        observe=observe,
+        problem_page=problem_page,
+    )

@@ -1,0 +1,127 @@
+"""The route table's words: what a row holds, what a handler is given, what it may answer."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Generic, TypeVar
+
+from msgspec import Meta, Struct
+
+from simpletuner_fleet.core.errors import Forbidden
+from simpletuner_fleet.core.events import Actor
+from simpletuner_fleet.http.access.auth import Principal
+from simpletuner_fleet.http.edge.streams import Stream
+
+Body = TypeVar("Body")
+
+KIB = 1024
+DEFAULT_MAX_BODY_BYTES = 256 * KIB
+Amount = Annotated[int, Meta(ge=0, le=2**53)]
+"""Of bytes or rows: all that a caller may name as an offset or a size."""
+EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC).timestamp(), 253_402_300_799.0
+
+
+class Access(StrEnum):
+    """Who may call, where a permission of an API token is not the answer."""
+
+    PUBLIC = "public"
+    WORKER = "worker"
+    """A worker's own token in `X-Worker-Token`."""
+    UPLOAD = "upload"
+    """A worker's token, or one attempt's in `X-Upload-Token`."""
+    ANY_USER = "any_user"
+    """Any valid API token or session, whatever it may do."""
+
+
+PUBLIC, WORKER, UPLOAD, ANY_USER = Access.PUBLIC, Access.WORKER, Access.UPLOAD, Access.ANY_USER
+
+
+class Call(Generic[Body]):
+    """One request, checked and decoded."""
+
+    __slots__ = ("app", "body", "headers", "ip", "path", "principal", "query", "route", "secure")
+
+    def __init__(
+        self,
+        route: "Route",
+        app: Any,
+        principal: Principal,
+        body: Body,
+        query: Any,
+        path: Mapping[str, str],
+        ip: str,
+        headers: Mapping[str, str],
+        secure: bool,
+    ) -> None:
+        self.route = route
+        self.app = app
+        """What the composition root handed to `build_app`."""
+        self.principal = principal
+        self.body = body
+        self.query = query
+        """An instance of the row's `query` type; None if the row has none."""
+        self.path = path
+        self.ip = ip
+        self.headers = headers
+        """Their names are in lower case."""
+        self.secure = secure
+        """Came over TLS, to us or to a trusted proxy."""
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(self.principal.id, self.principal.name, self.ip)
+
+    def require(self, permission: str) -> None:
+        """Refuses a caller without this permission, where it depends on the thing and not on the route alone."""
+        if not self.principal.can(permission):
+            raise Forbidden(permission)
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """An answer that is more than its body. Bytes go out as they are, all else as JSON."""
+
+    body: Any = None
+    status: int | None = None
+    """The row's own status is used where this is None."""
+    headers: dict[str, str] = {}
+    content_type: str = "application/json"
+    cookies: tuple[str, ...] = ()
+    """Each becomes a Set-Cookie of its own."""
+
+
+Answer = Struct | dict[str, Any] | Reply | Stream | None
+"""None answers 204 without a body."""
+Handler = Callable[[Call[Any]], Awaitable[Answer]]
+
+
+class Route(Struct, frozen=True):
+    method: str
+    path: str
+    """Literal segments and `{names}`."""
+    handler: Handler
+    permission: str | Access
+    body: Any = None
+    """The type to decode; `bytes` takes the body raw as application/octet-stream; None reads no body."""
+    answer: Any = None
+    summary: str = ""
+    status: int = 200
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    query: Any = None
+    tags: tuple[str, ...] = ()
+    body_required: bool = True
+    stream: bool = False
+    """Answers with events or a long body; such a row has no HEAD."""
+    pieces: bool = False
+    """A raw body is handed over as it arrives, as an `Incoming`."""
+    prompt: bool = False
+    """The handler may be begun without a task: until it first waits, it uses nothing that needs one (`asyncio.timeout`)."""
+    rest: bool = False
+    """The last name of the path takes all that follows, slashes too."""
+
+
+def rfc3339(at: float | None) -> str | None:
+    """A time that no calendar has, as a broken clock or a hostile worker says one, becomes the nearest that it has."""
+    if at is None or at != at:
+        return None
+    moment = datetime.fromtimestamp(min(max(at, EARLIEST), LATEST), UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""Sockets, connections and TLS beneath the edge."""

@@ -1,0 +1,298 @@
+"""One connection: bytes to exchanges and back, with a bound on every dimension a stranger could stretch."""
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+import httptools
+
+from simpletuner_fleet.http.edge.streams import EventStream
+from simpletuner_fleet.http.server.head_reader import MAX_HEAD_BYTES, HeadReader
+from simpletuner_fleet.http.server.http_exchange import HttpExchange
+
+HEAD_TIMEOUT_S = 15.0
+LAST_CHUNK = b"0\r\n\r\n"
+MAX_SENT_AHEAD = 64
+"""Requests that may wait on one connection: they are walked through one after the other, and others wait meanwhile."""
+
+NEW, HEAD, BUSY, IDLE, DISCARDING, STREAM, CLOSING = range(7)
+"""What a connection is about. `NEW`: nothing was ever said. `DISCARDING`: its request was answered before its body came.
+`CLOSING`: the last bytes of its last answer wait for the reader."""
+
+
+class Owner(Protocol):
+    """What all connections of a server share."""
+
+    tls: bool
+    date_line: bytes
+
+    def now(self) -> float: ...
+    def admit(self, connection: "HttpConnection") -> bool: ...
+    def forget(self, connection: "HttpConnection") -> None: ...
+    def run(self, exchange: HttpExchange) -> None: ...
+
+
+class HttpConnection(HeadReader, asyncio.Protocol):
+    """Reads requests and runs them one after the other, however they are sent.
+
+    It keeps no timer of its own: `since` says when its present state began, and the server's sweep cuts off whoever
+    stays in it too long.
+    """
+
+    head_timeout_s = HEAD_TIMEOUT_S
+
+    __slots__ = (
+        "_arriving",
+        "_chunked",
+        "_closing",
+        "_current",
+        "_parser",
+        "_peer",
+        "_refusal",
+        "_server",
+        "_starting",
+        "_stream",
+        "_transport",
+        "_unparsed_bytes",
+        "_waiting",
+        "reading_paused",
+        "since",
+        "state",
+        "writing_paused",
+    )
+
+    def __init__(self, server: Owner) -> None:
+        super().__init__()
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpRequestParser | None = None
+        self._peer = ""
+        self._unparsed_bytes = 0
+        """Received since the last piece of a body or end of a request: a head, chunk sizes or trailers without end."""
+        self._arriving: HttpExchange | None = None
+        """The request whose body is being read."""
+        self._current: HttpExchange | None = None
+        """The request that is being answered."""
+        self._waiting: deque[HttpExchange] | None = None
+        self._stream: EventStream | None = None
+        self._refusal: bytes | None = None
+        self._starting = self._closing = self._chunked = False
+        self.reading_paused = self.writing_paused = False
+        self.state = NEW
+        self.since = server.now()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if peer else ""
+        if not self._server.admit(self):
+            self.abort()
+            return
+        self._parser = httptools.HttpRequestParser(self)
+        # What follows a last request is left unread, not refused: its answer must not be spoiled.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.forget(self)
+        self._closing = True
+        for exchange in (self._current, self._arriving, *(self._waiting or ())):
+            if exchange:
+                exchange.lost()
+        stream, self._stream = self._stream, None
+        if stream:
+            stream.lost()
+        self._parser = self._transport = self._current = self._arriving = self._waiting = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing or self._parser is None:
+            return
+        self._unparsed_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._take_as_last()
+        except httptools.HttpParserError:
+            self._refuse(b"Invalid HTTP request received.")
+        else:
+            if self._unparsed_bytes > MAX_HEAD_BYTES:
+                self._refuse(b"The request's head is too large.")
+            elif self.state == DISCARDING:
+                self.since = self._server.now()
+        self._start_next()
+
+    def pause_writing(self) -> None:
+        self.writing_paused = True
+
+    def resume_writing(self) -> None:
+        self.writing_paused = False
+        if self._stream:
+            self._stream.resume()
+        elif self._current:
+            self._current.wake_writer()
+        else:
+            self._start_next()
+
+    # What the parser calls
+
+    def on_message_begin(self) -> None:
+        self.begin_head()
+        self._arriving = None
+        if self._current is None:
+            self.state, self.since = HEAD, self._server.now()
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        if not self.in_head or parser is None or self._closing:
+            return
+        path, query, headers = self.take_head()
+        exchange = HttpExchange(
+            self,
+            parser.get_method().decode("ascii"),
+            path,
+            query,
+            headers,
+            self._peer,
+            self._server.tls,
+            parser.get_http_version(),
+            parser.should_keep_alive(),
+        )
+        if self._waiting is None:
+            self._waiting = deque()
+        if len(self._waiting) >= MAX_SENT_AHEAD:
+            raise httptools.HttpParserError("too many requests were sent ahead")
+        self._waiting.append(exchange)
+        self._arriving = exchange
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed_bytes = 0
+        if self._arriving:
+            self._arriving.feed(body)
+
+    def on_message_complete(self) -> None:
+        self._unparsed_bytes = 0
+        exchange, self._arriving = self._arriving, None
+        if exchange is None:
+            return
+        exchange.complete()
+        if not exchange.keep_alive:
+            self._closing = True
+        elif self.state == DISCARDING:
+            self._rest()
+
+    # What exchanges call
+
+    def answered(self, exchange: HttpExchange) -> None:
+        """The answer of the current request is written; the next one may begin."""
+        self._current = None
+        if self._transport is None:
+            return
+        if not exchange.keep_alive:
+            self.close()
+        elif exchange.whole:
+            self._rest()
+            self._start_next()
+        else:
+            self.state, self.since = DISCARDING, self._server.now()
+            self.resume_reading()
+
+    def carry(self, stream: EventStream, *, chunked: bool) -> None:
+        """Gives the connection to the stream alone: no request is read from it any more."""
+        self._chunked = chunked
+        self._current = self._arriving = self._waiting = self._parser = None
+        self._stream = stream
+        self.state = STREAM
+        self.resume_reading()  # or nobody would notice that the reader has left
+        stream.attach(self)
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def date_line(self) -> bytes:
+        return self._server.date_line
+
+    def pause_reading(self) -> None:
+        if not self.reading_paused and self._transport is not None and not self._transport.is_closing():
+            self.reading_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.reading_paused and self._transport is not None and not self._transport.is_closing():
+            self.reading_paused = False
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Sends what is buffered first."""
+        self._closing = True
+        if self.state != CLOSING:
+            self.state, self.since = CLOSING, self._server.now()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What streams call
+
+    def send(self, chunk: bytes) -> bool:
+        self.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._chunked else chunk)
+        return not self.writing_paused
+
+    def end_stream(self) -> None:
+        self._stream = None
+        if self._chunked:
+            self.write(LAST_CHUNK)
+        self.close()
+
+    # What the server calls
+
+    def shut_down(self) -> None:
+        """Ends at once what waits for a request, and after its answer what has one."""
+        if self._current is None and self._stream is None:
+            self.close()
+        elif self._current is not None:
+            self._current.keep_alive = False
+
+    def _rest(self) -> None:
+        self.state = HEAD if self.in_head else IDLE
+        self.since = self._server.now()
+        if not self._waiting:
+            self.resume_reading()
+
+    def _start_next(self) -> None:
+        if self._starting:
+            return
+        self._starting = True
+        while self._waiting and self._current is None and not self.writing_paused and self._transport:
+            exchange = self._current = self._waiting.popleft()
+            self.state = BUSY
+            self._server.run(exchange)
+        self._starting = False
+        if self._waiting:
+            self.pause_reading()
+        elif self._refusal and self._current is None:
+            self._say_refusal(self._refusal)
+
+    def _take_as_last(self) -> None:
+        """Somebody wishes to speak another protocol, which nobody does here: this request is answered, and no other."""
+        self._closing = True
+        if self._waiting:
+            self._waiting[-1].complete()
+            self._waiting[-1].keep_alive = False
+
+    def _refuse(self, why: bytes) -> None:
+        """The requests before it are still answered."""
+        self._closing = True
+        self._refusal = why
+        if self._arriving:
+            self._arriving.spoil()
+
+    def _say_refusal(self, why: bytes) -> None:
+        self._refusal = None
+        self.write(
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+            b"%bcontent-length: %d\r\n\r\n%b" % (self._server.date_line, len(why), why)
+        )
+        self.close()

@@ -1,0 +1,252 @@
+"""Runs an application on sockets of our own making, and stops it within a second, streams or not."""
+
+import asyncio
+import logging
+import resource
+import signal
+import ssl
+import time
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from email.utils import formatdate
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.http.edge.exchange import Application
+from simpletuner_fleet.http.server.connection import BUSY, HEAD, IDLE, NEW, STREAM, HttpConnection
+from simpletuner_fleet.http.server.http_exchange import HttpExchange
+from simpletuner_fleet.http.server.sockets import BACKLOG, allow_many_connections, listen
+
+IDLE_TIMEOUT_S = 75.0
+IDLE_INTERVALS = 2.5
+CROWDED_IDLE_TIMEOUT_S = 5.0
+FILES_FOR_OTHERS = 256
+GRACE_S = 5.0
+SWEEP_EVERY_S = 1.0
+
+Hook = Callable[[], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+class Listening(Struct, frozen=True):
+    host: str
+    port: int
+    tls: bool
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+
+
+async def serve(
+    app: Application,
+    host: str = "127.0.0.1",
+    port: int = 8001,
+    tls: ssl.SSLContext | None = None,
+    on_ready: Callable[[Listening], None] | None = None,
+    before_shutdown: Hook | None = None,
+    *,
+    stop: asyncio.Event | None = None,
+    on_hangup: Callable[[], None] | None = None,
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
+) -> None:
+    """Returns after SIGTERM, SIGINT or `stop`. `before_shutdown` ends the streams; `on_hangup` answers SIGHUP."""
+    allow_many_connections()
+    sockets = listen(host, port)
+    server = HttpServer(app, tls is not None, idle_timeout_s)
+    stopping = StopRequest(stop or asyncio.Event())
+    loop = asyncio.get_running_loop()
+    try:
+        with signals(stopping, on_hangup):
+            acceptors = [
+                await loop.create_server(lambda: HttpConnection(server), sock=one, ssl=tls, backlog=BACKLOG)
+                for one in sockets
+            ]
+            if on_ready:
+                on_ready(Listening(host, sockets[0].getsockname()[1], tls is not None))
+            await server.sweep_until(stopping.asked)
+            if before_shutdown:
+                await before_shutdown()  # A stream ends only when it is told to.
+            for acceptor in acceptors:
+                acceptor.close()
+            await server.shut_down(stopping)
+    finally:
+        for listener in sockets:
+            listener.close()
+
+
+def idle_timeout_for(heartbeat_interval_s: float) -> float:
+    """A worker keeps its connection from one heartbeat to the next, even if one comes late: a new one under TLS costs
+    more than ten heartbeats."""
+    return max(IDLE_TIMEOUT_S, IDLE_INTERVALS * heartbeat_interval_s)
+
+
+class StopRequest:
+    """Whether the server was asked to stop, and whether it was asked again."""
+
+    def __init__(self, asked: asyncio.Event) -> None:
+        self.asked = asked
+        self.at_once = asyncio.Event()
+
+    def ask(self) -> None:
+        """A second time means now."""
+        if self.asked.is_set():
+            self.at_once.set()
+        self.asked.set()
+
+
+class HttpServer:
+    """What all connections share."""
+
+    def __init__(self, app: Application, tls: bool, idle_timeout_s: float) -> None:
+        self._app = app
+        self._loop = asyncio.get_running_loop()
+        self._idle_timeout_s = idle_timeout_s
+        self._connections: set[HttpConnection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._most = most_connections()
+        self._all_gone = asyncio.Event()
+        self.tls = tls
+        self.date_line = b""
+        self._tell_date()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def admit(self, connection: HttpConnection) -> bool:
+        if len(self._connections) >= self._most:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def forget(self, connection: HttpConnection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._all_gone.set()
+
+    def run(self, exchange: HttpExchange) -> None:
+        """Walks through a request at once, as far as it goes without waiting; the rest of it becomes a task."""
+        coroutine = self._app(exchange)
+        context = copy_context()
+        exchange.in_task = False
+        try:
+            awaited = context.run(coroutine.send, None)
+        except StopIteration:
+            finished(exchange)
+        except Exception:
+            log.exception("a request was not answered")
+            finished(exchange)
+        else:
+            exchange.in_task = True
+            task = self._loop.create_task(_go_on(coroutine, awaited, exchange), context=context)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def sweep_until(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self.sweep_once()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_EVERY_S):
+                    await stop.wait()
+
+    def sweep_once(self) -> None:
+        """Ends the connections that have taken too long over a head or stood idle for too long."""
+        self._tell_date()
+        now = self.now()
+        crowded = len(self._connections) > self._most * 3 // 4
+        idle_s = min(self._idle_timeout_s, CROWDED_IDLE_TIMEOUT_S) if crowded else self._idle_timeout_s
+        for connection in list(self._connections):
+            state = connection.state
+            if state in (BUSY, STREAM):
+                continue
+            if state in (NEW, HEAD):
+                if now - connection.since > connection.head_timeout_s:
+                    connection.abort()
+            elif now - connection.since > idle_s:
+                connection.close() if state == IDLE else connection.abort()
+
+    async def shut_down(self, stopping: StopRequest) -> None:
+        """Waits for the answers under way, but not for long."""
+        for connection in list(self._connections):
+            connection.shut_down()
+        self._all_gone.clear()
+        if self._connections:
+            await _first_of(self._all_gone.wait(), stopping.at_once.wait(), asyncio.sleep(GRACE_S))
+        for task in list(self._tasks):
+            task.cancel("the server stops")
+        for connection in list(self._connections):
+            connection.abort()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_S)
+
+    def _tell_date(self) -> None:
+        self.date_line = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
+
+
+async def _go_on(coroutine: Coroutine[Any, Any, None], awaited: Any, exchange: HttpExchange) -> None:
+    try:
+        await _rest_of(coroutine, awaited)
+    finally:
+        finished(exchange)
+
+
+@types.coroutine
+def _rest_of(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
+    """Goes on with a coroutine that was begun outside of any task and waits for `awaited`, or only for a task."""
+    wanted_a_task = awaited is None
+    try:
+        while True:
+            try:
+                value = None if wanted_a_task else (yield awaited)
+            except BaseException as error:
+                awaited = coroutine.throw(error)
+            else:
+                awaited = coroutine.send(value)
+            wanted_a_task = False
+    except StopIteration:
+        return
+
+
+def finished(exchange: HttpExchange) -> None:
+    """Nobody will answer this request any more: a caller who still waits must not wait for ever."""
+    if not exchange.begun:
+        exchange.cut(at_once=False)
+
+
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+def most_connections() -> int:
+    """Some files are left for the store, the logs and the disk, however many strangers connect."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(16, soft - FILES_FOR_OTHERS)
+
+
+@contextmanager
+def signals(stopping: StopRequest, on_hangup: Callable[[], None] | None) -> Iterator[None]:
+    """Does nothing outside the main thread, where signals cannot be had."""
+    loop = asyncio.get_running_loop()
+    handlers: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGTERM: stopping.ask,
+        signal.SIGINT: stopping.ask,
+    }
+    if on_hangup:
+        handlers[signal.SIGHUP] = on_hangup
+    with suppress(ValueError, RuntimeError):
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        with suppress(ValueError, RuntimeError):
+            for number in handlers:
+                loop.remove_signal_handler(number)

@@ -1,0 +1,39 @@
+"""How a thing of the store becomes its form on the wire, without a line for every field."""
+
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
+
+from msgspec import Meta, Struct
+
+from simpletuner_fleet.http.edge.routes import rfc3339
+
+_TIME = Meta(extra={"time": True})
+Time = Annotated[str | None, _TIME]
+"""A moment in RFC 3339. The thing itself has it in seconds since 1970."""
+
+View = TypeVar("View", bound=Struct)
+
+
+def view_of(view: type[View], thing: object, **own: Any) -> View:
+    """Makes a view of a thing: fields of the same name are taken over, and `own` gives those that are not.
+
+    Times are written out, and what the view calls a list becomes one.
+    """
+    for name, convert in _plan(view):
+        if name not in own and hasattr(thing, name):
+            value = getattr(thing, name)
+            own[name] = convert(value) if convert and value is not None else value
+    return view(**own)
+
+
+@cache
+def _plan(view: type[Struct]) -> tuple[tuple[str, Any], ...]:
+    """Returns each field with what turns a value of the thing into the view's, if anything has to."""
+    hints = get_type_hints(view, include_extras=True)
+    return tuple((name, _converter(hints[name])) for name in view.__struct_fields__)
+
+
+def _converter(hint: Any) -> Any:
+    if _TIME in getattr(hint, "__metadata__", ()):
+        return rfc3339
+    return list if get_origin(hint) is list else None

@@ -1,0 +1,267 @@
+"""Jobs, their attempts, events and files as they look on the wire."""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.checkpoint import FileEntry
+from simpletuner_fleet.core.datasets import told
+from simpletuner_fleet.core.explain import Explanation, FunnelStep, WorkerVerdict
+from simpletuner_fleet.core.failure import advice_for
+from simpletuner_fleet.core.job import Attempt, Job
+from simpletuner_fleet.core.progress import fields_of
+from simpletuner_fleet.http.views.fields import Time, view_of
+from simpletuner_fleet.http.views.stopping import StoppingView, stopping_view
+from simpletuner_fleet.ports import JobNote, StoredManifest
+
+
+class WaitingReason(Struct, kw_only=True):
+    """Why a job waits, in short. `class` says what it takes: wait, change or admin."""
+
+    code: str
+    kind: str = field(name="class")
+    sentence: str
+    params: dict[str, Any]
+    fixes: tuple[str, ...] = ()
+
+
+class ExplainView(Struct, kw_only=True):
+    state: str
+    as_of: Time
+    kind: str = field(name="class")
+    code: str
+    sentence: str
+    params: dict[str, Any]
+    funnel: tuple[FunnelStep, ...]
+    workers: tuple[WorkerVerdict, ...]
+    ahead: int
+    fixes: tuple[str, ...]
+
+
+class RequiresView(Struct, kw_only=True):
+    gpus: int
+    min_vram_gb: float
+    accelerator: str
+    trainer: str
+    worker_labels: dict[str, str]
+    datasets: dict[str, int] = {}
+    """Size in bytes by id."""
+
+
+class FailureView(Struct, kw_only=True):
+    """Why the newest try failed, the line that shows it, and what to do."""
+
+    kind: str = field(name="class")
+    evidence: str
+    advice: str
+
+
+class JobView(Struct, kw_only=True):
+    id: str
+    name: str | None
+    config_name: str
+    config_version: int
+    status: str
+    target: str
+    priority: int
+    owner: str
+    requires: RequiresView
+    attempt: int
+    """Number of the newest try; 0 before the first offer."""
+    max_retries: int
+    worker_id: str | None
+    worker_name: str | None
+    gpus: list[str]
+    """UUIDs of the GPUs it was given."""
+    progress: dict[str, Any] | None
+    error: str | None
+    reason: str | None
+    created_at: Time
+    started_at: Time
+    finished_at: Time
+    losses: int
+    failures: int
+    retry_of: str | None
+    retry_on_failure: bool
+    time_limit_s: float | None
+    on_time_limit: str
+    depends_on: list[str]
+    checkpoint_step: int | None = None
+    """The newest step that is safely off the worker."""
+    resumed: str | None = None
+    """How its newest try began, if not from the start."""
+    resumed_from_step: int | None = None
+    stopping: StoppingView | None = None
+    """Its trainer was asked to stop, and may still run."""
+    failure: FailureView | None = None
+    queue_position: int | None = None
+    explain: WaitingReason | None = None
+
+
+class JobsPage(Struct, kw_only=True):
+    jobs: list[JobView]
+    next: str | None
+    """Give it back as `cursor` for what follows; null at the end."""
+
+
+class AttemptView(Struct, kw_only=True):
+    id: str
+    job_id: str
+    attempt: int
+    epoch: int
+    worker_id: str
+    worker_name: str
+    state: str
+    outcome: str | None
+    gpus: list[str]
+    offered_at: Time
+    accepted_at: Time
+    started_at: Time
+    ended_at: Time
+    exit_code: int | None
+    exit_signal: int | None
+    error: str | None
+    last_lines: str | None
+    resumed_from_step: int | None
+    resumed_manifest: str | None
+    resumed: str | None
+    """The same in words."""
+    checkpoint_step: int | None
+    """The newest step that is safely off the worker."""
+    reason: str | None
+    """Why it was given back: drained, time_limit, preempted, cut_off, resume_failed."""
+    stopping: StoppingView | None
+    failure_class: str | None
+    failure_evidence: str | None
+    resume_below: int | None
+    """A watchdog found the training spoiled from this step on: nobody goes on from there."""
+
+
+class AttemptsView(Struct):
+    attempts: list[AttemptView]
+
+
+class JobEventView(Struct, kw_only=True):
+    id: int
+    at: Time
+    event_type: str
+    actor: str
+    details: dict[str, Any]
+
+
+class NoteView(Struct, kw_only=True):
+    attempt: int
+    at: Time
+    kind: str
+    text: str
+    data: dict[str, Any]
+
+
+class JobEventsView(Struct):
+    events: list[JobEventView]
+    notes: list[NoteView]
+    """What its workers remarked: a watchdog's findings and the like."""
+
+
+class ManifestView(Struct, kw_only=True):
+    """A checkpoint or an artifact: files that are stored whole."""
+
+    id: str
+    kind: str
+    name: str
+    step: int | None
+    attempt: int
+    worker_name: str
+    created_at: Time
+    total_bytes: int
+    files: list[FileEntry]
+
+
+class ManifestsView(Struct):
+    manifests: list[ManifestView]
+
+
+class Done(Struct, kw_only=True):
+    success: bool = True
+    id: str
+
+
+def reason_view(explanation: Explanation) -> WaitingReason:
+    return view_of(WaitingReason, explanation)
+
+
+def explain_view(explanation: Explanation) -> ExplainView:
+    return view_of(ExplainView, explanation)
+
+
+def job_view(
+    job: Job,
+    attempt: Attempt | None = None,
+    explanation: Explanation | None = None,
+    queue_position: int | None = None,
+    checkpoint_step: int | None = None,
+) -> JobView:
+    return view_of(
+        JobView,
+        job,
+        status=job.state,
+        progress=fields_of(job.progress),
+        target=job.requires.target,
+        requires=_requires_view(job),
+        attempt=job.attempts,
+        worker_name=attempt.worker_name if attempt else None,
+        checkpoint_step=checkpoint_step,
+        resumed=resumed_text(attempt) if attempt else None,
+        resumed_from_step=attempt.resumed_from_step if attempt else None,
+        stopping=stopping_view(attempt) if attempt else None,
+        failure=failure_view(attempt) if attempt else None,
+        queue_position=queue_position,
+        explain=reason_view(explanation) if explanation else None,
+    )
+
+
+def _requires_view(job: Job) -> RequiresView:
+    requires = job.requires
+    datasets = {told(dataset_id): size for dataset_id, size in requires.datasets}
+    return view_of(RequiresView, requires, worker_labels=dict(requires.labels), datasets=datasets)
+
+
+def attempt_view(attempt: Attempt) -> AttemptView:
+    return view_of(
+        AttemptView,
+        attempt,
+        attempt=attempt.number,
+        resumed=resumed_text(attempt),
+        stopping=stopping_view(attempt),
+    )
+
+
+def job_event_view(entry: AuditEntry) -> JobEventView:
+    return view_of(JobEventView, entry, id=entry.seq, actor=entry.actor_name)
+
+
+def note_view(note: JobNote) -> NoteView:
+    return view_of(NoteView, note, attempt=note.attempt_number)
+
+
+def manifest_view(manifest: StoredManifest) -> ManifestView:
+    return view_of(ManifestView, manifest, attempt=manifest.attempt_number)
+
+
+def failure_view(attempt: Attempt) -> FailureView | None:
+    if attempt.failure_class is None:
+        return None
+    return FailureView(
+        kind=attempt.failure_class,
+        evidence=attempt.failure_evidence or "",
+        advice=advice_for(attempt.failure_class),
+    )
+
+
+def resumed_text(attempt: Attempt) -> str | None:
+    if attempt.resumed_from_step is None:
+        return None
+    return (
+        f"attempt {attempt.number}, resumed from step {attempt.resumed_from_step:,} on {attempt.worker_name}"
+    )

@@ -1,0 +1,37 @@
+"""How far a trainer is that was asked to stop."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.job import Attempt, Stopping
+from simpletuner_fleet.http.edge.routes import rfc3339
+
+DOING = {"cancelled": "cancelling", "drained": "leaving its worker"}
+
+
+class StoppingView(Struct, kw_only=True):
+    reason: str
+    """cancelled or drained."""
+    since: str | None
+    checkpoint_first: bool
+    sentence: str
+
+
+def stopping_view(attempt: Attempt) -> StoppingView | None:
+    """It is None once the attempt has ended: then its outcome says it."""
+    wish = attempt.stopping
+    if wish is None or not attempt.live:
+        return None
+    return StoppingView(
+        reason=wish.reason,
+        since=rfc3339(wish.asked_at),
+        checkpoint_first=bool(wish.save_s),
+        sentence=f"{DOING[wish.reason]}: {_doing_now(wish, attempt.checkpoint_step)}",
+    )
+
+
+def _doing_now(wish: Stopping, stored: int | None) -> str:
+    if not wish.save_s:
+        return "the trainer is asked to end"
+    if stored is not None and stored != wish.had_step:
+        return f"the checkpoint of step {stored:,} is stored, the trainer is asked to end"
+    return "saving a checkpoint first"

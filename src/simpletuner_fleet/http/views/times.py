@@ -1,0 +1,30 @@
+"""Times as callers write them."""
+
+import math
+from datetime import UTC, datetime
+
+from simpletuner_fleet.core.errors import Invalid
+
+MAX_SECONDS = 1e11
+"""Some thousand years before and after 1970."""
+
+
+def read_time(text: str | None, path: str) -> float | None:
+    """RFC 3339, or seconds since 1970. A time without a zone is taken as UTC."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = _from_rfc3339(text, path)
+    if not math.isfinite(seconds) or abs(seconds) > MAX_SECONDS:
+        raise Invalid("Expected a time such as 2026-01-31T12:00:00Z.", path=path)
+    return seconds
+
+
+def _from_rfc3339(text: str, path: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text.replace(" ", "+"))
+    except ValueError:
+        raise Invalid("Expected a time such as 2026-01-31T12:00:00Z.", path=path) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,99 @@
+"""Workers and their GPUs as they look on the wire."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.datasets import told
+from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.http.edge.routes import rfc3339
+from simpletuner_fleet.http.views.fields import Time, view_of
+
+DAY_S = 86_400.0
+
+
+class GpuView(Struct, kw_only=True):
+    index: int
+    uuid: str
+    name: str
+    vram_gb: float
+    accelerator_type: str
+    unusable: str | None
+    """Why it is handed to nobody for now."""
+
+
+class HeldView(Struct, kw_only=True):
+    job_id: str
+    attempt: int
+    epoch: int
+    state: str
+    gpus: list[str]
+
+
+class WorkerView(Struct, kw_only=True):
+    id: str
+    name: str
+    status: str
+    worker_type: str
+    gpu_count: int
+    gpu_name: str | None
+    gpu_vram_gb: float | None
+    accelerator_type: str | None
+    gpus: list[GpuView]
+    labels: dict[str, str]
+    """Set by the administrator."""
+    reported_labels: dict[str, str]
+    effective_labels: dict[str, str]
+    last_heartbeat: Time
+    connection: str
+    admin_state: str
+    drain_note: str
+    drain_deadline: str | None
+    """When what still runs there is stopped; null: never."""
+    drain_checkpoint_first: bool | None
+    attempts: list[HeldView]
+    trainers: list[str]
+    datasets: list[str]
+    """The datasets in its cache, the last used first."""
+    data_bytes: int
+    data_limit_bytes: int
+    """How much its cache may hold; 0 where it has none."""
+    max_jobs: int
+    local: bool
+    legacy: bool
+    version: str
+    created_at: Time
+    registered_at: Time
+    offline_since: Time
+    token_created_at: Time
+    token_age_days: float
+    token_warning: str | None
+
+
+class WorkerListView(Struct):
+    workers: list[WorkerView]
+
+
+def worker_view(worker: Worker, held: list[Attempt], policy: Policy, now: float) -> WorkerView:
+    age_s = max(0.0, now - worker.token_created_at)
+    plan = worker.drain_plan
+    return view_of(
+        WorkerView,
+        worker,
+        status=worker.status(bool(held)),
+        gpus=[view_of(GpuView, gpu, unusable=gpu.unusable or None) for gpu in worker.gpus],
+        admin_state=worker.admin,
+        drain_deadline=rfc3339(plan.deadline) if plan else None,
+        drain_checkpoint_first=plan.checkpoint_first if plan else None,
+        attempts=[view_of(HeldView, attempt, attempt=attempt.number) for attempt in held],
+        datasets=[told(dataset_id) for dataset_id in worker.datasets],
+        version=worker.agent_version,
+        token_age_days=round(age_s / DAY_S, 1),
+        token_warning=_token_warning(worker, age_s, policy),
+    )
+
+
+def _token_warning(worker: Worker, age_s: float, policy: Policy) -> str | None:
+    if age_s < policy.token_warn_age_s:
+        return None
+    return f"the token is {age_s / DAY_S:.0f} days old: rotate it with 'simpletuner workers rotate-token {worker.name}'"

@@ -1,0 +1,88 @@
+"""What the core gives as a code with parameters, told in a language. English is word for word what the API says."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from simpletuner_fleet.core import matching, reasons
+from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.languages.words import Words
+
+KINDS = {
+    "wait": N_("it only takes time"),
+    "change": N_("the request must change"),
+    "admin": N_("an administrator must act"),
+}
+
+
+def reason_text(words: Words, explanation: Any) -> str:
+    """Says why a job waits. Takes an Explanation, the API's view of one, or its JSON."""
+    code, params = str(_part(explanation, "code") or ""), _part(explanation, "params") or {}
+    english = str(_part(explanation, "sentence") or code)
+    return _translated(words, [english], lambda: (reasons.open_sentence(code, params),))[0]
+
+
+def reason_label(words: Words, code: str) -> str:
+    """Says the reason in a few words, for counting jobs by it; a code of another version stands as it is."""
+    return words.gettext(reasons.REASONS[code].label) if code in reasons.REASONS else code
+
+
+def fix_texts(words: Words, explanation: Any) -> list[str]:
+    """Says what would help, as far as the explanation itself does."""
+    code, params = str(_part(explanation, "code") or ""), _part(explanation, "params") or {}
+    english = [str(step) for step in _part(explanation, "fixes") or ()]
+    return _translated(words, english, lambda: reasons.open_fixes(code, params))
+
+
+def _translated(
+    words: Words, english: list[str], find_sentences: Callable[[], tuple[reasons.Sentence, ...]]
+) -> list[str]:
+    """A server of another version may say something else under the same code: then its own English stands."""
+    try:
+        sentences = find_sentences()
+        if [text % blanks for text, blanks in sentences] == english:
+            return [words.text(text, **blanks) for text, blanks in sentences]
+    except (KeyError, TypeError):
+        pass
+    return english
+
+
+def kind_text(words: Words, kind: str) -> str:
+    """Says what it takes: time, another request, or somebody with rights."""
+    return words.gettext(KINDS[kind]) if kind in KINDS else kind
+
+
+def refusal_text(words: Words, name: str) -> str:
+    """Says why one worker does not take a job; `name` is as in the verdicts, in small letters."""
+    refusal = matching.Refusal.__members__.get(name.upper())
+    return words.gettext(refusal.value) if refusal else name
+
+
+def funnel_texts(words: Words, funnel: Sequence[Any]) -> list[tuple[int, str]]:
+    """Returns for each step how many workers are left after it, and what it was."""
+    lines: list[tuple[int, str]] = []
+    for step in funnel:
+        left, name = int(_part(step, "left") or 0), str(_part(step, "step"))
+        if lines and name.upper() in matching.Refusal.__members__:
+            refused = words.text("%(n)s %(why)s", n=lines[-1][0] - left, why=refusal_text(words, name))
+            lines.append((left, refused))
+        else:
+            lines.append((left, words.gettext(str(_part(step, "rule") or name))))
+    return lines
+
+
+def problem_title(words: Words, problem: Mapping[str, Any]) -> str:
+    """Says the title of one of our RFC 9457 documents: the titles are sentences of the catalogue."""
+    return words.gettext(str(problem.get("title") or ""))
+
+
+def problem_detail(words: Words, problem: Mapping[str, Any]) -> str:
+    return detail_text(words, str(problem.get("detail") or ""))
+
+
+def problem_next(words: Words, problem: Mapping[str, Any]) -> str:
+    return detail_text(words, str(problem.get("next") or ""))
+
+
+def _part(thing: Any, name: str) -> Any:
+    return thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)

@@ -1,0 +1,181 @@
+"""How a word from a flag, a variable or a file becomes a value. Each raises ValueError with a sentence."""
+
+import re
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from simpletuner_fleet.client.trust import read_fingerprint
+from simpletuner_fleet.languages import _, known
+
+YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})
+UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+MOST_LOG_MIB = 2000
+"""What the orchestrator takes of one log."""
+LANGUAGES = ("en", "pt-BR", "hi", "zh", "ja")
+
+
+def boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word in YES:
+        return True
+    if word in NO:
+        return False
+    raise ValueError(_("expected 1, true, yes or on, or 0, false, no or off"))
+
+
+def text(raw: str) -> str:
+    if not raw.strip():
+        raise ValueError(_("expected some text"))
+    return raw.strip()
+
+
+def path(raw: str) -> str:
+    return str(Path(text(raw)).expanduser())
+
+
+def port(raw: str) -> int:
+    number = whole(raw)
+    if not 0 <= number <= 65535:
+        raise ValueError(_("a port is between 0 and 65535"))
+    return number
+
+
+def whole(raw: str) -> int:
+    try:
+        return int(raw.strip())
+    except ValueError:
+        raise ValueError(_("expected a whole number")) from None
+
+
+def count(raw: str) -> int:
+    number = whole(raw)
+    if number < 0:
+        raise ValueError(_("expected 0 or more"))
+    return number
+
+
+def positive_count(raw: str) -> int:
+    number = whole(raw)
+    if number < 1:
+        raise ValueError(_("expected 1 or more"))
+    return number
+
+
+def jobs_at_once(raw: str) -> int | str:
+    return "auto" if raw.strip().lower() == "auto" else positive_count(raw)
+
+
+def megabits(raw: str) -> float:
+    try:
+        number = float(raw.strip())
+    except ValueError:
+        raise ValueError(_("expected a number of megabits a second, such as 100")) from None
+    if not 0.01 <= number <= 1_000_000:
+        raise ValueError(_("expected between 0.01 and 1000000 megabits a second"))
+    return number
+
+
+def gigabytes(raw: str) -> float:
+    try:
+        number = float(raw.strip())
+    except ValueError:
+        raise ValueError(_("expected a number of gigabytes, such as 200")) from None
+    if not 0 <= number <= 1_000_000:
+        raise ValueError(_("expected between 0 and 1000000 gigabytes"))
+    return number
+
+
+def log_megabytes(raw: str) -> int:
+    number = positive_count(raw)
+    if number > MOST_LOG_MIB:
+        raise ValueError(_("expected %(most)s or less", most=MOST_LOG_MIB))
+    return number
+
+
+def days(raw: str) -> float:
+    try:
+        number = float(raw.strip())
+    except ValueError:
+        raise ValueError(_("expected a number of days, such as 90")) from None
+    if not 0.001 <= number <= 100_000:
+        raise ValueError(_("expected between 0.001 and 100000 days"))
+    return number
+
+
+def seconds(raw: str) -> float:
+    """Reads a time such as `90`, `1.5m`, `2h` or `1h30m`."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", raw.strip().lower())
+    if not parts or "".join(number + unit for number, unit in parts) != re.sub(r"\s", "", raw.lower()):
+        raise ValueError(_("expected a time such as 90, 15m, 2h or 1h30m"))
+    total = sum(float(number) * UNITS_S[unit] for number, unit in parts)
+    if total <= 0:
+        raise ValueError(_("expected more than 0 seconds"))
+    return total
+
+
+def moment(raw: str) -> str:
+    """A span such as `10m` becomes seconds ago; a time stays as it is."""
+    try:
+        return f"{seconds(raw):.3f}"
+    except ValueError:
+        pass
+    try:
+        datetime.fromisoformat(raw.strip())
+    except ValueError:
+        raise ValueError(_("expected a span such as 10m, or a time such as 2026-01-31T12:00:00Z")) from None
+    return raw.strip()
+
+
+def priority(raw: str) -> int | str:
+    """Returns a number as one; a word stays as it is, for the server to know."""
+    try:
+        return int(raw)
+    except ValueError:
+        return raw
+
+
+def url(raw: str) -> str:
+    address = urlsplit(raw.strip())
+    try:
+        port_is_fine = address.port is None or address.port > 0
+    except ValueError:
+        port_is_fine = False
+    if address.scheme not in ("http", "https") or not address.hostname or not port_is_fine:
+        raise ValueError(_("expected http://HOST:PORT or https://HOST:PORT"))
+    if address.username or address.password or address.query or address.fragment:
+        raise ValueError(_("expected an address alone: no user, password, '?' or '#' in it"))
+    return raw.strip().rstrip("/")
+
+
+def fingerprint(raw: str) -> str:
+    return read_fingerprint(raw)
+
+
+def log_format(raw: str) -> str:
+    return one_of(raw, ("text", "json"))
+
+
+def language(raw: str) -> str:
+    return known(raw) or one_of(raw, LANGUAGES)
+
+
+def one_of(raw: str, allowed: tuple[str, ...]) -> str:
+    if raw.strip() not in allowed:
+        raise ValueError(_("expected one of %(allowed)s", allowed=", ".join(allowed)))
+    return raw.strip()
+
+
+def words(raw: list[str]) -> list[str]:
+    """Splits what was repeated, or parted by commas, or both."""
+    return [word.strip() for item in raw for word in item.split(",") if word.strip()]
+
+
+def pairs(raw: list[str]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for word in words(raw):
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(_("expected KEY=VALUE, got '%(item)s'", item=word))
+        result[key.strip()] = value.strip()
+    return result

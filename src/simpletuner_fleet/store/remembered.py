@@ -1,0 +1,28 @@
+"""A memory of bounded size for things that never change once they are stored."""
+
+from collections import OrderedDict
+
+
+class RememberedBytes:
+    """Forgets what was used longest ago when it holds too much."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._items: OrderedDict[str, bytes] = OrderedDict()
+        self._total = 0
+
+    def get(self, key: str) -> bytes | None:
+        value = self._items.get(key)
+        if value is not None:
+            self._items.move_to_end(key)
+        return value
+
+    def put(self, key: str, value: bytes) -> None:
+        self._total += len(value) - len(self._items.pop(key, b""))
+        self._items[key] = value
+        while self._total > self._most_bytes:
+            self._total -= len(self._items.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        self._items.clear()
+        self._total = 0

@@ -1,0 +1,1 @@
+"""What every page is made of: the shell, its parts of text, headers and assets."""

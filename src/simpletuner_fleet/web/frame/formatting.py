@@ -1,0 +1,127 @@
+"""How values look: plain text on the server, made local by the browser, which knows the reader's customs."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from simpletuner_fleet.http.edge.routes import rfc3339
+from simpletuner_fleet.languages import current
+from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.languages.names import status_name
+from simpletuner_fleet.web.frame.assets import ASSETS
+
+MISSING = "\u2013"
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+
+
+def time_tag(at: float | str | None, style: str = "relative", missing: str = MISSING) -> Markup:
+    """`style`: relative, clock (time of day), date (day and time), elapsed (counting up from it)."""
+    stamp = rfc3339(at) if isinstance(at, int | float) else at
+    if not stamp:
+        return Markup("<span class='muted'>{}</span>").format(missing)
+    return Markup('<time datetime="{0}" data-time="{1}">{2}</time>').format(
+        stamp, style, stamp[:16].replace("T", " ")
+    )
+
+
+def number_tag(value: float | None, digits: int | None = None, missing: str = MISSING) -> Markup:
+    """Shows a count or a figure; step numbers and ids are written as they are."""
+    if value is None:
+        return Markup("<span class='muted'>{}</span>").format(missing)
+    text = f"{value:.{digits}f}" if digits is not None else str(value)
+    tag = Markup('<data value="{0}" data-number="{1}">{2}</data>')
+    return tag.format(value, "" if digits is None else digits, text)
+
+
+def size_tag(size: float | None, missing: str = MISSING) -> Markup:
+    if size is None:
+        return Markup("<span class='muted'>{}</span>").format(missing)
+    return Markup('<data value="{0}" data-number="bytes">{1}</data>').format(int(size), bytes_text(size))
+
+
+def bytes_text(size: float) -> str:
+    for unit in UNITS[:-1]:
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {UNITS[-1]}"
+
+
+def duration_tag(seconds: float | None, missing: str = MISSING) -> Markup:
+    if seconds is None:
+        return Markup("<span class='muted'>{}</span>").format(missing)
+    return Markup('<data value="{0}" data-number="duration">{1}</data>').format(
+        round(seconds, 1), duration_text(seconds)
+    )
+
+
+def duration_text(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < MINUTE_S:
+        return f"{whole} s"
+    if whole < HOUR_S:
+        return f"{whole // MINUTE_S} min {whole % MINUTE_S} s"
+    if whole < DAY_S:
+        return f"{whole // HOUR_S} h {whole % HOUR_S // MINUTE_S} min"
+    return f"{whole // DAY_S} d {whole % DAY_S // HOUR_S} h"
+
+
+def icon(name: str, label: str = "") -> Markup:
+    """Without a label it is ornament, and silent."""
+    heard = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
+    return Markup('<svg class="icon" {0} focusable="false"><use href="{1}#{2}"/></svg>').format(
+        heard, ASSETS.url("vendor/icons.svg"), name
+    )
+
+
+class Look(NamedTuple):
+    mark: str
+    style: str
+
+
+WORKER_LOOKS = {
+    "idle": Look("●", "is-ok"),
+    "busy": Look("▶", "is-busy"),
+    "connecting": Look("◌", "is-connecting"),
+    "draining": Look("◐", "is-warn"),
+    "offline": Look("○", ""),
+}
+JOB_LOOKS = {
+    "blocked": Look("◫", "is-warn"),
+    "queued": Look("◷", ""),
+    "dispatched": Look("◌", "is-connecting"),
+    "running": Look("▶", "is-busy"),
+    "cancelling": Look("◐", "is-warn"),
+    "completed": Look("●", "is-ok"),
+    "failed": Look("✕", "is-bad"),
+    "cancelled": Look("○", ""),
+}
+UNKNOWN = Look("?", "")
+
+
+def badge(status: str, kind: str = "job") -> Markup:
+    """Shows a mark and a word, never colour alone."""
+    look = (WORKER_LOOKS if kind == "worker" else JOB_LOOKS).get(status, UNKNOWN)
+    tag = Markup(
+        '<span class="badge {0}" data-status="{1}"><span class="mark" aria-hidden="true">{2}</span>{3}</span>'
+    )
+    return tag.format(look.style, status, look.mark, status_name(current(), kind, status))
+
+
+GLOBALS: dict[str, Callable[..., Any]] = {"badge": badge, "icon": icon}
+
+
+def translated(english: str) -> str:
+    """Shows what the orchestrator or a worker wrote down, in the reader's language where it is one of our sentences."""
+    return detail_text(current(), english)
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "time": time_tag,
+    "number": number_tag,
+    "size": size_tag,
+    "duration": duration_tag,
+    "translated": translated,
+}

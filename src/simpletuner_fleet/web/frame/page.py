@@ -1,0 +1,76 @@
+"""One page: who looks, in which language and theme, and the headers that keep it to our own origin."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+from urllib.parse import urlencode
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.problem_words import language_for
+from simpletuner_fleet.http.edge.routes import Call, Reply, rfc3339
+from simpletuner_fleet.languages import LANGUAGES, Words, spoken_in, translator
+from simpletuner_fleet.web.frame.cookies import cookies_of
+from simpletuner_fleet.web.frame.environment import environment
+from simpletuner_fleet.web.frame.navigation import navigation
+from simpletuner_fleet.web.frame.policy import POLICY
+
+THEMES = ("auto", "light", "dark")
+THEME_COOKIE = "simpletuner_theme"
+PAGE_HEADERS = {
+    "content-security-policy": POLICY,
+    "cache-control": "no-store",
+    "vary": "cookie, accept-language",
+}
+
+
+def language_of(call: Call[Any]) -> str:
+    return language_for(call.headers, call.principal)
+
+
+def spoken(call: Call[Any]) -> AbstractContextManager[Words]:
+    """Sentences made within it are in the reader's language, as the page around them will be."""
+    return spoken_in(translator(language_of(call)))
+
+
+def theme_of(call: Call[Any]) -> str:
+    theme = cookies_of(call.headers).get(THEME_COOKIE, "")
+    return theme if theme in THEMES else "auto"
+
+
+def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -> Reply:
+    """Renders a template with what every page knows. `title` and the rest come from the page itself."""
+    language, deps = language_of(call), deps_of(call)
+    with spoken_in(translator(language)):
+        text = (
+            environment()
+            .get_template(template)
+            .render(
+                language=language,
+                languages=LANGUAGES,
+                theme=theme_of(call),
+                principal=call.principal,
+                caller=call.principal.id,
+                navigation=navigation(call.principal, call.route.path),
+                here=here(call),
+                now=rfc3339(deps.fleet.clock.now()),
+                insecure=deps.beyond_loopback and not call.secure,
+                version=__version__,
+                **context,
+            )
+        )
+    return Reply(
+        body=text.encode(), status=status, content_type="text/html; charset=utf-8", headers=PAGE_HEADERS
+    )
+
+
+def here(call: Call[Any]) -> str:
+    """Returns this page's address, to come back to after a log-in or a change of language."""
+    path = call.route.path
+    for name, value in call.path.items():
+        path = path.replace(f"{{{name}}}", value)
+    return path
+
+
+def with_query(path: str, **values: Any) -> str:
+    present = {name: value for name, value in values.items() if value not in (None, "", [])}
+    return f"{path}?{urlencode(present, doseq=True)}" if present else path

@@ -1,0 +1,230 @@
+"""One job: what it does and how it goes, its curves, log, checkpoints, config and history."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.bundle import Bundle, read_bundle
+from simpletuner_fleet.core.failure import advice_for
+from simpletuner_fleet.core.job import Attempt, JobState
+from simpletuner_fleet.core.permissions import may_steer_job
+from simpletuner_fleet.core.policy import PRIORITY_NAMES
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
+from simpletuner_fleet.languages import N_, current
+from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts
+from simpletuner_fleet.languages.names import event_name, failure_name, target_name
+from simpletuner_fleet.orchestrator import read_models
+from simpletuner_fleet.orchestrator.read_models import SeenJob
+from simpletuner_fleet.ports import JobNote, View
+from simpletuner_fleet.storage import artifacts
+from simpletuner_fleet.web.frame.page import page, spoken
+from simpletuner_fleet.web.pages.samples import samples_of
+from simpletuner_fleet.web.parts.audit_rows import detail_pairs
+from simpletuner_fleet.web.parts.differences import differences, json_text
+from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
+from simpletuner_fleet.web.parts.job_state import began_text, outcome_text, state_sentence
+from simpletuner_fleet.web.parts.names import all_names
+
+EVENTS_SHOWN = 500
+TABS = (
+    ("", N_("Overview")),
+    ("logs", N_("Logs")),
+    ("metrics", N_("Metrics")),
+    ("checkpoints", N_("Checkpoints")),
+    ("config", N_("Config")),
+    ("events", N_("Events")),
+)
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    what: str
+    evidence: str
+    advice: str
+
+
+class JobEventRow(Struct, frozen=True, kw_only=True):
+    """An event or a remark, in one list."""
+
+    at: float
+    what: str
+    who: str
+    details: str
+    remark: bool = False
+
+
+async def overview(call: Call[None]) -> Reply:
+    deps, job_id = deps_of(call), call.path["id"]
+    explained = await read_models.explained(deps.fleet, job_id)
+    attempts = await read_models.attempts_of(deps.fleet, job_id)
+    manifests = await artifacts.manifests_of(deps.fleet, job_id)
+    notes = await deps.fleet.read(lambda view: view.notes_of_job(job_id))
+    with spoken(call):
+        words = current()
+        return await _job_page(
+            call,
+            "jobs/job_overview.html",
+            "",
+            attempts=[attempt for attempt in reversed(attempts) if attempt.accepted_at is not None],
+            offers=len(attempts),
+            manifests=manifests,
+            samples=samples_of(manifests, 24),
+            failure=_failure(attempts),
+            funnel=funnel_texts(words, explained.funnel),
+            fixes=fix_texts(words, explained),
+            notes=list(reversed(notes))[:5],
+            outcome_text=outcome_text,
+            began_text=began_text,
+        )
+
+
+async def logs(call: Call[None]) -> Reply:
+    attempts = await read_models.attempts_of(deps_of(call).fleet, call.path["id"])
+    accepted = [attempt for attempt in attempts if attempt.accepted_at is not None]
+    with spoken(call):
+        return await _job_page(
+            call, "jobs/job_logs.html", "logs", attempts=accepted, outcome_text=outcome_text
+        )
+
+
+async def metrics_tab(call: Call[None]) -> Reply:
+    attempts = await read_models.attempts_of(deps_of(call).fleet, call.path["id"])
+    return await _job_page(call, "jobs/job_metrics.html", "metrics", attempts=attempts)
+
+
+async def checkpoints(call: Call[None]) -> Reply:
+    manifests = await artifacts.manifests_of(deps_of(call).fleet, call.path["id"])
+    return await _job_page(
+        call,
+        "jobs/job_checkpoints.html",
+        "checkpoints",
+        artifacts=[one for one in reversed(manifests) if one.kind == "artifact"],
+        checkpoints=sorted(
+            (one for one in manifests if one.kind == "checkpoint"),
+            key=lambda one: one.step or 0,
+            reverse=True,
+        ),
+        samples=samples_of(manifests),
+    )
+
+
+async def config(call: Call[None]) -> Reply:
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
+    info = await read_models.one_job(fleet, job_id)
+
+    def look(view: View) -> tuple[Bundle, Bundle | None, int | None]:
+        own = read_bundle(msgspec.json.decode(view.job_bundle(job_id) or b"{}"))
+        earlier = _earlier_run(view, info)
+        return (own, *earlier)
+
+    own, former, version = await fleet.read(look)
+    with spoken(call):
+        return await _job_page(
+            call,
+            "jobs/job_config.html",
+            "config",
+            text=json_text(msgspec.to_builtins(own)),
+            differences=differences(former, own) if former else [],
+            former_version=version,
+        )
+
+
+async def events(call: Call[None]) -> Reply:
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
+    entries, notes, names = await fleet.read(
+        lambda view: (view.job_events(job_id, EVENTS_SHOWN), view.notes_of_job(job_id), all_names(view))
+    )
+    with spoken(call):
+        words = current()
+        rows = [
+            *(
+                JobEventRow(
+                    at=entry.at,
+                    what=event_name(words, entry.event_type),
+                    who=entry.actor_name,
+                    details=_joined(detail_pairs(entry, names)),
+                )
+                for entry in entries
+            ),
+            *(_remark(note) for note in notes),
+        ]
+        return await _job_page(
+            call, "jobs/job_events.html", "events", rows=sorted(rows, key=lambda one: one.at, reverse=True)
+        )
+
+
+async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) -> Reply:
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
+    info = await read_models.one_job(fleet, job_id)
+    owner = await fleet.read(lambda view: read_models.owner_name(view, info.job.owner))
+    own = may_steer_job(only_own=call.principal.only_own, caller=call.principal.id, owner=info.job.owner)
+    with spoken(call):
+        row: JobRow = job_row(info)
+        return page(
+            call,
+            template,
+            job=info.job,
+            row=row,
+            owner=owner,
+            attempt=info.attempt,
+            checkpoint_step=info.checkpoint_step,
+            sentence=state_sentence(info),
+            target=target_name(current(), info.job.requires.target),
+            tab=tab,
+            tabs=TABS,
+            pace=pace_text(row.steps.rate),
+            risk=risk_text(row.steps),
+            priorities=PRIORITY_NAMES,
+            may_cancel=own and call.principal.can("jobs.cancel") and not info.job.terminal,
+            may_retry=own and call.principal.can("jobs.retry") and info.job.terminal,
+            may_order=call.principal.can("queue.priority") and not info.job.terminal,
+            may_approve=call.principal.can("queue.approve") and info.job.hold == "approval",
+            runs=info.job.state in (JobState.RUNNING, JobState.CANCELLING),
+            **context,
+        )
+
+
+def _failure(attempts: list[Attempt]) -> Failure | None:
+    """Returns the failure of the newest try that failed, unless a later one went well."""
+    ended = [attempt for attempt in attempts if attempt.outcome is not None]
+    last = ended[-1] if ended else None
+    if last is None or last.failure_class is None:
+        return None
+    words = current()
+    return Failure(
+        what=failure_name(words, last.failure_class),
+        evidence=last.failure_evidence or last.error or "",
+        advice=words.gettext(advice_for(last.failure_class)),
+    )
+
+
+def _earlier_run(view: View, info: SeenJob) -> tuple[Bundle | None, int | None]:
+    """Returns the version of the config before the one this job was submitted with."""
+    job = info.job
+    former = view.config(job.config_name, job.config_version - 1) if job.config_version > 1 else None
+    return (read_bundle(msgspec.json.decode(former.bundle)), former.version) if former else (None, None)
+
+
+def _joined(pairs: Iterable[tuple[str, str]]) -> str:
+    return " · ".join(f"{name}: {value}" for name, value in pairs)
+
+
+def _remark(note: JobNote) -> JobEventRow:
+    data = ((name, str(value)) for name, value in note.data.items() if value not in (None, "", [], {}))
+    return JobEventRow(at=note.at, what=note.text, who="", details=_joined(data), remark=True)
+
+
+def _tab(path: str, handler: Any, summary: str) -> Route:
+    return Route("GET", f"/jobs/{{id}}{path}", handler, "jobs.read", summary=summary)
+
+
+ROUTES = (
+    _tab("", overview, "A job"),
+    _tab("/logs", logs, "A job's log"),
+    _tab("/metrics", metrics_tab, "A job's curves"),
+    _tab("/checkpoints", checkpoints, "What a job has stored"),
+    _tab("/config", config, "What a job was submitted with"),
+    _tab("/events", events, "What happened to a job"),
+)

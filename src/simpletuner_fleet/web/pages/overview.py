@@ -1,0 +1,217 @@
+"""The first page: what needs somebody, what is free, my jobs, the last day, the line."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.samples import SAMPLES
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
+from simpletuner_fleet.languages import _, current, ngettext
+from simpletuner_fleet.languages.code_texts import reason_label
+from simpletuner_fleet.orchestrator import overview, read_models
+from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
+from simpletuner_fleet.storage import artifacts, metrics
+from simpletuner_fleet.web.frame.page import page, spoken
+from simpletuner_fleet.web.pages.samples import Sample, samples_of
+from simpletuner_fleet.web.parts import sparkline
+from simpletuner_fleet.web.parts.cache import TimedCache
+from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
+
+SPARK_POINTS = 60
+THUMBNAILS = 4
+LANES_SHOWN = 40
+USAGE_KEPT_S = 60.0
+SPARK_KEPT_S = 10.0
+USERS_SHOWN = 8
+FLEET_VIEW = "admin.workers"
+
+
+class OverviewQuery(Struct, kw_only=True):
+    view: Literal["", "mine", "fleet"] = ""
+    all: bool = False
+
+
+class RunningJobCard(Struct, frozen=True, kw_only=True):
+    row: JobRow
+    spark: str
+    pace: str
+    risk: str
+
+
+class Finished(Struct, frozen=True, kw_only=True):
+    row: JobRow
+    samples: list[Sample]
+    download: str | None
+
+
+class Attention(Struct, frozen=True, kw_only=True):
+    text: str
+    href: str
+    grave: bool
+    named: tuple[tuple[str, str], ...]
+    """(address, name)"""
+
+
+async def home(call: Call[None]) -> Reply:
+    deps, may_all = deps_of(call), call.principal.can(FLEET_VIEW)
+    whole = call.query.view == "fleet" or (call.query.view == "" and may_all)
+    state = await overview.look(deps.fleet, None if whole and may_all else call.principal.id, lanes=may_all)
+    with spoken(call):
+        return page(
+            call,
+            "workers/overview.html",
+            state=state,
+            whole=whole,
+            may_all=may_all,
+            first_run=not state.workers
+            and not (state.mine.running or state.mine.waiting or state.mine.ended),
+            needs=[attention(need) for need in state.needs if may_all or need.kind.startswith("jobs_")],
+            sentence=start_sentence(state),
+            running=[await _running(deps, job_row(one)) for one in state.mine.running],
+            waiting=[job_row(one) for one in state.mine.waiting],
+            ended=[await _finished(deps, job_row(one)) for one in state.mine.ended],
+            reasons=[(reason_label(current(), code), count) for code, count in _most(state.line.by_reason)],
+            next_jobs=[job_row(one) for one in state.line.first],
+            lanes=state.lanes if call.query.all else _liveliest(state.lanes),
+            lanes_hidden=0 if call.query.all else max(0, len(state.lanes) - LANES_SHOWN),
+            since=deps.fleet.clock.now() - DAY_S,
+            day_s=DAY_S,
+            usage=await _usage(deps.fleet) if may_all else [],
+            pace_text=pace_text,
+            risk_text=risk_text,
+        )
+
+
+async def fleet_page(call: Call[None]) -> Reply:
+    """Shows what there is and what is free, to everybody who may see jobs."""
+    fleet = deps_of(call).fleet
+    state = await overview.look(fleet, call.principal.id, lanes=False)
+    with spoken(call):
+        return page(
+            call,
+            "workers/fleet.html",
+            state=state,
+            sentence=start_sentence(state),
+            workers=await read_models.workers(fleet),
+            latest=fleet.gpu_history.latest,
+            total=total_of,
+        )
+
+
+def start_sentence(state: Overview) -> str:
+    if not state.workers:
+        return _("No machine has joined yet.")
+    if not state.starts_now and state.room:
+        return _("A job that needs no GPU would start now.")
+    if not state.starts_now:
+        return _("Nothing is free: a new job waits in line.")
+    return ngettext(
+        "A job with %(n)s GPU would start now.", "A job with %(n)s GPUs would start now.", state.starts_now
+    )
+
+
+def total_of(kind: GpuKind) -> int:
+    return kind.free + kind.busy + kind.away
+
+
+def attention(need: Need) -> Attention:
+    n = need.count
+    match need.kind:
+        case "workers_away":
+            text = ngettext("%(n)s worker is offline", "%(n)s workers are offline", n)
+            return _about(need, text, "/admin/workers?status=offline", "/admin/workers/", grave=True)
+        case "jobs_failed":
+            text = ngettext("%(n)s job failed in the last day", "%(n)s jobs failed in the last day", n)
+            return _about(need, text, "/jobs?show=failed", "/jobs/", grave=True)
+        case "jobs_hopeless":
+            text = ngettext("%(n)s job can never start as it is", "%(n)s jobs can never start as they are", n)
+            return _about(need, text, "/jobs?show=waiting", "/jobs/", grave=True)
+        case "jobs_unapproved":
+            text = ngettext("%(n)s job waits for an approval", "%(n)s jobs wait for an approval", n)
+            return _about(need, text, "/jobs?show=waiting", "/jobs/")
+        case "gpus_unusable":
+            text = ngettext(
+                "%(n)s worker has GPUs that are unhealthy or used by somebody else",
+                "%(n)s workers have GPUs that are unhealthy or used by somebody else",
+                n,
+            )
+            return _about(need, text, "/admin/workers", "/admin/workers/")
+        case "registrations_refused":
+            text = ngettext(
+                "%(n)s attempt to join was refused in the last day",
+                "%(n)s attempts to join were refused in the last day",
+                n,
+            )
+            return _about(need, text, "/admin/audit?event_type=worker.registration_failed", "")
+        case _:
+            text = ngettext(
+                "%(n)s worker's token is old and should be rotated",
+                "%(n)s workers' tokens are old and should be rotated",
+                n,
+            )
+            return _about(need, text, "/admin/workers", "/admin/workers/")
+
+
+def _about(need: Need, text: str, href: str, each: str, grave: bool = False) -> Attention:
+    links = tuple((f"{each}{id}", name) for id, name in need.named)
+    return Attention(text=text, href=href, grave=grave, named=links)
+
+
+async def _running(deps: Deps, row: JobRow) -> RunningJobCard:
+    """A curve is read whole, however long the training: not again for every look at a page that looks each second."""
+
+    async def make_path() -> str:
+        curves = await metrics.curves(deps.fleet, deps.blobs, row.id, ["loss"], SPARK_POINTS, None)
+        return sparkline.path(curves.series.get("loss", []))
+
+    spark = await _sparks.get(deps.fleet, row.id, make_path)
+    return RunningJobCard(row=row, spark=spark, pace=pace_text(row.steps.rate), risk=risk_text(row.steps))
+
+
+async def _finished(deps: Deps, row: JobRow) -> Finished:
+    manifests = await artifacts.manifests_of(deps.fleet, row.id)
+    results = [one for one in manifests if one.kind == "artifact" and one.name != SAMPLES]
+    final = results[-1] if results else None
+    return Finished(
+        row=row,
+        samples=samples_of(manifests, THUMBNAILS),
+        download=f"/api/jobs/{row.id}/artifacts/{final.id}/archive" if final else None,
+    )
+
+
+def _most(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: -item[1])
+
+
+def _liveliest(lanes: list[WorkerLane]) -> list[WorkerLane]:
+    """Where much happened comes first when there is no room for all; otherwise they stay in their order."""
+    if len(lanes) <= LANES_SHOWN:
+        return lanes
+    return sorted(lanes, key=lambda lane: (-len(lane.bars), lane.name))[:LANES_SHOWN]
+
+
+_usage_kept: TimedCache[list[tuple[str, float]]] = TimedCache(USAGE_KEPT_S)
+_sparks: TimedCache[str] = TimedCache(SPARK_KEPT_S)
+
+
+async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
+    async def made() -> list[tuple[str, float]]:
+        return await _owner_names(fleet, await overview.gpu_hours(fleet))
+
+    return await _usage_kept.get(fleet, "", made)
+
+
+async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    most = hours[:USERS_SHOWN]
+    return await fleet.read(
+        lambda view: [(read_models.owner_name(view, owner), spent) for owner, spent in most]
+    )
+
+
+ROUTES = (
+    Route("GET", "/", home, "jobs.read", summary="Overview", query=OverviewQuery),
+    Route("GET", "/fleet", fleet_page, "jobs.read", summary="What is free"),
+)

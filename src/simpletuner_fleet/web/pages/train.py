@@ -1,0 +1,296 @@
+"""Configure a training and send it off: one page, and the look ahead that follows every key pressed."""
+
+from collections.abc import Collection
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.bundle import Bundle, read_bundle
+from simpletuner_fleet.core.errors import FleetError, Invalid
+from simpletuner_fleet.core.job import Job, JobState, Target
+from simpletuner_fleet.core.policy import PRIORITY_NAMES
+from simpletuner_fleet.core.reasons import Code
+from simpletuner_fleet.core.submit_request import SET_PRIORITY, SUBMIT_LOCAL
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.api.jobs.queue import MAX_SUBMIT_BYTES, SubmitBody, submitter
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
+from simpletuner_fleet.languages import N_, _, current, ngettext
+from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, reason_text
+from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.orchestrator import drafts, submit
+from simpletuner_fleet.orchestrator.configs import bundle_of
+from simpletuner_fleet.orchestrator.drafts import Draft, LastRun
+from simpletuner_fleet.orchestrator.submit import Submitted
+from simpletuner_fleet.ports import ConfigVersion
+from simpletuner_fleet.web.frame.environment import data_block, environment
+from simpletuner_fleet.web.frame.page import PAGE_HEADERS, page, spoken
+from simpletuner_fleet.web.parts.differences import Difference, differences
+from simpletuner_fleet.web.parts.train_fields import FIELDS, STARTER_NAMES, STARTERS
+
+PRIORITIES = {
+    "urgent": N_("Urgent"),
+    "high": N_("High"),
+    "normal": N_("Normal"),
+    "low": N_("Low"),
+}
+DIFFERENCES_SHOWN = 100
+HOUR_S = 3600.0
+
+
+class TrainQuery(Struct, kw_only=True):
+    config: Annotated[str, Meta(max_length=200)] = ""
+    version: Annotated[int, Meta(ge=1)] | None = None
+    job: Annotated[str, Meta(max_length=200)] = ""
+    new: Annotated[str, Meta(max_length=40)] = ""
+
+
+class JobForm(Struct, frozen=True, kw_only=True):
+    """What the panel begins with."""
+
+    target: str = Target.WORKER
+    gpus: int | None = None
+    min_vram_gb: float | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    priority: str = "normal"
+    time_limit_h: float | None = None
+    on_time_limit: str = "fail"
+    name: str = ""
+
+
+class FieldProblem(Struct, frozen=True, kw_only=True):
+    detail: str
+    path: str
+    next: str
+
+
+class Outlook(Struct, frozen=True, kw_only=True):
+    """What would become of the job if it were sent off now."""
+
+    look: str
+    headline: str
+    matches: str
+    reason: str
+    then: list[str]
+    funnel: list[tuple[int, str]]
+    fixes: list[str]
+    no_workers: bool
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    """`outlook` and `changes` are pieces of the page."""
+
+    ok: bool
+    """The job could be sent off."""
+    sound: bool
+    """The config could be saved."""
+    path: str
+    """Names the field that is wrong."""
+    changed: bool
+    saves_as: int
+    outlook: str
+    changes: str
+
+
+async def train(call: Call[None]) -> Reply:
+    deps, query = deps_of(call), call.query
+    draft = await _draft(call)
+    around = await drafts.surroundings(deps.fleet, datasets=call.principal.can("data.read"))
+    bundle = msgspec.to_builtins(draft.bundle)
+    with spoken(call):
+        return page(
+            call,
+            "training/train.html",
+            draft=draft,
+            form=form_of(draft.job, priorities_for(call)),
+            around=around,
+            trainers=sorted({*FIELDS, *around.trainers, draft.bundle.trainer}),
+            fields=FIELDS,
+            starters=STARTER_NAMES,
+            new=query.new,
+            priorities=priorities_for(call),
+            may_save=call.principal.can("configs.write"),
+            may_local=call.principal.can(SUBMIT_LOCAL),
+            data=data_block({"bundle": bundle, "known": _known_keys()}),
+        )
+
+
+async def check(call: Call[SubmitBody]) -> Reply:
+    """Nothing is stored: the same rules as at the submission, told in the reader's language."""
+    deps, request = deps_of(call), call.body
+    name = request.config_name or ""
+    former, saved = await drafts.before(deps.fleet, name) if name else (None, None)
+    dry_run = replace(request, dry_run=True, no_wait=False, idempotency_key=None)
+    result: Submitted | FleetError
+    try:
+        result = await submit.submit(deps.fleet, submitter(call), dry_run, local_enabled=deps.local_enabled)
+    except FleetError as error:
+        result = error
+    with spoken(call):
+        return Reply(body=msgspec.json.encode(_checked(call, result, former, saved)), headers=PAGE_HEADERS)
+
+
+async def _draft(call: Call[None]) -> Draft:
+    query = call.query
+    draft = None
+    if query.new not in STARTERS:
+        draft = await drafts.draft_of(
+            deps_of(call).fleet,
+            call.principal.id,
+            name=query.config or None,
+            version=query.version,
+            job_id=query.job or None,
+        )
+    starter = STARTERS.get(query.new, STARTERS["simpletuner"])
+    return draft or Draft(name="", version=None, bundle=read_bundle(starter))
+
+
+def priorities_for(call: Call[Any]) -> dict[str, str]:
+    """Returns the priorities that the reader may submit a job with."""
+    may_raise = call.principal.can(SET_PRIORITY)
+    return {name: title for name, title in PRIORITIES.items() if may_raise or PRIORITY_NAMES[name] <= 0}
+
+
+def form_of(job: Job | None, priorities: Collection[str]) -> JobForm:
+    """Returns what a job had, so that it can be sent off again; a priority one may not set is normal."""
+    if job is None:
+        return JobForm()
+    names = {PRIORITY_NAMES[name]: name for name in priorities}
+    return JobForm(
+        target=job.requires.target,
+        gpus=job.requires.gpus,
+        min_vram_gb=job.requires.min_vram_gb or None,
+        labels=job.requires.labels,
+        priority=names.get(job.priority, "normal"),
+        time_limit_h=job.time_limit_s / HOUR_S if job.time_limit_s else None,
+        on_time_limit=job.on_time_limit,
+        name=job.name or "",
+    )
+
+
+def _known_keys() -> dict[str, list[str]]:
+    return {trainer: [key for field in fields for key in field.keys] for trainer, fields in FIELDS.items()}
+
+
+def _checked(
+    call: Call[SubmitBody],
+    result: Submitted | FleetError,
+    former: LastRun | None,
+    saved: ConfigVersion | None,
+) -> Checked:
+    problem = problem_of(result) if isinstance(result, FleetError) else None
+    bundle = _sound(call.body)
+    return Checked(
+        ok=problem is None,
+        sound=bundle is not None,
+        path=problem.path if problem else "",
+        changed=bundle is not None and (saved is None or bool(differences(bundle_of(saved), bundle))),
+        saves_as=(saved.version if saved else 0) + 1,
+        outlook=_piece(
+            "training/train_outlook.html",
+            problem=problem,
+            outlook=None if isinstance(result, FleetError) else outlook(result),
+            may_create=call.principal.can("admin.workers"),
+        ),
+        changes=_changes(bundle, former, saved) if bundle else "",
+    )
+
+
+def _sound(request: SubmitBody) -> Bundle | None:
+    """A config may be worth keeping though nobody could run it now."""
+    try:
+        return read_bundle(request.config)
+    except Invalid:
+        return None
+
+
+def problem_of(error: FleetError) -> FieldProblem:
+    words = current()
+    errors = error.params.get("errors") if isinstance(error, Invalid) else None
+    return FieldProblem(
+        detail=detail_text(words, error.detail),
+        path=str(errors[0]["path"]).removeprefix("$").removeprefix(".") if errors else "",
+        next=detail_text(words, error.next or ""),
+    )
+
+
+def outlook(result: Submitted) -> Outlook:
+    why, fleet = result.explanation, result.fleet
+    possible, free = (fleet.possible, fleet.free) if fleet else (0, 0)
+    look = "ok" if result.would_start_now else "bad" if not possible else "warn"
+    words = current()
+    return Outlook(
+        look=look,
+        headline=_headline(result, possible),
+        matches=ngettext(
+            "Matches %(n)s worker, %(idle)s idle", "Matches %(n)s workers, %(idle)s idle", possible, idle=free
+        ),
+        reason=_reason(result, free),
+        then=_what_happens(result, possible),
+        funnel=funnel_texts(words, fleet.funnel) if fleet and not result.would_start_now else [],
+        fixes=fix_texts(words, why) if why else [],
+        no_workers=why is not None and why.code is Code.NO_WORKERS,
+    )
+
+
+def _reason(result: Submitted, free: int) -> str:
+    why = result.explanation
+    if why is None:
+        return ""
+    if free and why.code in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS):
+        return _(
+            "Fitting workers are free, but other jobs are first or the workers have not called back yet."
+        )
+    return reason_text(current(), why)
+
+
+def _headline(result: Submitted, possible: int) -> str:
+    if result.would_start_now:
+        return _("Would start now")
+    if result.job.state is JobState.BLOCKED:
+        return _("Would wait for an approval or another job")
+    return _("Would wait") if possible else _("Could not start as it is")
+
+
+def _what_happens(result: Submitted, possible: int) -> list[str]:
+    if result.would_start_now:
+        return [_("A fitting worker is offered the job at once.")]
+    steps = []
+    if result.position is not None:
+        steps.append(_("The job takes place %(place)s in the queue.", place=result.position))
+    if possible:
+        steps.append(_("It starts by itself as soon as its turn comes."))
+    else:
+        steps.append(_("It waits until a worker joins that fits, or until you cancel it."))
+    return steps
+
+
+def _changes(bundle: Bundle, former: LastRun | None, saved: ConfigVersion | None) -> str:
+    base = former.bundle if former else bundle_of(saved) if saved else None
+    changes: list[Difference] = differences(base, bundle) if base else []
+    return _piece(
+        "training/train_changes.html",
+        former=former.job if former else None,
+        saved=saved.version if saved else None,
+        changes=changes[:DIFFERENCES_SHOWN],
+        hidden=max(0, len(changes) - DIFFERENCES_SHOWN),
+    )
+
+
+def _piece(template: str, **context: Any) -> str:
+    return environment().get_template(template).render(**context)
+
+
+ROUTES = (
+    Route("GET", "/train", train, "queue.submit", summary="Configure a training", query=TrainQuery),
+    Route(
+        "POST",
+        "/train/check",
+        check,
+        "queue.submit",
+        SubmitBody,
+        summary="What would become of a job",
+        max_body_bytes=MAX_SUBMIT_BYTES,
+    ),
+)

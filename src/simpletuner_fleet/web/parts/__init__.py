@@ -1,0 +1,1 @@
+"""Rows, texts and pictures that several pages show."""

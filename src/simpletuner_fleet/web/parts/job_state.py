@@ -1,0 +1,74 @@
+"""A job's state as one sentence, and an attempt's end as another."""
+
+from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
+from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.languages.code_texts import reason_text
+from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.languages.names import failure_name
+from simpletuner_fleet.orchestrator.read_models import SeenJob
+
+OUTCOMES = {
+    Outcome.COMPLETED: N_("completed"),
+    Outcome.FAILED: N_("failed"),
+    Outcome.LOST: N_("its worker was lost"),
+    Outcome.RELEASED: N_("given back"),
+    Outcome.CANCELLED: N_("cancelled"),
+    Outcome.EXPIRED_OFFER: N_("not accepted in time"),
+}
+
+
+def state_sentence(info: SeenJob) -> str:
+    job, attempt = info.job, info.attempt
+    worker = attempt.worker_name if attempt else ""
+    match job.state:
+        case JobState.QUEUED | JobState.BLOCKED:
+            return reason_text(current(), info.explanation) if info.explanation else ""
+        case JobState.DISPATCHED:
+            return _("Offered to %(worker)s, which has not accepted yet.", worker=worker)
+        case JobState.RUNNING if attempt and attempt.resumed_from_step is not None:
+            return _(
+                "Runs on %(worker)s: attempt %(number)s, resumed from step %(step)s.",
+                worker=worker,
+                number=attempt.number,
+                step=attempt.resumed_from_step,
+            )
+        case JobState.RUNNING if attempt and attempt.number > 1:
+            return _(
+                "Runs on %(worker)s: attempt %(number)s, from the start.",
+                worker=worker,
+                number=attempt.number,
+            )
+        case JobState.RUNNING:
+            return _("Runs on %(worker)s.", worker=worker)
+        case JobState.CANCELLING:
+            return _cancelling(attempt)
+        case JobState.COMPLETED:
+            return _("Completed on %(worker)s.", worker=worker) if worker else _("Completed.")
+        case JobState.FAILED:
+            return _failed(job, attempt)
+        case JobState.CANCELLED:
+            return _("Cancelled.")
+
+
+def _cancelling(attempt: Attempt | None) -> str:
+    if attempt and attempt.stopping and attempt.stopping.save_s is not None:
+        return _("Cancelling: a checkpoint is saved first.")
+    return _("Cancelling: the trainer is being stopped.")
+
+
+def _failed(job: Job, attempt: Attempt | None) -> str:
+    if attempt and attempt.failure_class:
+        return failure_name(current(), attempt.failure_class)
+    return detail_text(current(), job.error.strip().splitlines()[0]) if job.error else ""
+
+
+def outcome_text(attempt: Attempt) -> str:
+    if attempt.outcome is not None:
+        return _(OUTCOMES[attempt.outcome])
+    return _("offered") if attempt.state is AttemptState.OFFERED else _("runs")
+
+
+def began_text(attempt: Attempt) -> str:
+    if attempt.resumed_from_step is None:
+        return _("from the start")
+    return _("resumed from step %(step)s", step=attempt.resumed_from_step)

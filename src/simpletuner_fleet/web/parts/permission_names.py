@@ -1,0 +1,51 @@
+"""Permissions as people understand them, in the groups in which they are given."""
+
+from simpletuner_fleet.core.permissions import EVERYTHING
+from simpletuner_fleet.languages import N_
+
+GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    (
+        N_("Jobs"),
+        (
+            ("jobs.read", N_("See jobs, their logs, curves and files")),
+            ("queue.read", N_("See the queue and why jobs wait")),
+            ("queue.submit", N_("Submit jobs")),
+            ("queue.submit.local", N_("Submit jobs that run on the server's own machine")),
+            ("jobs.cancel", N_("Cancel jobs")),
+            ("queue.cancel", N_("Cancel jobs by the queue's address")),
+            ("jobs.retry", N_("Retry jobs that ended")),
+            ("queue.priority", N_("Move jobs in the queue")),
+            ("queue.approve", N_("Approve or reject jobs that wait for it")),
+        ),
+    ),
+    (
+        N_("Configs, data and secrets"),
+        (
+            ("configs.read", N_("See configs")),
+            ("configs.write", N_("Save and delete configs")),
+            ("data.read", N_("See and download datasets")),
+            ("data.write", N_("Upload and delete datasets")),
+            ("secrets.read", N_("See the names of secrets, never their values")),
+            ("secrets.write", N_("Store and delete secrets")),
+        ),
+    ),
+    (
+        N_("Administration"),
+        (
+            ("admin.workers", N_("Create, drain and delete workers")),
+            ("admin.users", N_("Manage users")),
+            ("admin.tokens", N_("Manage API tokens")),
+            ("admin.audit", N_("Read and verify the audit log")),
+            ("admin.limits", N_("Set how many jobs may run at once")),
+            (EVERYTHING, N_("Everything, also what later versions add")),
+        ),
+    ),
+)
+PRESETS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (N_("Look only"), ("jobs.read", "queue.read", "configs.read", "data.read")),
+    (
+        N_("Submit and watch"),
+        ("jobs.read", "queue.read", "queue.submit", "jobs.cancel", "jobs.retry", "configs.read", "data.read"),
+    ),
+    (N_("Everything"), (EVERYTHING,)),
+)

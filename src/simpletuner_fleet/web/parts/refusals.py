@@ -1,0 +1,20 @@
+"""Why a machine that wanted to join was turned away, as people read it."""
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.languages import N_, _
+
+REFUSALS = {
+    "token_rotated": N_("%(ip)s came with a token that was rotated."),
+    "token_misshapen": N_("%(ip)s came with a token that was cut off or mistyped."),
+    "invalid_token": N_("%(ip)s came with a token that no worker has."),
+    "unauthenticated": N_("%(ip)s came without a token."),
+    "network_not_allowed": N_("%(ip)s is in a network that workers may not come from."),
+    "superseded": N_("%(ip)s came with this worker's token, but another machine is using it."),
+}
+
+
+def refusal_text(entry: AuditEntry) -> str:
+    code, ip = str(entry.details.get("code", "")), entry.ip
+    if code in REFUSALS:
+        return _(REFUSALS[code], ip=ip)
+    return _("%(ip)s was refused: %(why)s", ip=ip, why=str(entry.details.get("why", "")))

@@ -1,0 +1,125 @@
+"""A worker in one line: its GPUs and how full they are, what it runs, and how well it is known."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.gpu_health import OCCUPIED, UNHEALTHY
+from simpletuner_fleet.core.worker import Gpu, Worker, WorkerStatus
+from simpletuner_fleet.http.access.networks import is_loopback
+from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.languages.names import status_name, worker_type_name
+from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
+from simpletuner_fleet.orchestrator.machines import HeldJob, ListedWorker
+
+LABELS_SHOWN = 4
+UNUSABLE = {UNHEALTHY: N_("unhealthy"), OCCUPIED: N_("used by another program")}
+
+
+class GpuRow(Struct, frozen=True, kw_only=True):
+    index: int
+    uuid: str
+    name: str
+    vram_gb: float
+    """0: not reported."""
+    used_gb: float | None
+    utilization: float | None
+    temperature_c: float | None
+    power_w: float | None
+    unusable: str
+    said: str
+    """Its memory in words, for whoever does not see the bar."""
+
+
+class WorkerRow(Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    status: str
+    type: str
+    note: str
+    gpus: list[GpuRow]
+    gpu_name: str
+    held: tuple[HeldJob, ...]
+    labels: list[tuple[str, str]]
+    """Those that an administrator set."""
+    labels_more: int
+    heartbeat: float | None
+    version: str
+    tls: str
+    tls_is_weak: bool
+
+
+def worker_row(info: ListedWorker, latest: Mapping[str, GpuPoint]) -> WorkerRow:
+    worker = info.worker
+    labels = sorted(worker.labels.items())
+    return WorkerRow(
+        id=worker.id,
+        name=worker.name,
+        status=info.status,
+        type=worker_type_name(current(), worker.worker_type),
+        note=worker.drain_note,
+        gpus=gpu_rows(worker, latest),
+        gpu_name=worker.gpu_name or "",
+        held=info.held,
+        labels=labels[:LABELS_SHOWN],
+        labels_more=max(0, len(labels) - LABELS_SHOWN),
+        heartbeat=worker.last_heartbeat,
+        version=worker.agent_version,
+        tls=tls_text(worker),
+        tls_is_weak=tls_is_weak(worker),
+    )
+
+
+def gpu_rows(worker: Worker, latest: Mapping[str, GpuPoint]) -> list[GpuRow]:
+    return [_gpu_row(gpu, latest.get(gpu.uuid)) for gpu in sorted(worker.gpus, key=lambda gpu: gpu.index)]
+
+
+def _gpu_row(gpu: Gpu, point: GpuPoint | None) -> GpuRow:
+    used = point.memory_used_gb if point else None
+    return GpuRow(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        vram_gb=gpu.vram_gb,
+        used_gb=used,
+        utilization=point.utilization if point else None,
+        temperature_c=point.temperature_c if point else None,
+        power_w=point.power_w if point else None,
+        unusable=_(UNUSABLE[gpu.unusable]) if gpu.unusable in UNUSABLE else gpu.unusable,
+        said=_memory_text(gpu, used),
+    )
+
+
+def _memory_text(gpu: Gpu, used: float | None) -> str:
+    if used is None or not gpu.vram_gb:
+        return _("GPU %(index)s: memory in use is not reported", index=gpu.index)
+    return _(
+        "GPU %(index)s: %(used)s of %(total)s GB in use",
+        index=gpu.index,
+        used=f"{used:.1f}",
+        total=f"{gpu.vram_gb:g}",
+    )
+
+
+def status_names() -> dict[str, str]:
+    return {status.value: status_name(current(), "worker", status) for status in WorkerStatus}
+
+
+def tls_text(worker: Worker) -> str:
+    """Returns nothing where the worker does not say: an older agent, or one that never came."""
+    match worker.tls:
+        case "pinned":
+            return _("TLS, pinned")
+        case "verified":
+            return _("TLS")
+        case "unverified":
+            return _("TLS not verified")
+        case "none":
+            return _("No TLS")
+        case _:
+            return ""
+
+
+def tls_is_weak(worker: Worker) -> bool:
+    """Whether somebody in between could read its token; on the machine itself nobody is."""
+    return worker.tls in ("unverified", "none") and not is_loopback(worker.address)

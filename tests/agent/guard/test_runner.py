@@ -1,0 +1,475 @@
+"""The runner with real shims and real trainers."""
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner
+from simpletuner_fleet.agent.guard.shim_client import Hello, ShimGone, ShimLink, boottime
+from simpletuner_fleet.agent.state_dir import AttemptDir
+from simpletuner_fleet.core.job import Outcome
+from tests.agent.shim_fixtures import (
+    DOUBLE_FORK,
+    TICKER,
+    alive,
+    order_for,
+    parent_of,
+    pid_in,
+    read,
+    until,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Named as no other attempt on this machine: a sweep ends whatever carries its name."""
+    return tmp_path / f"a_{secrets.token_hex(6)}"
+
+
+def environment_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/environ").read_text()
+
+
+def own_shims() -> list[int]:
+    return [child.pid for child in psutil.Process().children() if "shim.py" in " ".join(child.cmdline())]
+
+
+async def test_a_trainer_that_ends_well_gives_exit_code_zero_and_its_last_lines(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "print('all done')"))
+        ended = await running.wait()
+        await running.release()
+    assert (ended.reason, ended.exit_code, ended.signal) == ("exited", 0, None)
+    assert ended.last_lines == "all done"
+
+
+async def test_the_exit_code_and_the_output_of_a_failing_trainer_are_told(folder: Path) -> None:
+    program = "import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr); sys.exit(3)"
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, program))
+        ended = await running.wait()
+        await running.release()
+    assert (ended.reason, ended.exit_code) == ("exited", 3)
+    assert ended.last_lines == "out\nerr"
+
+
+async def test_a_trainer_that_a_signal_ends_is_told_with_the_signal(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "import os; os.kill(os.getpid(), 11)"))
+        ended = await running.wait()
+        await running.release()
+    assert (ended.reason, ended.exit_code, ended.signal) == ("exited", None, signal.SIGSEGV)
+
+
+async def test_a_program_that_is_not_there_is_a_failed_start_with_a_clear_message(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, ["no-such-trainer", "--fast"]))
+        ended = await running.wait()
+        await running.release()
+    assert running.pid is None
+    assert ended.reason == "start_failed"
+    assert ended.error == "cannot start 'no-such-trainer': No such file or directory"
+
+
+async def test_a_working_folder_that_is_not_there_is_named(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, ["true"], cwd="/no/such/folder"))
+        ended = await running.wait()
+        await running.release()
+    assert ended.error == "cannot start '/no/such/folder': No such file or directory"
+
+
+async def test_the_end_is_on_disk_before_it_is_told(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "raise SystemExit(5)"))
+        await running.wait()
+        recorded = json.loads((folder / "exit.json").read_text())
+        trainer = json.loads((folder / "trainer.json").read_text())
+        await running.release()
+    assert (recorded["exit_code"], recorded["reason"]) == (5, "exited")
+    assert recorded["ended_at"] <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert trainer["pid"] == running.pid
+    assert trainer["start_ticks"] > 0
+
+
+async def test_the_environment_is_exactly_the_given_one_and_nothing_else_is_inherited(folder: Path) -> None:
+    program = (
+        "import os, json, signal; print(json.dumps({"
+        "'env': dict(os.environ), 'fds': sorted(os.listdir('/proc/self/fd')), 'sid': os.getsid(0) == os.getpid(),"
+        "'stdin': os.readlink('/proc/self/fd/0'), 'cwd': os.getcwd(),"
+        "'ignored': [n for n in (1, 2, 13, 15) if signal.getsignal(n) == signal.SIG_IGN]}))"
+    )
+    env = {"ONLY": "this", "LC_CTYPE": "C.UTF-8"}
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, program, env=env))
+        ended = await running.wait()
+        await running.release()
+    seen = json.loads(ended.last_lines)
+    assert seen["env"] == env
+    assert seen["fds"] == ["0", "1", "2", "3"]  # 3 is the listing's own
+    assert seen["stdin"] == "/dev/null"
+    assert seen["sid"] is True
+    assert seen["cwd"] == str(folder)
+    assert seen["ignored"] == [13]  # Python's own doing
+
+
+async def test_a_shim_knows_nothing_of_the_workers_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMPLETUNER_WORKER_TOKEN", "wt_canary")
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "import time; time.sleep(600)"))
+        assert running.pid is not None
+        shim = parent_of(running.pid)
+        assert "canary" not in environment_of(shim) + environment_of(running.pid)
+        running.stop(0)
+        await running.wait()
+        await running.release()
+
+
+async def test_a_double_forked_daemon_ends_with_its_trainer(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, DOUBLE_FORK))
+        ended = await running.wait()
+        daemon = pid_in(folder / "daemon.pid")
+        assert daemon is not None
+        assert not alive(daemon)
+        await running.release()
+    assert (ended.reason, ended.exit_code) == ("exited", 0)
+
+
+async def test_a_stop_ends_the_tree_to_the_last_double_forked_process(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
+        daemon = await until(lambda: pid_in(folder / "daemon.pid"))
+        assert running.pid is not None
+        running.stop(0.1)
+        ended = await running.wait()
+        assert not alive(daemon)
+        assert not alive(running.pid)
+        await running.release()
+    assert (ended.reason, ended.signal) == ("stopped", signal.SIGTERM)
+
+
+async def test_a_trainer_may_use_its_grace_and_end_in_its_own_way(folder: Path) -> None:
+    program = """
+import signal, sys, time
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(4)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(600)
+"""
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, program))
+        await until(lambda: "ready" in read(folder / "output.log"))
+        running.stop(600)
+        ended = await running.wait()
+        await running.release()
+    assert (ended.reason, ended.exit_code, ended.last_lines) == ("stopped", 4, "ready\nsaved")
+
+
+async def test_children_keep_their_grace_when_the_launcher_ends_first(folder: Path) -> None:
+    program = """
+import os, signal, time
+if os.fork():
+    time.sleep(600)
+def save(*_):
+    time.sleep(0.2)
+    open("saved", "w").close()
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+open("ready", "w").close()
+time.sleep(600)
+"""
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, program))
+        await until((folder / "ready").exists)
+        running.stop(600)
+        await running.wait()
+        await running.release()
+    assert (folder / "saved").exists()
+
+
+async def test_a_second_stop_can_shorten_the_grace(folder: Path) -> None:
+    program = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    )
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, program))
+        await until(lambda: "deaf" in read(folder / "output.log"))
+        running.stop(600)
+        running.stop(0)
+        ended = await running.wait()
+        await running.release()
+    assert (ended.reason, ended.signal) == ("stopped", signal.SIGKILL)
+
+
+async def test_a_lease_that_runs_out_pauses_the_tree_and_a_renewal_lets_it_go_on(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, TICKER, lease_s=0.3))
+        await until(lambda: read(folder / "ticks"))
+        await until(lambda: running.paused, "the pause")
+        ticks = read(folder / "ticks")
+        await asyncio.sleep(0.1)
+        assert read(folder / "ticks") == ticks
+        running.renew(600)
+        await until(lambda: len(read(folder / "ticks")) > len(ticks), "the next tick")
+        assert not running.paused
+        running.stop(0)
+        ended = await running.wait()
+        await running.release()
+    assert ended.reason == "stopped"
+
+
+async def test_a_renewal_that_was_held_up_on_its_way_is_worth_nothing(folder: Path) -> None:
+    async with Runner() as runner:
+        order = order_for(folder, TICKER, lease_s=61, leased_at=boottime() - 60)
+        running = await runner.start(order)
+        await until(lambda: running.paused)
+        running.renew(30, since=boottime() - 60)
+        running.renew(30, since=boottime() - 31)
+        await asyncio.sleep(0.05)
+        assert running.paused
+        running.renew(30, since=boottime() - 1)
+        await until(lambda: not running.paused)
+        running.stop(0)
+        await running.wait()
+        await running.release()
+
+
+async def test_a_trainer_whose_lease_ran_out_before_its_start_is_never_started(folder: Path) -> None:
+    async with Runner() as runner:
+        order = order_for(folder, "open('started', 'w')", lease_s=5, leased_at=boottime() - 6)
+        running = await runner.start(order)
+        ending = await running.wait()
+        assert (running.pid, ending.reason) == (None, "fenced")
+        assert "started" not in os.listdir(folder)
+        await running.release()
+
+
+async def test_a_guard_that_meets_a_defect_ends_its_tree_first(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
+        daemon = await until(lambda: pid_in(folder / "daemon.pid"))
+        running._shim.link._writer.write(b"not a message\n")
+        ended = await running.wait()
+        await running.release()
+        assert not alive(daemon)
+    assert ended.reason == "shim_lost"
+    assert "JSONDecodeError" in read(folder / "shim.err")
+
+
+async def test_a_paused_trainer_can_be_stopped_in_grace(folder: Path) -> None:
+    program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(9)); print('on', flush=True); time.sleep(600)"
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, program, lease_s=600))
+        await until(lambda: "on" in read(folder / "output.log"))
+        running.renew(0)
+        await until(lambda: running.paused)
+        running.stop(600)
+        ended = await running.wait()
+        await running.release()
+    assert (ended.reason, ended.exit_code) == ("stopped", 9)
+
+
+async def test_a_lease_that_runs_out_ends_the_tree_where_the_job_says_stop(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(
+            order_for(folder, DOUBLE_FORK + TICKER, lease_s=600, on_partition="stop")
+        )
+        daemon = await until(lambda: pid_in(folder / "daemon.pid"))
+        running.renew(0)
+        ended = await running.wait()
+        assert not alive(daemon)
+        await running.release()
+    assert (ended.reason, ended.signal) == ("fenced", signal.SIGKILL)
+
+
+async def test_a_lease_that_runs_out_changes_nothing_where_the_job_says_continue(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, TICKER, lease_s=0, on_partition="continue"))
+        await until(lambda: len(read(folder / "ticks")) > 100)
+        assert not running.paused
+        running.stop(0)
+        await running.wait()
+        await running.release()
+
+
+async def test_a_time_limit_ends_the_trainer(folder: Path) -> None:
+    order = order_for(folder, "import time; time.sleep(600)", time_limit_s=0.2, kill_grace_s=600)
+    async with Runner() as runner:
+        running = await runner.start(order)
+        ended = await running.wait()
+        await running.release()
+    assert (ended.reason, ended.signal) == ("time_limit", signal.SIGTERM)
+
+
+async def test_at_a_time_limit_that_allows_a_checkpoint_the_agent_is_told_and_has_its_time(
+    folder: Path,
+) -> None:
+    told = asyncio.Event()
+    order = order_for(folder, TICKER, time_limit_s=0.2, time_limit_save_s=600.0)
+    async with Runner() as runner:
+        running = await runner.start(order)
+        running.on_out_of_time = told.set
+        async with asyncio.timeout(20):
+            await told.wait()
+        ticks = len(read(folder / "ticks"))
+        await until(lambda: len(read(folder / "ticks")) > ticks, "it goes on until it is stopped")
+        assert running.out_of_time
+        running.stop(0, outcome=Outcome.RELEASED)
+        ended = await running.wait()
+        await running.release()
+    assert ended.reason == "stopped"
+
+
+async def test_a_checkpoint_that_takes_too_long_does_not_outlive_the_time_limit_for_ever(
+    folder: Path,
+) -> None:
+    order = order_for(folder, TICKER, time_limit_s=0.1, time_limit_save_s=0.2, kill_grace_s=0.1)
+    async with Runner() as runner:
+        running = await runner.start(order)
+        ended = await running.wait()
+        await running.release()
+    assert ended.reason == "time_limit"
+
+
+async def test_a_flood_of_output_blocks_neither_the_trainer_nor_the_loop(folder: Path) -> None:
+    """100 MB, and a task that ticks meanwhile as heartbeats do."""
+    program = "import os\nline = b'x' * 99 + b'\\n'\nfor _ in range(100): os.write(1, line * 10_000)"
+    longest_gap_s = 0.0
+
+    async def tick() -> None:
+        nonlocal longest_gap_s
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest_gap_s = max(longest_gap_s, time.monotonic() - before)
+
+    async with Runner() as runner:
+        ticking = asyncio.create_task(tick())
+        running = await runner.start(order_for(folder, program))
+        ended = await running.wait()
+        await running.release()
+        ticking.cancel()
+    assert ended.exit_code == 0
+    assert (folder / "output.log").stat().st_size == 100_000_000
+    assert longest_gap_s < 5.0
+    (folder / "output.log").unlink()
+
+
+async def test_a_silent_trainer_blocks_nothing(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "import time; time.sleep(600)"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(running.wait(), 0.05)
+        running.stop(0)
+        ended = await running.wait()
+        await running.release()
+    assert ended.last_lines == ""
+
+
+async def test_a_killed_shim_leaves_no_process_behind(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
+        daemon = await until(lambda: pid_in(folder / "daemon.pid"))
+        assert running.pid is not None
+        os.kill(parent_of(running.pid), signal.SIGKILL)
+        ended = await running.wait()
+        assert not alive(daemon)
+        assert not alive(running.pid)
+        await running.release()
+    assert ended.reason == "shim_lost"
+
+
+async def test_two_attempts_run_beside_each_other_and_end_apart(tmp_path: Path) -> None:
+    async with Runner() as runner:
+        first_id, second_id = (f"a_{secrets.token_hex(6)}" for _ in range(2))
+        first = await runner.start(order_for(tmp_path / first_id, TICKER))
+        second = await runner.start(order_for(tmp_path / second_id, TICKER))
+        first.stop(0)
+        await first.wait()
+        ticks = len(read(tmp_path / second_id / "ticks"))
+        await until(lambda: len(read(tmp_path / second_id / "ticks")) > ticks)
+        second.stop(0)
+        await second.wait()
+        await first.release()
+        await second.release()
+
+
+async def test_a_dead_spare_is_replaced(folder: Path) -> None:
+    async with Runner() as runner:
+        spare = (await until(own_shims))[0]
+        os.kill(spare, signal.SIGKILL)
+        await until(lambda: not alive(spare))
+        running = await runner.start(order_for(folder, "print('fine')"))
+        ended = await running.wait()
+        await running.release()
+    assert ended.last_lines == "fine"
+
+
+async def test_leaving_the_runner_lets_the_spare_go() -> None:
+    async with Runner():
+        await until(own_shims)
+    assert not own_shims()
+
+
+async def test_an_end_stays_readable_after_the_shim_is_gone(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "print('bye'); raise SystemExit(6)"))
+        await running.wait()
+        await running.release()
+        found = await runner.adopt(folder)
+    assert isinstance(found, EndedAttempt)
+    assert (found.exit.exit_code, found.exit.last_lines, found.reported) == (6, "bye", False)
+
+
+async def test_an_attempt_that_never_began_is_told_as_lost(folder: Path) -> None:
+    async with Runner() as runner:
+        found = await runner.adopt(folder)
+    assert isinstance(found, EndedAttempt)
+    assert found.exit.reason == "shim_lost"
+
+
+async def test_an_attempt_that_was_given_up_is_not_started_any_more(folder: Path) -> None:
+    order = order_for(folder, TICKER)
+    assert AttemptDir(folder).claim()
+    async with Runner() as runner:
+        running = await runner.start(order)
+        ended = await running.wait()
+    assert running.pid is None
+    assert ended.reason == "shim_lost"
+    assert not (folder / "ticks").exists()
+
+
+async def test_an_attempt_that_was_begun_cannot_be_given_up(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "pass"))
+        assert not AttemptDir(folder).claim()
+        await running.release()
+
+
+async def test_a_line_to_a_guardian_that_begins_wrongly_is_closed(tmp_path: Path) -> None:
+    closed = asyncio.Event()
+
+    async def talk_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'{"event":"paused"}\n')
+        await reader.read()
+        writer.close()
+        closed.set()
+
+    async with await asyncio.start_unix_server(talk_nonsense, tmp_path / "shim.sock"):
+        link = await ShimLink.to(tmp_path)
+        with pytest.raises(ShimGone):
+            await link.expect(Hello)
+        async with asyncio.timeout(5.0):
+            await closed.wait()

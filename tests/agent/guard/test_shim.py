@@ -1,0 +1,226 @@
+"""The shim when its agent dies, freezes or comes back: real processes, killed for real."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner, RunningTrainer
+from simpletuner_fleet.agent.guard.shim_client import Order
+from tests.agent.shim_fixtures import (
+    DOUBLE_FORK,
+    TICKER,
+    Reports,
+    alive,
+    listening,
+    order_for,
+    parent_of,
+    pid_in,
+    read,
+    report_to,
+    until,
+)
+
+AGENT = Path(__file__).parents[1] / "agent_process.py"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Named as no other attempt on this machine: a sweep ends whatever carries its name."""
+    return tmp_path / f"a_{secrets.token_hex(6)}"
+
+
+class Agent:
+    def __init__(self, process: asyncio.subprocess.Process, trainer: int, shim: int) -> None:
+        self.process = process
+        self.trainer = trainer
+        self.shim = shim
+
+    async def kill(self) -> None:
+        self.process.kill()
+        await self.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def agent_running(order: Order) -> AsyncIterator[Agent]:
+    order_file = Path(order.attempt_dir) / "test-order.json"
+    order_file.write_bytes(msgspec.json.encode(order))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, AGENT, order_file, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
+    )
+    assert process.stdout is not None
+    trainer = int(await process.stdout.readline())
+    agent = Agent(process, trainer, parent_of(trainer))
+    try:
+        yield agent
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        await until(lambda: not alive(agent.shim), "the shim to leave")
+
+
+async def test_a_killed_agent_takes_its_trainer_along_and_the_shim_reports_it(folder: Path) -> None:
+    reports = Reports()
+    with listening(reports) as url:
+        order = order_for(folder, DOUBLE_FORK + "time.sleep(600)", adopt_grace_s=0.2, report=report_to(url))
+        async with agent_running(order) as agent:
+            daemon = await until(lambda: pid_in(folder / "daemon.pid"))
+            await agent.kill()
+            await until(lambda: reports.seen, "the shim's report")
+            assert not alive(agent.trainer)
+            assert not alive(daemon)
+    path, token, body = reports.seen[0]
+    assert path == "/api/workers/job/j_1/status"
+    assert token == "ut_secret"
+    assert (body["status"], body["epoch"], body["attempt"]) == ("lost", 7, 2)
+    assert body["error"] == "the worker agent died"
+    assert (folder / "reported.json").exists()
+    async with Runner() as runner:
+        found = await runner.adopt(folder)
+    assert isinstance(found, EndedAttempt)
+    assert (found.exit.reason, found.reported) == ("agent_lost", True)
+
+
+async def test_a_new_agent_within_the_grace_goes_on_with_the_same_trainer(folder: Path) -> None:
+    order = order_for(folder, TICKER, adopt_grace_s=600, lease_s=600)
+    async with agent_running(order) as agent:
+        await until(lambda: read(folder / "ticks"))
+        await agent.kill()
+        async with Runner() as runner:
+            adopted = await runner.adopt(folder)
+            assert isinstance(adopted, RunningTrainer)
+            assert adopted.pid == agent.trainer
+            ticks = len(read(folder / "ticks"))
+            await until(lambda: len(read(folder / "ticks")) > ticks)
+            adopted.stop(0)
+            ended = await adopted.wait()
+            await adopted.release()
+    assert ended.reason == "stopped"
+
+
+async def test_a_very_long_attempt_folder_is_no_hindrance(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 120) / f"a_{secrets.token_hex(6)}"
+    async with agent_running(order_for(deep, TICKER, adopt_grace_s=600)) as agent:
+        await agent.kill()
+        async with Runner() as runner:
+            adopted = await runner.adopt(deep)
+            assert isinstance(adopted, RunningTrainer)
+            assert adopted.pid == agent.trainer
+            adopted.stop(0)
+            await adopted.wait()
+            await adopted.release()
+
+
+async def test_a_trainer_that_ended_while_no_agent_was_there_is_handed_to_the_next_one(folder: Path) -> None:
+    program = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.005)\nprint('made it')"
+    async with agent_running(order_for(folder, program, adopt_grace_s=600)) as agent:
+        await agent.kill()
+        (folder / "go").touch()
+        await until((folder / "exit.json").exists)
+        async with Runner() as runner:
+            adopted = await runner.adopt(folder)
+            assert isinstance(adopted, RunningTrainer)
+            ended = await adopted.wait()
+            await adopted.release()
+    assert (ended.reason, ended.exit_code, ended.last_lines) == ("exited", 0, "made it")
+    assert not (folder / "reported.json").exists()
+
+
+async def test_an_end_that_the_dead_agent_has_not_delivered_is_reported_by_the_shim(folder: Path) -> None:
+    reports = Reports(503, 500)
+    with listening(reports) as url:
+        order = order_for(
+            folder, "print('boom'); raise SystemExit(3)", adopt_grace_s=0.05, report=report_to(url)
+        )
+        async with agent_running(order) as agent:
+            await until((folder / "exit.json").exists)
+            await agent.kill()
+            await until((folder / "reported.json").exists, "a report that was taken")
+    assert len(reports.seen) == 3
+    body = reports.seen[-1][2]
+    assert (body["status"], body["exit_code"], body["last_lines"]) == ("failed", 3, "boom\n")
+    assert body["error"] == "the trainer ended with exit code 3"
+
+
+async def test_a_well_ended_trainer_is_reported_as_completed_and_a_conflict_is_the_end_of_it(
+    folder: Path,
+) -> None:
+    reports = Reports(409)
+    with listening(reports) as url:
+        order = order_for(folder, "pass", adopt_grace_s=0.05, report=report_to(url))
+        async with agent_running(order) as agent:
+            await until((folder / "exit.json").exists)
+            await agent.kill()
+            await until((folder / "reported.json").exists)
+    assert [body["status"] for _, _, body in reports.seen] == ["completed"]
+
+
+async def test_an_agent_that_dies_while_it_cancels_is_reported_as_it_meant_it(folder: Path) -> None:
+    reports = Reports()
+    program = """
+import signal, time
+signal.signal(15, lambda *_: print("deaf", flush=True))
+print("on", flush=True)
+while True: time.sleep(600)
+"""
+    with listening(reports) as url:
+        order = order_for(folder, program, adopt_grace_s=0.05, report=report_to(url))
+        async with agent_running(order) as agent:
+            await until(lambda: "on" in read(folder / "output.log"))
+            agent.process.send_signal(signal.SIGUSR1)
+            await until(lambda: "deaf" in read(folder / "output.log"))
+            await agent.kill()
+            await until(lambda: reports.seen)
+    assert reports.seen[0][2]["status"] == "cancelled"
+
+
+async def test_a_frozen_agent_does_not_renew_so_its_trainer_is_paused_and_goes_on_afterwards(
+    folder: Path,
+) -> None:
+    async with agent_running(order_for(folder, TICKER, lease_s=0.5, adopt_grace_s=0)) as agent:
+        await until(lambda: read(folder / "ticks"))
+        os.kill(agent.process.pid, signal.SIGSTOP)
+        await until(lambda: state_of(agent.trainer) == "T", "the pause")
+        ticks = len(read(folder / "ticks"))
+        os.kill(agent.process.pid, signal.SIGCONT)
+        await until(lambda: len(read(folder / "ticks")) > ticks, "the next tick")
+        assert alive(agent.trainer)
+
+
+async def test_a_spare_shim_leaves_with_its_agent(folder: Path) -> None:
+    async with agent_running(order_for(folder, TICKER, adopt_grace_s=0)) as agent:
+        shims = await until(lambda: [pid for pid in children_of(agent.process.pid) if pid != agent.shim])
+        await agent.kill()
+        await until(lambda: not any(map(alive, shims)), "the spare to leave")
+        await until(lambda: not alive(agent.trainer))
+
+
+async def test_signals_from_the_terminal_do_not_end_a_shim(folder: Path) -> None:
+    async with agent_running(order_for(folder, TICKER, adopt_grace_s=0)) as agent:
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            os.kill(agent.shim, number)
+        ticks = len(read(folder / "ticks"))
+        await until(lambda: len(read(folder / "ticks")) > ticks)
+        assert alive(agent.shim)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_bytes().rpartition(b")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found

@@ -1,0 +1,171 @@
+"""One rule for whatever an attempt sends: when it is tried again, and when it is given up."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from simpletuner_fleet.agent.ship.courier import (
+    Courier,
+    Failure,
+    NothingTaken,
+    RetryRule,
+    SendersByAttempt,
+    Sent,
+)
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+
+AWAY = Unreachable(OSError("no route"), refused=False, answered=False)
+NONSENSE = Unreachable(ValueError("not JSON"), refused=False)
+BUSY = Refused(503, "overloaded", "try later")
+REFUSED = Refused(422, "invalid", "never")
+STALE = Refused(409, "stale_attempt", "old news")
+MISSING = Refused(409, "objects_missing", "some are not here")
+NO_TOKEN = TokenRejected(401, "invalid_token", "rotated")
+TURN = ("j_1", 3)
+SOON_S = 5.0
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("failure", [AWAY, NONSENSE, NO_TOKEN])
+def test_who_is_away_is_waited_for_without_end(failure: Failure, ended: bool) -> None:
+    assert not RetryRule(patience_s=60.0).gives_up(failure, ended=ended, troubled_s=1e9)
+
+
+@pytest.mark.parametrize("failure", [BUSY, NothingTaken("no more")])
+def test_who_takes_nothing_is_waited_for_while_the_trainer_runs_and_then_for_a_while(
+    failure: Failure,
+) -> None:
+    rule = RetryRule(patience_s=60.0)
+    assert not rule.gives_up(failure, ended=False, troubled_s=1e9)
+    assert not rule.gives_up(failure, ended=True, troubled_s=60.0)
+    assert rule.gives_up(failure, ended=True, troubled_s=60.1)
+
+
+@pytest.mark.parametrize("failure", [REFUSED, STALE, MISSING])
+def test_what_is_refused_for_good_is_given_up_at_once(failure: Failure) -> None:
+    assert RetryRule(patience_s=60.0).gives_up(failure, ended=False, troubled_s=0.0)
+
+
+def test_a_sender_may_know_better_what_passes_and_what_is_nonsense() -> None:
+    rule = RetryRule(patience_s=60.0, nonsense_is_absence=False, passing_codes=frozenset({"objects_missing"}))
+    assert not rule.gives_up(MISSING, ended=True, troubled_s=0.0)
+    assert rule.gives_up(NONSENSE, ended=True, troubled_s=61.0)
+    assert not rule.gives_up(AWAY, ended=True, troubled_s=61.0)
+
+
+class Sending:
+    """Answers each call with the next of `results`; the last one again and again."""
+
+    def __init__(self, *results: Sent | Failure) -> None:
+        self.results = list(results)
+        self.calls: list[bool] = []
+        self.during: Callable[[], None] = lambda: None
+
+    async def send(self, ended: bool) -> Sent:
+        self.calls.append(ended)
+        self.during()
+        result = self.results.pop(0) if len(self.results) > 1 else self.results[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+def courier(sending: Sending, *, clock: Callable[[], float] = lambda: 0.0, **more: float) -> Courier:
+    return Courier(
+        "its things",
+        sending.send,
+        RetryRule(patience_s=60.0),
+        look_every_s=more.get("look_every_s", 600.0),
+        backoff=Backoff(0.001, 0.002),
+        clock=clock,
+    )
+
+
+async def test_it_sends_until_nothing_will_come() -> None:
+    sending = Sending(Sent.MORE, Sent.MORE, AWAY, BUSY, Sent.DONE)
+    one = courier(sending)
+    await asyncio.wait_for(one.run(), SOON_S)
+    assert len(sending.calls) == 5
+    assert one.over.is_set()
+
+
+async def test_an_end_that_comes_while_it_sends_is_followed_by_another_try_at_once() -> None:
+    sending = Sending(Sent.ALL, Sent.DONE)
+    one = courier(sending)
+    sending.during = one.trainer_ended
+    await asyncio.wait_for(one.run(), SOON_S)
+    assert sending.calls == [False, True]
+
+
+async def test_something_new_cuts_the_pause_short() -> None:
+    sending = Sending(Sent.ALL)
+    one = courier(sending)
+    sending.during = one.wake
+    assert await asyncio.wait_for(one.send_once(), SOON_S)
+
+
+async def test_patience_ends_only_after_the_trainer_and_begins_anew_with_whatever_arrives() -> None:
+    now = [0.0]
+    sending = Sending(BUSY)
+    one = courier(sending, clock=lambda: now[0])
+    assert await one.send_once()
+    now[0] = 100.0
+    assert await one.send_once()
+    one.went_well()
+    one.trainer_ended()
+    assert await one.send_once()
+    now[0] = 161.0
+    assert not await one.send_once()
+
+
+async def test_an_absence_begins_the_patience_anew() -> None:
+    now = [0.0]
+    sending = Sending(BUSY, AWAY, BUSY)
+    one = courier(sending, clock=lambda: now[0])
+    one.trainer_ended()
+    assert await one.send_once()
+    now[0] = 1000.0
+    assert await one.send_once()
+    assert await one.send_once()
+
+
+async def test_a_stop_ends_any_pause() -> None:
+    sending = Sending(Sent.ALL)
+    one = courier(sending)
+    running = asyncio.create_task(one.run())
+    await asyncio.sleep(0)
+    one.stop()
+    await asyncio.wait_for(running, SOON_S)
+    assert one.over.is_set()
+
+
+async def test_a_report_waits_for_its_own_senders_and_is_told_when_they_are_over() -> None:
+    over = asyncio.Event()
+    senders: SendersByAttempt[Courier] = SendersByAttempt("sending", over.set)
+    one = courier(Sending(Sent.ALL, Sent.DONE))
+    ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    assert senders.are_over(TURN)
+    senders.begin(TURN, one, ending, lambda _: one.trainer_ended())
+    assert not senders.are_over(TURN)
+    assert senders.are_over(("j_2", 3))
+    await asyncio.sleep(0.01)
+    ending.set_result(None)
+    await asyncio.wait_for(over.wait(), SOON_S)
+    assert senders.are_over(TURN)
+    senders.forget(TURN)
+    assert senders.get(TURN) is None
+
+
+async def test_in_a_hurry_nothing_more_is_waited_for() -> None:
+    over = asyncio.Event()
+    senders: SendersByAttempt[Courier] = SendersByAttempt("sending", over.set)
+    ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    one = courier(Sending(AWAY))
+    task = senders.begin(TURN, one, ending, lambda _: one.trainer_ended())
+    senders.hurry()
+    assert over.is_set()
+    assert senders.are_over(TURN)
+    ending.set_result(None)
+    await asyncio.wait_for(task, SOON_S)

@@ -1,0 +1,428 @@
+"""Checkpoints and results on their way off the worker, over real HTTP."""
+
+import asyncio
+import functools
+import os
+import random
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simpletuner_fleet.agent.ship.hashing import HashCache
+from simpletuner_fleet.agent.ship.sample_watch import SampleWatch
+from simpletuner_fleet.agent.ship.uploader import Uploader
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, FoundCheckpoint
+from simpletuner_fleet.trainers.contract import Paths
+from tests.agent.object_server import ObjectServer
+
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    for name in ("config", "output"):
+        (tmp_path / name).mkdir()
+    return Paths(attempt_dir=tmp_path, config_dir=tmp_path / "config", output_dir=tmp_path / "output")
+
+
+def offer() -> JobSubmit:
+    return JobSubmit(
+        job_id="j_1",
+        attempt=1,
+        attempt_id="a_1",
+        epoch=3,
+        config_name="c",
+        config={},
+        trainer="command",
+        upload_endpoint="",
+    )
+
+
+def checkpoint(paths: Paths, step: int, complete: bool = True, **files: bytes) -> Path:
+    folder = paths.output_dir / f"checkpoint-{step}"
+    folder.mkdir()
+    for name, content in (files or {"model": f"weights of {step}".encode()}).items():
+        (folder / name).write_bytes(content)
+    if complete:
+        (folder / ".guard").write_bytes(b"complete\n")
+    return folder
+
+
+@asynccontextmanager
+async def connected(server: ObjectServer) -> AsyncIterator[OrchestratorClient]:
+    client = OrchestratorClient(server.url, lambda: "token", None)
+    client.answer_timeout_s = 5.0
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def picture(paths: Paths, name: str, content: bytes, at: float = 1_700_000_000.0) -> Path:
+    path = paths.output_dir / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    os.utime(path, (at, at))
+    return path
+
+
+def uploader(paths: Paths, client: OrchestratorClient, patience_s: float = 60.0) -> Uploader:
+    return Uploader(
+        offer(),
+        paths,
+        CheckpointHabits(),
+        client,
+        Bandwidth(),
+        look_every_s=0.02,
+        backoff=Backoff(0.01, 0.05),
+        patience_s=patience_s,
+        samples=SampleWatch(look_every_s=0.02, sent_every_s=0.02),
+    )
+
+
+async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    for _ in range(int(within_s / 0.01)):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not within {within_s} s")
+
+
+async def test_a_checkpoint_is_sent_when_its_guard_is_there_and_not_before(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        sending = uploader(paths, client)
+        stored: list[int] = []
+        sending.on_stored = stored.append
+        task = asyncio.create_task(sending.run())
+        folder = checkpoint(paths, 100, complete=False, model=b"x" * 5000, optimizer=b"")
+        await asyncio.sleep(0.2)
+        assert server.bytes_in == 0
+        (folder / ".guard").touch()
+        await until(lambda: stored == [100])
+        (manifest,) = server.manifests
+        assert (manifest["kind"], manifest["name"], manifest["step"]) == ("checkpoint", "checkpoint-100", 100)
+        assert [file["path"] for file in manifest["files"]] == [".guard", "model", "optimizer"]
+        assert not task.done()
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(task, 10)
+        assert sending.over.is_set()
+        assert server.names == ["checkpoint-100"]
+
+
+async def test_a_trainer_that_ends_during_a_look_is_not_waited_for(paths: Paths) -> None:
+    """The end may come while a thread looks at the disk: the pause after that look would delay the report."""
+    async with ObjectServer() as server, connected(server) as client:
+        looks: list[bool] = []
+        loop = asyncio.get_running_loop()
+
+        class EndsMeanwhile(CheckpointHabits):
+            def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
+                if not looks:
+                    looks.append(True)
+                    end = functools.partial(sending.trainer_ended, with_artifacts=True)
+                    loop.call_soon_threadsafe(end)
+                return super().checkpoints(paths)
+
+        sending = Uploader(offer(), paths, EndsMeanwhile(), client, Bandwidth(), look_every_s=30.0)
+        await asyncio.wait_for(sending.run(), 5)
+        assert looks
+
+
+async def test_only_the_newest_is_sent_and_only_what_changed_of_the_next(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        base = random.Random(1).randbytes(3 * MEGABYTE)
+        checkpoint(paths, 10, base=base)
+        checkpoint(paths, 20, base=base, head=b"1" * 10)
+        sending = uploader(paths, client)
+        task = asyncio.create_task(sending.run())
+        await until(lambda: sending.checkpoint_step == 20)
+        first = server.bytes_in
+        checkpoint(paths, 30, base=base, head=b"2" * 10)
+        await until(lambda: sending.checkpoint_step == 30)
+        assert server.names == ["checkpoint-20", "checkpoint-30"]
+        assert server.bytes_in - first == 10
+        sending.stop()
+        await asyncio.wait_for(task, 10)
+
+
+async def test_a_checkpoint_found_spoiled_before_it_is_stored_is_left_and_the_good_one_goes(
+    paths: Paths,
+) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        upload = uploader(paths, client)
+
+        async def look() -> None:
+            upload.spoiled_from = 60
+
+        upload.before_stored = look
+        checkpoint(paths, 40, weights=b"good")
+        checkpoint(paths, 60, weights=b"spoiled")
+        upload.trainer_ended(with_artifacts=False)
+        await asyncio.wait_for(upload.run(), 20)
+        assert server.names == ["checkpoint-40"]
+
+
+async def test_the_end_brings_the_last_checkpoint_and_then_the_results(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        checkpoint(paths, 10)
+        (paths.output_dir / "images").mkdir()
+        (paths.output_dir / "images" / "1.png").write_bytes(b"png")
+        (paths.output_dir / "model.safetensors").write_bytes(b"weights")
+        (paths.output_dir / "outside").symlink_to("/etc/passwd")
+        sending = uploader(paths, client)
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(sending.run(), 10)
+        assert server.names == ["checkpoint-10", "output"]
+        artifact = server.manifests[1]
+        assert (artifact["kind"], artifact["step"]) == ("artifact", 10)
+        assert [file["path"] for file in artifact["files"]] == ["images/1.png", "model.safetensors"]
+
+
+async def test_an_attempt_that_goes_on_elsewhere_leaves_its_checkpoint_alone(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        checkpoint(paths, 10)
+        (paths.output_dir / "half.bin").write_bytes(b"half")
+        sending = uploader(paths, client)
+        sending.trainer_ended(with_artifacts=False)
+        await asyncio.wait_for(sending.run(), 10)
+        assert server.names == ["checkpoint-10"]
+
+
+async def test_an_upload_cut_at_random_bytes_arrives_whole(paths: Paths) -> None:
+    rng = random.Random(7)
+    async with ObjectServer() as server, connected(server) as client:
+        content = rng.randbytes(5 * MEGABYTE)
+        checkpoint(paths, 10, model=content, small=b"s", empty=b"")
+        cuts = [rng.choice([0, 1, rng.randrange(MEGABYTE), rng.randrange(8 * MEGABYTE)]) for _ in range(25)]
+        server.line = lambda: cuts.pop() if cuts else None
+        sending = uploader(paths, client)
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(sending.run(), 100)
+        assert not cuts
+        assert content in server.objects.values()
+        assert server.names == ["checkpoint-10"]
+        assert server.bytes_in == len(content) + 1 + len(b"complete\n"), "no byte was sent in vain"
+
+
+async def test_a_checkpoint_that_was_rotated_away_is_passed_over(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        folder = checkpoint(paths, 10, model=b"m" * (9 * MEGABYTE))
+
+        def line() -> None:
+            if server.part_sizes and folder.exists():
+                shutil.rmtree(folder)
+                checkpoint(paths, 20)
+
+        server.line = line
+        sending = uploader(paths, client)
+        task = asyncio.create_task(sending.run())
+        await until(lambda: sending.checkpoint_step == 20)
+        assert server.names == ["checkpoint-20"]
+        sending.stop()
+        await asyncio.wait_for(task, 10)
+
+
+async def test_a_stale_attempt_sends_nothing_more(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        server.refusals = [("objects", 409, "stale_attempt")]
+        checkpoint(paths, 10)
+        sending = uploader(paths, client)
+        await asyncio.wait_for(sending.run(), 10)
+        assert sending.over.is_set()
+        assert (server.names, server.bytes_in) == ([], 0)
+
+
+async def test_a_server_in_trouble_is_tried_again_and_what_it_refuses_is_left(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        server.refusals = [
+            ("objects", 503, "database_busy"),
+            ("manifests", 500, "internal"),
+            ("objects/", 422, "digest_mismatch"),
+        ]
+        checkpoint(paths, 10)
+        sending = uploader(paths, client)
+        task = asyncio.create_task(sending.run())
+        await until(lambda: sending.checkpoint_step == 10)
+        server.refusals = [("objects", 413, "too_large")]
+        checkpoint(paths, 20)
+        await until(lambda: not server.refusals)
+        checkpoint(paths, 30)
+        await until(lambda: sending.checkpoint_step == 30)
+        assert server.names == ["checkpoint-10", "checkpoint-30"]
+        sending.stop()
+        await asyncio.wait_for(task, 10)
+
+
+async def test_a_server_that_takes_nothing_holds_the_report_up_for_a_bounded_time(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        server.always = (507, "storage_full")
+        checkpoint(paths, 10)
+        sending = uploader(paths, client, patience_s=0.3)
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(sending.run(), 20)
+        assert sending.over.is_set()
+        assert sending.checkpoint_step is None
+
+
+async def test_what_was_not_sent_while_the_server_was_away_is_sent_when_it_is_back(paths: Paths) -> None:
+    server = ObjectServer()
+    async with server, connected(server) as client:
+        port_is_closed = server.url
+        client.url = "http://127.0.0.1:9"
+        checkpoint(paths, 10)
+        sending = uploader(paths, client, patience_s=0.05)
+        sending.trainer_ended(with_artifacts=True)
+        task = asyncio.create_task(sending.run())
+        await asyncio.sleep(0.8)
+        assert not sending.over.is_set()
+        client.url = port_is_closed
+        await asyncio.wait_for(task, 30)
+        assert server.names == ["checkpoint-10"]
+
+
+async def test_memory_stays_flat_while_a_large_file_is_sent(paths: Paths) -> None:
+    async with ObjectServer(keeping=False) as server, connected(server) as client:
+        folder = checkpoint(paths, 10, complete=False, warm=b"w" * (20 * MEGABYTE))
+        (folder / ".guard").touch()
+        sending = uploader(paths, client)
+        task = asyncio.create_task(sending.run())
+        await until(lambda: sending.checkpoint_step == 10)
+        large = checkpoint(paths, 20, complete=False)
+        with (large / "large").open("wb") as file:
+            file.truncate(300 * MEGABYTE)
+        before, seen = resident_bytes(), [0]
+        (large / ".guard").touch()
+
+        def arrived() -> bool:
+            seen.append(resident_bytes())
+            return sending.checkpoint_step == 20
+
+        await until(arrived, within_s=100)
+        most = max(seen)
+        assert server.bytes_in > 300 * MEGABYTE
+        assert most - before < 40 * MEGABYTE, f"grew by {(most - before) / 1e6:.0f} MB"
+        sending.stop()
+        await asyncio.wait_for(task, 10)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def test_the_bandwidth_is_shared_and_kept() -> None:
+    now, slept = 0.0, 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now, slept
+        now += seconds
+        slept += seconds
+
+    bandwidth = Bandwidth(8.0, clock=lambda: now, sleep=sleep)
+    assert bandwidth.part_bytes == 1_000_000
+    for _ in range(20):
+        await bandwidth.take(bandwidth.part_bytes)
+    assert slept == pytest.approx(20.0, abs=0.3)
+    now += 60
+    before = slept
+    await bandwidth.take(1_000_000)
+    assert slept - before >= 0.7, "a quiet minute saves up next to nothing"
+
+
+def test_a_file_is_hashed_again_only_when_it_changed(tmp_path: Path) -> None:
+    file, hashes = tmp_path / "f", HashCache()
+    file.write_bytes(b"one")
+    first = hashes.entry(tmp_path, file)
+    assert hashes.entry(tmp_path, file, interrupted=lambda: True) == first
+    file.write_bytes(b"other")
+    assert hashes.entry(tmp_path, file).sha256 != first.sha256
+
+
+def paths_sent(manifest: dict[str, Any]) -> list[str]:
+    return [file["path"] for file in manifest["files"]]
+
+
+async def test_pictures_are_sent_as_they_come_and_only_the_new_ones_travel(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        sending = uploader(paths, client)
+        task = asyncio.create_task(sending.run())
+        picture(paths, "validation_images/step_10.png", b"a" * 1000)
+        await until(lambda: server.names == ["samples"])
+        picture(paths, "validation_images/step_20.png", b"b" * 10)
+        picture(paths, "model.bin", b"weights")
+        await until(lambda: len(server.names) == 2)
+        assert paths_sent(server.manifests[1]) == [
+            "validation_images/step_10.png",
+            "validation_images/step_20.png",
+        ]
+        assert server.bytes_in == 1010
+        await asyncio.sleep(0.2)
+        assert server.names == ["samples", "samples"], "nothing new, nothing said"
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(task, 10)
+        assert server.names == ["samples", "samples", "output"]
+
+
+async def test_the_last_pictures_of_an_attempt_that_goes_on_elsewhere_are_sent_after_its_checkpoint(
+    paths: Paths,
+) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        picture(paths, "samples/step_10.png", b"late")
+        checkpoint(paths, 10)
+        sending = uploader(paths, client)
+        sending.trainer_ended(with_artifacts=False)
+        await asyncio.wait_for(sending.run(), 20)
+        assert server.names == ["checkpoint-10", "samples"]
+
+
+async def test_pictures_stand_back_for_a_checkpoint_that_comes_while_they_are_sent(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        for number in range(5):
+            picture(paths, f"samples/step_{number}.png", bytes([number]) * 100)
+        sending = uploader(paths, client)
+        requests = [0]
+
+        def save_a_checkpoint_now() -> None:
+            requests[0] += 1
+            if requests[0] == 3:
+                checkpoint(paths, 50)
+
+        server.line = save_a_checkpoint_now
+        task = asyncio.create_task(sending.run())
+        await until(lambda: len(server.names) == 2)
+        assert server.names == ["checkpoint-50", "samples"]
+        assert len(paths_sent(server.manifests[1])) == 5
+        sending.stop()
+        await asyncio.wait_for(task, 10)
+
+
+async def test_a_picture_that_the_orchestrator_has_lost_meanwhile_is_sent_again(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        server.refusals = [("manifests", 409, "objects_missing")]
+        picture(paths, "samples/step_1.png", b"a")
+        sending = uploader(paths, client)
+        task = asyncio.create_task(sending.run())
+        await until(lambda: server.names == ["samples"])
+        sending.stop()
+        await asyncio.wait_for(task, 10)
+
+
+async def test_pictures_that_are_refused_for_good_cost_no_checkpoint(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        server.refusals = [("manifests", 413, "quota_exceeded")]
+        picture(paths, "samples/step_1.png", b"a")
+        sending = uploader(paths, client)
+        task = asyncio.create_task(sending.run())
+        await until(lambda: not server.refusals)
+        checkpoint(paths, 5)
+        await until(lambda: server.names == ["checkpoint-5"])
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(task, 10)
+        assert server.names == ["checkpoint-5", "output"]

@@ -1,0 +1,153 @@
+"""Parts on their way: over plain lines and TLS, refused half-way, given up at once, and of a size that suits the line."""
+
+import asyncio
+import errno
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.agent.wire.bandwidth import SMALLEST_PART_BYTES, Bandwidth, PartSize
+from simpletuner_fleet.agent.wire.part_connections import (
+    FileShrunk,
+    NoAnswer,
+    Part,
+    PartConnections,
+    PartTimeouts,
+)
+from simpletuner_fleet.http.server.tls import private_authority, server_context
+from simpletuner_fleet.protocol.uploads import PART_BYTES
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+PATIENCE = PartTimeouts(connect_s=5.0, step_s=5.0, answer_s=5.0)
+CONTENT = bytes(range(256)) * 8_000
+MIB = 2**20
+
+
+@asynccontextmanager
+async def listening(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    answering: list[asyncio.Task[None]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        answering.append(task)
+        try:
+            await answer(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        await asyncio.wait_for(asyncio.gather(*answering), 5)
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Says the request's first line and gives its body back, again and again."""
+    while True:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        body = head.split(b"\r\n")[0] + b"\n" + await reader.readexactly(length)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "weights").write_bytes(CONTENT)
+    return tmp_path / "weights"
+
+
+async def sent(lines: PartConnections, file: Path, offset: int, count: int) -> tuple[int, bytes]:
+    part = Part(file=file, offset=offset, count=count)
+    return await lines.put("/objects/x?offset=1", {"X-Worker-Token": "token"}, part, PATIENCE)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_any_part_of_a_file_arrives_and_the_line_is_kept(
+    tmp_path: Path, file: Path, secure: bool
+) -> None:
+    authority = private_authority(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(authority.ca)) if secure else None
+    async with listening(echo, server_context(authority) if secure else None) as url:
+        lines = PartConnections(f"{url}/under/", trusting)
+        for offset, count in [(0, len(CONTENT)), (1_000_001, 999), (len(CONTENT), 0), (5, 1_500_000)]:
+            status, answer = await sent(lines, file, offset, count)
+            assert status == 200
+            assert answer == b"PUT /under/objects/x?offset=1 HTTP/1.1\n" + CONTENT[offset : offset + count]
+        assert len(lines._idle) == 1
+        lines.close()
+
+
+async def test_a_refusal_that_comes_before_the_part_is_sent_is_heard(file: Path) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 409 Conflict\r\nContent-Length: 5\r\nConnection: close\r\n\r\nstale")
+        await writer.drain()
+        await reader.read()
+
+    async with listening(refuse) as url:
+        lines = PartConnections(url, None)
+        assert await sent(lines, file, 0, len(CONTENT)) == (409, b"stale")
+        assert lines._idle == []
+        lines.close()
+
+
+async def test_a_file_that_is_shorter_than_it_was_or_gone_is_told_apart_from_a_dead_line(file: Path) -> None:
+    async with listening(echo) as url:
+        lines = PartConnections(url, None)
+        with pytest.raises(FileShrunk):
+            await sent(lines, file, 1000, len(CONTENT))
+        with pytest.raises(FileNotFoundError):
+            await sent(lines, file.with_name("gone"), 0, 10)
+        lines.close()
+    with pytest.raises(NoAnswer) as told:
+        await sent(lines := PartConnections(url, None), file, 0, 10)
+    assert isinstance(told.value.__cause__, OSError)
+    assert told.value.__cause__.errno == errno.ECONNREFUSED
+    lines.close()
+
+
+async def test_a_part_nobody_waits_for_any_more_ends_at_once(file: Path) -> None:
+    hung_up = asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        hung_up.set()
+
+    async with listening(never_answer) as url:
+        lines = PartConnections(url, None)
+        sending = asyncio.create_task(sent(lines, file, 0, 1000))
+        await asyncio.sleep(0.2)
+        sending.cancel()
+        await asyncio.wait_for(hung_up.wait(), 3)
+        lines.close()
+
+
+def test_parts_grow_on_a_fast_line_and_shrink_on_a_slow_one() -> None:
+    size = PartSize(Bandwidth())
+    assert size.bytes == 8 * MIB
+    size.took(8 * MIB, 0.1)
+    assert size.bytes == 16 * MIB
+    size.took(100, 0.001)
+    assert size.bytes == 16 * MIB, "a small one tells nothing"
+    for _ in range(10):
+        size.took(size.bytes, 0.1)
+    assert size.bytes == PART_BYTES
+    size.took(PART_BYTES, 2.0)
+    assert size.bytes == PART_BYTES
+    size.took(PART_BYTES, 30.0)
+    size.broke()
+    assert size.bytes == PART_BYTES // 4
+    for _ in range(20):
+        size.broke()
+    assert size.bytes == SMALLEST_PART_BYTES
+    limited = PartSize(Bandwidth(8.0))
+    limited.took(limited.bytes, 0.1)
+    assert limited.bytes == 1_000_000

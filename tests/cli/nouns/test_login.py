@@ -1,0 +1,149 @@
+"""Which server, which token, whose trust; and what is kept of it."""
+
+import io
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.remote import credentials
+from simpletuner_fleet.cli.remote.connection import is_local, local_server
+from simpletuner_fleet.cli.remote.credentials import Login, SavedLogins
+from tests.cli.conftest import FakeServer, Run, problem
+from tests.client.test_trust import make, tls_server
+
+ME = {"id": "t_1", "name": "ana", "permissions": ["queue.submit"]}
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    return home / "xdg" / "simpletuner" / "credentials.toml"
+
+
+@pytest.fixture
+def known(server: FakeServer) -> FakeServer:
+    def who(seen: object) -> object:
+        given = seen.headers.get("authorization")  # type: ignore[attr-defined]
+        return ME if given == "Bearer st_good" else problem(401, "invalid_token", "Invalid token.")
+
+    server.on("GET", "/api/whoami", who)
+    return server
+
+
+def type_in(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def test_a_login_is_tried_kept_privately_and_used(
+    run: Run, known: FakeServer, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    type_in("  st_good\n", monkeypatch)
+    result = run("login", known.url)
+    assert result.code == 0
+    assert f"Logged in to {known.url} as ana" in result.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert run("whoami", "--json").json == ME
+    assert run("logout").code == 0
+    assert "st_good" not in file.read_text()
+    assert run("logout").code == ExitCode.NOT_FOUND
+
+
+def test_a_token_that_is_refused_is_not_kept(
+    run: Run, known: FakeServer, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    type_in("st_bad\n", monkeypatch)
+    assert run("login", known.url).code == ExitCode.AUTH
+    assert not file.exists()
+
+
+def test_a_workers_token_and_an_empty_one_are_told_apart(
+    run: Run, known: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("wt_x")
+    result = run("login", known.url, "--token-file", str(token))
+    assert result.code == ExitCode.USAGE
+    assert "this is a worker's token" in result.err
+    type_in("\n", monkeypatch)
+    assert run("login", known.url).code == ExitCode.USAGE
+    assert run("login", "not a url").code == ExitCode.USAGE
+
+
+def test_many_servers_are_remembered_and_one_is_current(file: Path) -> None:
+    kept = SavedLogins(
+        "https://b:1", {"https://a:1": Login("st_a", "sha256:00"), "https://b:1": Login("st_b")}
+    )
+    credentials.write(file, kept)
+    assert credentials.read(file) == kept
+
+
+def test_a_file_that_others_can_read_is_refused(run: Run, file: Path) -> None:
+    credentials.write(file, SavedLogins("http://a:1", {"http://a:1": Login("st_a")}))
+    file.chmod(0o644)
+    result = run("whoami")
+    assert result.code == ExitCode.AUTH
+    assert "can be read by other users" in result.err
+    assert f"chmod 600 {file}" in result.err
+
+
+def test_a_broken_file_is_told(run: Run, file: Path) -> None:
+    file.parent.mkdir(parents=True)
+    file.touch(0o600)
+    file.write_text("[servers")
+    assert run("whoami").code == ExitCode.FAILED
+
+
+def test_a_kept_token_goes_to_its_own_server_only(run: Run, known: FakeServer, file: Path) -> None:
+    credentials.write(file, SavedLogins("http://other:1", {"http://other:1": Login("st_good")}))
+    run("whoami", "--url", known.url)
+    assert "authorization" not in known.seen[0].headers
+
+
+def test_the_command_on_the_servers_machine_finds_url_and_admin_token(
+    run: Run, known: FakeServer, home: Path
+) -> None:
+    (home / "data" / "server.json").write_text(json.dumps({"url": known.url, "pid": 1, "fingerprint": None}))
+    (home / "data" / "admin_token").write_text("st_good\n")
+    assert run("whoami", "--json").json == ME
+
+
+def test_the_admin_token_is_never_sent_to_another_server(run: Run, known: FakeServer, home: Path) -> None:
+    (home / "data" / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:1"}))
+    (home / "data" / "admin_token").write_text("st_good\n")
+    assert run("whoami", "--url", known.url).code == ExitCode.AUTH
+    assert "authorization" not in known.seen[0].headers
+    local = local_server(home / "data")
+    assert is_local("http://127.0.0.1:1", local)
+    assert is_local("http://localhost:1", local)
+    for url in ("http://127.0.0.1:2", "https://127.0.0.1:1", "http://10.0.0.5:1"):
+        assert not is_local(url, local)
+
+
+def test_the_servers_own_ca_is_found_in_the_data_folder(run: Run, home: Path, tmp_path: Path) -> None:
+    ca = make("ca", ca=True)
+    (home / "data" / "tls").mkdir()
+    (home / "data" / "tls" / "ca.pem").write_bytes(ca.pem)
+    with tls_server(tmp_path, make("server", ca)) as server:
+        (home / "data" / "server.json").write_text(json.dumps({"url": server.url}))
+        result = run("whoami")
+        assert any("/api/whoami" in request for request in server.received)
+    assert "E_NOT_AN_ORCHESTRATOR" in result.err
+
+
+def test_a_pin_is_kept_with_the_login(
+    run: Run, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaf = make("server")
+    with tls_server(tmp_path, leaf, body=json.dumps(ME).encode()) as server:
+        type_in("st_good\n", monkeypatch)
+        assert run("login", server.url, "--ssl-fingerprint", leaf.pin).code == 0
+        assert credentials.read(file).servers[server.url].fingerprint == leaf.pin
+        assert run("whoami", "--json").json == ME
+
+
+def test_a_server_json_that_cannot_be_read_is_as_none(home: Path) -> None:
+    for text in ("", "[]", '{"url": 7}', "\x00"):
+        (home / "data" / "server.json").write_text(text)
+        assert local_server(home / "data").url is None

@@ -1,0 +1,76 @@
+"""`simpletuner users`, and opening the console."""
+
+import stat
+import sys
+import webbrowser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.programs import browser
+from tests.cli.conftest import Answer, FakeServer, Run
+
+BOB = {"id": "u_1", "name": "Bob", "role": "member", "created_at": None}
+LINK = {"link": "http://x/start?k=ok_1", "expires_at": "2026-11-15T10:00:00Z"}
+
+
+@pytest.fixture
+def users(server: FakeServer) -> FakeServer:
+    server.on("GET", "/api/admin/users", {"users": [BOB]})
+    server.on("PATCH", "/api/admin/users/u_1", lambda seen: {**BOB, **seen.body})
+    server.on("POST", "/api/admin/users/u_1/link", LINK)
+    server.on("POST", "/api/admin/users/link", LINK)
+    server.on("POST", "/api/admin/users", Answer(201, {**BOB, **LINK, "link_expires_at": None}))
+    return server
+
+
+def test_a_user_is_created_with_a_link_and_listed(ask: Run, users: FakeServer) -> None:
+    result = ask("users", "create", "Bob", "--role", "viewer")
+    assert (result.code, "http://x/start?k=ok_1" in result.out) == (0, True)
+    assert users.asked("POST", "/api/admin/users")[0].body == {"name": "Bob", "role": "viewer"}
+    assert ask("users", "list", "-o", "name").out == "u_1\n"
+    assert "Bob" in ask("users", "list").out
+
+
+@pytest.mark.parametrize(
+    ("words", "body"),
+    [
+        (("disable", "bob"), {"disabled": True}),
+        (("enable", "u_1"), {"disabled": False}),
+        (("set-role", "BOB", "admin"), {"role": "admin"}),
+    ],
+)
+def test_a_user_is_changed_by_name_or_id(
+    ask: Run, users: FakeServer, words: tuple[str, ...], body: dict[str, object]
+) -> None:
+    assert ask("users", *words).code == 0
+    assert users.asked("PATCH", "/api/admin/users/u_1")[0].body == body
+
+
+def test_links_are_made(ask: Run, users: FakeServer) -> None:
+    assert ask("users", "link", "-o", "name").out == "http://x/start?k=ok_1\n"
+    assert ask("users", "reset-password", "Bob", "--json").json["link"] == "http://x/start?k=ok_1"
+    assert ask("users", "reset-password", "nobody").code == ExitCode.NOT_FOUND
+
+
+def test_a_page_is_opened_only_in_front_of_a_screen_and_its_key_is_in_no_argument(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    browser.open_page("http://x/start?k=ok_1", tmp_path)
+    assert opened == []
+    monkeypatch.setenv("DISPLAY", ":0")
+    browser.open_page("http://x/start?k=ok_1&a=<b>", tmp_path)
+    door = Path(unquote(urlsplit(opened[0]).path))
+    assert "ok_1" not in opened[0]
+    assert "url=http://x/start?k=ok_1&amp;a=&lt;b&gt;" in door.read_text()
+    assert stat.S_IMODE(door.stat().st_mode) == 0o600
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    browser.open_page("http://x/", tmp_path)
+    assert len(opened) == 1

@@ -1,0 +1,202 @@
+"""Watching, waiting and following: the event stream changes, the commands look again."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from tests.cli.conftest import FakeServer, QuietServer, Run
+
+BASE = {"id": "j_1", "config_name": "c", "attempt": 0, "max_retries": 3, "gpus": []}
+
+
+class LiveServer:
+    """One job that takes its next state each time a client has looked; each step is an event."""
+
+    def __init__(self, states: list[dict[str, Any]]) -> None:
+        self.states = states
+        self.at = 0
+        self.looked = threading.Semaphore(0)
+        self.log = b"loss 0.5\nloss 0.4\n"
+        self.streams = 0
+        self.break_streams = 0
+        live = self
+
+        class Handling(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                if path == "/api/events":
+                    live.stream(self)
+                elif path == "/api/jobs/j_1":
+                    job = live.states[live.at]
+                    live.looked.release()
+                    self._body(json.dumps(job).encode())
+                elif path == "/api/jobs":
+                    live.looked.release()
+                    self._body(json.dumps({"jobs": [live.states[live.at]], "next": None}).encode())
+                else:
+                    self._body(live.log)
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self._body(b'{"success": true, "job_id": "j_1", "status": "queued"}')
+
+            def _body(self, body: bytes) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = QuietServer(("127.0.0.1", 0), Handling)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def stream(self, to: BaseHTTPRequestHandler) -> None:
+        self.streams += 1
+        to.send_response(200)
+        to.send_header("Content-Type", "text/event-stream")
+        to.send_header("Connection", "close")
+        to.end_headers()
+        to.close_connection = True
+        if self.streams <= self.break_streams:
+            return
+        while self.at < len(self.states) - 1:
+            if not self.looked.acquire(timeout=10):
+                return
+            self.at += 1
+            to.wfile.write(b'event: job\nid: %d\ndata: {"type": "job.changed"}\n\n' % self.at)
+            to.wfile.flush()
+        threading.Event().wait(0.5)
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def live() -> Iterator[LiveServer]:
+    server = LiveServer(
+        [
+            {**BASE, "status": "queued"},
+            {**BASE, "status": "running", "attempt": 1},
+            {**BASE, "status": "completed", "attempt": 1},
+        ]
+    )
+    yield server
+    server.stop()
+
+
+def test_waiting_ends_with_the_job(run: Run, live: LiveServer) -> None:
+    result = run("jobs", "wait", "j_1", "--url", live.url, "--json")
+    assert result.code == ExitCode.OK
+    assert result.json["status"] == "completed"
+
+
+def test_a_failed_job_is_told_by_the_exit_code(run: Run, live: LiveServer) -> None:
+    live.states[-1]["status"] = "failed"
+    assert run("jobs", "wait", "j_1", "--url", live.url).code == ExitCode.JOB_FAILED
+
+
+def test_any_end_is_fine_if_asked_so(run: Run, live: LiveServer) -> None:
+    live.states[-1]["status"] = "cancelled"
+    assert run("jobs", "wait", "j_1", "--for", "terminal", "--url", live.url).code == ExitCode.OK
+
+
+def test_waiting_gives_up_in_time(run: Run, live: LiveServer) -> None:
+    live.states = live.states[:1]
+    result = run("jobs", "wait", "j_1", "--timeout", "0.5", "--url", live.url)
+    assert result.code == ExitCode.TIMEOUT
+    assert "it is queued" in result.err
+
+
+def test_watching_one_job_prints_each_state_once(run: Run, live: LiveServer) -> None:
+    result = run("jobs", "watch", "j_1", "--url", live.url)
+    assert result.code == ExitCode.OK
+    states = [json.loads(line)["status"] for line in result.out.splitlines()]
+    assert states[-1] == "completed"
+    assert len(states) == len(set(states))
+
+
+def test_a_broken_stream_is_opened_again(run: Run, live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simpletuner_fleet.cli.remote.changes.RECONNECT_S", 0.01)
+    live.break_streams = 2
+    result = run("jobs", "wait", "j_1", "--url", live.url)
+    assert result.code == ExitCode.OK
+    assert "live updates lost; trying again" in result.err
+
+
+def test_submit_and_wait_is_one_command(run: Run, live: LiveServer) -> None:
+    live.states[-1]["status"] = "failed"
+    result = run("jobs", "submit", "c", "--wait", "--url", live.url, "--json")
+    assert result.code == ExitCode.JOB_FAILED
+    assert result.json["status"] == "failed"
+
+
+def test_following_shows_the_log_on_stdout_and_the_states_on_stderr(run: Run, live: LiveServer) -> None:
+    result = run("jobs", "submit", "c", "--follow", "--url", live.url)
+    assert result.code == ExitCode.OK
+    assert result.out == "loss 0.5\nloss 0.4\n"
+    assert "submitted j_1" in result.err
+    assert "j_1: completed" in result.err
+
+
+def test_a_failed_job_that_was_followed_comes_with_advice(run: Run, live: LiveServer) -> None:
+    live.states[-1] |= {"status": "failed", "error": "exit code 1"}
+    live.states[-1]["failure"] = {"class": "disk_full", "evidence": "No space left", "advice": "Free space."}
+    result = run("jobs", "submit", "c", "-f", "--url", live.url)
+    assert result.code == ExitCode.JOB_FAILED
+    assert "next: Free space.\n" in result.err
+    assert "nvidia-smi" in result.err
+
+
+def test_a_followed_log_goes_on_where_it_broke_off(
+    run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.cli.jobs.logs.RECONNECT_S", 0.0)
+    whole = b"one\ntwo\nthree\n"
+    broken: list[bytes] = []
+
+    class Handling(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
+            if not path.endswith("/logs"):
+                body = b'{"id": "j_1", "status": "running"}'
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+                return
+            offset = int(query.partition("offset=")[2] or 0)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(whole) - offset))
+            self.end_headers()
+            self.wfile.write(whole[offset : offset + 6])
+            broken.append(whole[offset : offset + 6])
+            self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    other = QuietServer(("127.0.0.1", 0), Handling)
+    thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    result = run("jobs", "logs", "j_1", "-f", "--url", f"http://127.0.0.1:{other.server_port}")
+    other.shutdown()
+    other.server_close()
+    thread.join()
+    assert len(broken) == 3
+    assert result.out.encode() == whole
+    assert "going on where it broke off" in result.err

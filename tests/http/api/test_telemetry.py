@@ -1,0 +1,31 @@
+"""What Prometheus reads, as its own parser reads it."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from simpletuner_fleet.http.api.telemetry import Telemetry
+
+
+def samples(telemetry: Telemetry) -> dict[str, float]:
+    page = telemetry.page(jobs={}, workers={}, streams=0, watchers=0, commits=0).decode()
+    return {
+        f"{sample.name}{sorted(sample.labels.values())}": sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+def test_requests_are_counted_by_route_bucket_and_status() -> None:
+    telemetry = Telemetry()
+    for status, seconds in ((200, 0.001), (200, 0.0011), (404, 99.0)):
+        telemetry.requests.observe("GET", "/api/jobs/{id}", status, seconds)
+    telemetry.requests.observe("BREW", "", 404, 0.1)
+    page = samples(telemetry)
+    name = "simpletuner_http_request_seconds"
+    assert page[f"{name}_bucket['/api/jobs/{{id}}', '0.001', 'GET']"] == 1
+    assert page[f"{name}_bucket['/api/jobs/{{id}}', '0.0025', 'GET']"] == 2
+    assert page[f"{name}_bucket['+Inf', '/api/jobs/{{id}}', 'GET']"] == 3
+    assert page[f"{name}_count['/api/jobs/{{id}}', 'GET']"] == 3
+    assert page[f"{name}_sum['/api/jobs/{{id}}', 'GET']"] == 0.001 + 0.0011 + 99.0
+    assert page[f"{name}_count['', '']"] == 1, "a path that is not ours, whatever its method, is one row"
+    assert page["simpletuner_http_answers_total['2xx']"] == 2
+    assert page["simpletuner_http_answers_total['4xx']"] == 2

@@ -1,0 +1,179 @@
+"""Codes with parameters, told in five languages; English is word for word what the API says."""
+
+from typing import Any, Literal
+
+import pytest
+
+from simpletuner_fleet.core import failure, matching, reasons
+from simpletuner_fleet.core.job import EndReason, Stopping
+from simpletuner_fleet.core.reasons import Code
+from simpletuner_fleet.http.views.stopping import DOING, _doing_now
+from simpletuner_fleet.languages import LANGUAGES, names, translator
+from simpletuner_fleet.languages.code_texts import (
+    fix_texts,
+    funnel_texts,
+    kind_text,
+    problem_detail,
+    problem_next,
+    problem_title,
+    reason_label,
+    reason_text,
+    refusal_text,
+)
+from simpletuner_fleet.languages.details import detail_text
+
+PARAMS: dict[str, Any] = {
+    "workers": 3,
+    "gpus": 16,
+    "largest": 8,
+    "min_vram_gb": 80.0,
+    "largest_gb": 24.5,
+    "accelerator": "rocm",
+    "trainer": "demo",
+    "labels": {"team": "nlp"},
+    "unmatched": ["team", "place"],
+    "bytes": 3_000_000_000,
+    "largest_bytes": 1_500_000_000,
+    "wait_s": 12.4,
+    "depends_on": ["j_1", "j_2"],
+    "state": "running",
+}
+others = pytest.mark.parametrize("lang", [language.code for language in LANGUAGES if language.code != "en"])
+
+
+def explanation(code: str, params: dict[str, Any] = PARAMS) -> dict[str, Any]:
+    return {
+        "code": code,
+        "params": params,
+        "sentence": reasons.sentence(code, params),
+        "fixes": list(reasons.fixes(code, params)),
+    }
+
+
+@others
+@pytest.mark.parametrize("code", list(Code))
+def test_every_reason_is_told_in_every_language_with_its_parameters(lang: str, code: Code) -> None:
+    told = explanation(code)
+    words = translator(lang)
+    assert reason_text(words, told) != told["sentence"]
+    assert "%(" not in reason_text(words, told)
+    assert len(fix_texts(words, told)) == len(told["fixes"])
+    assert all(text not in told["fixes"] for text in fix_texts(words, told))
+
+
+@others
+@pytest.mark.parametrize("code", list(Code))
+def test_every_reason_has_a_label_in_every_language(lang: str, code: Code) -> None:
+    english = reason_label(translator("en"), code)
+    assert english == reasons.REASONS[code].label
+    assert reason_label(translator(lang), code) != english
+
+
+@others
+def test_every_step_that_helps_is_told_in_every_language(lang: str) -> None:
+    words = translator(lang)
+    for row in reasons.REASONS.values():
+        assert all(words.gettext(step) != step for step in (*row.fixes, *row.advice)), row.code
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_english_reasons_are_those_of_the_api(code: Code) -> None:
+    told = explanation(code)
+    assert reason_text(translator("en"), told) == told["sentence"]
+    assert fix_texts(translator("en"), told) == told["fixes"]
+
+
+def test_the_parameters_stand_in_the_sentence() -> None:
+    assert "16" in reason_text(translator("hi"), explanation("GPU_COUNT_TOO_LARGE"))
+    assert "team, place" in reason_text(translator("ja"), explanation("LABELS_MATCH_NONE"))
+    together = explanation("LABELS_MATCH_NONE", {"unmatched": []})
+    assert reason_text(translator("pt-BR"), together) == "nenhum worker tem a combinação de labels pedida"
+    assert "12" in reason_text(translator("zh-Hans"), explanation("RETRY_BACKOFF"))
+
+
+def test_what_another_version_of_the_server_says_stays_in_its_own_words() -> None:
+    newer = {"code": "SOMETHING_NEW", "params": {"a": 1}, "sentence": "the moon is full", "fixes": ["wait"]}
+    assert reason_text(translator("ja"), newer) == "the moon is full"
+    assert fix_texts(translator("ja"), newer) == ["wait"]
+    older = {"code": "GPU_COUNT_TOO_LARGE", "params": {}, "sentence": "too many GPUs"}
+    assert reason_text(translator("ja"), older) == "too many GPUs"
+    assert reason_text(translator("ja"), {"code": "SOMETHING_NEW"}) == "SOMETHING_NEW"
+    assert reason_label(translator("ja"), "SOMETHING_NEW") == "SOMETHING_NEW"
+
+
+@others
+def test_refusals_failures_events_and_states_have_names_in_every_language(lang: str) -> None:
+    words = translator(lang)
+    for refusal in matching.Refusal:
+        assert refusal_text(words, refusal.name.lower()) != refusal.value
+    for code, advice in failure.ADVICE.items():
+        assert code in names.FAILURES
+        assert words.gettext(advice) != advice
+    for table in (names.WORKER_STATUSES, names.JOB_STATUSES, names.FAILURES, names.EVENTS, names.ROLES):
+        assert all(words.gettext(name) for name in table.values())
+    assert kind_text(words, "admin") != "an administrator must act"
+
+
+def test_a_code_without_a_name_is_shown_as_it_is() -> None:
+    words = translator("ja")
+    assert names.event_name(words, "moon.rose") == "moon.rose"
+    assert names.status_name(words, "job", "asleep") == "asleep"
+    assert refusal_text(words, "moody") == "moody"
+    assert kind_text(words, "luck") == "luck"
+
+
+def test_the_funnel_says_how_many_went_at_each_step() -> None:
+    funnel = [
+        {"step": "workers", "left": 5, "rule": "workers have joined"},
+        {"step": "busy", "left": 2, "rule": "3 is busy"},
+        {"step": "moody", "left": 1, "rule": "1 is moody"},
+    ]
+    assert funnel_texts(translator("en"), funnel) == [
+        (5, "workers have joined"),
+        (2, "3 is busy"),
+        (1, "1 is moody"),
+    ]
+    assert funnel_texts(translator("ja"), funnel)[1] == (2, "3 台: 実行中")
+
+
+def test_a_problem_is_told_in_the_readers_language() -> None:
+    problem = {
+        "title": "This credential lacks a permission.",
+        "detail": "This credential lacks the permission 'admin.workers'.",
+        "next": "Try again.",
+    }
+    words = translator("pt-BR")
+    assert problem_title(words, problem) == "Esta credencial não tem uma permissão necessária."
+    assert problem_detail(words, problem) == "Esta credencial não tem a permissão 'admin.workers'."
+    assert problem_next(words, problem) == "Tente de novo."
+    assert problem_detail(translator("en"), problem) == problem["detail"]
+    assert problem_detail(words, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("english", "japanese"),
+    [
+        ("There is no job j_1.", "ジョブ j_1 はありません。"),
+        ("Give a or b, not both.", "a か b のどちらか一方を指定してください。"),
+        ("There is no config '100 % ''real'''.", "設定 '100 % ''real''' はありません。"),
+        ("attempt 2, resumed from step 1,200 on gpu-1", "試行 2、gpu-1 でステップ 1,200 から再開"),
+        ("the trainer ended with exit code 1", "トレーナーが終了コード 1 で終了しました"),
+        ("no heartbeat for 121 s", "121 秒間ハートビートがありません"),
+        ("Nobody wrote this sentence down.", "Nobody wrote this sentence down."),
+        ("", ""),
+    ],
+)
+def test_details_are_known_again_by_their_words(english: str, japanese: str) -> None:
+    assert detail_text(translator("ja"), english) == japanese
+    assert detail_text(translator("en"), english) == english
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "drained"])
+@pytest.mark.parametrize(("save_s", "stored"), [(None, None), (30.0, None), (30.0, 1_200)])
+def test_what_a_stopping_job_does_is_told_in_every_language(
+    reason: Literal["cancelled", "drained"], save_s: float | None, stored: int | None
+) -> None:
+    wish = Stopping(reason=EndReason(reason), asked_at=1.0, grace_s=5.0, save_s=save_s)
+    told = f"{DOING[reason]}: {_doing_now(wish, stored)}"
+    for language in LANGUAGES[1:]:
+        assert detail_text(translator(language.code), told) != told

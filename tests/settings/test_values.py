@@ -1,0 +1,45 @@
+"""How a word from a flag, a variable or a file becomes a value."""
+
+import pytest
+
+from simpletuner_fleet.settings import values
+
+
+@pytest.mark.parametrize("word", ["1", "true", "Yes", "ON", " on "])
+def test_words_that_mean_yes(word: str) -> None:
+    assert values.boolean(word) is True
+
+
+@pytest.mark.parametrize("word", ["0", "false", "No", "OFF", "", "  "])
+def test_words_that_mean_no(word: str) -> None:
+    assert values.boolean(word) is False
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("15m", 900), ("2h", 7200), ("1h30m", 5400), ("0.2", 0.2), ("1d", 86400)],
+)
+def test_times_are_read_with_or_without_units(text: str, seconds: float) -> None:
+    assert values.seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "-1", "0", "2x", "1h-30m", "nan", "inf"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        values.seconds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "host:8001", "ftp://h", "http://", "http://u:p@h", "http://h?x=1", "http://h:x", "http://h:99999"],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        values.url(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "priority"), [("7", 7), ("-3", -3), ("0", 0), ("high", "high"), ("urgent", "urgent")]
+)
+def test_a_priority_is_a_number_or_a_word_that_the_server_knows(text: str, priority: int | str) -> None:
+    assert values.priority(text) == priority
