@@ -168,6 +168,22 @@ async def test_counts_follow_every_state_and_no_step_that_was_undone(rig: Rig) -
     assert audited == {"job.submitted": 5}
 
 
+@pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "with the connection"])
+async def test_the_bundle_of_a_job_that_was_refused_is_not_remembered(rig: Rig, in_memory: bool) -> None:
+    def step(tx: Tx) -> None:
+        tx.add_job(job(1), b"refused")
+        if not in_memory:
+            tx.put_setting("k", "v")
+        tx.job_bundle("j_1")
+        raise ChangedMyMind
+
+    with pytest.raises(ChangedMyMind):
+        await rig.store.write(step)
+    assert await rig.store.write(lambda tx: tx.job_bundle("j_1")) is None
+    await rig.store.write(lambda tx: tx.add_job(job(1), BUNDLE))
+    assert await rig.store.write(lambda tx: tx.job_bundle("j_1")) == BUNDLE
+
+
 async def test_a_bundle_on_its_way_to_the_disk_is_found(tmp_path: Path) -> None:
     async with sqlite_rig(tmp_path / "fleet.db") as rig:
         await rig.store.write(lambda tx: None)
