@@ -426,17 +426,17 @@ MUTANTS = (
     Mutant(
         "deaf-for-ever",
         "a worker that let one offer pass gets no other",
-        "orchestrator/attendance.py",
-        "    deaf = not worker.legacy and not leaving and not fleet.hears(worker.id)",
-        "    deaf = False",
+        "core/heartbeat.py",
+        "    if worker.legacy and not news and not facts.leaving:",
+        "    if not news and not facts.leaving:",
         FOUND_OR_SIM,
     ),
     Mutant(
         "offers-to-who-leaves",
         "a job that a leaving worker has given back is offered to it again",
         "orchestrator/attendance.py",
-        "    leaving = message.status == LEAVING",
-        "    leaving = False",
+        "        leaving=message.status == LEAVING,",
+        "        leaving=False,",
         FOUND,
     ),
     Mutant(
@@ -501,8 +501,8 @@ MUTANTS = (
         "lost-final-report",
         "an older agent whose one final report was lost keeps its job running for ever",
         "orchestrator/attendance.py",
-        "        if message.status == IDLE and not message.current_job_id:",
-        "        if message.status == IDLE and message.current_job_id:",
+        "message.status == IDLE and not message.current_job_id,",
+        "message.status == IDLE and bool(message.current_job_id),",
         FOUND_OR_SIM,
     ),
     Mutant(
@@ -883,6 +883,14 @@ MUTANTS = (
         "store/rows_workers.py",
         '    columns=(*WORKERS.columns, "name_key"),\n',
         '    columns=(*WORKERS.columns, "name_key"),\n    fixed=frozenset({"retired"}),\n',
+        UNSAVED,
+    ),
+    Mutant(
+        "refused-bundle-remembered",
+        "the bundle of a job that was refused is remembered for whoever gets its id",
+        "store/sql_tx.py",
+        " and job_id not in self._step.bundles and job_id not in self._written.bundles:",
+        ":",
         UNSAVED,
     ),
     Mutant(
