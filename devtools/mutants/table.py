@@ -889,8 +889,8 @@ MUTANTS = (
         "refused-bundle-remembered",
         "the bundle of a job that was refused is remembered for whoever gets its id",
         "store/sql_tx.py",
-        " and job_id not in self._step.bundles and job_id not in self._written.bundles:",
-        ":",
+        "            if bundle is not None and not may_be_undone:",
+        "            if bundle is not None:",
         UNSAVED,
     ),
     Mutant(
