@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 
-from simpletuner_fleet.core.job import (
+from simpletuner_fleet.core.jobs.job import (
     GIVE_BACK_REASONS,
     HOLDS_ATTEMPT,
     JOB_TRANSITIONS,
@@ -20,7 +20,7 @@ from simpletuner_fleet.core.job import (
     JobState,
     Outcome,
 )
-from simpletuner_fleet.core.worker import AdminState, Connection, published_status
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, published_status
 
 TARGET = Path(__file__).parent.parent / "docs" / "states.md"
 

@@ -12,12 +12,12 @@ from bench.load.generator import NOOP, NOOP_CONFIG
 from bench.options import Options
 from bench.programs import scratch
 from bench.rows import Results
-from simpletuner_fleet.core.bundle import read_bundle
+from simpletuner_fleet.core.configs.bundle import read_bundle
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.job import Hold, Job
+from simpletuner_fleet.core.jobs.job import Hold, Job
+from simpletuner_fleet.core.jobs.submission import new_job
+from simpletuner_fleet.core.jobs.submit_request import SubmitRequest
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.submission import new_job
-from simpletuner_fleet.core.submit_request import SubmitRequest
 from simpletuner_fleet.ports import Store, Tx
 from simpletuner_fleet.store import open_store
 

@@ -8,7 +8,7 @@ from devtools.chaos.injector import FaultInjector
 from devtools.chaos.journal import ObservedRun, Turn, overlaps, read_journal, shared_gpus
 from devtools.chaos.workload import SubmittedJob, Workload
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.job import Attempt, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Outcome
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
 from simpletuner_fleet.sim.checkers import Problem, audit_problems, outcome_problems, store_problems, unrest
 from simpletuner_fleet.sim.truth import Run, Truth

@@ -8,10 +8,10 @@ DEFENCES = "tests/sim/test_defences.py"
 DEFENDED = (DEFENCES, *SIM)
 FOUND = ("tests/sim/test_found_by_simulation.py",)
 FOUND_OR_SIM = (*FOUND, *SIM)
-CORE_OR_SIM = ("tests/core/test_lifecycle.py", "tests/core/test_retry.py", *SIM)
+CORE_OR_SIM = ("tests/core/jobs/test_lifecycle.py", "tests/core/jobs/test_retry.py", *SIM)
 STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/store/test_transactions.py")
 INBOX = ("tests/agent/test_inbox.py", *SIM)
-STOPPING = ("tests/core/test_stopping.py", "tests/orchestrator/test_stopping.py")
+STOPPING = ("tests/core/jobs/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)
 PIPELINE = ("tests/store/test_pipeline.py",)
 DIRECT_STEPS = ("tests/store/test_direct_steps.py",)
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "go-on-from-a-spoiled-checkpoint",
         "the checkpoint of the first bad step is kept and gone on from",
-        "core/checkpoint.py",
+        "core/training/checkpoint.py",
         'if one.kind == "checkpoint" and (one.step or 0) >= below]',
         'if one.kind == "checkpoint" and (one.step or 0) > below]',
         ("tests/http/api/workers/test_api_watchdog.py",),
@@ -43,24 +43,24 @@ MUTANTS = (
     Mutant(
         "a-pause-is-a-stall",
         "a trainer that was paused while its worker was cut off is stopped for standing still",
-        "core/watchdog.py",
+        "core/training/watchdog.py",
         "        if paused:\n            return []",
         "        if paused and self._stall_told:\n            return []",
-        ("tests/core/test_watchdog.py",),
+        ("tests/core/training/test_watchdog.py",),
     ),
     Mutant(
         "restarts-for-nothing",
         "a watchdog's restart is given up because ordinary failures are not retried",
-        "core/retry.py",
+        "core/jobs/retry.py",
         "    if not job.retry_on_failure and not restart:",
         "    if not job.retry_on_failure:",
-        ("tests/core/test_lifecycle.py",),
+        ("tests/core/jobs/test_lifecycle.py",),
     ),
     # Fencing
     Mutant(
         "no-epoch-check",
         "a report is taken without asking whether its attempt is the current one",
-        "core/fencing.py",
+        "core/jobs/fencing.py",
         "    if attempt.id != job.attempt_id or not attempt.live:\n        raise StaleAttempt",
         "    if attempt.id == job.attempt_id and not attempt.live:\n        raise StaleAttempt",
         CORE_OR_SIM,
@@ -76,23 +76,23 @@ MUTANTS = (
     Mutant(
         "readopt-anyway",
         "a worker thought lost takes its job back from the one that has it now",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "        and job.state is JobState.QUEUED\n        and job.epoch == attempt.epoch",
         "        and not job.terminal",
-        ("tests/core/test_reconcile.py", *SIM),
+        ("tests/core/jobs/test_reconcile.py", *SIM),
     ),
     Mutant(
         "readopt-with-anybodys-gpu",
         "a worker thought lost goes on with a GPU that another job has by now",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "        and gpus_free\n",
         "",
-        ("tests/core/test_reconcile.py", "tests/sim/test_found_by_simulation.py"),
+        ("tests/core/jobs/test_reconcile.py", "tests/sim/test_found_by_simulation.py"),
     ),
     Mutant(
         "log-of-the-lost",
         "the log and the numbers of an attempt that was lost are still taken",
-        "core/fencing.py",
+        "core/jobs/fencing.py",
         "OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED})",
         "OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED, Outcome.LOST})",
         STORAGE,
@@ -117,22 +117,22 @@ MUTANTS = (
         "upload-of-the-lost",
         "an attempt that was lost while its upload was sealed owns the content all the same",
         "storage/job_uploads.py",
-        "            self._check_quota(self._stored(desk.tx), size)",
-        "            self._check_quota(desk.tx.objects_of_job(self._claim.job_id), size)",
+        "            self._check_quota(self._stored(transaction.tx), size)",
+        "            self._check_quota(transaction.tx.objects_of_job(self._claim.job_id), size)",
         ("tests/storage/test_uploads.py",),
     ),
     Mutant(
         "an-older-attempt-writes-to-the-job",
         "an attempt that ended writes to a job that another one has now",
-        "core/fencing.py",
+        "core/jobs/fencing.py",
         "    if job is None or unlost.epoch != job.epoch:",
         "    if job is None or unlost.epoch > job.epoch:",
-        ("tests/core/test_fencing.py",),
+        ("tests/core/jobs/test_fencing.py",),
     ),
     Mutant(
         "anybodys-attempt",
         "a worker may report another worker's attempt",
-        "core/fencing.py",
+        "core/jobs/fencing.py",
         "    if attempt is None or attempt.worker_id != worker_id:",
         "    if attempt is None:",
         (*SIM, *API),
@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant(
         "anybody-vouches",
         "a worker keeps another worker's job alive by naming it in its heartbeat",
-        "orchestrator/presence.py",
+        "engine/presence.py",
         "        if self._holders.get(turn) != worker_id:",
         "        if turn not in self._holders:",
         API,
@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "accept-after-withdrawal",
         "an offer that was taken back can still be accepted",
-        "core/lifecycle.py",
+        "core/jobs/lifecycle.py",
         "    if attempt.state is AttemptState.ENDED or attempt.id != job.attempt_id:\n        raise OfferWithdrawn",
         "    if attempt.state is AttemptState.ENDED and attempt.id == job.attempt_id:\n        raise OfferWithdrawn",
         CORE_OR_SIM,
@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         "clone-is-believed",
         "a second machine with the same token ends the first one's job by not knowing it",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "(lost if same_home and attempt.incarnation != ELSEWHERE else doubtful)",
         "(lost if same_home else doubtful)",
         FOUND_OR_SIM,
@@ -189,7 +189,7 @@ MUTANTS = (
     Mutant(
         "worker-kept-on-requeue",
         "a requeued job still names the worker it was lost on",
-        "core/decision.py",
+        "core/jobs/decision.py",
         "        without_attempt(job),\n        state=next_state(job.state, JobInput.REQUEUE),",
         "        job,\n        state=next_state(job.state, JobInput.REQUEUE),",
         CORE_OR_SIM,
@@ -197,7 +197,7 @@ MUTANTS = (
     Mutant(
         "budget-off-by-one",
         "three retries are two",
-        "core/retry.py",
+        "core/jobs/retry.py",
         "    if job.charged > job.max_retries:",
         "    if job.charged >= job.max_retries:",
         CORE_OR_SIM,
@@ -205,7 +205,7 @@ MUTANTS = (
     Mutant(
         "exhausted-runs-for-ever",
         "a job without retries left stays running",
-        "core/decision.py",
+        "core/jobs/decision.py",
         "        state=next_state(job.state, JobInput.GIVE_UP),\n        finished_at=now,\n        reason=verdict.reason,",
         "        state=job.state,\n        finished_at=now,\n        reason=verdict.reason,",
         CORE_OR_SIM,
@@ -213,7 +213,7 @@ MUTANTS = (
     Mutant(
         "offer-is-charged",
         "an offer that nobody accepted costs a retry",
-        "core/lifecycle.py",
+        "core/jobs/lifecycle.py",
         "    if attempt.state is AttemptState.OFFERED:\n        return _withdrawn(job, attempt, why, now=now)\n    ended",
         "    ended",
         CORE_OR_SIM,
@@ -221,7 +221,7 @@ MUTANTS = (
     Mutant(
         "poison-is-never-seen",
         "a job that kills its workers is tried until none is left",
-        "core/retry.py",
+        "core/jobs/retry.py",
         "    if len(set(job.lost_workers)) >= policy.poison_worker_count:",
         "    if len(job.lost_workers) > 1_000:",
         CORE_OR_SIM,
@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant(
         "cancelled-comes-back",
         "a job that was being cancelled is queued again when its worker is lost",
-        "core/lifecycle.py",
+        "core/jobs/lifecycle.py",
         "    ended = ended_as(attempt, Outcome.LOST, now, error=why)\n    if job.state is JobState.CANCELLING:",
         "    ended = ended_as(attempt, Outcome.LOST, now, error=why)\n    if job.state is JobState.BLOCKED:",
         CORE_OR_SIM,
@@ -237,11 +237,11 @@ MUTANTS = (
     Mutant(
         "terminal-is-overwritten",
         "an edge leads out of `completed`",
-        "core/job.py",
+        "core/jobs/job.py",
         "    (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,\n}",
         "    (JobState.CANCELLING, JobInput.CANCEL): JobState.CANCELLED,\n"
         "    (JobState.COMPLETED, JobInput.CANCEL): JobState.CANCELLED,\n}",
-        ("tests/core/test_job.py",),
+        ("tests/core/jobs/test_job.py",),
     ),
     Mutant(
         "any-status-word",
@@ -263,40 +263,40 @@ MUTANTS = (
     Mutant(
         "hundred-workers-watched",
         "only a hundred workers are watched",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "        for worker_id, at in last_heard.items()\n",
         "        for worker_id, at in list(last_heard.items())[:100]\n",
-        ("tests/core/test_liveness.py", DEFENCES),
+        ("tests/core/workers/test_liveness.py", DEFENCES),
     ),
     Mutant(
         "draining-never-lost",
         "the health check passes draining workers by",
         "orchestrator/sweep.py",
         '        why = f"no heartbeat for {silent_s:.0f} s"\n',
-        '        if desk.worker(worker_id).admin == "draining":\n            return\n'
+        '        if transaction.worker(worker_id).admin == "draining":\n            return\n'
         '        why = f"no heartbeat for {silent_s:.0f} s"\n',
         DEFENDED,
     ),
     Mutant(
         "too-early",
         "a worker is given up after half the timeout",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "        if listening_now - at >= policy.heartbeat_timeout_s\n    }",
         "        if listening_now - at >= policy.heartbeat_timeout_s / 2\n    }",
-        ("tests/core/test_liveness.py", *SIM),
+        ("tests/core/workers/test_liveness.py", *SIM),
     ),
     Mutant(
         "stall-is-blamed-on-workers",
         "after a stall of the orchestrator everybody counts as silent",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "    return previous + min(elapsed_s, 2 * policy.sweep_interval_s)",
         "    return previous + elapsed_s",
-        ("tests/core/test_liveness.py", *SIM),
+        ("tests/core/workers/test_liveness.py", *SIM),
     ),
     Mutant(
         "no-grace-after-restart",
         "a restart puts every deadline into the past",
-        "orchestrator/presence.py",
+        "engine/presence.py",
         "            self._heard.setdefault(worker_id, self.listening_now)",
         "            self._heard.setdefault(worker_id, self.listening_now - self._policy.heartbeat_timeout_s)",
         DEFENDED,
@@ -304,7 +304,7 @@ MUTANTS = (
     Mutant(
         "nobody-expected-after-restart",
         "jobs of workers that never return after a restart run for ever",
-        "orchestrator/presence.py",
+        "engine/presence.py",
         "            self._confirmed.setdefault(turn, self.listening_now)\n",
         "",
         DEFENDED,
@@ -312,7 +312,7 @@ MUTANTS = (
     Mutant(
         "wall-clock",
         "leases follow the wall clock",
-        "orchestrator/clock.py",
+        "engine/clock.py",
         "        self._offset = wall() - monotonic()",
         "        self._offset, self._monotonic = 0.0, wall",
         ("tests/orchestrator/test_clock_and_ids.py",),
@@ -320,7 +320,7 @@ MUTANTS = (
     Mutant(
         "offers-never-expire",
         "an offer that nobody accepts holds its job for ever",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "if listening_now - at >= policy.offer_timeout_s]",
         "if listening_now - at >= policy.offer_timeout_s * 1_000]",
         DEFENDED,
@@ -328,15 +328,15 @@ MUTANTS = (
     Mutant(
         "ephemerals-stay",
         "ephemeral workers are never cleaned up",
-        "core/liveness.py",
+        "core/workers/liveness.py",
         "        and now - worker.offline_since >= policy.ephemeral_ttl_s",
         "        and now - worker.offline_since >= policy.ephemeral_ttl_s * 1_000",
-        ("tests/core/test_liveness.py",),
+        ("tests/core/workers/test_liveness.py",),
     ),
     Mutant(
         "clock-set-back",
         "a clock set back over a restart keeps a retry waiting for a day",
-        "core/lifecycle.py",
+        "core/jobs/lifecycle.py",
         "    return Decision(job=replace(job, not_before=latest))",
         "    return NOTHING",
         FOUND,
@@ -345,15 +345,15 @@ MUTANTS = (
     Mutant(
         "stream-open-places-nothing",
         "a job queued while no worker was there waits for ever",
-        "orchestrator/desk.py",
-        "        if hears:\n            self._offer_to(worker_id)",
-        "        if hears and self.touched:\n            self._offer_to(worker_id)",
+        "engine/transaction.py",
+        "        if reachable:\n            self._offer_to(worker_id)",
+        "        if reachable and not worker_id:\n            self._offer_to(worker_id)",
         ("tests/orchestrator/test_dispatch_causes.py", *SIM),
     ),
     Mutant(
         "job-end-places-nothing",
         "a worker that has become free is not given the next job",
-        "orchestrator/desk.py",
+        "engine/transaction.py",
         "        for worker_id in (attempt.worker_id, *roster.neighbours(attempt.worker_id)):\n"
         "            self._offer_to(worker_id)\n",
         "",
@@ -362,7 +362,7 @@ MUTANTS = (
     Mutant(
         "submit-places-nothing",
         "a submitted job waits for another cause",
-        "orchestrator/desk.py",
+        "engine/transaction.py",
         "        if waits(job):\n            self.causes.append(ClassHasJob(job.class_id))",
         "        if waits(job) and before is not None:\n            self.causes.append(ClassHasJob(job.class_id))",
         ("tests/orchestrator/test_dispatch_causes.py", *SIM),
@@ -370,47 +370,47 @@ MUTANTS = (
     Mutant(
         "drained-gets-offers",
         "a draining worker is offered jobs",
-        "core/matching.py",
+        "core/placement/matching.py",
         "    return worker.connection is Connection.CONNECTED and worker.admin is AdminState.ACTIVE",
         "    return worker.connection is Connection.CONNECTED",
-        ("tests/core/test_matching.py", *SIM),
+        ("tests/core/placement/test_matching.py", *SIM),
     ),
     Mutant(
         "globs-in-prose-only",
         "label globs are compared letter by letter",
-        "core/matching.py",
+        "core/placement/matching.py",
         "fnmatchcase(folded[key.casefold()], pattern.casefold())",
         "folded[key.casefold()] == pattern.casefold()",
-        ("tests/core/test_matching.py",),
+        ("tests/core/placement/test_matching.py",),
     ),
     Mutant(
         "gpu-count-ignored",
         "a job gets fewer GPUs than it asked for",
-        "core/matching.py",
+        "core/placement/matching.py",
         "    return tuple(free[: requires.gpus]) if len(free) >= requires.gpus else None",
         "    return tuple(free[: requires.gpus])",
-        ("tests/core/test_matching.py", *SIM),
+        ("tests/core/placement/test_matching.py", *SIM),
     ),
     Mutant(
         "gpu-given-twice",
         "two jobs get the same GPU",
-        "core/matching.py",
+        "core/placement/matching.py",
         "for gpu in _usable(worker, requires) if gpu.uuid not in occupancy.gpus]",
         "for gpu in _usable(worker, requires)]",
-        ("tests/core/test_matching.py", *SIM),
+        ("tests/core/placement/test_matching.py", *SIM),
     ),
     Mutant(
         "unusable-gpu-given",
         "a GPU that is broken or in somebody else's use is handed out",
-        "core/matching.py",
+        "core/placement/matching.py",
         "if not gpu.unusable and _gpu_fits(gpu, requires)]",
         "if _gpu_fits(gpu, requires)]",
-        ("tests/core/test_gpu_health.py",),
+        ("tests/core/workers/test_gpu_health.py",),
     ),
     Mutant(
         "index-not-reloaded",
         "after a failed transaction the index keeps what was never stored",
-        "orchestrator/index.py",
+        "engine/index.py",
         "    def rows_reset(self) -> None:\n        self.roster = Roster()\n",
         "    def rows_reset(self) -> None:\n",
         SIM,
@@ -418,15 +418,15 @@ MUTANTS = (
     Mutant(
         "placement-lost-with-the-commit",
         "a job whose placement failed to commit is not placed again",
-        "orchestrator/fleet.py",
-        "        if index.unplaced:\n            desk.consider_every_class()\n",
+        "engine/fleet.py",
+        "        if index.unplaced:\n            transaction.consider_every_class()\n",
         "",
         FOUND_OR_SIM,
     ),
     Mutant(
         "deaf-for-ever",
         "a worker that let one offer pass gets no other",
-        "core/heartbeat.py",
+        "core/workers/heartbeat.py",
         "    if worker.legacy and not news and not facts.leaving:",
         "    if not news and not facts.leaving:",
         FOUND_OR_SIM,
@@ -442,7 +442,7 @@ MUTANTS = (
     Mutant(
         "reservation-deadlock",
         "a reservation keeps off the very job that stands before it",
-        "core/roster.py",
+        "core/placement/roster.py",
         "        return kept is not None and kept[0] != job.id and kept[1] < place_of(job)",
         "        return kept is not None and kept[0] != job.id",
         FOUND,
@@ -450,7 +450,7 @@ MUTANTS = (
     Mutant(
         "reservation-leaves-a-hole",
         "nobody is placed on a worker whose reservation has ended",
-        "orchestrator/desk.py",
+        "engine/transaction.py",
         "        freed, self.index.roster.freed = self.index.roster.freed, []\n"
         "        for worker_id in freed:\n            self._offer_to(worker_id)\n",
         "        self.index.roster.freed = []\n",
@@ -476,18 +476,18 @@ MUTANTS = (
     Mutant(
         "register-abandons",
         "a worker that comes back with its job loses it",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "            keep.append(attempt)",
         "            lost.append(attempt)",
-        ("tests/core/test_reconcile.py", *SIM),
+        ("tests/core/jobs/test_reconcile.py", *SIM),
     ),
     Mutant(
         "missing-job-stays-running",
         "a job that its worker does not know any more runs for ever",
-        "core/reconcile.py",
+        "core/jobs/reconcile.py",
         "        elif item is None:\n",
         "        elif item is None and attempt.number > 1_000:\n",
-        ("tests/core/test_reconcile.py", *SIM),
+        ("tests/core/jobs/test_reconcile.py", *SIM),
     ),
     Mutant(
         "late-registration",
@@ -517,7 +517,7 @@ MUTANTS = (
     Mutant(
         "old-stream-unregisters-new",
         "the clean-up of an old stream unregisters the new one",
-        "orchestrator/streams.py",
+        "engine/streams.py",
         "        if self._workers.get(stream.worker_id) is not stream:\n            return False\n",
         "        if stream.worker_id not in self._workers:\n            return False\n",
         DEFENDED,
@@ -526,8 +526,8 @@ MUTANTS = (
         "rotated-stream-lives",
         "the stream of a rotated token is not cut",
         "orchestrator/administer.py",
-        '        desk.cut(worker_id, "token_rotated")',
-        "        desk.wake(worker_id)",
+        '        transaction.cut(worker_id, "token_rotated")',
+        "        transaction.wake(worker_id)",
         DEFENDED,
     ),
     Mutant(
@@ -541,19 +541,19 @@ MUTANTS = (
     Mutant(
         "permission-by-prefix",
         "`admin.*` holds `administrator.x`",
-        "core/permissions.py",
+        "core/people/permissions.py",
         "requested.startswith(held[:-1])",
         "requested.startswith(held[:-2])",
-        ("tests/core/test_permissions.py",),
+        ("tests/core/people/test_permissions.py",),
     ),
     Mutant(
         "empty-set-is-everything",
         "a token without permissions may do everything",
-        "core/permissions.py",
+        "core/people/permissions.py",
         "    return any(allows(permission, requested) for permission in held)",
         "    return not held or any(allows(permission, requested) for permission in held)",
         (
-            "tests/core/test_permissions.py",
+            "tests/core/people/test_permissions.py",
             "tests/http/access/test_auth.py",
             "tests/http/api/test_api_permissions.py",
         ),
@@ -563,25 +563,25 @@ MUTANTS = (
         "key-forgotten",
         "a submission repeated after a lost answer becomes a second job",
         "orchestrator/submit.py",
-        "    if known:\n        return _repeat(desk, known, fingerprint)",
-        "    if known and not key:\n        return _repeat(desk, known, fingerprint)",
+        "    if known:\n        return _repeat(transaction, known, fingerprint)",
+        "    if known and not key:\n        return _repeat(transaction, known, fingerprint)",
         DEFENDED,
     ),
     Mutant(
         "retry-without-approval",
         "trying again gets round an approval that was refused",
-        "core/submission.py",
+        "core/jobs/submission.py",
         "    unapproved = policy.require_approval or old.reason == REJECTED or facts.never_approved",
         "    unapproved = policy.require_approval or facts.never_approved",
-        ("tests/core/test_submission.py",),
+        ("tests/core/jobs/test_submission.py",),
     ),
     Mutant(
         "priority-for-all",
         "anybody submits with a raised priority",
-        "core/submit_request.py",
+        "core/jobs/submit_request.py",
         "    if priority > 0 and not by.may_raise_priority:",
         "    if priority > 0 and by.may_raise_priority is None:",
-        ("tests/core/test_submission.py",),
+        ("tests/core/jobs/test_submission.py",),
     ),
     Mutant(
         "key-without-body",
@@ -661,7 +661,7 @@ MUTANTS = (
     Mutant(
         "blind-write",
         "a row is written without looking whether it has changed",
-        "store/memory.py",
+        "store/memory/store.py",
         "        if old is None or old.version != job.version:",
         "        if old is None:",
         STORE,
@@ -669,7 +669,7 @@ MUTANTS = (
     Mutant(
         "two-live-attempts",
         "one job can be dispatched twice",
-        "store/memory.py",
+        "store/memory/store.py",
         "        if attempt.live and self._tables.live_by_job.get(attempt.job_id, attempt.id) != attempt.id:",
         "        if attempt.live and attempt.job_id not in self._tables.jobs:",
         STORE,
@@ -677,7 +677,7 @@ MUTANTS = (
     Mutant(
         "illegal-edge-stored",
         "the store keeps any transition",
-        "store/memory.py",
+        "store/memory/store.py",
         "        if (old.state, job.state) not in LEGAL_EDGES:",
         "        if (old.state, job.state) == (job.id, job.id):",
         STORE,
@@ -709,7 +709,7 @@ MUTANTS = (
     Mutant(
         "acts-without-entries",
         "what happened is not in the log",
-        "orchestrator/desk.py",
+        "engine/transaction.py",
         "            entries = self.tx.append_audit(self.now, self._events)",
         "            entries = self.tx.append_audit(self.now, self._events[:1])",
         DEFENDED,
@@ -718,7 +718,7 @@ MUTANTS = (
     Mutant(
         "answered-before-the-commit",
         "a step is acknowledged while its commit is still on its way to the disk",
-        "store/pipeline.py",
+        "store/writing/pipeline.py",
         "        self._in_thread(commit, lambda trouble: self._committed([batch], answers, trouble))",
         "        self._answer(answers)\n"
         "        self._in_thread(commit, lambda trouble: self._committed([batch], answers, trouble))",
@@ -727,7 +727,7 @@ MUTANTS = (
     Mutant(
         "look-overtakes-the-commit",
         "whoever only looks is answered before what he has seen is stored",
-        "store/pipeline.py",
+        "store/writing/pipeline.py",
         "                self._ahead.append(Answer(task.future, result))",
         "                answer = Answer(task.future, result)\n"
         "                self._ahead.append(answer) if self._tx.changed else self._answer([answer])",
@@ -736,7 +736,7 @@ MUTANTS = (
     Mutant(
         "later-steps-outlive-the-batch",
         "what ran on top of a batch that was lost is acknowledged all the same",
-        "store/pipeline.py",
+        "store/writing/pipeline.py",
         "        lost = [*answers, *self._ahead]\n        self._ahead = []\n",
         "        lost = [*answers]\n",
         PIPELINE,
@@ -744,7 +744,7 @@ MUTANTS = (
     Mutant(
         "memory-outlives-the-batch",
         "memory keeps what a commit could not store",
-        "store/pipeline.py",
+        "store/writing/pipeline.py",
         "        self._ahead = []\n        self._tx.forget()\n",
         "        self._ahead = []\n",
         PIPELINE,
@@ -752,7 +752,7 @@ MUTANTS = (
     Mutant(
         "broken-batch-hangs",
         "a row that cannot be encoded leaves everybody of its batch waiting for ever",
-        "store/pipeline.py",
+        "store/writing/pipeline.py",
         "            self._lose(answers, error)\n            self._go_on()\n            return\n\n        def commit",
         "            raise error\n\n        def commit",
         PIPELINE,
@@ -760,7 +760,7 @@ MUTANTS = (
     Mutant(
         "peeks-past-a-commit",
         "a step sees older rows than the one before it, whose commit is under way",
-        "store/sql_tx.py",
+        "store/writing/sql_tx.py",
         "        if self._peek is None or self._direct_batch_in_flight:",
         "        if self._peek is None:",
         DIRECT_STEPS,
@@ -768,7 +768,7 @@ MUTANTS = (
     Mutant(
         "direct-step-is-blind",
         "a step with the connection does not see the rows that it has changed itself",
-        "store/sql_tx.py",
+        "store/writing/sql_tx.py",
         "        self._write_step_down()\n        return self._session",
         "        return self._session",
         DIRECT_STEPS,
@@ -776,7 +776,7 @@ MUTANTS = (
     Mutant(
         "answer-in-flight-unseen",
         "a submission repeated while the first one is being committed becomes a second job",
-        "store/live_tx.py",
+        "store/writing/live_tx.py",
         "        for unsaved in self._layers:\n            if (key, owner) in unsaved.answers:",
         "        for unsaved in self._layers[:2]:\n            if (key, owner) in unsaved.answers:",
         DIRECT_STEPS,
@@ -784,7 +784,7 @@ MUTANTS = (
     Mutant(
         "observer-is-not-reset",
         "the placement index keeps rows that memory has forgotten",
-        "store/live_rows.py",
+        "store/rows/live_rows.py",
         "            rows.clear()\n        self.observer.rows_reset()",
         "            rows.clear()",
         PIPELINE,
@@ -792,7 +792,7 @@ MUTANTS = (
     Mutant(
         "undoing-is-not-told",
         "the placement index keeps what a refused step had changed",
-        "store/live_rows.py",
+        "store/rows/live_rows.py",
         "            setter(key, old)\n",
         "            watching, self.observer = self.observer, NobodyWatches()\n"
         "            setter(key, old)\n            self.observer = watching\n",
@@ -801,7 +801,7 @@ MUTANTS = (
     Mutant(
         "evicted-too-early",
         "a job that has ended is its old self again while its end is being committed",
-        "store/sql_tx.py",
+        "store/writing/sql_tx.py",
         "        return Batch(unsaved, unsaved.writes(self._rows), counters if changed else None)",
         "        batch = Batch(unsaved, unsaved.writes(self._rows), counters if changed else None)\n"
         "        self._in_flight = Unsaved()\n"
@@ -812,7 +812,7 @@ MUTANTS = (
     Mutant(
         "never-evicted",
         "every job that ever ended stays in memory",
-        "store/sql_tx.py",
+        "store/writing/sql_tx.py",
         "            self._let_go(stored.jobs, stored.new_jobs, stored.attempts, stored.new_attempts)",
         "            self._let_go((), (), (), ())",
         LIVE_ROWS,
@@ -820,7 +820,7 @@ MUTANTS = (
     Mutant(
         "version-unguarded",
         "a row that another program has changed is written over",
-        "store/row_batches.py",
+        "store/rows/batches.py",
         '    guard = f" AND {table.name}.{table.guard} = {_new(table, EXPECTED)}" if table.guard else ""',
         '    guard = f" AND {table.name}.{table.guard} < {_new(table, table.guard)}" if table.guard else ""',
         LIVE_ROWS,
@@ -828,7 +828,7 @@ MUTANTS = (
     Mutant(
         "version-unguarded-on-postgres",
         "the same where PostgreSQL is the database",
-        "store/row_batches.py",
+        "store/rows/batches.py",
         '    guard = f" AND {table.guard} = %({EXPECTED})s" if table.guard else ""',
         '    guard = ""',
         LIVE_ROWS,
@@ -836,7 +836,7 @@ MUTANTS = (
     Mutant(
         "next-attempt-before-the-end",
         "an attempt that begins is stored before the one that ended, which the database refuses",
-        "store/unsaved.py",
+        "store/rows/unsaved.py",
         "        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if not one.live], update=True)\n"
         "        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if one.live], update=True)\n"
         "        yield from self._new_attempts(rows)\n",
@@ -847,7 +847,7 @@ MUTANTS = (
     Mutant(
         "audit-head-not-undone",
         "the audit log breaks after a step that was refused",
-        "store/sql_tx.py",
+        "store/writing/sql_tx.py",
         "        self._seq, self._epoch, self._top_seq, self._top_epoch, self._audit_head = self._marks\n",
         "        self._seq, self._epoch, self._top_seq, self._top_epoch, _ = self._marks\n",
         LIVE_ROWS,
@@ -855,7 +855,7 @@ MUTANTS = (
     Mutant(
         "counters-unsaved",
         "numbers are given away again after a restart",
-        "store/sql_tx.py",
+        "store/writing/sql_tx.py",
         "unsaved.writes(self._rows), counters if changed else None)",
         "unsaved.writes(self._rows), None)",
         UNSAVED,
@@ -863,7 +863,7 @@ MUTANTS = (
     Mutant(
         "tally-not-undone",
         "jobs that were refused are counted",
-        "store/sql_tx.py",
+        "store/writing/sql_tx.py",
         "        touched, self._step = self._step, Unsaved()\n",
         "        touched, self._step = self._step, Unsaved()\n"
         "        self._step.tallies |= touched.tallies\n",
@@ -872,7 +872,7 @@ MUTANTS = (
     Mutant(
         "class-known-though-undone",
         "no job of a class can be stored whose first one was refused",
-        "store/sql_tx.py",
+        "store/writing/sql_tx.py",
         "        self._known_classes.difference_update(self._written.classes)\n",
         "",
         UNSAVED,
@@ -880,7 +880,7 @@ MUTANTS = (
     Mutant(
         "retired-forgotten",
         "an agent that was superseded is heard again after a restart",
-        "store/rows_workers.py",
+        "store/rows/workers.py",
         '    columns=(*WORKERS.columns, "name_key"),\n',
         '    columns=(*WORKERS.columns, "name_key"),\n    fixed=frozenset({"retired"}),\n',
         UNSAVED,
@@ -888,7 +888,7 @@ MUTANTS = (
     Mutant(
         "refused-bundle-remembered",
         "the bundle of a job that was refused is remembered for whoever gets its id",
-        "store/sql_tx.py",
+        "store/writing/sql_tx.py",
         "            if bundle is not None and not may_be_undone:",
         "            if bundle is not None:",
         UNSAVED,
@@ -896,7 +896,7 @@ MUTANTS = (
     Mutant(
         "name-given-before-it-is-free",
         "a worker that takes the name of a renamed one is written before that one, which the database refuses",
-        "store/unsaved.py",
+        "store/rows/unsaved.py",
         "            changed[row_id] = changed.pop(row_id, version)",
         "            changed.setdefault(row_id, version)",
         UNSAVED,
@@ -904,7 +904,7 @@ MUTANTS = (
     Mutant(
         "deleted-after-it-was-added",
         "a worker that is deleted and added again in one step is not stored",
-        "store/unsaved.py",
+        "store/rows/unsaved.py",
         "        for key, change in later.tallies.items():\n            self.tallies[key] += change\n",
         "        for key, change in later.tallies.items():\n            self.tallies[key] += change\n"
         "        for worker_id in later.deleted_workers:\n            self.delete_worker(worker_id)\n",
@@ -914,7 +914,7 @@ MUTANTS = (
     Mutant(
         "time-limit-for-ever",
         "a job that makes no headway in its time goes on for ever",
-        "core/stopping.py",
+        "core/jobs/stopping.py",
         'if out_of_time and not (job.on_time_limit == "requeue" and attempt.saved_something):',
         'if out_of_time and job.on_time_limit != "requeue":',
         STOPPING,
@@ -922,7 +922,7 @@ MUTANTS = (
     Mutant(
         "offer-out-of-time",
         "an offer given back unaccepted is taken for a trainer that has run out of time",
-        "core/stopping.py",
+        "core/jobs/stopping.py",
         "    if attempt.state is AttemptState.OFFERED:\n        return _given_back_unaccepted",
         "    if attempt.state is AttemptState.OFFERED and not reason:\n        return _given_back_unaccepted",
         STOPPING,
@@ -930,7 +930,7 @@ MUTANTS = (
     Mutant(
         "no-hurry",
         "a cancellation that waits for a checkpoint cannot be hurried",
-        "core/stopping.py",
+        "core/jobs/stopping.py",
         "        return _hurry(attempt, stop_request, event)",
         "        return NOTHING",
         STOPPING,
@@ -938,7 +938,7 @@ MUTANTS = (
     Mutant(
         "drain-charges",
         "a drain with a deadline costs the job a failure on agents that call it a cancellation",
-        "core/stopping.py",
+        "core/jobs/stopping.py",
         "    if job.state is not JobState.CANCELLING and attempt.stopping is not None:",
         "    if job.state is JobState.CANCELLING and attempt.stopping is not None:",
         STOPPING,
@@ -954,7 +954,7 @@ MUTANTS = (
     Mutant(
         "damaged-for-ever",
         "a checkpoint that cannot be fetched is tried again and again",
-        "core/checkpoint.py",
+        "core/training/checkpoint.py",
         "if times >= tries)",
         "if times >= 100 * tries)",
         STOPPING,
@@ -962,7 +962,7 @@ MUTANTS = (
     Mutant(
         "gpu-freed-under-its-holder",
         "a late word of a lost attempt frees the GPU of the one who has it now",
-        "core/roster.py",
+        "core/placement/roster.py",
         "            holders.pop(attempt.id, None)",
         "            holders.clear()",
         STOPPING,

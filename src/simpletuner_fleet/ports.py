@@ -5,13 +5,13 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.accounts import Session, User
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.checkpoint import StoredManifest as StoredManifest
-from simpletuner_fleet.core.datasets import Dataset
+from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
-from simpletuner_fleet.core.job import Attempt, Job
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.protocol.messages import JobSubmit
 
 T = TypeVar("T")

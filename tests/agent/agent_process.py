@@ -13,7 +13,7 @@ import msgspec
 
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import Order
-from simpletuner_fleet.core.job import Outcome
+from simpletuner_fleet.core.jobs.job import Outcome
 
 
 async def main(order: Order) -> None:

@@ -5,7 +5,7 @@ import pytest
 from simpletuner_fleet.agent.actions import Forget, Leave, SendAccept, SendReport, StartTrainer, StopTrainer
 from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.inbox import Inbox, Phase
-from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit, Orders, ReportStatus, StopAttempt
 
 

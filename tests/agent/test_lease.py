@@ -14,7 +14,7 @@ from simpletuner_fleet.agent.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.trainers.registry import Registry
 
 TOKEN = tokens.make(tokens.WORKER, bytes(32))

@@ -4,10 +4,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Requirements
-from simpletuner_fleet.core.ordering import class_id, rank
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Requirements
+from simpletuner_fleet.core.placement.ordering import class_id, rank
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.worker import Connection, Gpu, Worker
+from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker
 
 POLICY = Policy()
 NOW = 1_000_000.0

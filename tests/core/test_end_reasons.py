@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterator
 
 from simpletuner_fleet.agent.guard import shim
-from simpletuner_fleet.core.job import GIVE_BACK_REASONS, EndReason, Outcome
+from simpletuner_fleet.core.jobs.job import GIVE_BACK_REASONS, EndReason, Outcome
 from simpletuner_fleet.protocol.messages import FINAL_REPORTS, ReportStatus
 
 TREE = ast.parse(inspect.getsource(shim))

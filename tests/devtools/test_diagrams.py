@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from devtools.diagrams import TARGET, document, main
-from simpletuner_fleet.core.job import JOB_TRANSITIONS, AttemptState, JobState, Outcome
-from simpletuner_fleet.core.worker import WorkerStatus
+from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, AttemptState, JobState, Outcome
+from simpletuner_fleet.core.workers.worker import WorkerStatus
 
 
 def test_the_page_in_the_repository_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,10 +74,10 @@ def test_every_path_in_a_document_is_in_the_tree(document: Path) -> None:
 
 
 def test_a_path_that_is_not_there_is_noticed() -> None:
-    there = "`core/job.py` `core/job.TERMINAL` `core/` `core.job.Job` `sim/*.py`"
-    not_there = "`core/jab.py` `core/job.NOTHING` `kore.py` `core.jib` `web/nowhere`"
+    there = "`core/jobs/job.py` `core/jobs/job.TERMINAL` `core/` `core.job.Job` `sim/*.py`"
+    not_there = "`core/jab.py` `core/jobs/job.NOTHING` `kore.py` `core.jib` `web/nowhere`"
     missing = [name for name in names_in(there + not_there) if not exists(name, ROOT / "X.md")]
-    assert missing == ["core/jab.py", "core/job.NOTHING", "kore.py", "core.jib", "web/nowhere"]
+    assert missing == ["core/jab.py", "core/jobs/job.NOTHING", "kore.py", "core.jib", "web/nowhere"]
 
 
 def test_every_folder_of_the_source_is_in_the_map_and_has_tests() -> None:

@@ -166,7 +166,7 @@ def test_an_ephemeral_worker_leaves_only_after_its_final_report_was_answered(
 @pytest.mark.parametrize("request_line", [b"/accept HTTP", b"/api/workers/register HTTP"])
 def test_a_lost_reply_starts_nothing_twice(world: World, proxy: Proxy, request_line: bytes) -> None:
     proxy.hold_reply(request_line)
-    world.start_worker("hard-of-hearing", url=proxy.url, becomes=None)
+    world.start_worker("hard-of-reachable", url=proxy.url, becomes=None)
     gate = world.gate()
     job_id = world.submit(world.ticking(gate))
     world.runs(job_id)

@@ -35,7 +35,7 @@ def test_the_next_job_waits_for_no_answer_to_the_report_of_the_last_one(bare_wor
     world = bare_world
     start_patient_server(world)
     with Proxy(world.port) as proxy:
-        world.start_worker("hard-of-hearing", url=proxy.url)
+        world.start_worker("hard-of-reachable", url=proxy.url)
         first_gate, second_gate = world.gate(), world.gate()
         first, second = world.submit(world.ticking(first_gate)), world.submit(world.ticking(second_gate))
         world.runs(first)

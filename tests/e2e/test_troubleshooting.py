@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from simpletuner_fleet.core.tokens import checksum
+from simpletuner_fleet.core.people.tokens import checksum
 from tests.e2e.kit import World, free_port
 from tests.e2e.processes import SIMPLETUNER, Program
 

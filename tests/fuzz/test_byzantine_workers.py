@@ -18,8 +18,8 @@ from simpletuner_fleet.protocol.messages import (
     ReportStatus,
     StatusReport,
 )
-from tests.fuzz.house_kit import ADMIN, House, Peer, in_path
 from tests.fuzz.near_schema import near
+from tests.fuzz.server_kit import ADMIN, Peer, RunningServer, in_path
 
 PLACES = (
     "$their_job",
@@ -77,25 +77,25 @@ class Street:
     """An honest worker that runs a job, one that was offered a job, a job nobody can take, and a liar with a job."""
 
     def __init__(self) -> None:
-        self.house = House()
+        self.server = RunningServer()
         self.names: dict[str, Any] = {}
         self.liar: Peer
         self.upload_token = ""
 
     async def open(self) -> "Street":
-        house = await self.house.open()
-        honest = await house.worker("honest")
-        await house.submit()
+        server = await self.server.open()
+        honest = await server.worker("honest")
+        await server.submit()
         (theirs,) = await honest.offers()
         await honest.accept(theirs)
         log = {"epoch": theirs["epoch"], "offset": 0, "data": base64.b64encode(b"precious").decode()}
         await honest.say(f"job/{theirs['job_id']}/logs", log)
-        waiting_worker = await house.worker("offered")
-        await house.submit()
+        waiting_worker = await server.worker("offered")
+        await server.submit()
         (offered,) = await waiting_worker.offers()
-        waiting = await house.submit(worker_labels={"nobody": "has-this"})
-        self.liar = await house.worker("liar")
-        await house.submit()
+        waiting = await server.submit(worker_labels={"nobody": "has-this"})
+        self.liar = await server.worker("liar")
+        await server.submit()
         (own,) = await self.liar.offers()
         await self.liar.accept(own)
         self.upload_token = own["upload_token"]
@@ -134,8 +134,8 @@ class Street:
                 rows += view.attempts_of_job(self.names[name])
             return rows
 
-        rows = await self.house.store.read(look)
-        logs = await self.house.ask(
+        rows = await self.server.store.read(look)
+        logs = await self.server.ask(
             "GET", f"/api/jobs/{self.names['$their_job']}/logs", headers={"authorization": f"Bearer {ADMIN}"}
         )
         assert b"precious" in logs.body
@@ -145,7 +145,7 @@ class Street:
         headers = {"x-upload-token": self.upload_token} if upload else self.liar.headers
         path = "/".join(in_path(str(self.names.get(part, part))) for part in what.split("/"))
         raw = json.dumps(self.fill(body)).encode()
-        answer = await self.house.ask("POST", f"/api/workers/{path}", raw=raw, headers=headers)
+        answer = await self.server.ask("POST", f"/api/workers/{path}", raw=raw, headers=headers)
         assert answer.status < 500, (what, raw, answer)
 
 
@@ -173,7 +173,7 @@ def test_a_stream_in_anothers_name_is_refused() -> None:
     async def story() -> None:
         street = await Street().open()
         before = await street.others()
-        answer = await street.house.ask(
+        answer = await street.server.ask(
             "GET",
             "/api/workers/stream",
             headers=street.liar.headers,

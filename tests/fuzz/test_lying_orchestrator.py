@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.agent import Departure
 from simpletuner_fleet.agent.program import WorkerSettings, run_agent
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from tests.fuzz.lying_server import LyingServer, answer
 
 TOKEN = tokens.make("wt", b"w" * 32)

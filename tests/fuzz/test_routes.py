@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from simpletuner_fleet.http.application import ROUTES
 from simpletuner_fleet.http.edge.routes import Access, Route
-from tests.fuzz.house_kit import ADMIN, House, in_path
 from tests.fuzz.near_schema import garbage, near, texts
+from tests.fuzz.server_kit import ADMIN, RunningServer, in_path
 
 MESSAGES = 25
 quick = settings(
@@ -24,7 +24,7 @@ quick = settings(
     phases=[Phase.generate],
 )
 IDS = ("$job", "$worker", "$config", "$token", "$epoch")
-"""Stand for what exists in the house the message is sent to."""
+"""Stand for what exists in the server the message is sent to."""
 known = st.sampled_from(IDS)
 
 TRAVERSALS = (
@@ -107,22 +107,22 @@ HEADERS: tuple[dict[str, str], ...] = (
 
 
 class Furnished:
-    """A house with a worker that runs a job, another job that waits, and a config."""
+    """A server with a worker that runs a job, another job that waits, and a config."""
 
     def __init__(self) -> None:
-        self.house = House()
+        self.server = RunningServer()
         self.known: dict[str, Any] = {}
         self.worker_token = ""
 
     async def open(self) -> "Furnished":
-        await self.house.open()
-        worker = await self.house.worker("gpu-1")
+        await self.server.open()
+        worker = await self.server.worker("gpu-1")
         self.worker_token = worker.token
-        job_id = await self.house.submit()
+        job_id = await self.server.submit()
         offers = await worker.offers()
         await worker.accept(offers[0])
-        await self.house.submit()
-        await self.house.as_admin("PUT", "/api/configs/c", {"settings": {"a": 1}})
+        await self.server.submit()
+        await self.server.as_admin("PUT", "/api/configs/c", {"settings": {"a": 1}})
         self.known = {
             "$job": job_id,
             "$worker": worker.id,
@@ -186,7 +186,7 @@ async def send_all(row: Route, messages: list[tuple[list[str], Any, dict[str, st
         path = with_parameters(row.path, [in_path(safe(furnished.fill(part))) for part in parts])
         asked = "&".join(f"{in_path(safe(n))}={in_path(safe(furnished.fill(v)))}" for n, v in query.items())
         raw = json.dumps(furnished.fill(body)).encode()
-        answer = await furnished.house.ask(
+        answer = await furnished.server.ask(
             row.method, path, raw=raw, headers=furnished.credential(row), query=asked.encode()
         )
         must_be_readable(answer, row, (path, raw[:500], asked))
@@ -234,7 +234,7 @@ def test_broken_bodies_are_told_as_such_on_every_row(raw: bytes) -> None:
                 continue
             values = [str(furnished.known["$job"])] * 2
             path = with_parameters(row.path, values)
-            answer = await furnished.house.ask(row.method, path, raw=raw, headers=furnished.credential(row))
+            answer = await furnished.server.ask(row.method, path, raw=raw, headers=furnished.credential(row))
             must_be_readable(answer, row, raw[:20])
 
     asyncio.run(story())
@@ -248,7 +248,7 @@ def test_no_path_parameter_leads_anywhere_but_to_a_name() -> None:
                 continue
             for payload in TRAVERSALS:
                 path = with_parameters(row.path, [payload, payload])
-                answer = await furnished.house.ask(row.method, path, {}, headers=furnished.credential(row))
+                answer = await furnished.server.ask(row.method, path, {}, headers=furnished.credential(row))
                 must_be_readable(answer, row, payload)
                 assert answer.status >= 400, (name_of(row), payload, answer)
                 assert b"root:" not in answer.body
@@ -260,14 +260,14 @@ def test_a_config_is_never_kept_under_a_name_that_is_a_path() -> None:
     async def story() -> None:
         furnished = await Furnished().open()
         for payload in TRAVERSALS:
-            answer = await furnished.house.ask(
+            answer = await furnished.server.ask(
                 "PUT",
                 f"/api/configs/{payload}",
                 {"settings": {}},
                 headers={"authorization": f"Bearer {ADMIN}"},
             )
             assert answer.status < 500, (payload, answer)
-        for kept in (await furnished.house.as_admin("GET", "/api/configs"))["configs"]:
+        for kept in (await furnished.server.as_admin("GET", "/api/configs"))["configs"]:
             name = kept["name"]
             assert name.isprintable()
             assert not set(name) & set("/\\%;{}*$~ "), name
@@ -282,7 +282,7 @@ def test_no_header_is_a_fault_of_the_server() -> None:
         for row in ROUTES:
             path = with_parameters(row.path, [str(furnished.known["$job"])] * 2)
             for headers in HEADERS:
-                answer = await furnished.house.ask(
+                answer = await furnished.server.ask(
                     row.method, path, {}, headers={**furnished.credential(row), **headers}
                 )
                 must_be_readable(answer, row, headers)

@@ -11,8 +11,12 @@ import httpx2
 from msgspec import Struct, field
 
 from simpletuner_fleet.blobs.memory import MemoryBlobs
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credentials import remembered_credentials
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.application import build_api
@@ -20,10 +24,6 @@ from simpletuner_fleet.http.edge.edge import EdgeSettings, ProblemPage
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.http.server.serving import Listening, serve
 from simpletuner_fleet.orchestrator import people
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.ids import RandomIds
-from simpletuner_fleet.orchestrator.index import FleetIndex
-from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.ports import Blobs, Store, Vault
 from simpletuner_fleet.protocol.sse import Decoder
@@ -50,7 +50,7 @@ class TurnedClock:
 
 
 class Running(Struct):
-    house: Deps
+    deps: Deps
     clock: TurnedClock
     listening: Listening
     http: httpx2.AsyncClient
@@ -59,7 +59,7 @@ class Running(Struct):
 
     @property
     def fleet(self) -> Fleet:
-        return self.house.fleet
+        return self.deps.fleet
 
     async def get(self, path: str, **query: Any) -> Any:
         answer = await self.http.get(path, params=query)
@@ -132,14 +132,14 @@ async def orchestrator(
     clock = clock or TurnedClock()
     hub = StreamHub()
     fleet = Fleet(store, FleetIndex(), clock, RandomIds(b"s" * 32), hub, policy or Policy(), vault)
-    house = Deps(
+    deps = Deps(
         fleet=fleet,
         hub=hub,
         blobs=blobs or MemoryBlobs(),
         credentials=remembered_credentials(fleet, hub),
         **choices,
     )
-    edge = build_api(house, settings or EdgeSettings(), pages=pages, problem_page=problem_page)
+    edge = build_api(deps, settings or EdgeSettings(), pages=pages, problem_page=problem_page)
     await people.set_admin_token(fleet, ADMIN)
     await fleet.start()
     stop = asyncio.Event()
@@ -148,17 +148,17 @@ async def orchestrator(
         serve(edge, "127.0.0.1", port, None, ready.set_result, edge.end_streams, stop=stop)
     )
     listening = await asyncio.wait_for(ready, PATIENCE_S)
-    running = Running(house, clock, listening, httpx2.AsyncClient(verify=UNUSED_TLS))
+    running = Running(deps, clock, listening, httpx2.AsyncClient(verify=UNUSED_TLS))
     async with running.as_user(ADMIN) as running.http:
         try:
             yield running
         finally:
-            house.stopping = True
+            deps.stopping = True
             for agent in running.agents:
                 await agent.close()
             stop.set()
             await asyncio.wait_for(server, 10)
-            await house.errands.finish(1.0)
+            await deps.background_tasks.finish(1.0)
 
 
 class Events:
@@ -330,7 +330,7 @@ class Agent:
 
 
 async def until(condition: Any, within_s: float = PATIENCE_S) -> None:
-    """Waits for what an errand of the server will do shortly."""
+    """Waits for what a background task of the server will do shortly."""
     async with asyncio.timeout(within_s):
         while True:
             found = condition()

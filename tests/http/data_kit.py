@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx2
 
-from simpletuner_fleet.core.checkpoint import FileEntry
-from simpletuner_fleet.core.datasets import canonical, id_of, told
+from simpletuner_fleet.core.configs.datasets import canonical, id_of, told
+from simpletuner_fleet.core.training.checkpoint import FileEntry
 from tests.http.upload_kit import sha
 
 PETS = {"cats/1.png": b"cat" * 1000, "cats/2.png": b"cat" * 1000, "dogs/größe.png": b"dog", "empty.txt": b""}

@@ -11,10 +11,10 @@ import httpx2
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import tokens
-from simpletuner_fleet.core.accounts import Role, Session, User
-from simpletuner_fleet.core.job import Attempt, AttemptState
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.accounts import Role, Session, User
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.access.credential_cache import SignedIn
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings, build_app
 from simpletuner_fleet.http.edge.routes import Route

@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 import pytest
 
-from simpletuner_fleet.core import failure, matching, reasons
-from simpletuner_fleet.core.job import EndReason, Stopping
-from simpletuner_fleet.core.reasons import Code
+from simpletuner_fleet.core.jobs import failure
+from simpletuner_fleet.core.jobs.job import EndReason, Stopping
+from simpletuner_fleet.core.placement import matching, reasons
+from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.http.views.stopping import DOING, _doing_now
 from simpletuner_fleet.languages import LANGUAGES, names, translator
 from simpletuner_fleet.languages.code_texts import (

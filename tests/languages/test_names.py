@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from simpletuner_fleet.core.accounts import Role
-from simpletuner_fleet.core.job import JobState, Target
-from simpletuner_fleet.core.worker import WorkerStatus, WorkerType
+from simpletuner_fleet.core.jobs.job import JobState, Target
+from simpletuner_fleet.core.people.accounts import Role
+from simpletuner_fleet.core.workers.worker import WorkerStatus, WorkerType
 from simpletuner_fleet.languages import names
 
 

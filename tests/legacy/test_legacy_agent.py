@@ -112,7 +112,7 @@ async def test_without_its_stream_silence_is_silence() -> None:
         job = await running.submit(config=FLAT)
         await until(lambda: ("training", 200) in agent.answers)
         await agent.stop()
-        await until(lambda: running.house.hub.worker_count == 0)
+        await until(lambda: running.deps.hub.worker_count == 0)
         await running.pass_time(130)
         told = await running.job(job["job_id"])
         assert (told["status"], told["losses"]) == ("queued", 1)
@@ -122,7 +122,7 @@ async def test_it_registers_again_and_goes_on_with_its_job() -> None:
     async with orchestrator(policy=QUICK) as running, legacy(running) as agent:
         job = await running.submit(config=FLAT)
         await until(lambda: ("training", 200) in agent.answers)
-        running.house.hub.cut(agent.worker_id, "reconnected")
+        running.deps.hub.cut(agent.worker_id, "reconnected")
         await until(lambda: agent.connections == 2)
         assert agent.resumed == [job["job_id"]]
         assert agent.abandoned == []
@@ -135,7 +135,7 @@ async def test_it_registers_again_and_goes_on_with_its_job() -> None:
 async def test_a_job_that_went_elsewhere_meanwhile_is_abandoned() -> None:
     async with orchestrator(policy=QUICK) as running, legacy(running) as agent:
         agent.current_job = "j_gone"
-        running.house.hub.cut(agent.worker_id, "reconnected")
+        running.deps.hub.cut(agent.worker_id, "reconnected")
         await until(lambda: agent.connections == 2)
         assert agent.abandoned == ["j_gone"]
         assert agent.resumed == []

@@ -8,14 +8,14 @@ import pytest
 
 from simpletuner_fleet.core.audit import ChainCheck
 from simpletuner_fleet.core.errors import IllegalTransition
-from simpletuner_fleet.core.job import JobState
-from simpletuner_fleet.core.progress import Progress
+from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.ports import Store
-from simpletuner_fleet.store.database import Session
 from simpletuner_fleet.store.failures import StoreRefused
-from simpletuner_fleet.store.migrate import Migration, migrate, migrations_for, reachable_pairs
 from simpletuner_fleet.store.opening import open_store
 from simpletuner_fleet.store.postgres import PostgresSession
+from simpletuner_fleet.store.sql.database import Session
+from simpletuner_fleet.store.sql.migrate import Migration, migrate, migrations_for, reachable_pairs
 from simpletuner_fleet.store.sqlite import SqliteSession
 
 VERSION_1 = Path(__file__).parent / "version_1.sql"

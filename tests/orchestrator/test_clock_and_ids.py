@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from simpletuner_fleet.core import tokens
-from simpletuner_fleet.orchestrator.clock import SteadyClock
-from simpletuner_fleet.orchestrator.ids import RandomIds
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.engine.clock import SteadyClock
+from simpletuner_fleet.engine.ids import RandomIds
 
 
 def test_a_jump_of_the_wall_clock_is_not_seen() -> None:

@@ -6,12 +6,12 @@ import logging
 import pytest
 
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.orchestrator.clock import SteadyClock
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.ids import RandomIds
-from simpletuner_fleet.orchestrator.index import FleetIndex
-from simpletuner_fleet.orchestrator.runtime import Errands, Runtime
-from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
+from simpletuner_fleet.engine.clock import SteadyClock
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.streams import StreamHub, Wakeups
+from simpletuner_fleet.orchestrator.runtime import BackgroundTasks, Runtime
 from simpletuner_fleet.store import MemoryStore
 
 QUICK = Policy(heartbeat_interval_s=0.01, heartbeat_timeout_s=0.08, offer_timeout_s=0.05)
@@ -39,7 +39,7 @@ async def test_the_health_check_goes_on_after_the_store_failed(caplog: pytest.Lo
 
 
 async def test_a_failed_errand_is_told_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    errands = Errands()
+    background_tasks = BackgroundTasks()
     done: list[int] = []
 
     async def fail() -> None:
@@ -50,17 +50,17 @@ async def test_a_failed_errand_is_told_and_disturbs_nobody(caplog: pytest.LogCap
         done.append(1)
 
     with caplog.at_level(logging.ERROR):
-        errands.start(fail())
-        errands.start(succeed())
-        await errands.finish(1.0)
+        background_tasks.start(fail())
+        background_tasks.start(succeed())
+        await background_tasks.finish(1.0)
     assert done == [1]
-    assert "an errand failed" in caplog.text
+    assert "a background task failed" in caplog.text
 
 
 async def test_errands_that_do_not_end_are_given_up_at_the_stop() -> None:
-    errands = Errands()
-    errands.start(_wait_for_ever())
-    await errands.finish(0.01)
+    background_tasks = BackgroundTasks()
+    background_tasks.start(_wait_for_ever())
+    await background_tasks.finish(0.01)
     await asyncio.sleep(0)
 
 
@@ -69,14 +69,14 @@ async def _wait_for_ever() -> None:
 
 
 async def test_a_bell_rings_for_those_who_wait_and_keeps_nothing() -> None:
-    bells = Bells()
-    bells.ring("nobody")
-    waiting = asyncio.create_task(bells.wait("log", 5))
+    wakeups = Wakeups()
+    wakeups.wake("nobody")
+    waiting = asyncio.create_task(wakeups.wait("log", 5))
     await asyncio.sleep(0)
-    bells.ring("log")
+    wakeups.wake("log")
     await asyncio.wait_for(waiting, 1)
-    await bells.wait("log", 0.001)
-    assert bells._waiting == {}
+    await wakeups.wait("log", 0.001)
+    assert wakeups._waiting == {}
 
 
 def test_a_superseded_stream_leaves_its_successor_alone() -> None:

@@ -3,9 +3,9 @@
 from typing import Any
 
 from simpletuner_fleet.core.errors import StaleAttempt, StaleMessage
-from simpletuner_fleet.core.job import EndReason, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import EndReason, JobState, Outcome
+from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.reconcile import incarnation_of
 from simpletuner_fleet.orchestrator import administer, submit
 from simpletuner_fleet.protocol.messages import (
     HeldAttempt,
@@ -15,7 +15,7 @@ from simpletuner_fleet.protocol.messages import (
     StopAttempt,
 )
 from simpletuner_fleet.sim.people import ADMIN
-from tests.sim.desk_kit import Bench, Station
+from tests.sim.transaction_kit import Bench, Station
 
 
 def drain(bench: Bench, worker: Station, **wishes: Any) -> None:

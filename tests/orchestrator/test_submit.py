@@ -1,14 +1,14 @@
 """Trying an ended job again, with what the store knows of it."""
 
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.job import Hold, Job, JobState
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
+from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.submit_request import SubmitRequest, Submitter
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import submit
-from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.sim.people import ADMIN
 from simpletuner_fleet.sim.world import drive
-from tests.sim.desk_kit import Bench
+from tests.sim.transaction_kit import Bench
 
 MEMBER = Submitter(actor=Actor("u_1", "Bob"))
 

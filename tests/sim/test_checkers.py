@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry, Witness
-from simpletuner_fleet.core.job import AttemptState, JobState, Outcome
-from simpletuner_fleet.core.worker import AdminState, Connection
-from simpletuner_fleet.orchestrator.index import FleetIndex
+from simpletuner_fleet.core.jobs.job import AttemptState, JobState, Outcome
+from simpletuner_fleet.core.workers.worker import AdminState, Connection
+from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.sim.checkers import (
     attempt_problems,
     audit_problems,
@@ -22,7 +22,7 @@ from simpletuner_fleet.sim.checkers import (
 from simpletuner_fleet.sim.truth import Truth
 from simpletuner_fleet.sim.world import Violation
 from tests.core.builders import NOW, a_worker, an_attempt, holding
-from tests.sim.desk_kit import Bench
+from tests.sim.transaction_kit import Bench
 
 RUNNING = an_attempt(accepted_at=NOW)
 

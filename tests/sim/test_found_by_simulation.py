@@ -6,11 +6,11 @@ import warnings
 import pytest
 
 from simpletuner_fleet.core.errors import StaleAttempt, StoreUnavailable
-from simpletuner_fleet.core.job import Hold, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import Hold, JobState, Outcome
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.worker import Connection
+from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.protocol.messages import HeldAttempt, ReportStatus, StatusReport
-from tests.sim.desk_kit import Bench, Station
+from tests.sim.transaction_kit import Bench, Station
 
 
 def test_a_worker_that_let_one_offer_pass_hears_again_with_its_next_heartbeat() -> None:

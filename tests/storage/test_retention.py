@@ -33,15 +33,15 @@ async def ended_job(running: Running, agent: Agent) -> Uploader:
         f"logs/{attempt_id}.r1.times",
         f"metrics/{attempt_id}/loss",
     ):
-        await running.house.blobs.append(key, 0, b"12345678")
+        await running.deps.blobs.append(key, 0, b"12345678")
     await up.agent.report(up.offer, "completed", exit_code=0)
     return up
 
 
 async def blobs_of(running: Running, up: Uploader) -> list[str]:
     attempt_id = up.offer["attempt_id"]
-    found = [name for name in await running.house.blobs.names("logs") if name.startswith(attempt_id)]
-    return found + [name for name in await running.house.blobs.names("metrics") if name == attempt_id]
+    found = [name for name in await running.deps.blobs.names("logs") if name.startswith(attempt_id)]
+    return found + [name for name in await running.deps.blobs.names("metrics") if name == attempt_id]
 
 
 async def manifests_of(running: Running, up: Uploader) -> int:
@@ -55,10 +55,10 @@ async def test_only_what_is_large_of_old_jobs_goes_and_it_is_written_down_once(b
         old = await ended_job(running, agent)
         running.clock.at += 1.5 * DAY_S
         young = await ended_job(running, agent)
-        assert await empty_old_jobs_once(running.house.storage) == 0
+        assert await empty_old_jobs_once(running.deps.storage) == 0
         running.clock.at += DAY_S
-        assert await empty_old_jobs_once(running.house.storage) == 1
-        assert await empty_old_jobs_once(running.house.storage) == 0
+        assert await empty_old_jobs_once(running.deps.storage) == 1
+        assert await empty_old_jobs_once(running.deps.storage) == 0
         assert (await blobs_of(running, old), await manifests_of(running, old)) == ([], 0)
         assert len(await blobs_of(running, young)) == 4
         assert await manifests_of(running, young) == 1
@@ -68,11 +68,11 @@ async def test_only_what_is_large_of_old_jobs_goes_and_it_is_written_down_once(b
         events = (await running.get(f"/api/jobs/{old.offer['job_id']}/events"))["events"]
         assert [one["event_type"] for one in events].count("job.emptied") == 1
         running.clock.at += GRACE_S + 1
-        assert await sweep_storage_once(running.house.storage) == 0, "the young job has the same files"
+        assert await sweep_storage_once(running.deps.storage) == 0, "the young job has the same files"
         running.clock.at += DAY_S
-        await sweep_storage_once(running.house.storage)
+        await sweep_storage_once(running.deps.storage)
         running.clock.at += GRACE_S + 1
-        assert await sweep_storage_once(running.house.storage) == 2
+        assert await sweep_storage_once(running.deps.storage) == 2
         assert [sha256 async for sha256 in blobs.objects()] == []
 
 
@@ -80,7 +80,7 @@ async def test_without_a_policy_everything_is_kept_for_ever() -> None:
     async with orchestrator() as running:
         up = await ended_job(running, await running.worker("gpu-1"))
         running.clock.at += 10_000 * DAY_S
-        assert await empty_old_jobs_once(running.house.storage) == 0
+        assert await empty_old_jobs_once(running.deps.storage) == 0
         assert await manifests_of(running, up) == 1
 
 
@@ -89,5 +89,5 @@ async def test_a_running_job_is_never_emptied() -> None:
         up = await uploading(running)
         await up.checkpoint(10, {"state.bin": STATE})
         running.clock.at += 30 * DAY_S
-        assert await empty_old_jobs_once(running.house.storage) == 0
+        assert await empty_old_jobs_once(running.deps.storage) == 0
         assert await manifests_of(running, up) == 1

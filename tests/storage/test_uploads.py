@@ -7,7 +7,7 @@ import pytest
 
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.errors import DigestMismatch, Invalid, ObjectsMissing, QuotaExceeded, StaleAttempt
-from simpletuner_fleet.core.fencing import Claim, Turn
+from simpletuner_fleet.core.jobs.fencing import Claim, Turn
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.protocol.uploads import ObjectAsked, ObjectMissing
 from simpletuner_fleet.storage import uploads
@@ -44,7 +44,7 @@ async def job_owner(running: Running, name: str = "gpu-1") -> JobUploads:
 
 
 async def dataset_owner(running: Running, name: str = "gpu-1") -> DatasetUploads:
-    return DatasetUploads(running.house.storage, name)
+    return DatasetUploads(running.deps.storage, name)
 
 
 Owners = Callable[..., Awaitable[UploadOwner]]
@@ -79,7 +79,7 @@ def owners(request: pytest.FixtureRequest) -> Owners:
 
 @pytest.fixture
 async def upload(running: Running, owners: Owners) -> Upload:
-    return Upload(running.house.storage, await owners(running))
+    return Upload(running.deps.storage, await owners(running))
 
 
 async def test_what_was_cut_off_goes_on_where_it_was_and_is_owned_once_it_is_whole(upload: Upload) -> None:
@@ -155,7 +155,7 @@ class InterruptedSeal(MemoryBlobs):
 async def test_an_attempt_that_is_lost_while_its_upload_ends_owns_nothing() -> None:
     blobs = InterruptedSeal()
     async with orchestrator(blobs=blobs) as running:
-        upload = Upload(running.house.storage, await job_owner(running))
+        upload = Upload(running.deps.storage, await job_owner(running))
         await running.agents[0].close_stream()
         blobs.then = lambda: running.pass_time(LONG_SILENCE_S)
         with pytest.raises(StaleAttempt):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.ports import Store
-from simpletuner_fleet.store.memory import MemoryStore
+from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.store.outsider import Rig, postgres_rig, sqlite_rig

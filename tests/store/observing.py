@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.job import Attempt, Job
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.workers.worker import Worker
 
 Row = TypeVar("Row", Job, Attempt, Worker)
 

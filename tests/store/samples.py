@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from simpletuner_fleet.core.accounts import Role, Session, User
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
-from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Requirements
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Requirements
+from simpletuner_fleet.core.people.accounts import Role, Session, User
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import ApiToken, ConfigVersion
 
 BUNDLE = b'{"settings":{}}'

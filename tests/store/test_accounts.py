@@ -2,8 +2,8 @@
 
 import pytest
 
-from simpletuner_fleet.core.accounts import Role, Session
 from simpletuner_fleet.core.errors import NameTaken
+from simpletuner_fleet.core.people.accounts import Role, Session
 from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
 from tests.store.samples import session, user
 

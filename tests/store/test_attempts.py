@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Outcome, Stopping
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Outcome, Stopping
 from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
 from tests.store.samples import BUNDLE, attempt, job
 

@@ -8,7 +8,7 @@ import pytest
 from simpletuner_fleet.core.audit import ChainCheck, Problem, Witness
 from simpletuner_fleet.core.events import Event, EventType
 from simpletuner_fleet.ports import AuditFilter, Store, View
-from simpletuner_fleet.store.memory import MemoryStore
+from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.store.samples import ANNA, event

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.datasets import Dataset
-from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.configs.datasets import Dataset
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
 from tests.store.samples import BUNDLE, job, worker
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
-from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.ports import ConfigVersion, IdempotentAnswer, JobFilter, Tx
 from tests.store.outsider import Rig, a_while, sqlite_rig, until
 from tests.store.samples import BUNDLE, config, event, job

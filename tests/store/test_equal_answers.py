@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import EventType
-from simpletuner_fleet.core.job import AttemptState, Hold, JobState
-from simpletuner_fleet.core.progress import READERS, read_progress
-from simpletuner_fleet.core.worker import Connection
+from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState
+from simpletuner_fleet.core.jobs.progress import READERS, read_progress
+from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.ports import AuditFilter, ConcurrentChange, JobFilter, Store, Tx, View
-from simpletuner_fleet.store.memory import MemoryStore
+from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.store.observing import Recorder, unmarked
 from tests.store.samples import BUNDLE, attempt, config, event, job, session, token, user, worker

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.ports import Tx
-from simpletuner_fleet.store.memory import MemoryStore
+from simpletuner_fleet.store.memory.store import MemoryStore
 from tests.store.outsider import Rig, sqlite_rig
 from tests.store.test_equal_answers import Operation, everything, outcome, step_of, steps
 

@@ -2,8 +2,8 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import IllegalTransition
-from simpletuner_fleet.core.job import JOB_TRANSITIONS, Hold, Job, JobState, Requirements, Target
-from simpletuner_fleet.core.progress import Progress
+from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.ports import ConcurrentChange, JobFilter, Store, Tx, View
 from tests.store.samples import BUNDLE, job
 

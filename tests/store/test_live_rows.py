@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import ChainCheck
 from simpletuner_fleet.core.errors import StoreUnavailable
-from simpletuner_fleet.core.job import AttemptState, Hold, JobState, Outcome
-from simpletuner_fleet.core.worker import AdminState
+from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, Outcome
+from simpletuner_fleet.core.workers.worker import AdminState
 from simpletuner_fleet.ports import Tx
 from tests.store.outsider import Rig, a_while, sqlite_rig, until
 from tests.store.samples import BUNDLE, attempt, event, job, worker

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import StoreUnavailable
-from simpletuner_fleet.core.job import Job, JobState
+from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.store.outsider import Rig, a_while, sqlite_rig, until
 from tests.store.samples import BUNDLE, job, worker

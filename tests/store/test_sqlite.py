@@ -9,8 +9,9 @@ import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.ports import Tx
-from simpletuner_fleet.store import sqlite_file, statements
+from simpletuner_fleet.store import sqlite_file
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
+from simpletuner_fleet.store.sql import statements
 from simpletuner_fleet.store.sqlite import CHECKPOINT_AT_BYTES, SqliteStore, by_position
 from simpletuner_fleet.store.sqlite_file import network_type_of, sqlite_warning
 from tests.store.observing import Recorder

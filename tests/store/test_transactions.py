@@ -5,9 +5,9 @@ import pytest
 
 from simpletuner_fleet.core.audit import ChainCheck
 from simpletuner_fleet.core.errors import StoreUnavailable
-from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.ports import ConcurrentChange, IdempotentAnswer, Store, Tx, View
-from simpletuner_fleet.store.memory import MemoryStore
+from simpletuner_fleet.store.memory.store import MemoryStore
 from tests.store.observing import Recorder
 from tests.store.samples import BUNDLE, attempt, config, event, job, token, worker
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NameTaken, StoreUnavailable
-from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.ports import ConcurrentChange, Tx
 from tests.store.outsider import Rig, a_while, sqlite_rig
 from tests.store.samples import BUNDLE, attempt, event, job, worker

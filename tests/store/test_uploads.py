@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.checkpoint import FileEntry, StoredManifest
-from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.training.checkpoint import FileEntry, StoredManifest
 from simpletuner_fleet.ports import ConcurrentChange, Ending, JobNote, Store, Tx
 from tests.store.samples import BUNDLE, job
 

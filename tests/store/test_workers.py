@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NameTaken
-from simpletuner_fleet.core.worker import AdminState, Connection, DrainPlan, Gpu, Worker, WorkerType
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, DrainPlan, Gpu, Worker, WorkerType
 from simpletuner_fleet.ports import ConcurrentChange, Store, Tx
 from tests.store.samples import worker
 

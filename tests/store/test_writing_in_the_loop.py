@@ -61,7 +61,7 @@ async def test_a_glance_sees_every_write_that_has_returned_and_nothing_after_the
     store = SqliteStore(tmp_path / "fleet.db")
     for number in range(10):
         await store.write(lambda tx, number=number: tx.put_setting("n", str(number)))  # type: ignore[misc]
-        assert store.glance(lambda view: view.setting("n")) == str(number)
+        assert store.read_now(lambda view: view.setting("n")) == str(number)
     await store.close()
     with pytest.raises(StoreUnavailable):
-        store.glance(lambda view: view.setting("n"))
+        store.read_now(lambda view: view.setting("n"))

@@ -4,10 +4,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome, Requirements, Target
-from simpletuner_fleet.core.ordering import class_id, rank
+from simpletuner_fleet.core.jobs.job import (
+    Attempt,
+    AttemptState,
+    Job,
+    JobState,
+    Outcome,
+    Requirements,
+    Target,
+)
+from simpletuner_fleet.core.placement.ordering import class_id, rank
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.worker import Connection, Gpu, Worker, WorkerType
+from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker, WorkerType
 from simpletuner_fleet.ports import Tx
 
 KINDS = (("NVIDIA L4", 24.0), ("NVIDIA A10G", 24.0), ("NVIDIA V100", 32.0), ("NVIDIA T4", 16.0))

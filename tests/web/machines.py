@@ -10,7 +10,7 @@ import httpx2
 import numpy as np
 from msgspec import Struct
 
-from simpletuner_fleet.core import metrics
+from simpletuner_fleet.core.training import metrics
 from simpletuner_fleet.http.access.sessions import COOKIE
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER
 from simpletuner_fleet.trainers.demo.png import encode_png

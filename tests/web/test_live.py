@@ -23,7 +23,7 @@ MARKED = "window.notLoadedAgain === true"
 
 async def watchers(stage: Stage, count: int) -> None:
     """Waits until the server has so many streams of consoles."""
-    await until(lambda: stage.running.house.hub.watcher_count == count, PATIENCE_MS / 1000)
+    await until(lambda: stage.running.deps.hub.watcher_count == count, PATIENCE_MS / 1000)
 
 
 async def test_a_worker_and_its_job_come_and_go_on_open_pages(stage: Stage, page_as: Pages) -> None:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
 
 Turn = tuple[str, int]

@@ -32,8 +32,8 @@ from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
-from simpletuner_fleet.core.job import EndReason, Outcome
-from simpletuner_fleet.core.reconcile import incarnation_of
+from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
     Accept,

@@ -32,7 +32,7 @@ from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirErro
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.job import EndReason, Outcome
+from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch
 from simpletuner_fleet.trainers.registry import Registry

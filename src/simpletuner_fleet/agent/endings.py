@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import EndReason, OnTimeLimit
+from simpletuner_fleet.core.jobs.job import EndReason, OnTimeLimit
 from simpletuner_fleet.protocol.messages import ReportStatus, StatusReport
 
 GIVEN_BACK = {

@@ -20,7 +20,7 @@ from simpletuner_fleet.agent.actions import (
     turn_of,
 )
 from simpletuner_fleet.agent.endings import AttemptEnding, final_report
-from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
     HeldAttempt,

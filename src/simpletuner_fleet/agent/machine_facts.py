@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.worker import Gpu
+from simpletuner_fleet.core.workers.worker import Gpu
 from simpletuner_fleet.protocol.messages import GpuReport, Register
 
 

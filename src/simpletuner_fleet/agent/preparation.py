@@ -13,7 +13,7 @@ from simpletuner_fleet.agent.guard.runner import ShimUnavailable
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of

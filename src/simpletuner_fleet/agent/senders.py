@@ -18,8 +18,8 @@ from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.ship.uploads import Uploads
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.job import EndReason
-from simpletuner_fleet.core.watchdog import Verdict
+from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.training.watchdog import Verdict
 from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths

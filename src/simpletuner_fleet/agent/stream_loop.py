@@ -10,7 +10,7 @@ from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import UNREADABLE, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.client.troubles import format_trouble, of_connection_error
-from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
 from simpletuner_fleet.protocol.sse import Event
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import InvalidToken
+from simpletuner_fleet.core.people import tokens
 
 
 class TokenSource:

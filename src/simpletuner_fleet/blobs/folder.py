@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from simpletuner_fleet.blobs.digests import RunningDigests, digest_of_file
-from simpletuner_fleet.core.checkpoint import SHA256
+from simpletuner_fleet.core.training.checkpoint import SHA256
 
 SEGMENT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 PRIVATE_FOLDER = 0o700

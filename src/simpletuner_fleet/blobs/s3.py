@@ -14,7 +14,7 @@ from obstore.store import S3Store
 from simpletuner_fleet.blobs.folder import OBJECTS, FolderBlobs, object_segments
 from simpletuner_fleet.blobs.s3_calls import bucket_call
 from simpletuner_fleet.blobs.s3_logs import S3Logs
-from simpletuner_fleet.core.checkpoint import SHA256
+from simpletuner_fleet.core.training.checkpoint import SHA256
 
 LOGS = "logs/"
 SEND_CHUNK_BYTES = 16 * 1024 * 1024

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from simpletuner_fleet.core import matching, reasons
 from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.placement import matching, reasons
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.words import Words
 

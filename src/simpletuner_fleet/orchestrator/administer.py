@@ -7,14 +7,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle, stopping, tokens
-from simpletuner_fleet.core.bundle import check_name
+from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid, NameTaken, WorkerNotOffline
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.job import AttemptState, EndReason, JobState, Stopping
+from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs.job import AttemptState, EndReason, JobState, Stopping
+from simpletuner_fleet.core.jobs.submission import check_labels
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import MAX_DRAIN_TIMEOUT_S
-from simpletuner_fleet.core.submission import check_labels
-from simpletuner_fleet.core.worker import (
+from simpletuner_fleet.core.workers.worker import (
     FORMER_TOKENS_KEPT,
     AdminState,
     Connection,
@@ -23,8 +24,8 @@ from simpletuner_fleet.core.worker import (
     WorkerStatus,
     WorkerType,
 )
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 
 MAX_NOTE_CHARS = 1000
 LOCAL_NAME = "local"
@@ -44,21 +45,21 @@ async def create_worker(
     check_labels(request.labels, "$.labels")
     token = fleet.ids.token(tokens.WORKER)
 
-    def step(desk: Desk) -> Worker:
-        if desk.tx.worker_by_name(request.name):
+    def step(transaction: Transaction) -> Worker:
+        if transaction.tx.worker_by_name(request.name):
             raise NameTaken(f"A worker named '{request.name}' exists already.")
         worker = Worker(
-            id=desk.ids.new("w"),
+            id=transaction.ids.new("w"),
             name=request.name,
             token_hash=tokens.hashed(token),
-            token_created_at=desk.now,
-            created_at=desk.now,
+            token_created_at=transaction.now,
+            created_at=transaction.now,
             chosen_type=request.worker_type,
             labels=request.labels,
             local=local,
         )
-        desk.add_worker(worker)
-        desk.record(
+        transaction.add_worker(worker)
+        transaction.record(
             _event(
                 EventType.WORKER_CREATED,
                 worker,
@@ -68,7 +69,7 @@ async def create_worker(
                 worker_type=worker.worker_type,
             )
         )
-        _publish(desk, worker)
+        _publish(transaction, worker)
         return worker
 
     return await fleet.act(step), token
@@ -110,19 +111,19 @@ async def drain(
         raise Invalid(f"timeout_s is between 0 and {MAX_DRAIN_TIMEOUT_S:g}.", path="$.timeout_s")
     shown_note = note[:MAX_NOTE_CHARS]
 
-    def step(desk: Desk) -> Worker:
-        worker = desk.worker(worker_id)
-        plan = _plan(worker, timeout_s, checkpoint_first, desk.now)
+    def step(transaction: Transaction) -> Worker:
+        worker = transaction.worker(worker_id)
+        plan = _plan(worker, timeout_s, checkpoint_first, transaction.now)
         if (worker.admin, worker.drain_note, worker.drain_plan) != (AdminState.DRAINING, shown_note, plan):
             drained = replace(worker, admin=AdminState.DRAINING, drain_note=shown_note, drain_plan=plan)
-            desk.save_worker(drained)
+            transaction.save_worker(drained)
             limits = {"timeout_s": timeout_s, "checkpoint_first": checkpoint_first} if plan else {}
-            desk.record(_event(EventType.WORKER_DRAINED, worker, actor, note=shown_note, **limits))
-            _take_offers_back(desk, worker)
-            _publish(desk, drained)
-        end_drain(desk, worker_id)
-        desk.wake(worker_id)
-        return desk.worker(worker_id)
+            transaction.record(_event(EventType.WORKER_DRAINED, worker, actor, note=shown_note, **limits))
+            _take_offers_back(transaction, worker)
+            _publish(transaction, drained)
+        end_drain(transaction, worker_id)
+        transaction.wake(worker_id)
+        return transaction.worker(worker_id)
 
     return await fleet.act(step)
 
@@ -137,42 +138,44 @@ def _plan(worker: Worker, timeout_s: float | None, checkpoint_first: bool, now: 
     return DrainPlan(timeout_s=timeout_s, deadline=now + timeout_s, checkpoint_first=checkpoint_first)
 
 
-def end_drain(desk: Desk, worker_id: str) -> None:
+def end_drain(transaction: Transaction, worker_id: str) -> None:
     """Asks for everything that still runs on a worker to be given back, once its drain has reached its deadline."""
-    worker = desk.worker(worker_id)
-    if worker.drain_plan is None or not worker.drain_is_due(desk.now):
+    worker = transaction.worker(worker_id)
+    if worker.drain_plan is None or not worker.drain_is_due(transaction.now):
         return
     stop_request = Stopping(
         reason=EndReason.DRAINED,
-        asked_at=desk.now,
-        grace_s=desk.policy.cancel_grace_s,
-        save_s=desk.policy.checkpoint_wait_s if worker.drain_plan.checkpoint_first else None,
+        asked_at=transaction.now,
+        grace_s=transaction.policy.cancel_grace_s,
+        save_s=transaction.policy.checkpoint_wait_s if worker.drain_plan.checkpoint_first else None,
     )
-    for attempt in desk.live_attempts(worker_id):
-        job = desk.job(attempt.job_id)
+    for attempt in transaction.live_attempts(worker_id):
+        job = transaction.job(attempt.job_id)
         if job.state is not JobState.CANCELLING:
-            desk.apply(stopping.drain_over(job, attempt, stop_request))
-    desk.wake(worker_id)
+            transaction.apply(stopping.drain_over(job, attempt, stop_request))
+    transaction.wake(worker_id)
 
 
-def _take_offers_back(desk: Desk, worker: Worker) -> None:
+def _take_offers_back(transaction: Transaction, worker: Worker) -> None:
     """An agent that accepts nothing explicitly may have begun already: its offers stay."""
     if worker.legacy:
         return
-    for attempt in desk.live_attempts(worker.id):
+    for attempt in transaction.live_attempts(worker.id):
         if attempt.state is AttemptState.OFFERED:
-            job = desk.job(attempt.job_id)
-            desk.apply(lifecycle.offer_expired(job, attempt, now=desk.now, why="the worker is draining"))
+            job = transaction.job(attempt.job_id)
+            transaction.apply(
+                lifecycle.offer_expired(job, attempt, now=transaction.now, why="the worker is draining")
+            )
 
 
 async def resume(fleet: Fleet, worker_id: str, actor: Actor) -> Worker:
-    def step(desk: Desk) -> Worker:
-        worker = desk.worker(worker_id)
+    def step(transaction: Transaction) -> Worker:
+        worker = transaction.worker(worker_id)
         if worker.admin is AdminState.DRAINING:
-            desk.save_worker(replace(worker, admin=AdminState.ACTIVE, drain_note="", drain_plan=None))
-            desk.record(_event(EventType.WORKER_RESUMED, worker, actor))
-        desk.wake(worker_id)
-        return desk.worker(worker_id)
+            transaction.save_worker(replace(worker, admin=AdminState.ACTIVE, drain_note="", drain_plan=None))
+            transaction.record(_event(EventType.WORKER_RESUMED, worker, actor))
+        transaction.wake(worker_id)
+        return transaction.worker(worker_id)
 
     return await fleet.act(step)
 
@@ -180,12 +183,14 @@ async def resume(fleet: Fleet, worker_id: str, actor: Actor) -> Worker:
 async def set_labels(fleet: Fleet, worker_id: str, labels: dict[str, str], actor: Actor) -> Worker:
     check_labels(labels, "$.labels")
 
-    def step(desk: Desk) -> Worker:
-        worker = desk.worker(worker_id)
-        desk.save_worker(replace(worker, labels=labels))
-        desk.record(_event(EventType.WORKER_LABELS_SET, worker, actor, labels=labels, was=worker.labels))
-        _publish(desk, worker)
-        return desk.worker(worker_id)
+    def step(transaction: Transaction) -> Worker:
+        worker = transaction.worker(worker_id)
+        transaction.save_worker(replace(worker, labels=labels))
+        transaction.record(
+            _event(EventType.WORKER_LABELS_SET, worker, actor, labels=labels, was=worker.labels)
+        )
+        _publish(transaction, worker)
+        return transaction.worker(worker_id)
 
     return await fleet.act(step)
 
@@ -194,41 +199,48 @@ async def rotate_token(fleet: Fleet, worker_id: str, actor: Actor) -> tuple[Work
     """The old token is refused from this commit on, and the stream it opened is cut; the trainer runs on."""
     token = fleet.ids.token(tokens.WORKER)
 
-    def step(desk: Desk) -> Worker:
-        worker = desk.worker(worker_id)
+    def step(transaction: Transaction) -> Worker:
+        worker = transaction.worker(worker_id)
         former = (*worker.former_tokens, worker.token_hash)[-FORMER_TOKENS_KEPT:]
-        desk.save_worker(
-            replace(worker, token_hash=tokens.hashed(token), token_created_at=desk.now, former_tokens=former)
+        transaction.save_worker(
+            replace(
+                worker,
+                token_hash=tokens.hashed(token),
+                token_created_at=transaction.now,
+                former_tokens=former,
+            )
         )
-        desk.record(_event(EventType.WORKER_TOKEN_ROTATED, worker, actor))
-        _publish(desk, worker)
-        desk.cut(worker_id, "token_rotated")
-        return desk.worker(worker_id)
+        transaction.record(_event(EventType.WORKER_TOKEN_ROTATED, worker, actor))
+        _publish(transaction, worker)
+        transaction.cut(worker_id, "token_rotated")
+        return transaction.worker(worker_id)
 
     return await fleet.act(step), token
 
 
 async def delete_worker(fleet: Fleet, worker_id: str, actor: Actor) -> None:
-    def step(desk: Desk) -> None:
-        worker = desk.worker(worker_id)
-        busy = bool(desk.live_attempts(worker_id))
+    def step(transaction: Transaction) -> None:
+        worker = transaction.worker(worker_id)
+        busy = bool(transaction.live_attempts(worker_id))
         status = worker.status(busy)
         never_came = worker.connection is Connection.CONNECTING and worker.registered_at is None
         if not never_came and status is not WorkerStatus.OFFLINE:
             raise WorkerNotOffline(
                 f"The worker is {status}; only an offline worker can be deleted.", status=status
             )
-        desk.record(_event(EventType.WORKER_DELETED, worker, actor, name=worker.name))
-        _publish(desk, worker)
-        desk.delete_worker(worker)
-        desk.cut(worker_id, "deleted")
+        transaction.record(_event(EventType.WORKER_DELETED, worker, actor, name=worker.name))
+        _publish(transaction, worker)
+        transaction.delete_worker(worker)
+        transaction.cut(worker_id, "deleted")
 
     await fleet.act(step)
 
 
-def _publish(desk: Desk, worker: Worker) -> None:
+def _publish(transaction: Transaction, worker: Worker) -> None:
     """Watchers hear of every change of status anyway, and of what changed otherwise from here."""
-    desk.publish("worker", id=worker.id, status=worker.status(bool(desk.live_attempts(worker.id))))
+    transaction.publish(
+        "worker", id=worker.id, status=worker.status(bool(transaction.live_attempts(worker.id)))
+    )
 
 
 def _event(type_: EventType, worker: Worker, actor: Actor, **details: Any) -> Event:

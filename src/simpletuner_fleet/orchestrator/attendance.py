@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle, stopping
 from simpletuner_fleet.core.audit import Witness
-from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import InvalidToken, StaleMessage, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.gpu_health import Health
-from simpletuner_fleet.core.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
-from simpletuner_fleet.core.job import Attempt, EndReason, Outcome
-from simpletuner_fleet.core.reconcile import (
+from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome
+from simpletuner_fleet.core.jobs.reconcile import (
     ELSEWHERE,
     Held,
     Reconciliation,
@@ -21,12 +19,14 @@ from simpletuner_fleet.core.reconcile import (
     may_readopt,
     reconcile,
 )
-from simpletuner_fleet.core.worker import Connection, Worker
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.dispatch import settle
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.workers.gpu_health import Health
+from simpletuner_fleet.core.workers.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
+from simpletuner_fleet.core.workers.worker import Connection, Worker
+from simpletuner_fleet.engine.dispatch import place_waiting_jobs
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.orders import orders_for, stale_order
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.inventory import held_data, with_facts
-from simpletuner_fleet.orchestrator.orders import orders_for, stale_order
 from simpletuner_fleet.orchestrator.report import gpus_free
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
@@ -49,7 +49,9 @@ MAX_EPOCH = 2**40
 
 
 async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, base_url: str) -> Registered:
-    answer, kept = await fleet.act(lambda desk: _register(desk, worker_id, message, ip, base_url))
+    answer, kept = await fleet.act(
+        lambda transaction: _register(transaction, worker_id, message, ip, base_url)
+    )
     fleet.presence.heard(worker_id, fleet.clock.now())
     for attempt in kept:
         fleet.presence.confirmed((attempt.job_id, attempt.epoch), worker_id)
@@ -72,11 +74,11 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 async def registration_failed(fleet: Fleet, refusal: Refusal) -> None:
     """A refused attempt leaves its trace, too; one with a token that was rotated is laid at its worker's door."""
-    await fleet.act(lambda desk: _record_refusal(desk, refusal))
+    await fleet.act(lambda transaction: _record_refusal(transaction, refusal))
 
 
-def _record_refusal(desk: Desk, refusal: Refusal) -> None:
-    former = _former_owner(desk, refusal.token_hash)
+def _record_refusal(transaction: Transaction, refusal: Refusal) -> None:
+    former = _former_owner(transaction, refusal.token_hash)
     code = "token_rotated" if former else refusal.code
     worker_id = former or refusal.worker_id
     event = Event(
@@ -86,33 +88,33 @@ def _record_refusal(desk: Desk, refusal: Refusal) -> None:
         target_id=worker_id,
         details={"why": refusal.why, "code": code},
     )
-    desk.record(event)
-    desk.publish("audit", id=worker_id, event_type=event.type)
+    transaction.record(event)
+    transaction.publish("audit", id=worker_id, event_type=event.type)
 
 
-def _former_owner(desk: Desk, token_hash: str) -> str:
-    workers = desk.index.roster.workers.values() if token_hash else ()
+def _former_owner(transaction: Transaction, token_hash: str) -> str:
+    workers = transaction.index.roster.workers.values() if token_hash else ()
     return next((worker.id for worker in workers if token_hash in worker.former_tokens), "")
 
 
 async def stream_opened(fleet: Fleet, worker_id: str, ip: str, incarnation: str = "") -> None:
-    await fleet.act(lambda desk: _stream_opened(desk, worker_id, ip, incarnation))
+    await fleet.act(lambda transaction: _stream_opened(transaction, worker_id, ip, incarnation))
     fleet.presence.heard(worker_id, fleet.clock.now())
 
 
 async def stream_closed(fleet: Fleet, worker_id: str) -> None:
-    await fleet.act(lambda desk: desk.set_hearing(worker_id, False))
+    await fleet.act(lambda transaction: transaction.set_reachable(worker_id, False))
 
 
 async def stream_alive(fleet: Fleet, worker_id: str) -> None:
     """Older agents are silent while their trainer is: their open stream is their sign of life."""
 
-    def step(desk: Desk) -> list[Attempt] | None:
-        if not desk.worker(worker_id).legacy:
+    def step(transaction: Transaction) -> list[Attempt] | None:
+        if not transaction.worker(worker_id).legacy:
             return None
-        if worker_id not in desk.index.hearing:
-            desk.set_hearing(worker_id, True)
-        return desk.live_attempts(worker_id)
+        if worker_id not in transaction.index.reachable:
+            transaction.set_reachable(worker_id, True)
+        return transaction.live_attempts(worker_id)
 
     live = await fleet.act(step)
     if live is not None:
@@ -128,7 +130,7 @@ def _heard_with(fleet: Fleet, worker_id: str, attempts: Sequence[Attempt]) -> No
 async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
     expected = fleet.presence.expected(worker_id)
     answer, worker, live = await fleet.act(
-        lambda desk: _heartbeat(desk, worker_id, message, base_url, expected)
+        lambda transaction: _heartbeat(transaction, worker_id, message, base_url, expected)
     )
     fleet.presence.heard(worker_id, fleet.clock.now())
     named = live if worker.legacy else message.attempts or ()
@@ -144,30 +146,30 @@ async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_ur
 
 
 def _heartbeat(
-    desk: Desk, worker_id: str, message: Heartbeat, base_url: str, expected: bool
+    transaction: Transaction, worker_id: str, message: Heartbeat, base_url: str, expected: bool
 ) -> tuple[HeartbeatAnswer, Worker, list[Attempt]]:
-    worker = _own(desk, worker_id)
+    worker = _own(transaction, worker_id)
     must_be_newest(worker, message.incarnation)
     decision = decide_heartbeat(
         worker,
-        desk.live_attempts(worker_id),
+        transaction.live_attempts(worker_id),
         _facts(message),
-        desk.policy,
+        transaction.policy,
         expected=expected,
-        reachable=worker_id in desk.index.hearing,
-        now=desk.now,
+        reachable=worker_id in transaction.index.reachable,
+        now=transaction.now,
     )
-    stale = _follow_heartbeat(desk, worker, decision)
-    settle(desk)
-    worker, orders, live = _present(desk, worker_id, base_url)
+    stale = _follow_heartbeat(transaction, worker, decision)
+    place_waiting_jobs(transaction)
+    worker, orders, live = _present(transaction, worker_id, base_url)
     answer = HeartbeatAnswer(
         status=worker.status(bool(live)),
         jobs=orders.jobs,
         stop=[*orders.stop, *stale],
         drain=orders.drain,
         shutdown=orders.shutdown,
-        heartbeat_interval_s=desk.policy.heartbeat_interval_s,
-        heartbeat_timeout_s=desk.policy.heartbeat_timeout_s,
+        heartbeat_interval_s=transaction.policy.heartbeat_interval_s,
+        heartbeat_timeout_s=transaction.policy.heartbeat_timeout_s,
     )
     return answer, worker, live
 
@@ -186,45 +188,57 @@ def _held_as(item: HeldAttempt) -> Held:
     return Held(item.job_id, item.epoch, item.state is not HeldState.ACCEPTING)
 
 
-def _follow_heartbeat(desk: Desk, worker: Worker, decision: HeartbeatDecision) -> list[StopAttempt]:
+def _follow_heartbeat(
+    transaction: Transaction, worker: Worker, decision: HeartbeatDecision
+) -> list[StopAttempt]:
     visit = _Visit()
     for attempt in decision.lost:
         why = "its worker says that it runs nothing"
-        desk.apply(lifecycle.lost(desk.job(attempt.job_id), attempt, why, desk.policy, now=desk.now))
+        transaction.apply(
+            lifecycle.lost(
+                transaction.job(attempt.job_id), attempt, why, transaction.policy, now=transaction.now
+            )
+        )
     if decision.strays:
-        _take_back(desk, worker.id, worker.incarnation, decision.strays, visit)
+        _take_back(transaction, worker.id, worker.incarnation, decision.strays, visit)
     if decision.worker is not None:
-        desk.save_worker(decision.worker)
+        transaction.save_worker(decision.worker)
     if decision.came_back:
         actor = Actor(worker.id, worker.name)
-        desk.record(_worker_event(EventType.WORKER_CONNECTED, worker, actor))
+        transaction.record(_worker_event(EventType.WORKER_CONNECTED, worker, actor))
     if decision.reachable is not None:
-        desk.set_hearing(worker.id, decision.reachable)
+        transaction.set_reachable(worker.id, decision.reachable)
     return visit.stop
 
 
 async def goodbye(fleet: Fleet, worker_id: str, message: Goodbye, *, ip: str) -> None:
-    await fleet.act(lambda desk: _goodbye(desk, worker_id, message, ip))
+    await fleet.act(lambda transaction: _goodbye(transaction, worker_id, message, ip))
 
 
 async def orders(fleet: Fleet, worker_id: str, base_url: str) -> tuple[Worker, Orders]:
-    worker, given, _ = await fleet.act(lambda desk: _present(desk, worker_id, base_url))
+    worker, given, _ = await fleet.act(lambda transaction: _present(transaction, worker_id, base_url))
     return worker, given
 
 
 async def has_jobs(fleet: Fleet, worker_id: str) -> bool:
     """Asked by older agents before they leave."""
-    return bool(await fleet.act(lambda desk: desk.live_attempts(worker_id)))
+    return bool(await fleet.act(lambda transaction: transaction.live_attempts(worker_id)))
 
 
-def _present(desk: Desk, worker_id: str, base_url: str) -> tuple[Worker, Orders, list[Attempt]]:
-    worker, live = desk.worker(worker_id), desk.live_attempts(worker_id)
-    return worker, orders_for(desk.tx, worker, live, desk.ids, desk.vault, base_url, desk.policy), live
+def _present(transaction: Transaction, worker_id: str, base_url: str) -> tuple[Worker, Orders, list[Attempt]]:
+    worker, live = transaction.worker(worker_id), transaction.live_attempts(worker_id)
+    return (
+        worker,
+        orders_for(
+            transaction.tx, worker, live, transaction.ids, transaction.vault, base_url, transaction.policy
+        ),
+        live,
+    )
 
 
-def _own(desk: Desk, worker_id: str) -> Worker:
+def _own(transaction: Transaction, worker_id: str) -> Worker:
     """Whose token was good a moment ago may be deleted by now."""
-    worker = desk.tx.worker(worker_id)
+    worker = transaction.tx.worker(worker_id)
     if worker is None:
         raise InvalidToken
     return worker
@@ -248,27 +262,29 @@ class _Visit(Struct):
 
 
 def _register(
-    desk: Desk, worker_id: str, message: Register, ip: str, base_url: str
+    transaction: Transaction, worker_id: str, message: Register, ip: str, base_url: str
 ) -> tuple[Registered, list[Attempt]]:
-    worker = desk.worker(worker_id)
+    worker = transaction.worker(worker_id)
     _refuse_old_news(worker, message)
     same_home = not worker.home or not message.home or worker.home == message.home
     known_process = bool(message.incarnation) and worker.incarnation == message.incarnation
-    held = _held(desk, worker, message)
-    found = reconcile(desk.live_attempts(worker_id), held, same_home)
-    desk.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= MAX_EPOCH), default=0))
-    visit = _settle_accounts(desk, worker_id, message.incarnation, found)
-    desk.save_worker(_newcomer(desk.worker(worker_id), message, known_process, ip, desk.now))
-    desk.record(
+    held = _held(transaction, worker, message)
+    found = reconcile(transaction.live_attempts(worker_id), held, same_home)
+    transaction.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= MAX_EPOCH), default=0))
+    visit = _settle_accounts(transaction, worker_id, message.incarnation, found)
+    transaction.save_worker(
+        _newcomer(transaction.worker(worker_id), message, known_process, ip, transaction.now)
+    )
+    transaction.record(
         Event(
             type=EventType.WORKER_REGISTERED,
             actor=Actor(worker_id, worker.name, ip),
             target_type="worker",
             target_id=worker_id,
-            details={"gpu_count": len(desk.worker(worker_id).gpus), "version": message.version},
+            details={"gpu_count": len(transaction.worker(worker_id).gpus), "version": message.version},
         )
     )
-    return _answer(desk, worker_id, message, visit, base_url), visit.keep
+    return _answer(transaction, worker_id, message, visit, base_url), visit.keep
 
 
 def _refuse_old_news(worker: Worker, message: Register) -> None:
@@ -288,52 +304,60 @@ def _refuse_old_news(worker: Worker, message: Register) -> None:
         raise StaleMessage
 
 
-def _held(desk: Desk, worker: Worker, message: Register) -> list[Held]:
+def _held(transaction: Transaction, worker: Worker, message: Register) -> list[Held]:
     if message.attempts is not None:
         return [_held_as(item) for item in message.attempts]
     return [
         Held(attempt.job_id, attempt.epoch, started=True)
-        for attempt in desk.live_attempts(worker.id)
+        for attempt in transaction.live_attempts(worker.id)
         if attempt.job_id == message.current_job_id
     ]
 
 
-def _settle_accounts(desk: Desk, worker_id: str, incarnation: str, found: Reconciliation) -> _Visit:
+def _settle_accounts(
+    transaction: Transaction, worker_id: str, incarnation: str, found: Reconciliation
+) -> _Visit:
     visit = _Visit()
     for attempt in found.lost:
         why = "the worker came back without its trainer"
-        desk.apply(lifecycle.lost(desk.job(attempt.job_id), attempt, why, desk.policy, now=desk.now))
+        transaction.apply(
+            lifecycle.lost(
+                transaction.job(attempt.job_id), attempt, why, transaction.policy, now=transaction.now
+            )
+        )
     for attempt in found.accept:
-        job = desk.job(attempt.job_id)
-        desk.apply(lifecycle.accept(job, attempt, incarnation=incarnation, now=desk.now))
-        visit.keep.append(desk.attempt(attempt.id))
+        job = transaction.job(attempt.job_id)
+        transaction.apply(lifecycle.accept(job, attempt, incarnation=incarnation, now=transaction.now))
+        visit.keep.append(transaction.attempt(attempt.id))
     for attempt in found.keep:
         if incarnation and attempt.incarnation != incarnation:
-            desk.apply(Decision(attempt=replace(attempt, incarnation=incarnation)))
-        visit.keep.append(desk.attempt(attempt.id))
+            transaction.apply(Decision(attempt=replace(attempt, incarnation=incarnation)))
+        visit.keep.append(transaction.attempt(attempt.id))
     for attempt in found.doubtful:
         # The next registration comes from the same folder as this one, and knows as little of it.
-        desk.apply(Decision(attempt=replace(attempt, incarnation=ELSEWHERE)))
-    _take_back(desk, worker_id, incarnation, found.stop, visit)
+        transaction.apply(Decision(attempt=replace(attempt, incarnation=ELSEWHERE)))
+    _take_back(transaction, worker_id, incarnation, found.stop, visit)
     return visit
 
 
-def _take_back(desk: Desk, worker_id: str, incarnation: str, strays: Sequence[Held], visit: _Visit) -> None:
+def _take_back(
+    transaction: Transaction, worker_id: str, incarnation: str, strays: Sequence[Held], visit: _Visit
+) -> None:
     """Attempts the worker holds that we gave up: they go on if nobody else was asked, else they are stopped."""
     for held in strays:
-        attempt = desk.attempt_by_epoch(held.job_id, held.epoch)
+        attempt = transaction.attempt_by_epoch(held.job_id, held.epoch)
         if attempt is None or attempt.worker_id != worker_id:
             visit.stop.append(
                 StopAttempt(job_id=held.job_id, epoch=held.epoch, reason=EndReason.STALE, grace_s=0.0)
             )
             continue
-        job = desk.job(attempt.job_id)
-        if may_readopt(job, attempt, worker_id, incarnation, gpus_free=gpus_free(desk, attempt)):
-            desk.apply(lifecycle.readopted(job, attempt, now=desk.now))
-            visit.keep.append(desk.attempt(attempt.id))
+        job = transaction.job(attempt.job_id)
+        if may_readopt(job, attempt, worker_id, incarnation, gpus_free=gpus_free(transaction, attempt)):
+            transaction.apply(lifecycle.readopted(job, attempt, now=transaction.now))
+            visit.keep.append(transaction.attempt(attempt.id))
             continue
         if attempt.outcome is Outcome.LOST and attempt.incarnation == incarnation:
-            desk.apply(lifecycle.survived(job, worker_id))
+            transaction.apply(lifecycle.survived(job, worker_id))
         visit.stop.append(stale_order(attempt))
 
 
@@ -357,10 +381,14 @@ def _newcomer(worker: Worker, message: Register, known_process: bool, ip: str, n
     )
 
 
-def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_url: str) -> Registered:
-    worker = desk.worker(worker_id)
-    live = desk.live_attempts(worker_id)
-    given = orders_for(desk.tx, worker, live, desk.ids, desk.vault, base_url, desk.policy)
+def _answer(
+    transaction: Transaction, worker_id: str, message: Register, visit: _Visit, base_url: str
+) -> Registered:
+    worker = transaction.worker(worker_id)
+    live = transaction.live_attempts(worker_id)
+    given = orders_for(
+        transaction.tx, worker, live, transaction.ids, transaction.vault, base_url, transaction.policy
+    )
     kept = [
         HeldAttempt(job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number)
         for attempt in visit.keep
@@ -369,10 +397,10 @@ def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_u
         worker_id=worker.id,
         name=worker.name,
         status=worker.status(bool(live)),
-        heartbeat_interval_s=desk.policy.heartbeat_interval_s,
-        heartbeat_timeout_s=desk.policy.heartbeat_timeout_s,
+        heartbeat_interval_s=transaction.policy.heartbeat_interval_s,
+        heartbeat_timeout_s=transaction.policy.heartbeat_timeout_s,
         stream_url=f"/api/workers/stream?worker_id={worker.id}",
-        ping_interval_s=desk.policy.ping_interval_s,
+        ping_interval_s=transaction.policy.ping_interval_s,
         jobs=given.jobs,
         stop=[*given.stop, *visit.stop],
         keep=kept,
@@ -387,30 +415,34 @@ def _answer(desk: Desk, worker_id: str, message: Register, visit: _Visit, base_u
     return answer
 
 
-def _stream_opened(desk: Desk, worker_id: str, ip: str, incarnation: str) -> None:
-    worker = desk.worker(worker_id)
+def _stream_opened(transaction: Transaction, worker_id: str, ip: str, incarnation: str) -> None:
+    worker = transaction.worker(worker_id)
     must_be_newest(worker, incarnation)
     if worker.connection is not Connection.CONNECTED:
-        desk.save_worker(replace(worker, connection=Connection.CONNECTED, offline_since=None))
-        desk.record(_worker_event(EventType.WORKER_CONNECTED, worker, Actor(worker.id, worker.name, ip)))
-    desk.set_hearing(worker_id, True)
-
-
-def _goodbye(desk: Desk, worker_id: str, message: Goodbye, ip: str) -> None:
-    must_be_newest(_own(desk, worker_id), message.incarnation)
-    for attempt in desk.live_attempts(worker_id):
-        why = message.reason or "the worker said goodbye"
-        job = desk.job(attempt.job_id)
-        desk.apply(
-            stopping.released(job, attempt, why, desk.policy, now=desk.now, reason=EndReason.PREEMPTED)
+        transaction.save_worker(replace(worker, connection=Connection.CONNECTED, offline_since=None))
+        transaction.record(
+            _worker_event(EventType.WORKER_CONNECTED, worker, Actor(worker.id, worker.name, ip))
         )
-    worker = desk.worker(worker_id)
+    transaction.set_reachable(worker_id, True)
+
+
+def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str) -> None:
+    must_be_newest(_own(transaction, worker_id), message.incarnation)
+    for attempt in transaction.live_attempts(worker_id):
+        why = message.reason or "the worker said goodbye"
+        job = transaction.job(attempt.job_id)
+        transaction.apply(
+            stopping.released(
+                job, attempt, why, transaction.policy, now=transaction.now, reason=EndReason.PREEMPTED
+            )
+        )
+    worker = transaction.worker(worker_id)
     if worker.connection is not Connection.OFFLINE:
-        desk.save_worker(replace(worker, connection=Connection.OFFLINE, offline_since=desk.now))
+        transaction.save_worker(replace(worker, connection=Connection.OFFLINE, offline_since=transaction.now))
         actor = Actor(worker.id, worker.name, ip)
-        desk.record(_worker_event(EventType.WORKER_DISCONNECTED, worker, actor, reason=message.reason))
-    desk.set_hearing(worker_id, False)
-    desk.effects.left.append(worker_id)
+        transaction.record(_worker_event(EventType.WORKER_DISCONNECTED, worker, actor, reason=message.reason))
+    transaction.set_reachable(worker_id, False)
+    transaction.effects.left.append(worker_id)
 
 
 def _worker_event(type_: EventType, worker: Worker, actor: Actor, **details: str) -> Event:

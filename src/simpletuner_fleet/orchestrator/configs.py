@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from simpletuner_fleet.core.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
-from simpletuner_fleet.core.bundle_diff import Change, diff_bundles
+from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES, Bundle, check_name, read_bundle
+from simpletuner_fleet.core.configs.bundle_diff import Change, diff_bundles
 from simpletuner_fleet.core.errors import NotFound, TooLarge
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import ConfigVersion, View
 
 
@@ -26,31 +26,31 @@ async def save_config(fleet: Fleet, name: str, body: Any, actor: Actor) -> tuple
     if len(bundle) > MAX_BUNDLE_BYTES:
         raise TooLarge(f"A config may have at most {MAX_BUNDLE_BYTES // 1024 // 1024} MiB.")
 
-    def step(desk: Desk) -> tuple[ConfigVersion, bool]:
-        known = desk.tx.config(name)
+    def step(transaction: Transaction) -> tuple[ConfigVersion, bool]:
+        known = transaction.tx.config(name)
         if known and msgspec.json.encode(bundle_of(known)) == bundle:
             return known, False
-        versions = desk.tx.config_versions(name)
+        versions = transaction.tx.config_versions(name)
         fresh = ConfigVersion(
             name=name,
             version=max((old.version for old in versions), default=0) + 1,
             bundle=bundle,
-            created_at=desk.now,
+            created_at=transaction.now,
             created_by=actor.id,
         )
-        desk.tx.add_config(fresh)
-        desk.record(_event(EventType.CONFIG_SAVED, name, actor, version=fresh.version))
+        transaction.tx.add_config(fresh)
+        transaction.record(_event(EventType.CONFIG_SAVED, name, actor, version=fresh.version))
         return fresh, True
 
     return await fleet.act(step)
 
 
 async def delete_config(fleet: Fleet, name: str, actor: Actor) -> None:
-    def step(desk: Desk) -> None:
-        if desk.tx.config(name) is None:
+    def step(transaction: Transaction) -> None:
+        if transaction.tx.config(name) is None:
             raise NotFound(f"There is no config '{name}'.")
-        desk.tx.delete_config(name, desk.now)
-        desk.record(_event(EventType.CONFIG_DELETED, name, actor))
+        transaction.tx.delete_config(name, transaction.now)
+        transaction.record(_event(EventType.CONFIG_DELETED, name, actor))
 
     await fleet.act(step)
 

@@ -4,13 +4,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.checkpoint import SHA256
-from simpletuner_fleet.core.datasets import MAX_HELD
+from simpletuner_fleet.core.configs.datasets import MAX_HELD
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.gpu_health import KNOWN
+from simpletuner_fleet.core.jobs.submission import check_labels
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB
-from simpletuner_fleet.core.submission import check_labels
-from simpletuner_fleet.core.worker import LEGACY_TRAINERS, TLS_KINDS, Gpu, Worker, WorkerType
+from simpletuner_fleet.core.training.checkpoint import SHA256
+from simpletuner_fleet.core.workers.gpu_health import KNOWN
+from simpletuner_fleet.core.workers.worker import LEGACY_TRAINERS, TLS_KINDS, Gpu, Worker, WorkerType
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import GpuReport, Register
 

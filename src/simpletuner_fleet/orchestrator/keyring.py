@@ -2,12 +2,12 @@
 
 import msgspec
 
-from simpletuner_fleet.core.bundle import check_name
+from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
+from simpletuner_fleet.engine.transaction import Transaction
 
 MAX_VALUE_BYTES = 16 * 1024
 
@@ -25,30 +25,30 @@ async def save_secret(fleet: Fleet, name: str, value: str, actor: Actor) -> Stor
         raise Conflict("This orchestrator keeps no secrets.")
     sealed = fleet.vault.seal(name, value)
 
-    def step(desk: Desk) -> StoredSecret:
-        known = desk.tx.setting(SECRET_PREFIX + name)
+    def step(transaction: Transaction) -> StoredSecret:
+        known = transaction.tx.setting(SECRET_PREFIX + name)
         fresh = StoredSecret(
             version=read_secret(known).version + 1 if known else 1,
-            created_at=desk.now,
+            created_at=transaction.now,
             created_by=actor.id,
             sealed=sealed,
         )
-        desk.tx.put_setting(SECRET_PREFIX + name, msgspec.json.encode(fresh).decode())
-        desk.record(_event(EventType.SECRET_SAVED, name, actor, fresh.version))
+        transaction.tx.put_setting(SECRET_PREFIX + name, msgspec.json.encode(fresh).decode())
+        transaction.record(_event(EventType.SECRET_SAVED, name, actor, fresh.version))
         return fresh
 
     return await fleet.act(step)
 
 
 async def delete_secret(fleet: Fleet, name: str, actor: Actor) -> None:
-    def step(desk: Desk) -> None:
-        known = desk.tx.setting(SECRET_PREFIX + name)
+    def step(transaction: Transaction) -> None:
+        known = transaction.tx.setting(SECRET_PREFIX + name)
         if known is None:
             raise NotFound(
                 f"There is no secret '{name}'.", next_step="List them with 'simpletuner secrets list'."
             )
-        desk.tx.delete_setting(SECRET_PREFIX + name)
-        desk.record(_event(EventType.SECRET_DELETED, name, actor, read_secret(known).version))
+        transaction.tx.delete_setting(SECRET_PREFIX + name)
+        transaction.record(_event(EventType.SECRET_DELETED, name, actor, read_secret(known).version))
 
     await fleet.act(step)
 

@@ -5,9 +5,9 @@ import msgspec
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.index import LIMITS_SETTING, read_limits
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.index import LIMITS_SETTING, read_limits
+from simpletuner_fleet.engine.transaction import Transaction
 
 
 async def get_limits(fleet: Fleet) -> Limits:
@@ -20,12 +20,12 @@ async def set_limits(fleet: Fleet, limits: Limits, actor: Actor) -> Limits:
         if (getattr(limits, name) or 0) < 0:
             raise Invalid(f"{name} is 0 or more, or null for no limit.", path=f"$.{name}")
 
-    def step(desk: Desk) -> Limits:
-        was = desk.limits
+    def step(transaction: Transaction) -> Limits:
+        was = transaction.limits
         if was != limits:
-            desk.tx.put_setting(LIMITS_SETTING, msgspec.json.encode(limits).decode())
-            desk.limits_changed()
-            desk.record(
+            transaction.tx.put_setting(LIMITS_SETTING, msgspec.json.encode(limits).decode())
+            transaction.limits_changed()
+            transaction.record(
                 Event(
                     type=EventType.LIMITS_SET,
                     actor=actor,

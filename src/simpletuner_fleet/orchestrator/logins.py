@@ -3,10 +3,19 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import accounts, tokens
-from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S, OneTimeKey, Role, Session, User
 from simpletuner_fleet.core.errors import LinkUsed, UsersExist, WrongCurrentPassword, WrongPassword
 from simpletuner_fleet.core.events import Actor, EventType
+from simpletuner_fleet.core.people import accounts, tokens
+from simpletuner_fleet.core.people.accounts import (
+    SESSION_IDLE_S,
+    SESSION_LIFE_S,
+    OneTimeKey,
+    Role,
+    Session,
+    User,
+)
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.accounts import (
     add_user,
     drop_keys,
@@ -15,8 +24,6 @@ from simpletuner_fleet.orchestrator.accounts import (
     good_key,
     user_event,
 )
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.ports import View
 
@@ -44,12 +51,12 @@ async def log_in(fleet: Fleet, passwords: Passwords, name: str, password: str, i
     fresh = await passwords.hashed(password) if passwords.outdated(known) else known
     secret = fleet.ids.token(tokens.SESSION)
 
-    def step(desk: Desk) -> LoggedIn:
-        current_user = existing_user(desk.tx, user.id)
+    def step(transaction: Transaction) -> LoggedIn:
+        current_user = existing_user(transaction.tx, user.id)
         if not current_user.can_log_in or current_user.password_hash != known:
             raise WrongPassword
         return LoggedIn(
-            user=_enter(desk, replace(current_user, password_hash=fresh), secret, ip), secret=secret
+            user=_enter(transaction, replace(current_user, password_hash=fresh), secret, ip), secret=secret
         )
 
     return await fleet.act(step)
@@ -58,11 +65,13 @@ async def log_in(fleet: Fleet, passwords: Passwords, name: str, password: str, i
 async def note_failure(fleet: Fleet, name: str, ip: str) -> None:
     """An unknown name is not written down: people type passwords into the wrong field."""
 
-    def step(desk: Desk) -> None:
-        user = desk.tx.user_by_name(name)
+    def step(transaction: Transaction) -> None:
+        user = transaction.tx.user_by_name(name)
         actor = replace(NOBODY, ip=ip)
         about = {"name": user.name} if user else {}
-        desk.record(user_event(EventType.USER_LOGIN_FAILED, user.id if user else UNKNOWN, actor, **about))
+        transaction.record(
+            user_event(EventType.USER_LOGIN_FAILED, user.id if user else UNKNOWN, actor, **about)
+        )
 
     await fleet.act(step)
 
@@ -70,10 +79,10 @@ async def note_failure(fleet: Fleet, name: str, ip: str) -> None:
 async def log_out(fleet: Fleet, user_id: str, token_hash: str, actor: Actor, everywhere: bool) -> list[str]:
     """Returns the hashes of the sessions that ended."""
 
-    def step(desk: Desk) -> list[str]:
-        ended = end_sessions(desk, user_id) if everywhere else [token_hash]
-        desk.tx.delete_session(token_hash)
-        desk.record(user_event(EventType.USER_LOGOUT, user_id, actor, everywhere=everywhere))
+    def step(transaction: Transaction) -> list[str]:
+        ended = end_sessions(transaction, user_id) if everywhere else [token_hash]
+        transaction.tx.delete_session(token_hash)
+        transaction.record(user_event(EventType.USER_LOGOUT, user_id, actor, everywhere=everywhere))
         return ended
 
     return await fleet.act(step)
@@ -102,17 +111,17 @@ async def start(
     hashed = await passwords.hashed(accounts.checked_password(password, name))
     session = fleet.ids.token(tokens.SESSION)
 
-    def step(desk: Desk) -> LoggedIn:
-        key = good_key(desk.tx, secret, desk.now)
+    def step(transaction: Transaction) -> LoggedIn:
+        key = good_key(transaction.tx, secret, transaction.now)
         if key is None:
             raise LinkUsed
-        drop_keys(desk, key.user_id)
+        drop_keys(transaction, key.user_id)
         if key.user_id is None:
-            user, ended = _first_admin(desk, name, hashed, language, ip), list[str]()
+            user, ended = _first_admin(transaction, name, hashed, language, ip), list[str]()
         else:
-            user, ended = _new_password(desk, existing_user(desk.tx, key.user_id), hashed, ip)
+            user, ended = _new_password(transaction, existing_user(transaction.tx, key.user_id), hashed, ip)
             user = replace(user, language=language or user.language)
-        return LoggedIn(user=_enter(desk, user, session, ip), secret=session, ended=ended)
+        return LoggedIn(user=_enter(transaction, user, session, ip), secret=session, ended=ended)
 
     return await fleet.act(step)
 
@@ -128,40 +137,48 @@ async def change_password(
     hashed = await passwords.hashed(new_password)
     secret = fleet.ids.token(tokens.SESSION)
 
-    def step(desk: Desk) -> LoggedIn:
-        current_user = existing_user(desk.tx, user_id)
+    def step(transaction: Transaction) -> LoggedIn:
+        current_user = existing_user(transaction.tx, user_id)
         if current_user.password_hash != user.password_hash:
             raise WrongCurrentPassword
-        after, ended = _new_password(desk, current_user, hashed, ip)
-        return LoggedIn(user=_enter(desk, after, secret, ip), secret=secret, ended=ended)
+        after, ended = _new_password(transaction, current_user, hashed, ip)
+        return LoggedIn(user=_enter(transaction, after, secret, ip), secret=secret, ended=ended)
 
     return await fleet.act(step)
 
 
-def _first_admin(desk: Desk, name: str, password_hash: str, language: str, ip: str) -> User:
-    if desk.tx.users():
+def _first_admin(transaction: Transaction, name: str, password_hash: str, language: str, ip: str) -> User:
+    if transaction.tx.users():
         raise UsersExist
     return add_user(
-        desk, None, name=name, role=Role.ADMIN, language=language, password_hash=password_hash, ip=ip
+        transaction, None, name=name, role=Role.ADMIN, language=language, password_hash=password_hash, ip=ip
     )
 
 
-def _new_password(desk: Desk, user: User, password_hash: str, ip: str) -> tuple[User, list[str]]:
+def _new_password(
+    transaction: Transaction, user: User, password_hash: str, ip: str
+) -> tuple[User, list[str]]:
     if user.disabled_at is not None:
         raise LinkUsed
-    drop_keys(desk, user.id)
-    desk.record(user_event(EventType.USER_PASSWORD_SET, user.id, Actor(user.id, user.name, ip)))
-    return replace(user, password_hash=password_hash), end_sessions(desk, user.id)
+    drop_keys(transaction, user.id)
+    transaction.record(user_event(EventType.USER_PASSWORD_SET, user.id, Actor(user.id, user.name, ip)))
+    return replace(user, password_hash=password_hash), end_sessions(transaction, user.id)
 
 
-def _enter(desk: Desk, user: User, secret: str, ip: str) -> User:
-    desk.tx.delete_sessions_before(desk.now - SESSION_LIFE_S, desk.now - SESSION_IDLE_S)
-    after = replace(user, last_login_at=desk.now)
-    desk.tx.save_user(after)
-    desk.tx.add_session(
+def _enter(transaction: Transaction, user: User, secret: str, ip: str) -> User:
+    transaction.tx.delete_sessions_before(transaction.now - SESSION_LIFE_S, transaction.now - SESSION_IDLE_S)
+    after = replace(user, last_login_at=transaction.now)
+    transaction.tx.save_user(after)
+    transaction.tx.add_session(
         Session(
-            token_hash=tokens.hashed(secret), user_id=user.id, created_at=desk.now, seen_at=desk.now, ip=ip
+            token_hash=tokens.hashed(secret),
+            user_id=user.id,
+            created_at=transaction.now,
+            seen_at=transaction.now,
+            ip=ip,
         )
     )
-    desk.record(user_event(EventType.USER_LOGIN, user.id, Actor(user.id, user.name, ip), name=user.name))
+    transaction.record(
+        user_event(EventType.USER_LOGIN, user.id, Actor(user.id, user.name, ip), name=user.name)
+    )
     return after

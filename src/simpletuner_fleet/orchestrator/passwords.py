@@ -9,8 +9,8 @@ from cryptography.exceptions import InvalidKey
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from msgspec import Struct
 
-from simpletuner_fleet.core.accounts import MAX_PASSWORD_CHARS, plain_password
 from simpletuner_fleet.core.errors import TooManyRequests
+from simpletuner_fleet.core.people.accounts import MAX_PASSWORD_CHARS, plain_password
 
 T = TypeVar("T")
 SALT_BYTES = 16

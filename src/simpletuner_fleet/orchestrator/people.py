@@ -3,12 +3,12 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
-from simpletuner_fleet.core.permissions import EVERYTHING, PERMISSIONS, is_permission
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.permissions import EVERYTHING, PERMISSIONS, is_permission
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import ApiToken
 
 ADMIN_NAME = "admin"
@@ -25,18 +25,22 @@ async def set_admin_token(fleet: Fleet, token: str) -> None:
     """The first admin's token, from the environment or the file beside the database."""
     hashed = tokens.hashed(token)
 
-    def step(desk: Desk) -> None:
-        known = desk.tx.api_token(ADMIN_ID)
+    def step(transaction: Transaction) -> None:
+        known = transaction.tx.api_token(ADMIN_ID)
         if known and known.token_hash == hashed and known.revoked_at is None:
             return
         fresh = ApiToken(
-            id=ADMIN_ID, name=ADMIN_NAME, token_hash=hashed, permissions=(EVERYTHING,), created_at=desk.now
+            id=ADMIN_ID,
+            name=ADMIN_NAME,
+            token_hash=hashed,
+            permissions=(EVERYTHING,),
+            created_at=transaction.now,
         )
         if known:
-            desk.tx.save_api_token(fresh)
+            transaction.tx.save_api_token(fresh)
         else:
-            desk.tx.add_api_token(fresh)
-        desk.record(_event(EventType.ADMIN_TOKEN_SET, fresh, ORCHESTRATOR))
+            transaction.tx.add_api_token(fresh)
+        transaction.record(_event(EventType.ADMIN_TOKEN_SET, fresh, ORCHESTRATOR))
 
     await fleet.act(step)
 
@@ -54,17 +58,17 @@ async def create_token(fleet: Fleet, request: CreateToken, actor: Actor) -> tupl
         raise Invalid("expires_in_s is more than 0.", path="$.expires_in_s")
     secret = fleet.ids.token(tokens.API)
 
-    def step(desk: Desk) -> ApiToken:
+    def step(transaction: Transaction) -> ApiToken:
         token = ApiToken(
-            id=desk.ids.new("t"),
+            id=transaction.ids.new("t"),
             name=request.name,
             token_hash=tokens.hashed(secret),
             permissions=tuple(dict.fromkeys(request.permissions)),
-            created_at=desk.now,
-            expires_at=desk.now + request.expires_in_s if request.expires_in_s else None,
+            created_at=transaction.now,
+            expires_at=transaction.now + request.expires_in_s if request.expires_in_s else None,
         )
-        desk.tx.add_api_token(token)
-        desk.record(_event(EventType.TOKEN_CREATED, token, actor))
+        transaction.tx.add_api_token(token)
+        transaction.record(_event(EventType.TOKEN_CREATED, token, actor))
         return token
 
     return await fleet.act(step), secret
@@ -77,14 +81,14 @@ async def revoke_token(fleet: Fleet, token_id: str, actor: Actor) -> ApiToken:
             next_step="Change SIMPLETUNER_ADMIN_TOKEN or the file admin_token and restart the server.",
         )
 
-    def step(desk: Desk) -> ApiToken:
-        token = desk.tx.api_token(token_id)
+    def step(transaction: Transaction) -> ApiToken:
+        token = transaction.tx.api_token(token_id)
         if token is None:
             raise NotFound(f"There is no token {token_id}.")
         if token.revoked_at is None:
-            token = replace(token, revoked_at=desk.now)
-            desk.tx.save_api_token(token)
-            desk.record(_event(EventType.TOKEN_REVOKED, token, actor))
+            token = replace(token, revoked_at=transaction.now)
+            transaction.tx.save_api_token(token)
+            transaction.record(_event(EventType.TOKEN_REVOKED, token, actor))
         return token
 
     return await fleet.act(step)

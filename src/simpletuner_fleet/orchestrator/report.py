@@ -1,15 +1,15 @@
 """Workers report on attempts: accepted, running, ended."""
 
-from simpletuner_fleet.core import fencing, lifecycle, stopping
-from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
-from simpletuner_fleet.core.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
-from simpletuner_fleet.core.lifecycle import End
-from simpletuner_fleet.core.progress import read_progress
-from simpletuner_fleet.core.reconcile import may_readopt
-from simpletuner_fleet.core.worker import Worker
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.jobs import fencing, lifecycle, stopping
+from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.lifecycle import End
+from simpletuner_fleet.core.jobs.progress import read_progress
+from simpletuner_fleet.core.jobs.reconcile import may_readopt
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
     Accept,
@@ -33,7 +33,7 @@ _OUTCOMES = {
 
 
 async def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> Accepted:
-    answer = await fleet.act(lambda desk: _accept(desk, worker_id, job_id, message))
+    answer = await fleet.act(lambda transaction: _accept(transaction, worker_id, job_id, message))
     turn = (job_id, message.epoch)
     fleet.presence.heard(worker_id, fleet.clock.now())
     fleet.presence.confirmed(turn, worker_id)
@@ -43,7 +43,7 @@ async def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> 
 
 async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusReport) -> ReportAnswer:
     """Takes a report from the worker itself."""
-    answer, epoch = await fleet.act(lambda desk: _report(desk, worker, job_id, message))
+    answer, epoch = await fleet.act(lambda transaction: _report(transaction, worker, job_id, message))
     fleet.presence.heard(worker.id, fleet.clock.now())
     fleet.presence.confirmed((job_id, epoch), worker.id)
     fleet.presence.answered((job_id, epoch))
@@ -54,19 +54,25 @@ async def report_of_attempt(
     fleet: Fleet, attempt_id: str, job_id: str, message: StatusReport
 ) -> ReportAnswer:
     """Takes a report from whoever holds this one attempt's token: the shim, when its agent is gone."""
-    answer, _ = await fleet.act(lambda desk: _report_of_attempt(desk, attempt_id, job_id, message))
+    answer, _ = await fleet.act(
+        lambda transaction: _report_of_attempt(transaction, attempt_id, job_id, message)
+    )
     return answer
 
 
-def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepted:
-    worker = desk.known_worker(worker_id)
+def _accept(transaction: Transaction, worker_id: str, job_id: str, message: Accept) -> Accepted:
+    worker = transaction.worker_in_memory(worker_id)
     if message.incarnation and worker.incarnation and message.incarnation != worker.incarnation:
         raise Superseded
-    attempt = _attempt_of(desk, worker_id, job_id, message.epoch)
+    attempt = _attempt_of(transaction, worker_id, job_id, message.epoch)
     if attempt.state is AttemptState.OFFERED and message.seq:
-        desk.tx.note_message_seq(worker_id, message.seq)
-    desk.apply(lifecycle.accept(desk.job(job_id), attempt, incarnation=message.incarnation, now=desk.now))
-    cancelling = desk.job(job_id).state is JobState.CANCELLING
+        transaction.tx.note_message_seq(worker_id, message.seq)
+    transaction.apply(
+        lifecycle.accept(
+            transaction.job(job_id), attempt, incarnation=message.incarnation, now=transaction.now
+        )
+    )
+    cancelling = transaction.job(job_id).state is JobState.CANCELLING
     return Accepted(
         job_id=job_id,
         attempt=attempt.number,
@@ -75,75 +81,77 @@ def _accept(desk: Desk, worker_id: str, job_id: str, message: Accept) -> Accepte
     )
 
 
-def _attempt_of(desk: Desk, worker_id: str, job_id: str, epoch: int) -> Attempt:
-    return fencing.own_attempt(desk.attempt_by_epoch(job_id, epoch), worker_id)
+def _attempt_of(transaction: Transaction, worker_id: str, job_id: str, epoch: int) -> Attempt:
+    return fencing.own_attempt(transaction.attempt_by_epoch(job_id, epoch), worker_id)
 
 
-def _report(desk: Desk, worker: Worker, job_id: str, message: StatusReport) -> tuple[ReportAnswer, int]:
-    fresh = desk.known_worker(worker.id)
+def _report(
+    transaction: Transaction, worker: Worker, job_id: str, message: StatusReport
+) -> tuple[ReportAnswer, int]:
+    fresh = transaction.worker_in_memory(worker.id)
     if message.incarnation and fresh.incarnation and message.incarnation != fresh.incarnation:
         raise Superseded
     if message.status is ReportStatus.LOST:
         raise StaleAttempt("A worker does not report its own loss.")
     if message.epoch is None:
-        attempt = _attempt_without_epoch(desk, worker.id, job_id)
+        attempt = _attempt_without_epoch(transaction, worker.id, job_id)
     else:
-        attempt = _attempt_of(desk, worker.id, job_id, message.epoch)
+        attempt = _attempt_of(transaction, worker.id, job_id, message.epoch)
     if not attempt.live and fresh.legacy and message.status in FINAL_REPORTS:
-        return ReportAnswer(accepted=False, job_status=desk.job(job_id).state), attempt.epoch
+        return ReportAnswer(accepted=False, job_status=transaction.job(job_id).state), attempt.epoch
     if message.status is ReportStatus.RELEASED and message.reason != EndReason.TIME_LIMIT:
         # Who gives a job back is about to leave: not the one to offer it to. If it stays, its next heartbeat says so.
-        desk.set_hearing(worker.id, False)
-    return _take(desk, desk.job(job_id), attempt, message), attempt.epoch
+        transaction.set_reachable(worker.id, False)
+    return _take(transaction, transaction.job(job_id), attempt, message), attempt.epoch
 
 
 def _report_of_attempt(
-    desk: Desk, attempt_id: str, job_id: str, message: StatusReport
+    transaction: Transaction, attempt_id: str, job_id: str, message: StatusReport
 ) -> tuple[ReportAnswer, int]:
-    attempt = fencing.named_attempt(desk.attempt(attempt_id), job_id, message.epoch)
-    return _take(desk, desk.job(job_id), attempt, message), attempt.epoch
+    attempt = fencing.named_attempt(transaction.attempt(attempt_id), job_id, message.epoch)
+    return _take(transaction, transaction.job(job_id), attempt, message), attempt.epoch
 
 
-def _attempt_without_epoch(desk: Desk, worker_id: str, job_id: str) -> Attempt:
+def _attempt_without_epoch(transaction: Transaction, worker_id: str, job_id: str) -> Attempt:
     """An older agent means the attempt it has, or the last one it had."""
-    own = [attempt for attempt in desk.tx.attempts_of_job(job_id) if attempt.worker_id == worker_id]
+    own = [attempt for attempt in transaction.tx.attempts_of_job(job_id) if attempt.worker_id == worker_id]
     if not own:
         raise NotFound(f"This worker has no attempt at job {job_id}.")
-    return desk.attempt(own[-1].id)
+    return transaction.attempt(own[-1].id)
 
 
-def gpus_free(desk: Desk, attempt: Attempt) -> bool:
+def gpus_free(transaction: Transaction, attempt: Attempt) -> bool:
     """Whether no live attempt on any worker holds a GPU of this ended one."""
-    roster = desk.index.roster
+    roster = transaction.index.roster
     return not any(roster.occupancy(worker_id).gpus & set(attempt.gpus) for worker_id in roster.workers)
 
 
-def _take(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> ReportAnswer:
+def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> ReportAnswer:
     if not attempt.live:
         if attempt.outcome is _OUTCOMES.get(message.status):
             return ReportAnswer(accepted=True, job_status=job.state)
         # Who reports an end needs no GPU any more: what it has done counts, whoever has been given its GPU since.
-        free = message.status in FINAL_REPORTS or gpus_free(desk, attempt)
+        free = message.status in FINAL_REPORTS or gpus_free(transaction, attempt)
         if not may_readopt(job, attempt, attempt.worker_id, attempt.incarnation, gpus_free=free):
             raise StaleAttempt
-        desk.apply(lifecycle.readopted(job, attempt, now=desk.now))
-        job, attempt = desk.job(job.id), desk.attempt(attempt.id)
+        transaction.apply(lifecycle.readopted(job, attempt, now=transaction.now))
+        job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
     if attempt.state is AttemptState.OFFERED and message.status is ReportStatus.RELEASED:
-        desk.set_hearing(
+        transaction.set_reachable(
             attempt.worker_id, False
         )  # it wants no offer now, and would give the next one back, too
     if attempt.state is AttemptState.OFFERED and message.status is not ReportStatus.RELEASED:
-        desk.apply(lifecycle.accept(job, attempt, incarnation="", now=desk.now))
-        job, attempt = desk.job(job.id), desk.attempt(attempt.id)
-    desk.apply(_decide(desk, job, attempt, message))
+        transaction.apply(lifecycle.accept(job, attempt, incarnation="", now=transaction.now))
+        job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
+    transaction.apply(_decide(transaction, job, attempt, message))
     if message.status is ReportStatus.FAILED and message.resume_below is not None:
-        forget_spoiled(desk, job.id, message.resume_below)
-    now_is = desk.job(job.id)
+        forget_spoiled(transaction, job.id, message.resume_below)
+    now_is = transaction.job(job.id)
     return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
 
 
-def _decide(desk: Desk, job: Job, attempt: Attempt, message: StatusReport) -> Decision:
-    now, policy = desk.now, desk.policy
+def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> Decision:
+    now, policy = transaction.now, transaction.policy
     end = End(
         exit_code=message.exit_code,
         exit_signal=message.exit_signal,

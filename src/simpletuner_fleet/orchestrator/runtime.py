@@ -1,4 +1,4 @@
-"""What goes on by itself while the orchestrator runs: the health check, and small errands after an answer."""
+"""What goes on by itself while the orchestrator runs: the health check, and small tasks after an answer."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
 log = logging.getLogger(__name__)
@@ -15,14 +15,14 @@ log = logging.getLogger(__name__)
 SHORTEST_PAUSE_S = 0.01
 
 
-class Errands:
+class BackgroundTasks:
     """Tasks nobody waits for. Each is held until it is done, and a failure is told."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
-    def start(self, errand: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(errand)
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done)
 
@@ -35,7 +35,7 @@ class Errands:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception():
-            log.error("an errand failed", exc_info=task.exception())
+            log.error("a background task failed", exc_info=task.exception())
 
 
 async def note_start(fleet: Fleet, version: str) -> None:
@@ -46,7 +46,7 @@ async def note_start(fleet: Fleet, version: str) -> None:
         target_id="",
         details={"version": version},
     )
-    await fleet.act(lambda desk: desk.record(event))
+    await fleet.act(lambda transaction: transaction.record(event))
 
 
 class Runtime:

@@ -8,17 +8,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle, stopping
-from simpletuner_fleet.core.bundle import Bundle
-from simpletuner_fleet.core.decision import NOT_APPROVED
+from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.explain import Explanation, Survey
-from simpletuner_fleet.core.job import EndReason, Job, JobState, Stopping
-from simpletuner_fleet.core.placement import Placement, survey_of, why_waiting, would_start_now
-from simpletuner_fleet.core.policy import MAX_GRACE_S
-from simpletuner_fleet.core.submission import Facts, decide_submission, retried
-from simpletuner_fleet.core.submit_request import (
+from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
+from simpletuner_fleet.core.jobs.job import EndReason, Job, JobState, Stopping
+from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
+from simpletuner_fleet.core.jobs.submit_request import (
     ChosenConfig,
     SubmitRequest,
     Submitter,
@@ -27,10 +24,13 @@ from simpletuner_fleet.core.submit_request import (
     read_priority,
     stored_config,
 )
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.dispatch import settle
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.stored_secrets import stored_secrets
+from simpletuner_fleet.core.placement.explain import Explanation, Survey
+from simpletuner_fleet.core.placement.place import Placement, survey_of, why_waiting, would_start_now
+from simpletuner_fleet.core.policy import MAX_GRACE_S
+from simpletuner_fleet.engine.dispatch import place_waiting_jobs
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.stored_secrets import stored_secrets
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.datasets import check_datasets
 
@@ -51,7 +51,7 @@ class Submitted(Struct, frozen=True, kw_only=True):
 
 async def submit(fleet: Fleet, by: Submitter, request: SubmitRequest, *, local_enabled: bool) -> Submitted:
     request = permitted(request, by, local_enabled=local_enabled)
-    return await fleet.act(lambda desk: _submit(desk, by, request))
+    return await fleet.act(lambda transaction: _submit(transaction, by, request))
 
 
 async def cancel(
@@ -65,89 +65,91 @@ async def cancel(
     """Cancels a job. A second call without `checkpoint_first` hurries one that still waits for a checkpoint."""
     if grace_s is not None and not 0 <= grace_s <= MAX_GRACE_S:
         raise Invalid(f"grace_s is between 0 and {MAX_GRACE_S:g}.", path="$.grace_s")
-    return await fleet.act(lambda desk: _cancel(desk, job_id, actor, checkpoint_first, grace_s))
+    return await fleet.act(lambda transaction: _cancel(transaction, job_id, actor, checkpoint_first, grace_s))
 
 
 async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Actor) -> Job:
     number = read_priority(priority)
 
-    def step(desk: Desk) -> Job:
-        desk.apply(lifecycle.set_priority(desk.job(job_id), number, desk.policy, actor))
-        return desk.job(job_id)
+    def step(transaction: Transaction) -> Job:
+        transaction.apply(lifecycle.set_priority(transaction.job(job_id), number, transaction.policy, actor))
+        return transaction.job(job_id)
 
     return await fleet.act(step)
 
 
 async def approve(fleet: Fleet, job_id: str, actor: Actor) -> Job:
-    def step(desk: Desk) -> Job:
-        job = desk.job(job_id)
-        waits = any(not desk.job(other).terminal for other in job.depends_on)
-        desk.apply(lifecycle.approved(job, actor, waits_for_others=waits))
-        return desk.job(job_id)
+    def step(transaction: Transaction) -> Job:
+        job = transaction.job(job_id)
+        waits = any(not transaction.job(other).terminal for other in job.depends_on)
+        transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits))
+        return transaction.job(job_id)
 
     return await fleet.act(step)
 
 
 async def reject(fleet: Fleet, job_id: str, why: str, actor: Actor) -> Job:
-    def step(desk: Desk) -> Job:
-        desk.apply(lifecycle.rejected(desk.job(job_id), why, actor, now=desk.now))
-        return desk.job(job_id)
+    def step(transaction: Transaction) -> Job:
+        transaction.apply(lifecycle.rejected(transaction.job(job_id), why, actor, now=transaction.now))
+        return transaction.job(job_id)
 
     return await fleet.act(step)
 
 
 async def retry(fleet: Fleet, job_id: str, by: Submitter) -> Job:
     """Tries an ended job again, as a new job."""
-    return await fleet.act(lambda desk: _retry(desk, job_id, by))
+    return await fleet.act(lambda transaction: _retry(transaction, job_id, by))
 
 
-def _submit(desk: Desk, by: Submitter, request: SubmitRequest) -> Submitted:
+def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> Submitted:
     key, fingerprint = _idempotency_key(request), _fingerprint(request)
-    known = desk.tx.idempotent_answer(key, by.actor.id) if key else None
+    known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
     if known:
-        return _repeat(desk, known, fingerprint)
-    config = _config(desk, request)
+        return _repeat(transaction, known, fingerprint)
+    config = _config(transaction, request)
     job = decide_submission(
         request,
         by,
         config,
-        _facts(desk, config.bundle, request.depends_on),
-        desk.policy,
-        job_id=desk.ids.new("j"),
-        seq=0 if request.dry_run else desk.tx.next_seq(),
-        now=desk.now,
+        _facts(transaction, config.bundle, request.depends_on),
+        transaction.policy,
+        job_id=transaction.ids.new("j"),
+        seq=0 if request.dry_run else transaction.tx.next_seq(),
+        now=transaction.now,
     )
     if request.dry_run:
-        return _dry_run_answer(desk, job)
+        return _dry_run_answer(transaction, job)
     if request.no_wait:
-        _must_start_now(desk, job)
-    _add(desk, job, msgspec.json.encode(config.bundle), by.actor)
+        _must_start_now(transaction, job)
+    _add(transaction, job, msgspec.json.encode(config.bundle), by.actor)
     if key:
-        desk.tx.remember_answer(
-            IdempotentAnswer(key=key, owner=by.actor.id, request_hash=fingerprint, job_id=job.id, at=desk.now)
+        transaction.tx.remember_answer(
+            IdempotentAnswer(
+                key=key, owner=by.actor.id, request_hash=fingerprint, job_id=job.id, at=transaction.now
+            )
         )
-    settle(desk)
-    return _answer(desk, desk.job(job.id))
+    place_waiting_jobs(transaction)
+    return _answer(transaction, transaction.job(job.id))
 
 
-def _retry(desk: Desk, job_id: str, by: Submitter) -> Job:
-    old = desk.job(job_id)
-    stored = desk.tx.job_bundle(job_id) or b"{}"
+def _retry(transaction: Transaction, job_id: str, by: Submitter) -> Job:
+    old = transaction.job(job_id)
+    stored = transaction.tx.job_bundle(job_id) or b"{}"
     bundle = msgspec.json.decode(stored, type=Bundle)
-    facts = _facts(desk, bundle, old.depends_on)
+    facts = _facts(transaction, bundle, old.depends_on)
     job = retried(
         old,
         bundle,
         by,
-        replace(facts, never_approved=_never_approved(desk, old)),
-        desk.policy,
-        job_id=desk.ids.new("j"),
-        seq=desk.tx.next_seq(),
-        now=desk.now,
+        replace(facts, never_approved=_never_approved(transaction, old)),
+        transaction.policy,
+        job_id=transaction.ids.new("j"),
+        seq=transaction.tx.next_seq(),
+        now=transaction.now,
     )
-    _add(desk, job, stored, by.actor, retry_of=old.id)
-    settle(desk)
-    return desk.job(job.id)
+    _add(transaction, job, stored, by.actor, retry_of=old.id)
+    place_waiting_jobs(transaction)
+    return transaction.job(job.id)
 
 
 def _idempotency_key(request: SubmitRequest) -> str | None:
@@ -162,18 +164,18 @@ def _fingerprint(request: SubmitRequest) -> str:
     return hashlib.sha256(msgspec.json.encode(without_key, order="deterministic")).hexdigest()
 
 
-def _repeat(desk: Desk, known: IdempotentAnswer, fingerprint: str) -> Submitted:
+def _repeat(transaction: Transaction, known: IdempotentAnswer, fingerprint: str) -> Submitted:
     if known.request_hash != fingerprint:
         raise IdempotencyMismatch
-    return replace(_answer(desk, desk.job(known.job_id)), repeated=True)
+    return replace(_answer(transaction, transaction.job(known.job_id)), repeated=True)
 
 
-def _config(desk: Desk, request: SubmitRequest) -> ChosenConfig:
+def _config(transaction: Transaction, request: SubmitRequest) -> ChosenConfig:
     if request.config is not None:
         return inline_config(request, request.config)
     if not request.config_name:
         raise Invalid("Name a config (config_name) or send one (config).", path="$.config_name")
-    stored = desk.tx.config(request.config_name)
+    stored = transaction.tx.config(request.config_name)
     if stored is None:
         raise NotFound(
             f"There is no config '{request.config_name}'.",
@@ -183,34 +185,34 @@ def _config(desk: Desk, request: SubmitRequest) -> ChosenConfig:
     return stored_config(request, stored.name, stored.version, bundle)
 
 
-def _never_approved(desk: Desk, job: Job) -> bool:
+def _never_approved(transaction: Transaction, job: Job) -> bool:
     """Whether the job was cancelled while it waited for an approval; its history tells."""
     return not job.attempts and any(
         event.event_type == EventType.JOB_CANCELLED and event.details.get("reason") == NOT_APPROVED
-        for event in desk.tx.job_events(job.id, LAST_EVENTS)
+        for event in transaction.tx.job_events(job.id, LAST_EVENTS)
     )
 
 
-def _facts(desk: Desk, bundle: Bundle, depends_on: Iterable[str]) -> Facts:
-    jobs = {job_id: desk.tx.job(job_id) for job_id in depends_on}
+def _facts(transaction: Transaction, bundle: Bundle, depends_on: Iterable[str]) -> Facts:
+    jobs = {job_id: transaction.tx.job(job_id) for job_id in depends_on}
     return Facts(
-        secrets=stored_secrets(desk.tx, bundle.secrets.values()),
-        datasets=check_datasets(desk.tx, bundle),
+        secrets=stored_secrets(transaction.tx, bundle.secrets.values()),
+        datasets=check_datasets(transaction.tx, bundle),
         dependencies={job_id: job for job_id, job in jobs.items() if job},
     )
 
 
-def _add(desk: Desk, job: Job, bundle: bytes, actor: Actor, **details: Any) -> None:
-    desk.add_job(job, bundle)
+def _add(transaction: Transaction, job: Job, bundle: bytes, actor: Actor, **details: Any) -> None:
+    transaction.add_job(job, bundle)
     if job.requires.datasets:
-        desk.tx.name_datasets(job.id, [dataset_id for dataset_id, _ in job.requires.datasets])
-    desk.record(_submitted_event(job, actor, **details))
+        transaction.tx.name_datasets(job.id, [dataset_id for dataset_id, _ in job.requires.datasets])
+    transaction.record(_submitted_event(job, actor, **details))
 
 
-def _must_start_now(desk: Desk, job: Job) -> None:
-    if _would_start_now(desk, job):
+def _must_start_now(transaction: Transaction, job: Job) -> None:
+    if _would_start_now(transaction, job):
         return
-    explanation = why_waiting(desk.index.roster, job, desk.limits, desk.now)
+    explanation = why_waiting(transaction.index.roster, job, transaction.limits, transaction.now)
     raise CannotBePlaced(
         f"The job cannot start now: {explanation.sentence}.",
         next_step=explanation.fixes[0] if explanation.fixes else "Submit it without no_wait to queue it.",
@@ -218,26 +220,28 @@ def _must_start_now(desk: Desk, job: Job) -> None:
     )
 
 
-def _would_start_now(desk: Desk, job: Job) -> bool:
+def _would_start_now(transaction: Transaction, job: Job) -> bool:
     if job.state is not JobState.QUEUED:
         return False
-    return isinstance(would_start_now(desk.index.roster, job, desk.limits), Placement)
+    return isinstance(would_start_now(transaction.index.roster, job, transaction.limits), Placement)
 
 
-def _dry_run_answer(desk: Desk, job: Job) -> Submitted:
+def _dry_run_answer(transaction: Transaction, job: Job) -> Submitted:
     """The job does not stand in the line, so all that are counted up to its place are before it."""
-    answer = _answer(desk, job, would_start_now=_would_start_now(desk, job))
+    answer = _answer(transaction, job, would_start_now=_would_start_now(transaction, job))
     explanation, position = answer.explanation, answer.position
     if explanation and position is not None:
         explanation, position = replace(explanation, ahead=position), position + 1
-    survey = survey_of(desk.index.roster, job)
+    survey = survey_of(transaction.index.roster, job)
     return replace(answer, explanation=explanation, position=position, fleet=survey)
 
 
-def _answer(desk: Desk, job: Job, would_start_now: bool | None = None) -> Submitted:
+def _answer(transaction: Transaction, job: Job, would_start_now: bool | None = None) -> Submitted:
     waits = job.state in (JobState.QUEUED, JobState.BLOCKED) and not would_start_now
-    explanation = why_waiting(desk.index.roster, job, desk.limits, desk.now) if waits else None
-    position = desk.index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
+    explanation = (
+        why_waiting(transaction.index.roster, job, transaction.limits, transaction.now) if waits else None
+    )
+    position = transaction.index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
     return Submitted(job=job, position=position, explanation=explanation, would_start_now=would_start_now)
 
 
@@ -256,21 +260,28 @@ def _submitted_event(job: Job, actor: Actor, **details: Any) -> Event:
     )
 
 
-def _cancel(desk: Desk, job_id: str, actor: Actor, checkpoint_first: bool, grace_s: float | None) -> Job:
-    job = desk.job(job_id)
-    attempt = desk.current_attempt(job)
-    explicit = attempt is None or not desk.worker(attempt.worker_id).legacy
+def _cancel(
+    transaction: Transaction, job_id: str, actor: Actor, checkpoint_first: bool, grace_s: float | None
+) -> Job:
+    job = transaction.job(job_id)
+    attempt = transaction.current_attempt(job)
+    explicit = attempt is None or not transaction.worker(attempt.worker_id).legacy
     stop_request = Stopping(
         reason=EndReason.CANCELLED,
-        asked_at=desk.now,
-        grace_s=desk.policy.cancel_grace_s if grace_s is None else grace_s,
-        save_s=desk.policy.checkpoint_wait_s if checkpoint_first else None,
+        asked_at=transaction.now,
+        grace_s=transaction.policy.cancel_grace_s if grace_s is None else grace_s,
+        save_s=transaction.policy.checkpoint_wait_s if checkpoint_first else None,
     )
-    desk.apply(
+    transaction.apply(
         stopping.cancel(
-            job, attempt, explicit_accept=explicit, actor=actor, now=desk.now, stop_request=stop_request
+            job,
+            attempt,
+            explicit_accept=explicit,
+            actor=actor,
+            now=transaction.now,
+            stop_request=stop_request,
         )
     )
     if attempt:
-        desk.wake(attempt.worker_id)
-    return desk.job(job_id)
+        transaction.wake(attempt.worker_id)
+    return transaction.job(job_id)

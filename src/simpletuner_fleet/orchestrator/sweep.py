@@ -7,15 +7,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import lifecycle, liveness
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.job import AttemptState, Hold, JobState
-from simpletuner_fleet.core.worker import Connection
+from simpletuner_fleet.core.jobs import lifecycle
+from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState
+from simpletuner_fleet.core.workers import liveness
+from simpletuner_fleet.core.workers.worker import Connection
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.gpu_history import KEPT_S
+from simpletuner_fleet.engine.presence import Turn
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.administer import end_drain
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.gpu_history import KEPT_S
-from simpletuner_fleet.orchestrator.presence import Turn
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ async def sweep_once(fleet: Fleet) -> None:
     await _each(_worker_silent(fleet, *silent) for silent in presence.silent_workers().items())
     await _each(_attempt_unconfirmed(fleet, turn) for turn in presence.unconfirmed_attempts())
     await _each(_offer_unanswered(fleet, turn) for turn in presence.old_offers())
-    await _each(errand(fleet) for errand in (_release_backoffs, _clean_up_ephemerals, _save_heartbeats))
+    await _each(task(fleet) for task in (_release_backoffs, _clean_up_ephemerals, _save_heartbeats))
     await _each(_drain_over(fleet, worker_id) for worker_id in fleet.drains_due())
 
 
@@ -42,46 +43,50 @@ async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
-    def step(desk: Desk) -> None:
+    def step(transaction: Transaction) -> None:
         if not fleet.presence.is_silent(worker_id):
             return
-        desk.effects.left.append(worker_id)
-        if desk.tx.worker(worker_id) is None:
+        transaction.effects.left.append(worker_id)
+        if transaction.tx.worker(worker_id) is None:
             return
         why = f"no heartbeat for {silent_s:.0f} s"
-        for attempt in desk.live_attempts(worker_id):
-            job = desk.job(attempt.job_id)
-            desk.apply(lifecycle.lost(job, attempt, why, desk.policy, now=desk.now))
-        worker = desk.worker(worker_id)
+        for attempt in transaction.live_attempts(worker_id):
+            job = transaction.job(attempt.job_id)
+            transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
+        worker = transaction.worker(worker_id)
         if worker.connection is not Connection.OFFLINE:
-            desk.save_worker(replace(worker, connection=Connection.OFFLINE, offline_since=desk.now))
-        desk.set_hearing(worker_id, False)
+            transaction.save_worker(
+                replace(worker, connection=Connection.OFFLINE, offline_since=transaction.now)
+            )
+        transaction.set_reachable(worker_id, False)
 
     await fleet.act(step)
 
 
 async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
-    def step(desk: Desk) -> None:
-        attempt = desk.attempt_by_epoch(*turn)
+    def step(transaction: Transaction) -> None:
+        attempt = transaction.attempt_by_epoch(*turn)
         if attempt is None or not attempt.live:
-            desk.effects.ended.append(turn)
+            transaction.effects.ended.append(turn)
             return
         if not fleet.presence.is_unconfirmed(turn):
             return
-        why = f"its worker has not named it for {desk.policy.heartbeat_timeout_s:g} s"
-        job = desk.job(attempt.job_id)
-        desk.apply(lifecycle.lost(job, attempt, why, desk.policy, now=desk.now))
+        why = f"its worker has not named it for {transaction.policy.heartbeat_timeout_s:g} s"
+        job = transaction.job(attempt.job_id)
+        transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
 
     await fleet.act(step)
 
 
 async def _offer_unanswered(fleet: Fleet, turn: Turn) -> None:
-    def step(desk: Desk) -> bool:
-        attempt = desk.attempt_by_epoch(*turn)
+    def step(transaction: Transaction) -> bool:
+        attempt = transaction.attempt_by_epoch(*turn)
         if attempt is None or attempt.state is not AttemptState.OFFERED:
             return False
-        desk.set_hearing(attempt.worker_id, False)
-        desk.apply(lifecycle.offer_expired(desk.job(attempt.job_id), attempt, now=desk.now))
+        transaction.set_reachable(attempt.worker_id, False)
+        transaction.apply(
+            lifecycle.offer_expired(transaction.job(attempt.job_id), attempt, now=transaction.now)
+        )
         return True
 
     if not await fleet.act(step):
@@ -94,11 +99,11 @@ async def _release_backoffs(fleet: Fleet) -> None:
     if not due:
         return
 
-    def step(desk: Desk) -> None:
+    def step(transaction: Transaction) -> None:
         for stale in due:
-            job = desk.job(stale.id)
+            job = transaction.job(stale.id)
             if job.state is JobState.QUEUED and job.hold is Hold.BACKOFF:
-                desk.apply(lifecycle.backoff_over(job))
+                transaction.apply(lifecycle.backoff_over(job))
 
     await fleet.act(step)
 
@@ -111,12 +116,12 @@ async def _clean_up_ephemerals(fleet: Fleet) -> None:
         await fleet.act(partial(_clean_up, worker_id=worker_id))
 
 
-def _clean_up(desk: Desk, worker_id: str) -> None:
-    worker = desk.tx.worker(worker_id)
-    if worker is None or worker.connection is not Connection.OFFLINE or desk.live_attempts(worker_id):
+def _clean_up(transaction: Transaction, worker_id: str) -> None:
+    worker = transaction.tx.worker(worker_id)
+    if worker is None or worker.connection is not Connection.OFFLINE or transaction.live_attempts(worker_id):
         return
-    if liveness.outlived(worker, desk.policy, desk.now):
-        desk.record(
+    if liveness.outlived(worker, transaction.policy, transaction.now):
+        transaction.record(
             Event(
                 type=EventType.WORKER_CLEANED_UP,
                 actor=ORCHESTRATOR,
@@ -125,14 +130,14 @@ def _clean_up(desk: Desk, worker_id: str) -> None:
                 details={"name": worker.name},
             )
         )
-        desk.delete_worker(worker)
-        desk.cut(worker_id, "cleaned_up")
+        transaction.delete_worker(worker)
+        transaction.cut(worker_id, "cleaned_up")
 
 
 async def _drain_over(fleet: Fleet, worker_id: str) -> None:
-    def step(desk: Desk) -> None:
-        if desk.tx.worker(worker_id) is not None:
-            end_drain(desk, worker_id)
+    def step(transaction: Transaction) -> None:
+        if transaction.tx.worker(worker_id) is not None:
+            end_drain(transaction, worker_id)
 
     await fleet.act(step)
 
@@ -140,4 +145,4 @@ async def _drain_over(fleet: Fleet, worker_id: str) -> None:
 async def _save_heartbeats(fleet: Fleet) -> None:
     heard = fleet.presence.take_unsaved()
     if heard:
-        await fleet.act(lambda desk: desk.tx.touch_heartbeats(heard))
+        await fleet.act(lambda transaction: transaction.tx.touch_heartbeats(heard))

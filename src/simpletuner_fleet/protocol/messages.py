@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from simpletuner_fleet.core.job import EndReason, OnPartition, OnTimeLimit
-from simpletuner_fleet.core.metrics import MAX_STEP
+from simpletuner_fleet.core.jobs.job import EndReason, OnPartition, OnTimeLimit
+from simpletuner_fleet.core.training.metrics import MAX_STEP
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
 

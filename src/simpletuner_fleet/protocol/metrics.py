@@ -5,8 +5,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from simpletuner_fleet.core.metrics import LATEST_AT, MAX_STEP
-from simpletuner_fleet.core.progress import Number as Number
+from simpletuner_fleet.core.jobs.progress import Number as Number
+from simpletuner_fleet.core.training.metrics import LATEST_AT, MAX_STEP
 
 MAX_BATCH = 500
 

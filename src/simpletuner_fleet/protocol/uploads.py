@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.checkpoint import FileEntry as FileEntry
-from simpletuner_fleet.core.checkpoint import Manifest as Manifest
+from simpletuner_fleet.core.training.checkpoint import FileEntry as FileEntry
+from simpletuner_fleet.core.training.checkpoint import Manifest as Manifest
 
 PART_BYTES = 256 * 1024 * 1024
 """The most that an agent sends in one part. The orchestrator takes a whole file at once, as `curl -T` sends it, too."""

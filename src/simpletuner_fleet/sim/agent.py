@@ -17,7 +17,7 @@ from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
-from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import (
     Accept,
     Accepted,

@@ -7,8 +7,8 @@ ends that never were, reasons that do not fit. Some of the time it looks like an
 from collections.abc import Callable
 from typing import Any
 
-from simpletuner_fleet.core.checkpoint import MAX_STEP
-from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.training.checkpoint import MAX_STEP
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
     LEAVING,

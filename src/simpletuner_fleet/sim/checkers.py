@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, Witness
-from simpletuner_fleet.core.job import (
+from simpletuner_fleet.core.jobs.job import (
     HOLDS_ATTEMPT,
     Attempt,
     AttemptState,
@@ -19,11 +19,11 @@ from simpletuner_fleet.core.job import (
     JobState,
     Outcome,
 )
-from simpletuner_fleet.core.matching import FREE, why_never, why_not_now
-from simpletuner_fleet.core.placement import Placement, place
+from simpletuner_fleet.core.placement.matching import FREE, why_never, why_not_now
+from simpletuner_fleet.core.placement.place import Placement, place
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.worker import AdminState, Connection, Worker, published_status
-from simpletuner_fleet.orchestrator.index import FleetIndex, read_limits
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, published_status
+from simpletuner_fleet.engine.index import FleetIndex, read_limits
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.sim.truth import Truth
 
@@ -173,7 +173,7 @@ def index_problems(index: FleetIndex, view: View) -> list[Problem]:
     if index.unplaced:
         return []
     fresh = FleetIndex()
-    fresh.hearing = set(index.hearing)
+    fresh.reachable = set(index.reachable)
     follow_everything(fresh, view)
     index_roster, true_roster = index.roster, fresh.roster
     problems: list[Problem] = []

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry, entry_hash
 from simpletuner_fleet.core.events import EventType
-from simpletuner_fleet.core.job import JOB_TRANSITIONS, Attempt, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobState, Outcome
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.worker import Worker, WorkerStatus
+from simpletuner_fleet.core.workers.worker import Worker, WorkerStatus
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.sim.checkers import (
     Problem,

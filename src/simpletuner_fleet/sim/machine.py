@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
-from simpletuner_fleet.core.job import EndReason
-from simpletuner_fleet.core.reconcile import incarnation_of
+from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.sim.network import Link, Unreachable
 from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream

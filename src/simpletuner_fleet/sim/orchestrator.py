@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from simpletuner_fleet.core import tokens
-from simpletuner_fleet.core.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.errors import FleetError, IllegalTransition, InvalidToken, StoreUnavailable
-from simpletuner_fleet.core.fencing import Claim, Turn
+from simpletuner_fleet.core.jobs.fencing import Claim, Turn
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.clock import SteadyClock
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.orders import addressed
+from simpletuner_fleet.engine.streams import StreamHub, WorkerStream
 from simpletuner_fleet.orchestrator import attendance, report
-from simpletuner_fleet.orchestrator.clock import SteadyClock
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.index import FleetIndex
-from simpletuner_fleet.orchestrator.orders import addressed
-from simpletuner_fleet.orchestrator.streams import StreamHub, WorkerStream
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.protocol.messages import (
     Accept,
@@ -334,7 +334,7 @@ class Orchestrator:
         sha256, size = hashlib.sha256(content).hexdigest(), len(content)
         file = FileEntry(path="weights", size=size, sha256=sha256)
         manifest = Manifest(kind="checkpoint", name=f"checkpoint-{step}", files=(file,), step=step)
-        drive(fleet.act(lambda desk: desk.tx.own_object(job_id, sha256, size, desk.now)))
+        drive(fleet.act(lambda transaction: transaction.tx.own_object(job_id, sha256, size, transaction.now)))
         drive(artifacts.accept_manifest(fleet, Claim(worker.id, Turn(job_id, epoch)), manifest))
 
     def report_of_shim(self, upload_token: str, job_id: str, message: StatusReport) -> ReportAnswer:

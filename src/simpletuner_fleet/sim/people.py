@@ -6,15 +6,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import FleetError, IdempotencyMismatch
 from simpletuner_fleet.core.events import Actor
-from simpletuner_fleet.core.job import AttemptState, Job, JobState, Target
+from simpletuner_fleet.core.jobs.job import AttemptState, Job, JobState, Target
+from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Limits
-from simpletuner_fleet.core.submit_request import SubmitRequest, Submitter
-from simpletuner_fleet.core.worker import AdminState
+from simpletuner_fleet.core.workers.worker import AdminState
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import administer, limits, submit
-from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import Answered, Link, Unreachable

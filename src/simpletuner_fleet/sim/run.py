@@ -4,13 +4,13 @@ from collections import Counter
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.reasons import Code
-from simpletuner_fleet.core.worker import Connection, WorkerType
+from simpletuner_fleet.core.workers.worker import Connection, WorkerType
 from simpletuner_fleet.orchestrator import administer
 from simpletuner_fleet.orchestrator.administer import CreateWorker
-from simpletuner_fleet.orchestrator.waiting import Explainer
+from simpletuner_fleet.queries.explainer import Explainer
 from simpletuner_fleet.sim.agent import SimulatedAgent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos

@@ -6,10 +6,10 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.job import Attempt, Job
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import Tx, View
-from simpletuner_fleet.store.memory import MemoryStore
+from simpletuner_fleet.store.memory.store import MemoryStore
 
 T = TypeVar("T")
 CrashPoint = Literal["before commit", "after commit"]

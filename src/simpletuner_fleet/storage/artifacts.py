@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import checkpoint, samples
-from simpletuner_fleet.core.checkpoint import Manifest, StoredManifest
-from simpletuner_fleet.core.decision import Decision
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt
-from simpletuner_fleet.core.fencing import Claim
-from simpletuner_fleet.core.job import Attempt, Job
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.dispatch import unreachable_checkpoints
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.training import checkpoint, samples
+from simpletuner_fleet.core.training.checkpoint import Manifest, StoredManifest
+from simpletuner_fleet.engine.dispatch import unreachable_checkpoints
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.protocol.uploads import ManifestAnswer
 from simpletuner_fleet.storage.fenced import job_run_by, newest_attempt
@@ -25,21 +25,21 @@ from simpletuner_fleet.storage.uploads import check_all_stored
 async def accept_manifest(fleet: Fleet, claim: Claim, manifest: Manifest) -> ManifestAnswer:
     """Ends an upload: in one transaction, fenced by the epoch, the checkpoint is there and older ones are let go."""
     checkpoint.check_manifest(manifest, fleet.policy)
-    return await fleet.act(lambda desk: _accept(desk, claim, manifest))
+    return await fleet.act(lambda transaction: _accept(transaction, claim, manifest))
 
 
-def _accept(desk: Desk, claim: Claim, manifest: Manifest) -> ManifestAnswer:
-    attempt = desk.attempt(newest_attempt(desk.tx, claim).id)
+def _accept(transaction: Transaction, claim: Claim, manifest: Manifest) -> ManifestAnswer:
+    attempt = transaction.attempt(newest_attempt(transaction.tx, claim).id)
     _refuse_spoiled(attempt, manifest)
-    earlier = desk.tx.manifests_of_job(attempt.job_id)
+    earlier = transaction.tx.manifests_of_job(attempt.job_id)
     manifest = samples.with_earlier(manifest, earlier)
     stored = next((one for one in earlier if checkpoint.same_content(one, manifest)), None)
     if stored is None:
-        stored = _add(desk, attempt, manifest, earlier)
+        stored = _add(transaction, attempt, manifest, earlier)
     if manifest.kind == "checkpoint" and (attempt.checkpoint_step or -1) < (manifest.step or 0):
-        desk.apply(Decision(attempt=replace(attempt, checkpoint_step=manifest.step)))
-    job = desk.job(attempt.job_id)
-    desk.publish("job", id=job.id, status=job.state, manifest=stored.id, step=stored.step)
+        transaction.apply(Decision(attempt=replace(attempt, checkpoint_step=manifest.step)))
+    job = transaction.job(attempt.job_id)
+    transaction.publish("job", id=job.id, status=job.state, manifest=stored.id, step=stored.step)
     return ManifestAnswer(manifest_id=stored.id)
 
 
@@ -50,21 +50,21 @@ def _refuse_spoiled(attempt: Attempt, manifest: Manifest) -> None:
 
 
 def _add(
-    desk: Desk, attempt: Attempt, manifest: Manifest, earlier: Sequence[StoredManifest]
+    transaction: Transaction, attempt: Attempt, manifest: Manifest, earlier: Sequence[StoredManifest]
 ) -> StoredManifest:
     checkpoint.check_step_of_epoch(manifest, attempt.epoch, earlier)
-    stored_sizes = desk.tx.objects_of_job(attempt.job_id)
+    stored_sizes = transaction.tx.objects_of_job(attempt.job_id)
     check_all_stored(stored_sizes, [(file.sha256, file.size) for file in manifest.files])
-    stored = _stored_manifest(desk, attempt, manifest)
-    desk.tx.add_manifest(stored)
-    desk.tx.mark_objects(attempt.job_id, {file.sha256 for file in manifest.files}, None)
-    _let_go_of_older(desk, desk.job(attempt.job_id), [*earlier, stored])
+    stored = _stored_manifest(transaction, attempt, manifest)
+    transaction.tx.add_manifest(stored)
+    transaction.tx.mark_objects(attempt.job_id, {file.sha256 for file in manifest.files}, None)
+    _let_go_of_older(transaction, transaction.job(attempt.job_id), [*earlier, stored])
     return stored
 
 
-def _stored_manifest(desk: Desk, attempt: Attempt, manifest: Manifest) -> StoredManifest:
+def _stored_manifest(transaction: Transaction, attempt: Attempt, manifest: Manifest) -> StoredManifest:
     return StoredManifest(
-        id=desk.ids.new("m"),
+        id=transaction.ids.new("m"),
         job_id=attempt.job_id,
         attempt_id=attempt.id,
         attempt_number=attempt.number,
@@ -74,35 +74,38 @@ def _stored_manifest(desk: Desk, attempt: Attempt, manifest: Manifest) -> Stored
         step=manifest.step,
         files=tuple(sorted(manifest.files, key=lambda file: file.path)),
         total_bytes=checkpoint.total_bytes(manifest.files),
-        created_at=desk.now,
+        created_at=transaction.now,
         worker_name=attempt.worker_name,
     )
 
 
-def _let_go_of_older(desk: Desk, job: Job, manifests: list[StoredManifest]) -> None:
-    current = desk.current_attempt(job)
+def _let_go_of_older(transaction: Transaction, job: Job, manifests: list[StoredManifest]) -> None:
+    current = transaction.current_attempt(job)
     in_use = {current.resumed_manifest} if current and current.resumed_manifest else set()
-    useless = unreachable_checkpoints(desk, job)
-    dropped = checkpoint.to_drop(manifests, desk.policy.checkpoints_keep, in_use, useless)
-    _drop(desk, job.id, manifests, dropped)
+    useless = unreachable_checkpoints(transaction, job)
+    dropped = checkpoint.to_drop(manifests, transaction.policy.checkpoints_keep, in_use, useless)
+    _drop(transaction, job.id, manifests, dropped)
 
 
-def forget_spoiled(desk: Desk, job_id: str, below: int) -> None:
+def forget_spoiled(transaction: Transaction, job_id: str, below: int) -> None:
     """Drops checkpoints from the step on at which the training was spoiled: whoever goes on finds only good ones."""
-    manifests = desk.tx.manifests_of_job(job_id)
-    _drop(desk, job_id, manifests, checkpoint.spoiled(manifests, below))
+    manifests = transaction.tx.manifests_of_job(job_id)
+    _drop(transaction, job_id, manifests, checkpoint.spoiled(manifests, below))
 
 
 def _drop(
-    desk: Desk, job_id: str, manifests: Sequence[StoredManifest], dropped: Sequence[StoredManifest]
+    transaction: Transaction,
+    job_id: str,
+    manifests: Sequence[StoredManifest],
+    dropped: Sequence[StoredManifest],
 ) -> None:
     for one in dropped:
-        desk.tx.delete_manifest(one.id)
+        transaction.tx.delete_manifest(one.id)
     dropped_ids = {one.id for one in dropped}
     still_named = {file.sha256 for one in manifests if one.id not in dropped_ids for file in one.files}
     freed = {file.sha256 for one in dropped for file in one.files} - still_named
     if freed:
-        desk.tx.mark_objects(job_id, freed, desk.now)
+        transaction.tx.mark_objects(job_id, freed, transaction.now)
 
 
 async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str) -> int:

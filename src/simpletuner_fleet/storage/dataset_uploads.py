@@ -22,7 +22,7 @@ class DatasetUploads:
         return f"{DATASET_PARTS}/{self._caller_id}"
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
-        look = self._fleet.glance if len(shas) == 1 else self._fleet.read
+        look = self._fleet.read_now if len(shas) == 1 else self._fleet.read
         return await look(lambda view: view.dataset_objects(shas))
 
     async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
@@ -38,7 +38,9 @@ class DatasetUploads:
         """A person has no turn: who may begin may go on."""
 
     async def own(self, sha256: str, size: int) -> None:
-        await self._fleet.act(lambda desk: desk.tx.own_dataset_object(sha256, size, desk.now))
+        await self._fleet.act(
+            lambda transaction: transaction.tx.own_dataset_object(sha256, size, transaction.now)
+        )
         self._storage.dataset_usage.counted_bytes += size
 
     async def _counted_bytes(self) -> int:

@@ -5,10 +5,9 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core import datasets
-from simpletuner_fleet.core.bundle import Bundle
-from simpletuner_fleet.core.checkpoint import FileEntry
-from simpletuner_fleet.core.datasets import Dataset, told
+from simpletuner_fleet.core.configs import datasets
+from simpletuner_fleet.core.configs.bundle import Bundle
+from simpletuner_fleet.core.configs.datasets import Dataset, told
 from simpletuner_fleet.core.errors import (
     Conflict,
     DatasetInUse,
@@ -18,8 +17,9 @@ from simpletuner_fleet.core.errors import (
     TooLarge,
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.training.checkpoint import FileEntry
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import job_run_by
 from simpletuner_fleet.storage.storage import ROWS_PER_ROUND, Storage
@@ -34,7 +34,7 @@ async def accept(storage: Storage, dataset_id: str, name: str, actor: Actor) -> 
     fleet = storage.fleet
     if await fleet.read(lambda view: view.dataset(dataset_id)) is None:
         await _add(storage, dataset_id, name, actor)
-    return await fleet.act(lambda desk: _name(desk, dataset_id, name, actor))
+    return await fleet.act(lambda transaction: _name(transaction, dataset_id, name, actor))
 
 
 async def _add(storage: Storage, dataset_id: str, name: str, actor: Actor) -> None:
@@ -49,32 +49,32 @@ async def _add(storage: Storage, dataset_id: str, name: str, actor: Actor) -> No
     check_all_stored(await fleet.read(lambda view: view.dataset_objects(contents)), contents.items())
     now = fleet.clock.now()
     dataset = datasets.dataset_of(dataset_id, name, files, manifest_bytes, by=actor.name, now=now)
-    await fleet.act(lambda desk: desk.tx.begin_dataset(dataset))
+    await fleet.act(lambda transaction: transaction.tx.begin_dataset(dataset))
     rows = iter(contents.items())
     while batch := dict(islice(rows, ROWS_PER_ROUND)):
-        await fleet.act(lambda desk, batch=batch: _add_files(desk, dataset_id, batch))  # type: ignore[misc]
+        await fleet.act(lambda transaction, batch=batch: _add_files(transaction, dataset_id, batch))  # type: ignore[misc]
 
-    def finish(desk: Desk) -> None:
-        if not desk.tx.finish_dataset(dataset_id, name, len(contents)):
+    def finish(transaction: Transaction) -> None:
+        if not transaction.tx.finish_dataset(dataset_id, name, len(contents)):
             raise Conflict("The dataset was deleted while it was pushed.", next_step="Push it again.")
-        desk.record(_event(EventType.DATASET_ADDED, dataset, actor))
+        transaction.record(_event(EventType.DATASET_ADDED, dataset, actor))
 
     await fleet.act(finish)
 
 
-def _add_files(desk: Desk, dataset_id: str, contents: dict[str, int]) -> None:
+def _add_files(transaction: Transaction, dataset_id: str, contents: dict[str, int]) -> None:
     """Checks again that they are stored: what was unused too long may have been let go since."""
-    check_all_stored(desk.tx.dataset_objects(contents), contents.items())
-    desk.tx.add_dataset_files(dataset_id, contents)
+    check_all_stored(transaction.tx.dataset_objects(contents), contents.items())
+    transaction.tx.add_dataset_files(dataset_id, contents)
 
 
-def _name(desk: Desk, dataset_id: str, name: str, actor: Actor) -> Dataset:
-    dataset = _dataset(desk.tx, dataset_id)
+def _name(transaction: Transaction, dataset_id: str, name: str, actor: Actor) -> Dataset:
+    dataset = _dataset(transaction.tx, dataset_id)
     if dataset.name == name:
         return dataset
     renamed = replace(dataset, name=name)
-    desk.tx.finish_dataset(dataset_id, name, dataset.files)
-    desk.record(_event(EventType.DATASET_ADDED, renamed, actor))
+    transaction.tx.finish_dataset(dataset_id, name, dataset.files)
+    transaction.record(_event(EventType.DATASET_ADDED, renamed, actor))
     return renamed
 
 
@@ -108,7 +108,7 @@ def _dataset(view: View, dataset_id: str) -> Dataset:
 
 
 async def file_size(fleet: Fleet, dataset_id: str, sha256: str) -> int:
-    size = await fleet.glance(lambda view: view.dataset_file_size([dataset_id], sha256))
+    size = await fleet.read_now(lambda view: view.dataset_file_size([dataset_id], sha256))
     if size is None:
         raise NotFound(f"The dataset {told(dataset_id)} has no such file.")
     return size
@@ -117,23 +117,23 @@ async def file_size(fleet: Fleet, dataset_id: str, sha256: str) -> int:
 async def delete(fleet: Fleet, dataset_id: str, actor: Actor) -> None:
     """Deletes a dataset. Its files go at a later sweep, unless another dataset or a job has them, too."""
 
-    def step(desk: Desk) -> None:
-        dataset = _dataset(desk.tx, dataset_id)
-        job_id = desk.tx.job_naming(dataset_id)
+    def step(transaction: Transaction) -> None:
+        dataset = _dataset(transaction.tx, dataset_id)
+        job_id = transaction.tx.job_naming(dataset_id)
         if job_id:
             raise DatasetInUse(f"Job {job_id} has not ended and needs {dataset.name}.", job_id=job_id)
-        desk.tx.hide_dataset(dataset_id)
-        desk.record(_event(EventType.DATASET_DELETED, dataset, actor))
+        transaction.tx.hide_dataset(dataset_id)
+        transaction.record(_event(EventType.DATASET_DELETED, dataset, actor))
 
     await fleet.act(step)
     await _drop(fleet, dataset_id)
 
 
 async def _drop(fleet: Fleet, dataset_id: str) -> None:
-    def step(desk: Desk) -> int:
-        if desk.tx.dataset(dataset_id) is not None:
+    def step(transaction: Transaction) -> int:
+        if transaction.tx.dataset(dataset_id) is not None:
             return 0
-        return desk.tx.drop_dataset_files(dataset_id, desk.now, ROWS_PER_ROUND)
+        return transaction.tx.drop_dataset_files(dataset_id, transaction.now, ROWS_PER_ROUND)
 
     while await fleet.act(step) == ROWS_PER_ROUND:
         pass
@@ -173,7 +173,7 @@ async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str
             raise NotFound("No dataset of this job has this file.")
         return size
 
-    return await fleet.glance(look)
+    return await fleet.read_now(look)
 
 
 async def let_go_of_unused(storage: Storage, before: float) -> None:
@@ -181,9 +181,9 @@ async def let_go_of_unused(storage: Storage, before: float) -> None:
     for dataset_id in await storage.fleet.read(lambda view: view.unready_datasets(before)):
         await _drop(storage.fleet, dataset_id)
 
-    def step(desk: Desk) -> int:
-        shas = desk.tx.unused_dataset_objects(before, ROWS_PER_ROUND)
-        desk.tx.disown_dataset_objects(shas)
+    def step(transaction: Transaction) -> int:
+        shas = transaction.tx.unused_dataset_objects(before, ROWS_PER_ROUND)
+        transaction.tx.disown_dataset_objects(shas)
         return len(shas)
 
     while await storage.fleet.act(step) == ROWS_PER_ROUND:

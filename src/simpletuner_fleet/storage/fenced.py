@@ -1,4 +1,4 @@
-"""Writes of workers behind the fence of `core/fencing`, rows and bytes alike.
+"""Writes of workers behind the fence of `core/jobs/fencing`, rows and bytes alike.
 
 Rows are checked in the transaction that writes them. Bytes outside the database cannot be: their attempt is checked before,
 and again once they are there. If they were written while it was lost, they are taken back, so that nobody finds them in its
@@ -8,11 +8,11 @@ log or among its numbers.
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from simpletuner_fleet.core import fencing
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.fencing import Claim
-from simpletuner_fleet.core.job import Attempt, Job
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.jobs import fencing
+from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import Blobs, View
 
 Fence = Callable[[View, Claim], Attempt]
@@ -65,7 +65,7 @@ async def fenced_appends(fleet: Fleet, blobs: Blobs, fence: Fence, claim: Claim)
     if not appends:
         return
     try:
-        await fleet.glance(lambda view: fence(view, claim))
+        await fleet.read_now(lambda view: fence(view, claim))
     except FleetError:
         await appends.take_back()
         raise

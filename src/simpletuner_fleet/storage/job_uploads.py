@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
-from simpletuner_fleet.core.fencing import Claim
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import newest_attempt
 
@@ -35,12 +35,12 @@ class JobUploads:
         self._check_quota(stored, more_bytes)
 
     async def check_turn(self) -> None:
-        await self._fleet.glance(lambda view: newest_attempt(view, self._claim))
+        await self._fleet.read_now(lambda view: newest_attempt(view, self._claim))
 
     async def own(self, sha256: str, size: int) -> None:
-        def step(desk: Desk) -> None:
-            self._check_quota(self._stored(desk.tx), size)
-            desk.tx.own_object(self._claim.job_id, sha256, size, desk.now)
+        def step(transaction: Transaction) -> None:
+            self._check_quota(self._stored(transaction.tx), size)
+            transaction.tx.own_object(self._claim.job_id, sha256, size, transaction.now)
 
         await self._fleet.act(step)
 

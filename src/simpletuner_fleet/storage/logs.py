@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.fencing import Claim
+from simpletuner_fleet.core.jobs.fencing import Claim
 from simpletuner_fleet.storage.fenced import Appends, fenced_appends, unlost_attempt
 from simpletuner_fleet.storage.storage import Storage
 
@@ -50,7 +50,7 @@ def gap_key(attempt_id: str, rank: int = 0) -> str:
 
 async def append_log(storage: Storage, claim: Claim, piece: LogPiece) -> int:
     """Returns how much of the log is there then. Repeats are harmless; beyond a hole nothing is written."""
-    attempt = await storage.fleet.glance(lambda view: unlost_attempt(view, claim))
+    attempt = await storage.fleet.read_now(lambda view: unlost_attempt(view, claim))
     key = log_key(attempt.id, piece.rank)
     async with storage.locks.holding(key):
         size = await storage.blobs.size(key)

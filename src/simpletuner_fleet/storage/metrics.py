@@ -16,9 +16,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, NotFound, TooLarge
-from simpletuner_fleet.core.fencing import Claim
-from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.core.metrics import (
+from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.training.metrics import (
     GPU_KEY,
     KEY,
     MAX_GPU_KEYS,
@@ -27,7 +27,7 @@ from simpletuner_fleet.core.metrics import (
     Sample,
     downsample,
 )
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import Blobs, View
 from simpletuner_fleet.protocol.metrics import MAX_BATCH, MetricPoint, from_wire
 from simpletuner_fleet.storage.fenced import Appends, fenced_appends, newest_attempt
@@ -88,7 +88,7 @@ async def _store_fenced(
     points: Sequence[MetricPoint],
     most_keys: int,
 ) -> int:
-    attempt = await storage.fleet.glance(lambda view: newest_attempt(view, claim))
+    attempt = await storage.fleet.read_now(lambda view: newest_attempt(view, claim))
     folder = folder_of(attempt.id)
     async with storage.locks.holding(folder):
         stored = await storage.blobs.size(f"{folder}/{INDEX}") // RECORD.size

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from simpletuner_fleet.core.fencing import Claim
-from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.core.jobs.fencing import Claim
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import JobNote
 from simpletuner_fleet.protocol.uploads import Note
 from simpletuner_fleet.storage.fenced import newest_attempt
@@ -14,11 +14,13 @@ from simpletuner_fleet.storage.fenced import newest_attempt
 async def add_notes(fleet: Fleet, claim: Claim, notes: Sequence[Note]) -> int:
     """Returns how many of them were new: a note that is sent again is kept once."""
 
-    def step(desk: Desk) -> int:
-        attempt = newest_attempt(desk.tx, claim)
-        fresh = desk.tx.add_notes([_row(attempt, note) for note in notes])
+    def step(transaction: Transaction) -> int:
+        attempt = newest_attempt(transaction.tx, claim)
+        fresh = transaction.tx.add_notes([_row(attempt, note) for note in notes])
         if fresh:
-            desk.publish("job", id=attempt.job_id, status=desk.job(attempt.job_id).state, notes=fresh)
+            transaction.publish(
+                "job", id=attempt.job_id, status=transaction.job(attempt.job_id).state, notes=fresh
+            )
         return fresh
 
     return await fleet.act(step)

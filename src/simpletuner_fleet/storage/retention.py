@@ -9,8 +9,8 @@ import logging
 import msgspec
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.orchestrator.desk import Desk
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Blobs, Ending, View
 from simpletuner_fleet.storage.job_uploads import job_parts_folder
 from simpletuner_fleet.storage.logs import gap_key, log_key, times_key
@@ -54,7 +54,7 @@ async def _empty(storage: Storage, ending: Ending) -> None:
         await storage.blobs.delete(gpu_folder(attempt.id))
         await _delete_logs(storage.blobs, attempt)
     await storage.blobs.delete(job_parts_folder(ending.job_id))
-    await storage.fleet.act(lambda desk: _drop_manifests(desk, ending))
+    await storage.fleet.act(lambda transaction: _drop_manifests(transaction, ending))
 
 
 async def _delete_logs(blobs: Blobs, attempt: Attempt) -> None:
@@ -65,18 +65,18 @@ async def _delete_logs(blobs: Blobs, attempt: Attempt) -> None:
         rank += 1
 
 
-def _drop_manifests(desk: Desk, ending: Ending) -> None:
-    manifests = desk.tx.manifests_of_job(ending.job_id)
+def _drop_manifests(transaction: Transaction, ending: Ending) -> None:
+    manifests = transaction.tx.manifests_of_job(ending.job_id)
     for manifest in manifests:
-        desk.tx.delete_manifest(manifest.id)
-    desk.tx.mark_objects(ending.job_id, desk.tx.objects_of_job(ending.job_id), desk.now)
-    desk.tx.put_setting(EMPTIED_UNTIL, msgspec.json.encode(ending).decode())
-    desk.record(
+        transaction.tx.delete_manifest(manifest.id)
+    transaction.tx.mark_objects(ending.job_id, transaction.tx.objects_of_job(ending.job_id), transaction.now)
+    transaction.tx.put_setting(EMPTIED_UNTIL, msgspec.json.encode(ending).decode())
+    transaction.record(
         Event(
             type=EventType.JOB_EMPTIED,
             actor=ORCHESTRATOR,
             target_type="job",
             target_id=ending.job_id,
-            details={"manifests": len(manifests), "keep_days": desk.policy.jobs_keep_days},
+            details={"manifests": len(manifests), "keep_days": transaction.policy.jobs_keep_days},
         )
     )

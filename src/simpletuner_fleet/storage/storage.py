@@ -2,8 +2,8 @@
 
 from msgspec import Struct, field
 
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.keyed_locks import KeyedLocks
-from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import Blobs
 
 ROWS_PER_ROUND = 500

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from simpletuner_fleet.orchestrator.desk import Desk
-from simpletuner_fleet.orchestrator.fleet import Fleet
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.storage.dataset_uploads import drop_abandoned_dataset_parts
 from simpletuner_fleet.storage.datasets import let_go_of_unused
 from simpletuner_fleet.storage.job_uploads import JOB_PARTS, job_parts_folder
@@ -54,9 +54,9 @@ class StorageSweeper:
 
 
 async def _disown_unused(fleet: Fleet, before: float) -> None:
-    def step(desk: Desk) -> int:
-        rows = desk.tx.unused_objects(before, ROWS_PER_ROUND)
-        desk.tx.disown_objects(rows)
+    def step(transaction: Transaction) -> int:
+        rows = transaction.tx.unused_objects(before, ROWS_PER_ROUND)
+        transaction.tx.disown_objects(rows)
         return len(rows)
 
     while await fleet.act(step) == ROWS_PER_ROUND:

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from simpletuner_fleet.core import checkpoint
 from simpletuner_fleet.core.errors import DigestMismatch, Invalid, ObjectsMissing
+from simpletuner_fleet.core.training import checkpoint
 from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.protocol.uploads import ObjectAsked, ObjectMissing, PartAnswer
 from simpletuner_fleet.storage.storage import Storage

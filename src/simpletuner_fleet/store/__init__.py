@@ -1,7 +1,7 @@
 """One contract, three homes: memory, SQLite, PostgreSQL."""
 
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
-from simpletuner_fleet.store.memory import MemoryStore
+from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.opening import open_store
 from simpletuner_fleet.store.sqlite import SqliteStore
 from simpletuner_fleet.store.sqlite_file import sqlite_warning

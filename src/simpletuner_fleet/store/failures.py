@@ -2,7 +2,7 @@
 
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.ports import ConcurrentChange
-from simpletuner_fleet.store.row_batches import RowWrite
+from simpletuner_fleet.store.rows.batches import RowWrite
 
 
 class StoreRefused(FleetError):

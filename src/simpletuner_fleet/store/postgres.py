@@ -14,7 +14,6 @@ from psycopg.types.string import StrDumper
 
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.ports import ConcurrentChange, RowObserver, Tx, View
-from simpletuner_fleet.store.database import Params, Row
 from simpletuner_fleet.store.failures import (
     BatchLost,
     Duplicate,
@@ -22,12 +21,13 @@ from simpletuner_fleet.store.failures import (
     StoreRefused,
     rows_changed_by_others,
 )
-from simpletuner_fleet.store.migrate import migrate, migrations_for
-from simpletuner_fleet.store.pipeline import CommitPipeline
-from simpletuner_fleet.store.reader import Reader
-from simpletuner_fleet.store.row_batches import RowWrite, one_row
-from simpletuner_fleet.store.sql_tx import SqlTx
-from simpletuner_fleet.store.text import storable
+from simpletuner_fleet.store.rows.batches import RowWrite, one_row
+from simpletuner_fleet.store.rows.text import storable
+from simpletuner_fleet.store.sql.database import Params, Row
+from simpletuner_fleet.store.sql.migrate import migrate, migrations_for
+from simpletuner_fleet.store.writing.pipeline import CommitPipeline
+from simpletuner_fleet.store.writing.reader import Reader
+from simpletuner_fleet.store.writing.sql_tx import SqlTx
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class PostgresSession:
             self._connection = None
 
     def tidy(self) -> None:
-        """PostgreSQL keeps its own house."""
+        """PostgreSQL looks after itself."""
 
     def close(self) -> None:
         if self._connection is not None:

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from simpletuner_fleet.core.errors import IllegalTransition, StoreUnavailable
 from simpletuner_fleet.ports import ConcurrentChange, RowObserver, Tx, View
-from simpletuner_fleet.store.database import Params, Row
 from simpletuner_fleet.store.failures import (
     BatchLost,
     Duplicate,
@@ -21,17 +20,18 @@ from simpletuner_fleet.store.failures import (
     StoreRefused,
     rows_changed_by_others,
 )
-from simpletuner_fleet.store.migrate import migrate, migrations_for
-from simpletuner_fleet.store.pipeline import CommitPipeline
-from simpletuner_fleet.store.reader import Reader
-from simpletuner_fleet.store.row_batches import RowWrite, write_in_chunks
-from simpletuner_fleet.store.sql_tx import SqlTx
+from simpletuner_fleet.store.rows.batches import RowWrite, write_in_chunks
+from simpletuner_fleet.store.sql.database import Params, Row
+from simpletuner_fleet.store.sql.migrate import migrate, migrations_for
 from simpletuner_fleet.store.sqlite_file import (
     claimed,
     make_private,
     refuse_damaged,
     refuse_network_file_system,
 )
+from simpletuner_fleet.store.writing.pipeline import CommitPipeline
+from simpletuner_fleet.store.writing.reader import Reader
+from simpletuner_fleet.store.writing.sql_tx import SqlTx
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -286,7 +286,7 @@ class SqliteStore:
     async def read(self, look: Callable[[View], T]) -> T:
         return await self._reader.submit(look)
 
-    def glance(self, look: Callable[[View], T]) -> T:
+    def read_now(self, look: Callable[[View], T]) -> T:
         """A look at a few rows, without the way through a thread, which costs more than they do."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")

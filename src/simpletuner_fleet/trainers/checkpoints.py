@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.samples import is_picture
+from simpletuner_fleet.core.training.samples import is_picture
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths
 

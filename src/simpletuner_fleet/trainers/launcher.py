@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.core.bundle import check_launcher, processes_of
+from simpletuner_fleet.core.configs.bundle import check_launcher, processes_of
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits

@@ -20,7 +20,7 @@ from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.failure import classify
+from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.protocol.data import DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.trainers.registry import Registry

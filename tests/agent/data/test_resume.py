@@ -18,8 +18,8 @@ from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.checkpoint import FileEntry
-from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.registry import Registry

@@ -14,7 +14,7 @@ import pytest
 from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner
 from simpletuner_fleet.agent.guard.shim_client import Hello, ShimGone, ShimLink, boottime
 from simpletuner_fleet.agent.state_dir import AttemptDir
-from simpletuner_fleet.core.job import Outcome
+from simpletuner_fleet.core.jobs.job import Outcome
 from tests.agent.shim_fixtures import (
     DOUBLE_FORK,
     TICKER,

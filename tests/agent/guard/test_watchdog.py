@@ -13,8 +13,8 @@ from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.watchdog import WRITTEN, Watchdog, Watchdogs, WatchdogSettings, judged
 from simpletuner_fleet.agent.metrics.follower import MetricSources
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.job import EndReason
-from simpletuner_fleet.core.watchdog import Verdict
+from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.training.watchdog import Verdict
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from tests.agent.metrics.test_follower import Attempt, attempt, write
 from tests.agent.metrics.test_tensorboard import NAME, scalars

@@ -16,10 +16,10 @@ from simpletuner_fleet.agent.metrics.metric_files import MetricFile
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.blobs.memory import MemoryBlobs
-from simpletuner_fleet.core.metrics import Point, read_bar
+from simpletuner_fleet.core.training.metrics import Point, read_bar
 from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.storage.metrics import RECORD, metrics_key
-from simpletuner_fleet.store.memory import MemoryStore
+from simpletuner_fleet.store.memory.store import MemoryStore
 from tests.agent.metrics.test_tensorboard import NAME, scalars
 from tests.http.api_kit import Agent, Running, TurnedClock, orchestrator, until
 

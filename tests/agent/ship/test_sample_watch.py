@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from simpletuner_fleet.agent.ship.sample_watch import SampleWatch
-from simpletuner_fleet.core.samples import MAX_BYTES, MOST
+from simpletuner_fleet.core.training.samples import MAX_BYTES, MOST
 
 
 class Studio:

@@ -15,7 +15,7 @@ from simpletuner_fleet.cli.doctor.checks_network import _clock, way_to
 from simpletuner_fleet.cli.doctor.findings import FindingMark
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.client.trust import Choices
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from tests.cli.conftest import Answer, FakeServer, Run, problem
 from tests.client.test_trust import make, tls_server
 

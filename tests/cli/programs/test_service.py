@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.cli.programs.service_unit import quoted
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from tests.cli.conftest import Run
 
 TOKEN = tokens.make(tokens.WORKER, bytes(range(32)))

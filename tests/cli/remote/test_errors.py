@@ -12,7 +12,7 @@ from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.remote.advice import steps_of
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.troubles import TROUBLES, format_trouble, of_connection_error, trouble
-from simpletuner_fleet.core.reasons import IMPOSSIBLE
+from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE
 from tests.cli.conftest import Answer, FakeServer, Run, problem
 from tests.client.test_trust import make, tls_server
 

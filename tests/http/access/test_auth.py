@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import InvalidToken, StoreUnavailable, Unauthenticated
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.access.auth import Authenticator, Principal
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from tests.http.edge_kit import ADMIN, CHOSEN, EXPIRED, UPLOAD_TOKEN, WORKER_TOKEN, MemoryCredentials

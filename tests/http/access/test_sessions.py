@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.core import tokens
-from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S, Role
 from simpletuner_fleet.core.errors import Forbidden, NotFound, StoreUnavailable
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.accounts import SESSION_IDLE_S, SESSION_LIFE_S, Role
 from simpletuner_fleet.http.access.auth import Authenticator, Principal, SessionEnded
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Rate, RateLimits

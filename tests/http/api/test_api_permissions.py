@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from simpletuner_fleet.core import tokens
-from simpletuner_fleet.core.permissions import PERMISSIONS
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.permissions import PERMISSIONS
 from simpletuner_fleet.http.application import ROUTES
 from simpletuner_fleet.http.edge.routes import Access, Route
 from tests.http.api_kit import Agent, Running, orchestrator

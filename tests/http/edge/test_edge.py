@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 
 from simpletuner_fleet.core import errors
-from simpletuner_fleet.core.tokens import hashed
+from simpletuner_fleet.core.people.tokens import hashed
 from simpletuner_fleet.http.access.auth import FailedProof
 from simpletuner_fleet.http.edge.edge import EdgeSettings, build_app
 from simpletuner_fleet.http.edge.routes import (

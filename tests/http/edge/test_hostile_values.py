@@ -89,23 +89,23 @@ async def test_one_caller_cannot_follow_endlessly_many_logs() -> None:
     async with orchestrator() as running:
         log = await taken(running)
         await log.put(0, b"hello\n")
-        running.house.following["t_admin"] = open_streams.MAX_STREAMS_PER_CALLER
+        running.deps.following["t_admin"] = open_streams.MAX_STREAMS_PER_CALLER
         refused = await running.http.get(log.path, params={"follow": "1"})
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
         assert (await running.http.get(log.path)).status_code == 200
-        running.house.following.clear()
+        running.deps.following.clear()
         followers = [await following(running, log) for _ in range(3)]
-        assert running.house.following == {"t_admin": 3}
+        assert running.deps.following == {"t_admin": 3}
         for follower in followers:
             await follower.aclose()
         for _ in range(500):
-            if not running.house.following:
+            if not running.deps.following:
                 break
             await asyncio.sleep(0.01)
-        assert not running.house.following
+        assert not running.deps.following
 
 
 async def test_all_callers_together_cannot_watch_endlessly() -> None:
     async with orchestrator() as running:
-        running.house.watching["t_somebody"] = open_streams.MAX_STREAMS_IN_ALL
+        running.deps.watching["t_somebody"] = open_streams.MAX_STREAMS_IN_ALL
         assert (await running.http.get("/api/events")).status_code == 429

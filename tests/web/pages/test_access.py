@@ -8,10 +8,10 @@ import httpx2
 import msgspec
 from playwright.async_api import expect
 
-from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import EventType
-from simpletuner_fleet.core.permissions import EVERYTHING, PERMISSIONS
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.permissions import EVERYTHING, PERMISSIONS
 from simpletuner_fleet.languages import LANGUAGES, spoken_in, translator
 from simpletuner_fleet.languages.names import EVENTS
 from simpletuner_fleet.web.pages.audit import event_choices
@@ -154,7 +154,7 @@ async def test_the_audit_log_is_filtered_verified_and_taken_along(fleet: Console
     await expect(page.locator("#verdict")).to_contain_text("The log is whole.")
 
     await page.get_by_label("Event").select_option("worker.drained")
-    await page.get_by_label("About whom or what").fill("desk-bruno")
+    await page.get_by_label("About whom or what").fill("transaction-bruno")
     await page.get_by_label("From").fill("2026-01-02T03:04")
     await page.get_by_role("button", name="Find").click()
     await page.wait_for_url(re.compile("event=worker.drained"))
@@ -164,8 +164,8 @@ async def test_the_audit_log_is_filtered_verified_and_taken_along(fleet: Console
     await expect(page.locator("#entries")).to_contain_text("1 entry")
     row = page.locator("#entries tbody tr")
     await expect(row).to_contain_text("New power supply")
-    await expect(row.get_by_role("link", name="desk-bruno")).to_have_attribute(
-        "href", f"/admin/workers/{fleet.state.workers['desk-bruno']}"
+    await expect(row.get_by_role("link", name="transaction-bruno")).to_have_attribute(
+        "href", f"/admin/workers/{fleet.state.workers['transaction-bruno']}"
     )
     await page.get_by_text("Export", exact=True).click()
     async with page.expect_download() as coming:

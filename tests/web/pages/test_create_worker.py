@@ -5,9 +5,9 @@ import json
 import shlex
 from typing import Any
 
-from simpletuner_fleet.core.worker import Connection, Gpu, Worker
+from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker
+from simpletuner_fleet.engine.gpu_history import GpuPoint
 from simpletuner_fleet.http.api.admin.connection_commands import connection_commands
-from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
 from simpletuner_fleet.web import routes
 from simpletuner_fleet.web.pages.create_worker import demo_body
 from simpletuner_fleet.web.parts.gpu_chart import HEIGHT, gpu_chart
@@ -76,7 +76,7 @@ async def test_a_look_at_the_certificate_that_nothing_follows_is_shown_after_a_w
         created = await running.create_worker("gpu-1")
         path = f"/admin/workers/create?worker={created['worker_id']}"
         running.clock.at += 10
-        running.house.certificate_looks.note("10.0.0.7", running.clock.at)
+        running.deps.certificate_looks.note("10.0.0.7", running.clock.at)
         assert "10.0.0.7" not in await page_of(running, path), "it may still be on its way"
         running.clock.at += 10
         text = await page_of(running, path)
@@ -86,7 +86,7 @@ async def test_a_look_at_the_certificate_that_nothing_follows_is_shown_after_a_w
 async def test_who_registered_after_the_look_is_no_trouble() -> None:
     async with orchestrator(pages=routes.ROUTES) as running:
         agent = Agent(running, await running.create_worker("gpu-1"))
-        running.house.certificate_looks.note("127.0.0.1", running.clock.at)
+        running.deps.certificate_looks.note("127.0.0.1", running.clock.at)
         running.clock.at += 1
         await agent.register(gpus=2, tls="pinned", labels={"hostname": "box"})
         running.clock.at += 60
@@ -99,7 +99,7 @@ async def test_who_registered_after_the_look_is_no_trouble() -> None:
 async def test_a_watcher_hears_of_a_refusal_at_once() -> None:
     async with orchestrator() as running:
         told: list[tuple[str, dict[str, Any]]] = []
-        running.house.hub.watch("the test", lambda id, event, data: told.append((event, data)))
+        running.deps.hub.watch("the test", lambda id, event, data: told.append((event, data)))
         worker = await running.create_worker("gpu-1")
         await running.post(f"/api/admin/workers/{worker['worker_id']}/token")
         await refused(running, worker["token"])

@@ -1,6 +1,6 @@
 """Which pictures a job's page shows, and in which order."""
 
-from simpletuner_fleet.core.checkpoint import FileEntry, ManifestKind, StoredManifest
+from simpletuner_fleet.core.training.checkpoint import FileEntry, ManifestKind, StoredManifest
 from simpletuner_fleet.web.pages.samples import samples_of
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from simpletuner_fleet.core.bundle import read_bundle
+from simpletuner_fleet.core.configs.bundle import read_bundle
 from simpletuner_fleet.web.pages import train
 from simpletuner_fleet.web.parts.train_fields import FIELDS, STARTERS
 from tests.e2e.kit import World

@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.async_api import Page, expect
 
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from tests.e2e.kit import A100
 from tests.web.browser import axe, visit
 from tests.web.console import Console, Pages

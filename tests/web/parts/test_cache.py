@@ -1,10 +1,10 @@
 """What is kept a while is made once for all who look, and made again when it is old."""
 
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.ids import RandomIds
-from simpletuner_fleet.orchestrator.index import FleetIndex
-from simpletuner_fleet.orchestrator.streams import StreamHub
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.store import MemoryStore
 from simpletuner_fleet.web.parts.cache import MOST_ENTRIES, TimedCache
 

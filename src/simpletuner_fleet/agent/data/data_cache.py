@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.ship.hashing import sha256_of
 from simpletuner_fleet.agent.state_dir import StateDirError, checked_id, write_whole
-from simpletuner_fleet.core.checkpoint import SHA256, FileEntry
-from simpletuner_fleet.core.datasets import MAX_HELD, MOUNT, canonical, id_of, read_manifest
+from simpletuner_fleet.core.configs.datasets import MAX_HELD, MOUNT, canonical, id_of, read_manifest
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.training.checkpoint import SHA256, FileEntry
 
 log = logging.getLogger(__name__)
 

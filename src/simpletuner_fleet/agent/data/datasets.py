@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from simpletuner_fleet.agent.data.data_cache import DataCache, Manifests, NoRoom
 from simpletuner_fleet.agent.data.downloads import PATIENCE_S, DownloadFailed, Downloads, DownloadStalled
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.checkpoint import SHA256, FileEntry
-from simpletuner_fleet.core.datasets import with_places
+from simpletuner_fleet.core.configs.datasets import with_places
 from simpletuner_fleet.core.errors import FleetError, Invalid
+from simpletuner_fleet.core.training.checkpoint import SHA256, FileEntry
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit
 

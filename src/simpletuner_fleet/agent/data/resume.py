@@ -17,8 +17,8 @@ import msgspec
 from simpletuner_fleet.agent.data.downloads import PATIENCE_S, DownloadFailed, Downloads, DownloadStalled
 from simpletuner_fleet.agent.ship.hashing import sha256_of
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.checkpoint import NAME, SHA256, FileEntry, path_complaint
 from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.training.checkpoint import NAME, SHA256, FileEntry, path_complaint
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.gpu_health import Health
 from simpletuner_fleet.core.policy import MAX_LABEL_VALUE_CHARS
-from simpletuner_fleet.core.worker import Gpu
+from simpletuner_fleet.core.workers.gpu_health import Health
+from simpletuner_fleet.core.workers.worker import Gpu
 from simpletuner_fleet.protocol.messages import GpuSample
 
 log = logging.getLogger(__name__)

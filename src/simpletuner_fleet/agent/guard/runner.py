@@ -35,7 +35,7 @@ from simpletuner_fleet.agent.guard.shim_client import (
 )
 from simpletuner_fleet.agent.ship.output_log import last_lines
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.job import EndReason, Outcome
+from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Literal, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import EndReason, Outcome
+from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 
 SHIM = Path(__file__).with_name("shim.py")
 MAX_LINE_BYTES = 1 << 20

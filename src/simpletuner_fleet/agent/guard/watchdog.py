@@ -24,9 +24,16 @@ from simpletuner_fleet.agent.metrics.metric_files import latest_bar
 from simpletuner_fleet.agent.metrics.readings import Readings
 from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, SendersByAttempt, Sent, pause
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.job import EndReason, Outcome
-from simpletuner_fleet.core.metrics import Point
-from simpletuner_fleet.core.watchdog import Finding, Verdict, Watch, read_watchdog, rules_of, verdict_of
+from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.core.training.metrics import Point
+from simpletuner_fleet.core.training.watchdog import (
+    Finding,
+    Verdict,
+    Watch,
+    read_watchdog,
+    rules_of,
+    verdict_of,
+)
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Note
 

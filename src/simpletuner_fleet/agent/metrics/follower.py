@@ -25,7 +25,7 @@ from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, SendersByAt
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
-from simpletuner_fleet.core.metrics import Bar, Point, eta_s, learning_rate_of, loss_of, rate_of
+from simpletuner_fleet.core.training.metrics import Bar, Point, eta_s, learning_rate_of, loss_of, rate_of
 from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit, StatusReport
 from simpletuner_fleet.protocol.metrics import to_wire
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simpletuner_fleet.core.metrics import gpu_key
+from simpletuner_fleet.core.training.metrics import gpu_key
 from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit
 
 log = logging.getLogger(__name__)

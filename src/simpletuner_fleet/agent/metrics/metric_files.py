@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from simpletuner_fleet.core.metrics import MAX_LINE_CHARS, Bar, Point, last_bar, read_point
+from simpletuner_fleet.core.training.metrics import MAX_LINE_CHARS, Bar, Point, last_bar, read_point
 
 TAIL_BYTES = 64
 MOST_BYTES = 4 * 1024 * 1024

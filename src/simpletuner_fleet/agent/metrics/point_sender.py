@@ -14,7 +14,7 @@ from msgspec import Struct
 from simpletuner_fleet.agent.metrics.metric_files import MetricFile, PointBatch
 from simpletuner_fleet.agent.metrics.tensorboard import EventFile, EventFolder
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
-from simpletuner_fleet.core.metrics import Point
+from simpletuner_fleet.core.training.metrics import Point
 from simpletuner_fleet.protocol.metrics import MAX_BATCH, MetricPoint, to_wire
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simpletuner_fleet.agent.metrics.metric_files import MetricFile
 from simpletuner_fleet.agent.metrics.tensorboard import EventFile, EventFolder
-from simpletuner_fleet.core.metrics import Point
+from simpletuner_fleet.core.training.metrics import Point
 
 MOST_AT_ONCE = 20_000
 LATEST = 64

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from simpletuner_fleet.agent.metrics.metric_files import MOST_BYTES, TAIL_BYTES, PointBatch, opened
-from simpletuner_fleet.core.metrics import LATEST_AT, MAX_KEYS, MAX_STEP, Point, values_of
+from simpletuner_fleet.core.training.metrics import LATEST_AT, MAX_KEYS, MAX_STEP, Point, values_of
 
 log = logging.getLogger(__name__)
 

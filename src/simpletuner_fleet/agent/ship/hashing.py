@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from simpletuner_fleet.core.checkpoint import FileEntry
+from simpletuner_fleet.core.training.checkpoint import FileEntry
 
 CHUNK_BYTES = 1024 * 1024
 REMEMBERED_FILES = 50_000

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from simpletuner_fleet.core.samples import MAX_BYTES, MOST, drawn_order
+from simpletuner_fleet.core.training.samples import MAX_BYTES, MOST, drawn_order
 
 LOOK_EVERY_S = 2.0
 SENT_EVERY_S = 10.0

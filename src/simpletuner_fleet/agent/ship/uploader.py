@@ -19,8 +19,8 @@ from simpletuner_fleet.agent.wire.bandwidth import Bandwidth, PartSize
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
-from simpletuner_fleet.core.checkpoint import FileEntry, Manifest, path_complaint
-from simpletuner_fleet.core.samples import SAMPLES
+from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest, path_complaint
+from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import ObjectAsked
 from simpletuner_fleet.trainers.checkpoints import (

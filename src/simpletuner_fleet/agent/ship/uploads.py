@@ -10,7 +10,7 @@ from simpletuner_fleet.agent.ship.courier import SendersByAttempt
 from simpletuner_fleet.agent.ship.uploader import Uploader
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths

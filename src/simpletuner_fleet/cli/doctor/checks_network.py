@@ -12,7 +12,7 @@ import httpx2
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.client.trust import Choices, TrustError, context_for, fingerprint_of
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.languages import _
 
 TIMEOUT_S = 10.0

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, usage
-from simpletuner_fleet.core.bundle import DEFAULT_TRAINER, MAX_BUNDLE_BYTES, NAME, read_bundle, setting
+from simpletuner_fleet.core.configs.bundle import (
+    DEFAULT_TRAINER,
+    MAX_BUNDLE_BYTES,
+    NAME,
+    read_bundle,
+    setting,
+)
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.languages import _
 

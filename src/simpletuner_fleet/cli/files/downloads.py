@@ -16,7 +16,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.cli.remote.lookup import segment
 from simpletuner_fleet.client.troubles import of_connection_error
-from simpletuner_fleet.core.checkpoint import NAME, SHA256, path_complaint
+from simpletuner_fleet.core.training.checkpoint import NAME, SHA256, path_complaint
 from simpletuner_fleet.languages import _
 
 CHUNK_BYTES = 1024 * 1024

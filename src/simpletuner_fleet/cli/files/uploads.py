@@ -17,8 +17,8 @@ from simpletuner_fleet.agent.ship.hashing import sha256_of
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import SEALING_TIMEOUT_S, Api
 from simpletuner_fleet.client.troubles import of_connection_error
-from simpletuner_fleet.core.checkpoint import FileEntry, path_complaint
-from simpletuner_fleet.core.datasets import canonical, id_of
+from simpletuner_fleet.core.configs.datasets import canonical, id_of
+from simpletuner_fleet.core.training.checkpoint import FileEntry, path_complaint
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.protocol.uploads import PART_BYTES
 

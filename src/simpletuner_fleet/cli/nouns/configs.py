@@ -11,7 +11,7 @@ from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.cli.remote.lookup import segment
-from simpletuner_fleet.core.bundle import gpus_of, read_bundle
+from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
 from simpletuner_fleet.languages import _, ngettext
 
 LIST = (

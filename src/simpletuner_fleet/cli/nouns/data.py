@@ -16,10 +16,10 @@ from simpletuner_fleet.cli.frame.quantities import ago, size_text
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.datasets import find_dataset
 from simpletuner_fleet.cli.remote.lookup import segment
-from simpletuner_fleet.core.checkpoint import FileEntry
-from simpletuner_fleet.core.datasets import PREFIX, id_of, read_manifest
+from simpletuner_fleet.core.configs.datasets import PREFIX, id_of, read_manifest
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.languages import _
 
 DATA = "/api/data"

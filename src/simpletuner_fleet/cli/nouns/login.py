@@ -10,7 +10,7 @@ from simpletuner_fleet.cli.frame.output import Output, field
 from simpletuner_fleet.cli.remote import connection, credentials
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.credentials import Login, SavedLogins
-from simpletuner_fleet.core.tokens import API, WORKER
+from simpletuner_fleet.core.people.tokens import API, WORKER
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import values
 

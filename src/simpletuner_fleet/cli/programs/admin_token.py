@@ -5,11 +5,11 @@ from pathlib import Path
 
 from simpletuner_fleet.cli.frame.errors import usage
 from simpletuner_fleet.cli.frame.private_files import read_private, write_private
-from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import InvalidToken
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.engine.ids import RandomIds
 from simpletuner_fleet.http.access.auth import refuse_misshapen_api_token
 from simpletuner_fleet.languages import _
-from simpletuner_fleet.orchestrator.ids import RandomIds
 
 
 def stored_admin_token(data_dir: Path, from_setting: str | None) -> tuple[str, str]:

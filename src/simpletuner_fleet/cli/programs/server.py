@@ -31,6 +31,11 @@ from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.engine.clock import SteadyClock
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credentials import remembered_credentials
 from simpletuner_fleet.http.access.networks import BadNetwork
 from simpletuner_fleet.http.api.admin.accounts import start_link
@@ -42,12 +47,7 @@ from simpletuner_fleet.http.server.garbage import tune_garbage_collection
 from simpletuner_fleet.http.server.serving import Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
-from simpletuner_fleet.orchestrator.clock import SteadyClock
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.ids import RandomIds
-from simpletuner_fleet.orchestrator.index import FleetIndex
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
-from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.storage.sweeper import StorageSweeper
 from simpletuner_fleet.store import open_store, sqlite_warning
@@ -58,7 +58,7 @@ from simpletuner_fleet.web.frame.problems import problem_page
 log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
-ERRANDS_TIMEOUT_S = 0.5
+BACKGROUND_TASKS_TIMEOUT_S = 0.5
 
 
 def run_server(args: argparse.Namespace) -> int:
@@ -130,7 +130,7 @@ class _Server:
             (self._data_dir / "server.json").unlink(missing_ok=True)
             await sweeper.stop()
             await runtime.stop()
-            await deps.errands.finish(ERRANDS_TIMEOUT_S)
+            await deps.background_tasks.finish(BACKGROUND_TASKS_TIMEOUT_S)
 
     def _compose(self, store: Store, index: FleetIndex, blobs: Blobs) -> Deps:
         hub = StreamHub()

@@ -22,7 +22,7 @@ from simpletuner_fleet.cli.programs.service_unit import (
     Unit,
     unit_name,
 )
-from simpletuner_fleet.core import tokens
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import GROUPS, Setting, values
 

@@ -1,7 +1,7 @@
 """What to do about a job that is not dispatched, or that failed, by the stable code of the reason."""
 
 from simpletuner_fleet.client.troubles import TROUBLES
-from simpletuner_fleet.core.reasons import REASONS
+from simpletuner_fleet.core.placement.reasons import REASONS
 from simpletuner_fleet.languages import _
 
 TROUBLE_OF_END = {"WORKER_LOST": "E_HEARTBEAT_TIMEOUT", "TRAINER_FAILED": "E_PROCESS_CRASH"}

@@ -2,8 +2,8 @@
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.core.checkpoint import SHA256
-from simpletuner_fleet.core.datasets import PREFIX
+from simpletuner_fleet.core.configs.datasets import PREFIX
+from simpletuner_fleet.core.training.checkpoint import SHA256
 from simpletuner_fleet.languages import _
 
 SHORTEST_BEGINNING = 6

@@ -7,7 +7,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from simpletuner_fleet.core import tokens
 from simpletuner_fleet.core.errors import (
     FleetError,
     Forbidden,
@@ -15,9 +14,10 @@ from simpletuner_fleet.core.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.core.permissions import EVERYTHING, allowed, only_own_jobs, role_permissions
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.people.permissions import EVERYTHING, allowed, only_own_jobs, role_permissions
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials, CredentialSource
 from simpletuner_fleet.ports import ApiToken
 
@@ -79,7 +79,7 @@ class Authenticator:
         self._known_worker: Callable[[str], Worker | None] = nothing_known
         self._known_api_token: Callable[[str], ApiToken | None] = nothing_known
         if isinstance(credentials, CachedCredentials):
-            self._known_worker = credentials.known_worker
+            self._known_worker = credentials.worker_in_memory
             self._known_api_token = credentials.known_api_token
 
     async def user(self, headers: Mapping[str, str]) -> Principal:

@@ -5,9 +5,9 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.accounts import Session, User
-from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import ApiToken
 
 CACHE_SIZE = 20_000
@@ -47,7 +47,7 @@ class CachedCredentials:
     def known_api_token(self, token_hash: str) -> ApiToken | None:
         return self._api_tokens.get(token_hash)
 
-    def known_worker(self, token_hash: str) -> Worker | None:
+    def worker_in_memory(self, token_hash: str) -> Worker | None:
         return self._workers.get(token_hash)
 
     def forget(self, token_hash: str) -> None:

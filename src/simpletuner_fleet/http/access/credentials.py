@@ -1,10 +1,10 @@
 """Credentials as the store knows them."""
 
-from simpletuner_fleet.core.job import Attempt
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials, SignedIn
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.streams import StreamHub
 from simpletuner_fleet.ports import ApiToken, View
 
 

@@ -1,6 +1,6 @@
 """The session cookie: how it is named, set, read and taken away."""
 
-from simpletuner_fleet.core.accounts import SESSION_LIFE_S
+from simpletuner_fleet.core.people.accounts import SESSION_LIFE_S
 
 COOKIE = "simpletuner_session"
 SECURE_COOKIE = f"__Host-{COOKIE}"

@@ -9,15 +9,15 @@ from typing import Any
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.errors import InvalidToken
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.streams import StreamHub, Wakeups
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
-from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.orchestrator.passwords import Passwords
-from simpletuner_fleet.orchestrator.runtime import Errands
-from simpletuner_fleet.orchestrator.streams import Bells, StreamHub
+from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
 from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage.storage import Storage
 
@@ -74,8 +74,8 @@ class Deps(Struct, kw_only=True):
     hub: StreamHub
     blobs: Blobs
     credentials: CachedCredentials
-    errands: Errands = field(default_factory=Errands)
-    log_bells: Bells = field(default_factory=Bells)
+    background_tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
+    log_wakeups: Wakeups = field(default_factory=Wakeups)
     log_searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PATTERN_SEARCHES))
     """Each search holds a process of its own."""
     telemetry: Telemetry = field(default_factory=Telemetry)
@@ -131,7 +131,7 @@ deps = deps_of
 
 async def own_worker(call: Call[Any]) -> Worker:
     """The caller's row as it is now: what was remembered at the door may be old."""
-    worker = await deps_of(call).fleet.glance(lambda view: view.worker(call.principal.id))
+    worker = await deps_of(call).fleet.read_now(lambda view: view.worker(call.principal.id))
     if worker is None or worker.token_hash != call.principal.token_hash:
         raise InvalidToken
     return worker

@@ -3,7 +3,7 @@
 from typing import Any
 
 from simpletuner_fleet.core.errors import FleetError, Forbidden
-from simpletuner_fleet.core.permissions import may_steer_job
+from simpletuner_fleet.core.people.permissions import may_steer_job
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call
 
@@ -38,7 +38,7 @@ async def refuse_job_of_another(call: Call[Any]) -> None:
     """A job keeps its owner, so it is enough to look before the act."""
     if not call.principal.only_own:
         return
-    job = await deps_of(call).fleet.glance(lambda view: view.job(call.path["id"]))
+    job = await deps_of(call).fleet.read_now(lambda view: view.job(call.path["id"]))
     if job is not None and not may_steer_job(
         only_own=call.principal.only_own, caller=call.principal.id, owner=job.owner
     ):

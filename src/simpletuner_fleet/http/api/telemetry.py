@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.core.job import JobState
-from simpletuner_fleet.core.worker import WorkerStatus
+from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.workers.worker import WorkerStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)

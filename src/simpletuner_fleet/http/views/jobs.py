@@ -5,12 +5,12 @@ from typing import Any
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.checkpoint import FileEntry
-from simpletuner_fleet.core.datasets import told
-from simpletuner_fleet.core.explain import Explanation, FunnelStep, WorkerVerdict
-from simpletuner_fleet.core.failure import advice_for
-from simpletuner_fleet.core.job import Attempt, Job
-from simpletuner_fleet.core.progress import fields_of
+from simpletuner_fleet.core.configs.datasets import told
+from simpletuner_fleet.core.jobs.failure import advice_for
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.jobs.progress import fields_of
+from simpletuner_fleet.core.placement.explain import Explanation, FunnelStep, WorkerVerdict
+from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.http.views.fields import Time, view_of
 from simpletuner_fleet.http.views.stopping import StoppingView, stopping_view
 from simpletuner_fleet.ports import JobNote, StoredManifest

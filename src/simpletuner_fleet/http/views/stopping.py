@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import Attempt, Stopping
+from simpletuner_fleet.core.jobs.job import Attempt, Stopping
 from simpletuner_fleet.http.edge.routes import rfc3339
 
 DOING = {"cancelled": "cancelling", "drained": "leaving its worker"}

@@ -2,10 +2,10 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.datasets import told
-from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.core.configs.datasets import told
+from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.edge.routes import rfc3339
 from simpletuner_fleet.http.views.fields import Time, view_of
 

@@ -5,14 +5,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct, field
 
-from simpletuner_fleet.core.bundle import Bundle, gpus_of, setting
+from simpletuner_fleet.core.configs.bundle import Bundle, gpus_of, setting
 from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.core.job import Job
+from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.orchestrator import configs as saved
-from simpletuner_fleet.orchestrator import drafts
-from simpletuner_fleet.orchestrator.drafts import ConfigStory, SavedConfig
+from simpletuner_fleet.queries import drafts
+from simpletuner_fleet.queries.drafts import ConfigStory, SavedConfig
 from simpletuner_fleet.web.frame.page import page
 from simpletuner_fleet.web.parts.differences import differences, json_text
 

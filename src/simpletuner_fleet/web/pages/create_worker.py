@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.worker import Connection, Worker, WorkerStatus
+from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerStatus
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, ngettext
-from simpletuner_fleet.orchestrator.machines import Joining, joining
+from simpletuner_fleet.queries.worker_details import Joining, joining
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.parts.refusals import refusal_text
 from simpletuner_fleet.web.parts.worker_rows import status_names, tls_text

@@ -6,19 +6,19 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.bundle import Bundle, read_bundle
-from simpletuner_fleet.core.failure import advice_for
-from simpletuner_fleet.core.job import Attempt, JobState
-from simpletuner_fleet.core.permissions import may_steer_job
+from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
+from simpletuner_fleet.core.jobs.failure import advice_for
+from simpletuner_fleet.core.jobs.job import Attempt, JobState
+from simpletuner_fleet.core.people.permissions import may_steer_job
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
-from simpletuner_fleet.orchestrator import read_models
-from simpletuner_fleet.orchestrator.read_models import SeenJob
 from simpletuner_fleet.ports import JobNote, View
+from simpletuner_fleet.queries import read_models
+from simpletuner_fleet.queries.read_models import SeenJob
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.samples import samples_of

@@ -5,13 +5,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_
-from simpletuner_fleet.orchestrator import read_models
-from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import JobFilter
+from simpletuner_fleet.queries import read_models
 from simpletuner_fleet.web.frame.page import page, spoken, with_query
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
 

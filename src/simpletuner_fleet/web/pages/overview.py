@@ -4,15 +4,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.samples import SAMPLES
+from simpletuner_fleet.core.training.samples import SAMPLES
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
-from simpletuner_fleet.orchestrator import overview, read_models
-from simpletuner_fleet.orchestrator.fleet import Fleet
-from simpletuner_fleet.orchestrator.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
+from simpletuner_fleet.queries import overview, read_models
+from simpletuner_fleet.queries.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
 from simpletuner_fleet.storage import artifacts, metrics
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.samples import Sample, samples_of

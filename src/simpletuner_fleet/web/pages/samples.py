@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.checkpoint import FileEntry, StoredManifest
 from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.core.samples import MAX_BYTES, MOST, drawn_order, is_picture, step_in
+from simpletuner_fleet.core.training.checkpoint import FileEntry, StoredManifest
+from simpletuner_fleet.core.training.samples import MAX_BYTES, MOST, drawn_order, is_picture, step_in
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.storage import artifacts

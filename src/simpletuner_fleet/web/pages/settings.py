@@ -6,12 +6,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.core.accounts import SESSION_IDLE_S, SESSION_LIFE_S
+from simpletuner_fleet.core.people.accounts import SESSION_IDLE_S, SESSION_LIFE_S
+from simpletuner_fleet.engine.index import read_limits
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _
-from simpletuner_fleet.orchestrator.index import read_limits
 from simpletuner_fleet.orchestrator.keyring import list_secrets
 from simpletuner_fleet.settings import SERVER
 from simpletuner_fleet.web.frame.page import page, spoken

@@ -7,23 +7,24 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.bundle import Bundle, read_bundle
+from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.errors import FleetError, Invalid
-from simpletuner_fleet.core.job import Job, JobState, Target
+from simpletuner_fleet.core.jobs.job import Job, JobState, Target
+from simpletuner_fleet.core.jobs.submit_request import SET_PRIORITY, SUBMIT_LOCAL
+from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
-from simpletuner_fleet.core.reasons import Code
-from simpletuner_fleet.core.submit_request import SET_PRIORITY, SUBMIT_LOCAL
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.jobs.queue import MAX_SUBMIT_BYTES, SubmitBody, submitter
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, current, ngettext
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, reason_text
 from simpletuner_fleet.languages.details import detail_text
-from simpletuner_fleet.orchestrator import drafts, submit
+from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.orchestrator.configs import bundle_of
-from simpletuner_fleet.orchestrator.drafts import Draft, LastRun
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.ports import ConfigVersion
+from simpletuner_fleet.queries import drafts
+from simpletuner_fleet.queries.drafts import Draft, LastRun
 from simpletuner_fleet.web.frame.environment import data_block, environment
 from simpletuner_fleet.web.frame.page import PAGE_HEADERS, page, spoken
 from simpletuner_fleet.web.parts.differences import Difference, differences

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from simpletuner_fleet.core.accounts import MIN_PASSWORD_CHARS, Role, User
+from simpletuner_fleet.core.people.accounts import MIN_PASSWORD_CHARS, Role, User
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import LANGUAGES, N_, current

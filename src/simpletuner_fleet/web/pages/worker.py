@@ -6,13 +6,13 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.worker import AdminState, Connection, Worker, WorkerStatus
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerStatus
+from simpletuner_fleet.engine.gpu_history import GpuHistory
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.names import event_name, status_meaning, status_name, worker_type_name
-from simpletuner_fleet.orchestrator.gpu_history import GpuHistory
-from simpletuner_fleet.orchestrator.machines import WorkerDetails, machine
+from simpletuner_fleet.queries.worker_details import WorkerDetails, machine
 from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.create_worker import COMMANDS
 from simpletuner_fleet.web.pages.workers import PERMISSION

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from simpletuner_fleet.core.worker import Connection, Worker, WorkerStatus, WorkerType
+from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerStatus, WorkerType
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
-from simpletuner_fleet.orchestrator.machines import machines
+from simpletuner_fleet.queries.worker_details import machines
 from simpletuner_fleet.web.frame.page import page, spoken, with_query
 from simpletuner_fleet.web.parts.worker_rows import status_names, worker_row
 

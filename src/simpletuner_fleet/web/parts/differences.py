@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from simpletuner_fleet.core.bundle import Bundle
-from simpletuner_fleet.core.bundle_diff import diff_bundles
+from simpletuner_fleet.core.configs.bundle import Bundle
+from simpletuner_fleet.core.configs.bundle_diff import diff_bundles
 
 VALUE_CHARS = 2_000
 

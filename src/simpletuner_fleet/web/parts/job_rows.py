@@ -2,12 +2,12 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import Job, JobState
-from simpletuner_fleet.core.progress import Progress
+from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
-from simpletuner_fleet.orchestrator.read_models import SeenJob
+from simpletuner_fleet.queries.read_models import SeenJob
 
 WAITS = frozenset({JobState.QUEUED, JobState.BLOCKED})
 RETRYABLE = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED})

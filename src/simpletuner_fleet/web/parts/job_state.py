@@ -1,11 +1,11 @@
 """A job's state as one sentence, and an attempt's end as another."""
 
-from simpletuner_fleet.core.job import Attempt, AttemptState, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Outcome
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.names import failure_name
-from simpletuner_fleet.orchestrator.read_models import SeenJob
+from simpletuner_fleet.queries.read_models import SeenJob
 
 OUTCOMES = {
     Outcome.COMPLETED: N_("completed"),

@@ -1,6 +1,6 @@
 """Permissions as people understand them, in the groups in which they are given."""
 
-from simpletuner_fleet.core.permissions import EVERYTHING
+from simpletuner_fleet.core.people.permissions import EVERYTHING
 from simpletuner_fleet.languages import N_
 
 GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (

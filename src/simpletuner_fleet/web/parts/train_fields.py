@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.bundle import MIXED_PRECISION
+from simpletuner_fleet.core.configs.bundle import MIXED_PRECISION
 from simpletuner_fleet.languages import N_
 
 Kind = Literal["text", "number", "choice", "lines"]

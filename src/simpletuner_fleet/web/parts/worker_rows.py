@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.gpu_health import OCCUPIED, UNHEALTHY
-from simpletuner_fleet.core.worker import Gpu, Worker, WorkerStatus
+from simpletuner_fleet.core.workers.gpu_health import OCCUPIED, UNHEALTHY
+from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerStatus
+from simpletuner_fleet.engine.gpu_history import GpuPoint
 from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.names import status_name, worker_type_name
-from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
-from simpletuner_fleet.orchestrator.machines import HeldJob, ListedWorker
+from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker
 
 LABELS_SHOWN = 4
 UNUSABLE = {UNHEALTHY: N_("unhealthy"), OCCUPIED: N_("used by another program")}

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 
-from simpletuner_fleet.core.accounts import FIRST_KEY_LIFE_S, PERSONAL_KEY_LIFE_S, SESSION_IDLE_S
+from simpletuner_fleet.core.people.accounts import FIRST_KEY_LIFE_S, PERSONAL_KEY_LIFE_S, SESSION_IDLE_S
 from simpletuner_fleet.http.edge.edge import EdgeSettings
 from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator, read_events, until
@@ -19,7 +19,7 @@ OTHER = "another fine password"
 
 
 @asynccontextmanager
-async def house(**more: Any) -> AsyncIterator[Running]:
+async def server(**more: Any) -> AsyncIterator[Running]:
     async with orchestrator(passwords=Passwords(Cost(memory_kib=64)), **more) as running:
         yield running
 
@@ -62,7 +62,7 @@ async def audited(running: Running) -> list[str]:
 
 
 async def test_the_first_link_makes_one_admin_and_works_once() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         link = (await running.post("/api/admin/users/link"))["link"]
         key = key_of(link)
         for _ in range(3):
@@ -82,7 +82,7 @@ async def test_the_first_link_makes_one_admin_and_works_once() -> None:
 
 
 async def test_a_link_expires_and_a_newer_one_takes_its_place() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         old = key_of((await running.post("/api/admin/users/link"))["link"])
         new = key_of((await running.post("/api/admin/users/link"))["link"])
         assert (await client.get("/api/start", params={"k": old})).status_code == 404
@@ -93,7 +93,7 @@ async def test_a_link_expires_and_a_newer_one_takes_its_place() -> None:
 
 
 async def test_two_who_use_a_link_at_once_make_one_admin() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         key = key_of((await running.post("/api/admin/users/link"))["link"])
         tries = [
             client.post("/api/start", json={"k": key, "name": name, "password": GOOD}) for name in ("a", "b")
@@ -118,7 +118,7 @@ async def test_two_who_use_a_link_at_once_make_one_admin() -> None:
     ],
 )
 async def test_what_cannot_be_is_said_and_the_link_stays_good(change: dict[str, str], path: str) -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         key = key_of((await running.post("/api/admin/users/link"))["link"])
         answer = await client.post("/api/start", json={"k": key, "name": "Ada", "password": GOOD, **change})
         assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, path)
@@ -126,7 +126,7 @@ async def test_what_cannot_be_is_said_and_the_link_stays_good(change: dict[str, 
 
 
 async def test_a_user_logs_in_and_out() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         await a_user(running, "Bob", "member")
         assert problem(await log_in(client, "Bob", "wrong wrong wrong")) == (401, "wrong_password")
         assert problem(await log_in(client, "nobody")) == (401, "wrong_password")
@@ -141,7 +141,7 @@ async def test_a_user_logs_in_and_out() -> None:
 
 
 async def test_a_stolen_cookie_is_worth_nothing_after_logging_out_everywhere() -> None:
-    async with house() as running, browser(running) as here, browser(running) as there:
+    async with server() as running, browser(running) as here, browser(running) as there:
         await a_user(running, "Bob", "member")
         await log_in(here, "Bob")
         await log_in(there, "Bob")
@@ -153,7 +153,7 @@ async def test_a_stolen_cookie_is_worth_nothing_after_logging_out_everywhere() -
 
 
 async def test_a_session_slides_and_ends_when_it_is_not_seen() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         await a_user(running, "Bob", "viewer")
         await log_in(client, "Bob")
         for _ in range(3):
@@ -164,7 +164,7 @@ async def test_a_session_slides_and_ends_when_it_is_not_seen() -> None:
 
 
 async def test_a_new_password_ends_every_other_session() -> None:
-    async with house() as running, browser(running) as here, browser(running) as there:
+    async with server() as running, browser(running) as here, browser(running) as there:
         await a_user(running, "Bob", "member")
         await log_in(here, "Bob")
         await log_in(there, "Bob")
@@ -182,7 +182,7 @@ async def test_a_new_password_ends_every_other_session() -> None:
 
 
 async def test_an_api_token_has_neither_password_nor_language() -> None:
-    async with house() as running:
+    async with server() as running:
         me = await running.get("/api/me")
         assert (me["kind"], me["role"]) == ("token", None)
         assert problem(await running.http.patch("/api/me", json={"language": "ja"})) == (409, "not_a_user")
@@ -191,7 +191,7 @@ async def test_an_api_token_has_neither_password_nor_language() -> None:
 
 
 async def test_an_invited_user_chooses_a_password() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         made = await running.post("/api/admin/users", {"name": "Chen", "language": "zh"})
         assert (made["role"], made["has_password"]) == ("member", False)
         assert (await log_in(client, "Chen", "")).status_code == 401
@@ -204,7 +204,7 @@ async def test_an_invited_user_chooses_a_password() -> None:
 
 
 async def test_a_reset_link_sets_a_new_password_and_ends_sessions() -> None:
-    async with house() as running, browser(running) as here, browser(running) as there:
+    async with server() as running, browser(running) as here, browser(running) as there:
         made = await a_user(running, "Bob", "member")
         assert made["link"] is None
         await log_in(here, "Bob")
@@ -220,7 +220,7 @@ async def test_a_reset_link_sets_a_new_password_and_ends_sessions() -> None:
 
 
 async def test_a_disabled_user_is_out_at_once_and_may_come_back() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         made = await a_user(running, "Bob", "member")
         key = key_of((await running.post(f"/api/admin/users/{made['id']}/link"))["link"])
         await log_in(client, "Bob")
@@ -240,7 +240,7 @@ async def test_a_disabled_user_is_out_at_once_and_may_come_back() -> None:
 
 
 async def test_a_new_role_counts_from_the_next_request() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         made = await a_user(running, "Bob", "viewer")
         await log_in(client, "Bob")
         stream = await read_events(client, "/api/events")
@@ -254,7 +254,7 @@ async def test_a_new_role_counts_from_the_next_request() -> None:
 
 
 async def test_the_last_admin_stays() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         ada = await first_admin(running, client)
         path = f"/api/admin/users/{ada['id']}"
         invited = await running.post("/api/admin/users", {"name": "Chen", "role": "admin"})
@@ -267,7 +267,7 @@ async def test_the_last_admin_stays() -> None:
 
 
 async def test_who_manages_users_makes_nobody_mightier_than_themselves() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         ada = await first_admin(running, client)
         token = await running.token("admin.users")
         async with running.as_user(token) as manager:
@@ -283,7 +283,7 @@ async def test_who_manages_users_makes_nobody_mightier_than_themselves() -> None
 
 
 async def test_a_member_cancels_and_retries_their_own_jobs_alone() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         await a_user(running, "Bob", "member")
         await log_in(client, "Bob")
         mine = (await client.post("/api/queue/submit", json={"config": CPU_CONFIG})).json()["job_id"]
@@ -302,7 +302,7 @@ async def test_a_member_cancels_and_retries_their_own_jobs_alone() -> None:
 
 
 async def test_names_are_taken_once_whatever_their_case() -> None:
-    async with house() as running:
+    async with server() as running:
         await a_user(running, "Bob", "member")
         await a_user(running, "A\u0308da", "member")
         async with browser(running) as client:
@@ -315,7 +315,7 @@ async def test_names_are_taken_once_whatever_their_case() -> None:
 
 
 async def test_guessing_is_slowed_by_name_and_by_address_and_success_is_free() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         await a_user(running, "Bob", "member")
         for _ in range(30):
             assert (await log_in(client, "Bob")).status_code == 200
@@ -327,7 +327,7 @@ async def test_guessing_is_slowed_by_name_and_by_address_and_success_is_free() -
 
 
 async def test_a_page_of_another_site_cannot_log_anybody_in_or_out() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         await a_user(running, "Bob", "member")
         await log_in(client, "Bob")
         evil = {"origin": "https://evil.example"}
@@ -337,7 +337,7 @@ async def test_a_page_of_another_site_cannot_log_anybody_in_or_out() -> None:
 
 async def test_under_tls_behind_a_proxy_the_cookie_is_locked() -> None:
     settings = EdgeSettings(trusted_proxies="127.0.0.1")
-    async with house(settings=settings) as running, browser(running) as client:
+    async with server(settings=settings) as running, browser(running) as client:
         await a_user(running, "Bob", "member")
         client.headers["x-forwarded-proto"] = "https"
         client.headers["sec-fetch-site"] = "same-origin"
@@ -352,7 +352,7 @@ async def test_under_tls_behind_a_proxy_the_cookie_is_locked() -> None:
 
 
 async def test_a_revoked_token_ends_its_streams() -> None:
-    async with house() as running:
+    async with server() as running:
         made = await running.post("/api/admin/tokens", {"name": "x", "permissions": ["jobs.read"]})
         async with running.as_user(made["token"]) as watcher:
             stream = await read_events(watcher, "/api/events")
@@ -362,7 +362,7 @@ async def test_a_revoked_token_ends_its_streams() -> None:
 
 
 async def test_no_secret_is_in_the_store_or_the_audit_log() -> None:
-    async with house() as running, browser(running) as client:
+    async with server() as running, browser(running) as client:
         await first_admin(running, client)
         secret = client.cookies["simpletuner_session"]
         users = await running.fleet.read(lambda view: view.users())

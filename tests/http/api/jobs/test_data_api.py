@@ -252,10 +252,10 @@ async def test_a_dataset_stays_while_a_job_needs_it(running: Running) -> None:
 async def test_the_sweep_takes_what_no_dataset_names_and_nothing_else(kind: str, tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path) if kind == "folder" else None
     async with orchestrator(blobs=blobs) as running:
-        storage = running.house.storage
+        storage = running.deps.storage
 
         async def stored() -> set[str]:
-            return {sha256 async for sha256 in running.house.blobs.objects()}
+            return {sha256 async for sha256 in running.deps.blobs.objects()}
 
         pets = await push(running.http, PETS)
         await put(running.http, b"nobody's", 0, 8)

@@ -239,7 +239,7 @@ async def test_a_million_lines_open_at_their_end_at_once(tmp_path: Any) -> None:
         )
         key = f"logs/{log.offer['attempt_id']}"
         for at in range(100):
-            await running.house.blobs.append(key, at * len(block), block)
+            await running.deps.blobs.append(key, at * len(block), block)
         began = time.monotonic()
         page = await log.page(tail=1000)
         took_s = time.monotonic() - began

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.core.progress import read_progress
+from simpletuner_fleet.core.jobs.progress import read_progress
 from simpletuner_fleet.store import open_store
 from tests.http.api_kit import Agent, Running, orchestrator
 

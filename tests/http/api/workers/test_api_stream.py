@@ -152,7 +152,7 @@ async def test_the_older_streams_clean_up_leaves_its_successor_alone() -> None:
         await asyncio.wait_for(older.events.ended.wait(), 2)
         await older.close()
         await asyncio.sleep(0.1)
-        assert running.house.hub.streaming(agent.id)
+        assert running.deps.hub.streaming(agent.id)
         job = await running.submit()
         assert (await agent.offer())["job_id"] == job["job_id"]
 
@@ -161,7 +161,7 @@ async def test_a_worker_whose_stream_is_closed_is_offered_nothing_until_it_hears
     async with orchestrator() as running:
         agent = await running.worker()
         await agent.close_stream()
-        await until(lambda: not running.house.hub.streaming(agent.id))
+        await until(lambda: not running.deps.hub.streaming(agent.id))
         await asyncio.sleep(0.1)
         job = await running.submit()
         assert job["status"] == "queued"
@@ -175,7 +175,7 @@ async def test_a_stream_for_another_worker_is_refused() -> None:
         other = await running.worker("two")
         with pytest.raises(AssertionError, match="403"):
             await read_events(agent.http, f"/api/workers/stream?worker_id={other.id}")
-        assert running.house.hub.streaming(other.id)
+        assert running.deps.hub.streaming(other.id)
         assert not other.events.ended.is_set()
 
 

@@ -267,7 +267,7 @@ async def test_what_is_not_in_the_manifest_cannot_be_fetched(running: Running) -
 
 
 async def objects_stored(running: Running) -> set[str]:
-    return {sha256 async for sha256 in running.house.blobs.objects()}
+    return {sha256 async for sha256 in running.deps.blobs.objects()}
 
 
 async def test_retention_keeps_three_checkpoints_and_the_sweep_takes_the_rest_after_the_grace(
@@ -281,9 +281,9 @@ async def test_retention_keeps_three_checkpoints_and_the_sweep_takes_the_rest_af
     await up.manifest(None, {"model.bin": b"the model"}, kind="artifact", name="model")
     told = (await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts"))["manifests"]
     assert [one["name"] for one in told] == ["checkpoint-20", "checkpoint-30", "checkpoint-40", "model"]
-    assert await sweep_storage_once(running.house.storage) == 0, "within the grace nothing goes"
+    assert await sweep_storage_once(running.deps.storage) == 0, "within the grace nothing goes"
     running.clock.at += running.fleet.policy.object_grace_s + 1
-    assert await sweep_storage_once(running.house.storage) == 1
+    assert await sweep_storage_once(running.deps.storage) == 1
     kept = {sha(WEIGHTS + str(step).encode()) for step in (20, 30, 40)} | {sha(STATE), sha(b"the model")}
     assert await objects_stored(running) == kept
 
@@ -307,22 +307,22 @@ async def test_a_file_that_two_jobs_have_goes_only_with_the_last_of_them(running
     await up.send(STATE)
     await other.checkpoint(1, {"state.bin": STATE})
     running.clock.at += running.fleet.policy.object_grace_s + 1
-    assert await sweep_storage_once(running.house.storage) == 0
+    assert await sweep_storage_once(running.deps.storage) == 0
     assert (await other.fetch(STATE)).content == STATE
     assert (await up.manifest(1, {"s": STATE}, expect=409))["code"] == "objects_missing"
 
 
 async def test_an_orphan_of_a_crash_is_swept_and_parts_of_ended_jobs_are_dropped(running: Running) -> None:
     up = await uploading(running)
-    blobs, job_id = running.house.blobs, up.offer["job_id"]
+    blobs, job_id = running.deps.blobs, up.offer["job_id"]
     await blobs.put_part("uploads/orphan", 0, WEIGHTS)
     assert await blobs.seal("uploads/orphan", sha(WEIGHTS), len(WEIGHTS))
     await up.put(STATE, 0, 3)
-    assert await sweep_storage_once(running.house.storage) == 1
+    assert await sweep_storage_once(running.deps.storage) == 1
     assert await blobs.names(f"uploads/{job_id}") == [sha(STATE)], "the job may still go on sending"
     await up.agent.report(up.offer, "completed")
     running.clock.at += running.fleet.policy.object_grace_s + 1
-    await sweep_storage_once(running.house.storage)
+    await sweep_storage_once(running.deps.storage)
     assert await blobs.names(f"uploads/{job_id}") == []
 
 
@@ -333,7 +333,7 @@ async def test_a_sweep_never_takes_what_is_being_put_there(running: Running) -> 
 
     async def sweep_on() -> None:
         while not done.is_set():
-            await sweep_storage_once(running.house.storage)
+            await sweep_storage_once(running.deps.storage)
             await asyncio.sleep(0)
 
     sweeper = asyncio.create_task(sweep_on())
@@ -345,7 +345,7 @@ async def test_a_sweep_never_takes_what_is_being_put_there(running: Running) -> 
     await sweeper
     for one in (await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts"))["manifests"]:
         for file in one["files"]:
-            assert await running.house.blobs.object_size(file["sha256"]) == file["size"]
+            assert await running.deps.blobs.object_size(file["sha256"]) == file["size"]
 
 
 async def test_the_last_part_sent_twice_at_once_stores_one_object(running: Running) -> None:

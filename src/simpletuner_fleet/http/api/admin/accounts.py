@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from simpletuner_fleet.core.accounts import Role, User
 from simpletuner_fleet.core.errors import Forbidden
-from simpletuner_fleet.core.permissions import missing_for
+from simpletuner_fleet.core.people.accounts import Role, User
+from simpletuner_fleet.core.people.permissions import missing_for
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.orchestrator import accounts

@@ -10,14 +10,14 @@ from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.audit import AuditEntry, Problem
 from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Amount, Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.http.views.records import AuditEntryView, audit_view
 from simpletuner_fleet.http.views.times import read_time
-from simpletuner_fleet.orchestrator import auditing
-from simpletuner_fleet.orchestrator.fleet import Fleet
 from simpletuner_fleet.ports import AuditFilter, View
+from simpletuner_fleet.queries import audit_log as auditing
 
 TAGS = ("audit",)
 PERMISSION = "admin.audit"

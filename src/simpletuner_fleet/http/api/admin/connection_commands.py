@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.core.worker import Worker, WorkerType
+from simpletuner_fleet.core.workers.worker import Worker, WorkerType
 
 PACKAGE = f"simpletuner-fleet=={__version__}"
 IMAGE = "python:3.12-slim"

@@ -5,10 +5,10 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, WrongPassword
 from simpletuner_fleet.core.marks import N_
-from simpletuner_fleet.core.permissions import role_permissions
+from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
+from simpletuner_fleet.core.people.permissions import role_permissions
 from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
@@ -122,7 +122,9 @@ async def start(call: Call[StartBody]) -> Reply:
 async def me(call: Call[Any]) -> MeView:
     caller = call.principal
     if caller.kind == "user":
-        return me_view(await deps_of(call).fleet.glance(lambda view: accounts.existing_user(view, caller.id)))
+        return me_view(
+            await deps_of(call).fleet.read_now(lambda view: accounts.existing_user(view, caller.id))
+        )
     return MeView(id=caller.id, name=caller.name, kind=caller.kind, permissions=list(caller.permissions))
 
 

@@ -2,11 +2,11 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.engine.stored_secrets import StoredSecret
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator import keyring
-from simpletuner_fleet.orchestrator.stored_secrets import StoredSecret
 
 TAGS = ("secrets",)
 MAX_BODY_BYTES = 128 * KIB

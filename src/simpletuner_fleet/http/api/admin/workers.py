@@ -5,7 +5,8 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.core.worker import Worker, WorkerStatus
+from simpletuner_fleet.core.workers.worker import Worker, WorkerStatus
+from simpletuner_fleet.engine.gpu_history import GpuPoint
 from simpletuner_fleet.http.api.admin.connection_commands import (
     ConnectionCommands,
     connection_command,
@@ -15,10 +16,10 @@ from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.http.views.workers import WorkerListView, WorkerView, worker_view
-from simpletuner_fleet.orchestrator import administer, read_models
+from simpletuner_fleet.orchestrator import administer
 from simpletuner_fleet.orchestrator.administer import CreateWorker
-from simpletuner_fleet.orchestrator.gpu_history import GpuPoint
-from simpletuner_fleet.orchestrator.machines import with_newest_heartbeat
+from simpletuner_fleet.queries import read_models
+from simpletuner_fleet.queries.worker_details import with_newest_heartbeat
 
 TAGS = ("administration",)
 PERMISSION = "admin.workers"

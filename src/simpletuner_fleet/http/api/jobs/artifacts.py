@@ -4,8 +4,8 @@ import tarfile
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from simpletuner_fleet.core.checkpoint import FileEntry, StoredManifest
 from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.training.checkpoint import FileEntry, StoredManifest
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.byte_ranges import (
     Span,

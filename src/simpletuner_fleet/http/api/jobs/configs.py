@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct, field
 
-from simpletuner_fleet.core.bundle_diff import Change
+from simpletuner_fleet.core.configs.bundle_diff import Change
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339

@@ -2,10 +2,10 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.bundle import check_name
-from simpletuner_fleet.core.checkpoint import FileEntry
-from simpletuner_fleet.core.datasets import Dataset, read_id, told
+from simpletuner_fleet.core.configs.bundle import check_name
+from simpletuner_fleet.core.configs.datasets import Dataset, read_id, told
 from simpletuner_fleet.core.errors import Invalid, TooLarge
+from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.artifacts import file_answer
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through

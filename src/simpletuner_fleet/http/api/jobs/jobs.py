@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import JobState
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import CancelBody, PageSize, cancel, current, shown, submitter
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
@@ -21,8 +21,9 @@ from simpletuner_fleet.http.views.jobs import (
     note_view,
 )
 from simpletuner_fleet.http.views.times import read_time
-from simpletuner_fleet.orchestrator import read_models, submit
+from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.ports import JobFilter
+from simpletuner_fleet.queries import read_models
 
 TAGS = ("jobs",)
 EVENTS_TOLD = 1000

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.job import Attempt
+from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.http.edge.routes import rfc3339
 from simpletuner_fleet.storage.log_reading import MAX_LINE_BYTES, LogLine, StoredLog
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
-from simpletuner_fleet.core.job import Attempt, Job
+from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import Block, LogPage, page_of, stamped
 from simpletuner_fleet.http.api.open_streams import enter, leave
@@ -189,7 +189,7 @@ async def _follow(deps: Deps, job_id: str, query: LogQuery, start: int) -> Async
         elif over:
             return
         else:
-            await deps.log_bells.wait(job_id, LOOK_AGAIN_S)
+            await deps.log_wakeups.wait(job_id, LOOK_AGAIN_S)
             quiet += 1
             if quiet % QUIET_ROUNDS_PER_COMMENT == 0:
                 yield Block(at, b"", log)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from simpletuner_fleet.core.metrics import Bucket
+from simpletuner_fleet.core.training.metrics import Bucket
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.workers.uploads import claim_of
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Route, rfc3339

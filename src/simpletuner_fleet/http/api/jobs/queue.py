@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.job import Job, JobState
-from simpletuner_fleet.core.submit_request import (
+from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.jobs.submit_request import (
     APPROVE,
     SET_PRIORITY,
     SUBMIT_LOCAL,
@@ -17,8 +17,9 @@ from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import ExplainView, JobsPage, JobView, explain_view, job_view
-from simpletuner_fleet.orchestrator import read_models, submit
+from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.ports import JobFilter
+from simpletuner_fleet.queries import read_models
 
 TAGS = ("queue",)
 MAX_SUBMIT_BYTES = 6 * KIB * KIB

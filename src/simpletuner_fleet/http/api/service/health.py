@@ -36,7 +36,7 @@ async def _prove_store(deps: Deps) -> None:
     now = deps.fleet.clock.now()
     if deps.proven_at is not None and now - deps.proven_at < PROBED_AT_MOST_EVERY_S:
         return
-    await deps.fleet.act(lambda desk: desk.tx.put_setting(PROBE_SETTING, repr(now)))
+    await deps.fleet.act(lambda transaction: transaction.tx.put_setting(PROBE_SETTING, repr(now)))
     await deps.fleet.read(lambda view: view.setting(PROBE_SETTING))
     deps.proven_at = now
 

@@ -5,7 +5,7 @@ from simpletuner_fleet.http.api import telemetry
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.admission import is_local_call
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Reply, Route
-from simpletuner_fleet.orchestrator import read_models
+from simpletuner_fleet.queries import read_models
 
 
 async def metrics(call: Call[None]) -> Reply:

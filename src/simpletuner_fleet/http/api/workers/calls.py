@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, InvalidToken, Superseded
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import UPLOAD, WORKER, Call, Route
@@ -68,7 +68,7 @@ async def status(call: Call[StatusReport]) -> ReportAnswer:
     else:
         answer = await report.report(deps.fleet, await _known_worker(call), job_id, call.body)
     if call.body.status in FINAL_REPORTS:
-        deps.log_bells.ring(job_id)
+        deps.log_wakeups.wake(job_id)
     return answer
 
 

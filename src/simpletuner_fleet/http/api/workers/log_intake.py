@@ -54,7 +54,7 @@ async def _take(deps: Deps, call: Call[Any], epoch: int, piece: LogPiece) -> Log
     if piece.offset + len(piece.data) > MAX_LOG_BYTES:
         raise TooLarge(f"The log of one attempt may have at most {MAX_LOG_BYTES} bytes.")
     size = await append_log(deps.storage, claim, piece)
-    deps.log_bells.ring(claim.job_id)
+    deps.log_wakeups.wake(claim.job_id)
     return LogAnswer(next_offset=size)
 
 

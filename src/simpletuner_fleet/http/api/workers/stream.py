@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.bundle import MAX_BUNDLE_BYTES
+from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES
 from simpletuner_fleet.core.errors import FleetError, NotFound
-from simpletuner_fleet.core.worker import Worker
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.orders import addressed
 from simpletuner_fleet.http.api.deps import Deps, deps_of, own_worker
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import WORKER, Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.orchestrator import attendance
-from simpletuner_fleet.orchestrator.orders import addressed
 from simpletuner_fleet.protocol import sse
 from simpletuner_fleet.protocol.messages import (
     Drain,
@@ -97,7 +97,7 @@ class OrderFeed:
             self._again = True
         else:
             self._checking = True
-            self._deps.errands.start(self._send_what_is_due())
+            self._deps.background_tasks.start(self._send_what_is_due())
 
     def take(self, offers: Sequence[JobSubmit]) -> None:
         """Sends what was just decided and stored; whether it was followed is checked when it would be sent again."""
@@ -178,7 +178,7 @@ class OrderFeed:
     def _ping(self) -> bytes:
         fleet = self._deps.fleet
         if self._legacy:
-            self._deps.errands.start(attendance.stream_alive(fleet, self._listener.worker_id))
+            self._deps.background_tasks.start(attendance.stream_alive(fleet, self._listener.worker_id))
         return self._encoded(Ping(at=rfc3339(fleet.clock.now()) or ""))
 
     def _end(self, why: str) -> None:
@@ -190,7 +190,7 @@ class OrderFeed:
             self._timer.cancel()
             self._timer = None
         if self._deps.hub.closed(self._listener) and not self._deps.stopping:
-            self._deps.errands.start(self._tell_closed())
+            self._deps.background_tasks.start(self._tell_closed())
 
     async def _tell_closed(self) -> None:
         """Tries until the fleet knows it: work offered to a worker that is not reachable is delayed."""

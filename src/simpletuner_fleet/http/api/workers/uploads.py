@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, TooLarge
-from simpletuner_fleet.core.fencing import Claim, Turn, named_attempt, running_attempt
+from simpletuner_fleet.core.jobs.fencing import Claim, Turn, named_attempt, running_attempt
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.edge.bodies import Incoming

@@ -1,0 +1,227 @@
+"""A config bundle: what is stored under a name, and what it asks of a worker. Data, never code."""
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.configs.datasets import check_mounts
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS
+from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog
+
+NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARS - 1}}}")
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DEFAULT_TRAINER = "simpletuner"
+BUNDLE_KEYS = {
+    *("trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets", "watchdog"),
+}
+MAX_SECRETS = 32
+MAX_BUNDLE_BYTES = 4 * 1024 * 1024
+RESERVED_ENV = "SIMPLETUNER_"
+LAUNCHERS = ("accelerate", "torchrun")
+MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+MIXED_PRECISION = ("no", "fp16", "bf16", "fp8")
+
+
+class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    gpus: int | None = None
+    min_vram_gb: float | None = None
+    accelerator: str | None = None
+
+
+class Bundle(Struct, frozen=True, kw_only=True):
+    trainer: str = DEFAULT_TRAINER
+    settings: dict[str, Any] = {}
+    dataloader: Any = None
+    files: dict[str, str] = {}
+    env: dict[str, str] = {}
+    secrets: dict[str, str] = {}
+    """By reference: the variable's name, and the name its value is stored under."""
+    resources: Resources = Resources()
+    datasets: dict[str, str] = {}
+    """A name for the config's own use (`dataset://NAME`), and the dataset's id: sha256:…"""
+    watchdog: Watchdog = Watchdog()
+
+
+def check_name(name: str, path: str, what: str = "name") -> str:
+    if not NAME.fullmatch(name):
+        raise Invalid(
+            f"A {what} has 1 to {MAX_NAME_CHARS} letters, digits, '.', '_' or '-' and begins with a letter or digit.",
+            path=path,
+        )
+    return name
+
+
+def read_bundle(body: Any) -> Bundle:
+    """A bundle, or a bare trainer config, which is taken as the settings of one."""
+    if not isinstance(body, dict):
+        raise Invalid("A config is a JSON object.", path="$")
+    if "settings" not in body:
+        body = {"settings": body}
+    unknown = sorted(set(body) - BUNDLE_KEYS)
+    if unknown:
+        raise Invalid(
+            f"A config has no field '{unknown[0]}'; it has {', '.join(sorted(BUNDLE_KEYS))}.",
+            path=f"$.{unknown[0]}",
+        )
+    try:
+        bundle = msgspec.convert(body, Bundle)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `")
+        raise Invalid(f"{message}.", path=path.rstrip("`") or "$") from None
+    _check(bundle)
+    return bundle
+
+
+def _check(bundle: Bundle) -> None:
+    check_name(bundle.trainer, "$.trainer", "trainer's name")
+    for name in bundle.files:
+        check_name(name, f"$.files.{name}", "file's name")
+    for name, value in bundle.env.items():
+        _check_variable(name, f"$.env.{name}")
+        if "\0" in value:
+            raise Invalid("A variable's value cannot hold a NUL byte.", path=f"$.env.{name}")
+    _check_secrets(bundle)
+    check_watchdog(bundle.watchdog, "$.watchdog")
+    check_mounts(bundle.datasets, "$.datasets")
+    gpus_of(bundle)
+    if (bundle.resources.min_vram_gb or 0) < 0:
+        raise Invalid("min_vram_gb is 0 or more.", path="$.resources.min_vram_gb")
+    if bundle.trainer == "command":
+        _check_command(bundle.settings)
+    if bundle.trainer in LAUNCHERS:
+        check_launcher(bundle.trainer, bundle.settings)
+
+
+def _check_variable(name: str, path: str) -> None:
+    if not ENV_NAME.fullmatch(name) or name.upper().startswith(RESERVED_ENV):
+        raise Invalid(
+            f"'{name}' cannot be set for a trainer: use letters, digits and '_', and no name that begins "
+            f"with {RESERVED_ENV}.",
+            path=path,
+        )
+
+
+def _check_secrets(bundle: Bundle) -> None:
+    """A value written here by mistake is not repeated in the complaint."""
+    if len(bundle.secrets) > MAX_SECRETS:
+        raise Invalid(f"A config names at most {MAX_SECRETS} secrets.", path="$.secrets")
+    for variable, name in bundle.secrets.items():
+        path = f"$.secrets.{variable}"
+        _check_variable(variable, path)
+        check_name(name, path, "secret's name")
+        if variable in bundle.env:
+            raise Invalid(
+                f"{variable} is in env as well.", path=path, next_step=f"Remove {variable} from env."
+            )
+
+
+def _check_command(settings: dict[str, Any]) -> None:
+    command = settings.get("command")
+    if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
+        raise Invalid(
+            "The trainer 'command' needs settings.command: a list of strings, the program first.",
+            path="$.settings.command",
+            next_step='For example {"command": ["python", "train.py", "--config", "{config}"]}.',
+        )
+    if any("\0" in word for word in command):
+        raise Invalid("A command's word cannot hold a NUL byte.", path="$.settings.command")
+    _check_cwd(settings)
+
+
+def check_launcher(trainer: str, settings: dict[str, Any]) -> None:
+    """What accelerate and torchrun need: a script or a module, and words for it."""
+    script, module = settings.get("script"), settings.get("module")
+    if (script is None) == (module is None):
+        raise Invalid(
+            f"The trainer '{trainer}' needs either settings.script or settings.module.",
+            path="$.settings.script",
+            next_step='For example {"script": "/data/train.py", "args": ["--out", "{output_dir}"]}.',
+        )
+    if script is not None and not _is_path(script):
+        raise Invalid("settings.script is the path of a Python file.", path="$.settings.script")
+    if module is not None and not (isinstance(module, str) and MODULE.fullmatch(module)):
+        raise Invalid(
+            "settings.module is a module's name, like mypackage.train.",
+            path="$.settings.module",
+            next_step="For a file use settings.script.",
+        )
+    for name in ("args", "launcher_args"):
+        _check_words(settings, name)
+    processes_of(settings)
+    precision = settings.get("mixed_precision")
+    if trainer == "accelerate" and precision is not None and precision not in MIXED_PRECISION:
+        raise Invalid(
+            f"settings.mixed_precision is one of {', '.join(MIXED_PRECISION)}.",
+            path="$.settings.mixed_precision",
+        )
+    _check_cwd(settings)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value and not value.startswith("-")
+
+
+def _check_words(settings: dict[str, Any], name: str) -> None:
+    words = settings.get(name, [])
+    if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise Invalid(
+            f"settings.{name} is a list of strings, one for each word.",
+            path=f"$.settings.{name}",
+            next_step='Write numbers and flags as strings: ["--lr", "1e-4"].',
+        )
+
+
+def _check_cwd(settings: dict[str, Any]) -> None:
+    cwd = settings.get("cwd", "")
+    if not isinstance(cwd, str) or "\0" in cwd:
+        raise Invalid("settings.cwd is a path.", path="$.settings.cwd")
+
+
+def setting(settings: dict[str, Any], name: str) -> Any:
+    """A trainer's setting, whether its key is written with or without dashes before it."""
+    return settings.get(name, settings.get(f"--{name}"))
+
+
+def gpus_of(bundle: Bundle) -> int:
+    """`resources.gpus`, else `num_processes`, else one."""
+    if bundle.resources.gpus is not None:
+        return check_gpus(bundle.resources.gpus, "$.resources.gpus")
+    count = processes_of(bundle.settings)
+    return 1 if count is None else check_gpus(count, "$.settings.num_processes")
+
+
+def processes_of(settings: dict[str, Any]) -> int | None:
+    """`num_processes`, if it is said."""
+    asked = setting(settings, "num_processes")
+    if asked is None:
+        return None
+    try:
+        count = int(asked)
+    except (TypeError, ValueError, OverflowError):
+        raise Invalid("num_processes is a whole number.", path="$.settings.num_processes") from None
+    if isinstance(asked, bool) or (isinstance(asked, float) and asked != count):
+        raise Invalid("num_processes is a whole number.", path="$.settings.num_processes")
+    if count < 1:
+        raise Invalid("num_processes is 1 or more.", path="$.settings.num_processes")
+    return count
+
+
+def check_gpus(count: int, path: str) -> int:
+    if not 0 <= count <= MAX_GPUS_PER_JOB:
+        raise Invalid(f"A job takes 0 to {MAX_GPUS_PER_JOB} GPUs.", path=path)
+    return count
+
+
+def with_overrides(bundle: Bundle, overrides: dict[str, Any]) -> Bundle:
+    """The bundle with settings replaced; a key finds its setting with or without dashes."""
+    settings = dict(bundle.settings)
+    for key, value in overrides.items():
+        bare = key.removeprefix("--")
+        for spelling in [name for name in (bare, f"--{bare}") if name in settings] or [key]:
+            settings[spelling] = value
+    changed = msgspec.structs.replace(bundle, settings=settings)
+    _check(changed)
+    return changed

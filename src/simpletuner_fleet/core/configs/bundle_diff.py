@@ -1,0 +1,46 @@
+"""What changed from one version of a config to another, field by field."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, field, to_builtins
+
+from simpletuner_fleet.core.configs.bundle import Bundle
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """`was` is absent where the field is new, `is` where it is gone."""
+
+    path: str
+    was: Any | UnsetType = UNSET
+    is_: Any | UnsetType = field(default=UNSET, name="is")
+
+
+def diff_bundles(was: Bundle, now: Bundle) -> list[Change]:
+    return list(_changes("$", _plain(was), _plain(now)))
+
+
+def _plain(bundle: Bundle) -> dict[str, Any]:
+    """Settings by their bare names: `--seed` and `seed` are the same flag."""
+    plain: dict[str, Any] = to_builtins(bundle)
+    settings = bundle.settings
+    plain["settings"] = {
+        name if name.removeprefix("--") in settings else name.removeprefix("--"): value
+        for name, value in plain["settings"].items()
+    }
+    return plain
+
+
+def _changes(path: str, was: Any, now: Any) -> Iterator[Change]:
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in sorted(was.keys() | now.keys()):
+            yield from _changes(f"{path}.{key}", was.get(key, UNSET), now.get(key, UNSET))
+    elif isinstance(was, list) and isinstance(now, list):
+        for index in range(max(len(was), len(now))):
+            yield from _changes(f"{path}[{index}]", *(_item(side, index) for side in (was, now)))
+    elif type(was) is not type(now) or was != now:
+        yield Change(path=path, was=was, is_=now)
+
+
+def _item(items: list[Any], index: int) -> Any:
+    return items[index] if index < len(items) else UNSET

@@ -1,0 +1,162 @@
+"""Datasets: folders of files named by their content.
+
+A dataset's id is the SHA-256 of its manifest, and a manifest lists every file by path, size and SHA-256 in one canonical
+form. So the same folder has the same id wherever it was read, and whoever has the id can verify every byte.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import Invalid, TooLarge
+from simpletuner_fleet.core.policy import MAX_NAME_CHARS, Policy
+from simpletuner_fleet.core.training.checkpoint import (
+    SHA256,
+    FileEntry,
+    check_object,
+    check_places,
+    path_complaint,
+    total_bytes,
+)
+
+PREFIX = "sha256:"
+FORMAT = "simpletuner-dataset/1"
+MAX_DATASETS_PER_JOB = 16
+MAX_HELD = 200
+"""How many datasets a worker tells of, the last used first."""
+_NAME = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARS - 1}}}"
+MOUNT = re.compile(_NAME, re.ASCII)
+REFERENCE = re.compile(rf"dataset://({_NAME})|\$\{{dataset:({_NAME})\}}", re.ASCII)
+
+
+class Dataset(Struct, frozen=True, kw_only=True):
+    id: str
+    """64 hexadecimal digits; people see it with `sha256:` before it."""
+    name: str
+    files: int
+    total_bytes: int
+    manifest_bytes: int
+    created_at: float
+    created_by: str
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    files: tuple[FileEntry, ...]
+    format: str = FORMAT
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder(Manifest).decode
+
+
+def canonical(files: Iterable[FileEntry]) -> bytes:
+    """The one form in which these files are written down."""
+    return _encode(Manifest(files=tuple(sorted(files, key=lambda file: file.path))))
+
+
+def id_of(manifest: bytes) -> str:
+    return hashlib.sha256(manifest).hexdigest()
+
+
+def told(dataset_id: str) -> str:
+    return PREFIX + dataset_id
+
+
+def read_id(text: str, path: str) -> str:
+    """With or without `sha256:` before it."""
+    bare = text.removeprefix(PREFIX)
+    if not SHA256.fullmatch(bare):
+        raise Invalid(
+            "A dataset is named by its content: sha256: and 64 hexadecimal digits.",
+            path=path,
+            next_step="See them with 'simpletuner data list', or make one with 'simpletuner data push DIR'.",
+        )
+    return bare
+
+
+def read_manifest(data: bytes, policy: Policy) -> tuple[FileEntry, ...]:
+    """Raises what is wrong with it. A form that is not canonical would give one folder two ids."""
+    try:
+        manifest = _decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Invalid(f"The manifest cannot be read: {error}.", path="$.id") from None
+    if manifest.format != FORMAT:
+        raise Invalid(f"The manifest's format is not {FORMAT}.", path="$.id")
+    check_files(manifest.files, policy)
+    if canonical(manifest.files) != data:
+        raise Invalid("The manifest is not written in its canonical form.", path="$.id")
+    return manifest.files
+
+
+def check_files(files: tuple[FileEntry, ...], policy: Policy) -> None:
+    if not files:
+        raise Invalid("A dataset has at least one file.", path="$.files")
+    if len(files) > policy.max_dataset_files:
+        raise TooLarge(
+            f"A dataset may have at most {policy.max_dataset_files} files.",
+            next_step="Pack small files into archives, or push several datasets.",
+        )
+    for at, file in enumerate(files):
+        complaint = path_complaint(file.path)
+        if complaint:
+            raise Invalid(complaint, path=f"$.files[{at}].path")
+        check_object(file.sha256, file.size, policy, f"$.files[{at}]")
+    check_places(files)
+
+
+def dataset_of(
+    dataset_id: str, name: str, files: tuple[FileEntry, ...], manifest_bytes: int, *, by: str, now: float
+) -> Dataset:
+    return Dataset(
+        id=dataset_id,
+        name=name,
+        files=len(files),
+        total_bytes=total_bytes(files),
+        manifest_bytes=manifest_bytes,
+        created_at=now,
+        created_by=by,
+    )
+
+
+def check_mounts(datasets: Mapping[str, str], path: str) -> dict[str, str]:
+    """What a config says under `datasets`: a name for the config's own use, and a dataset's id."""
+    if len(datasets) > MAX_DATASETS_PER_JOB:
+        raise Invalid(f"A job names at most {MAX_DATASETS_PER_JOB} datasets.", path=path)
+    for name in datasets:
+        if not MOUNT.fullmatch(name):
+            raise Invalid(
+                f"A dataset's name has 1 to {MAX_NAME_CHARS} letters, digits, '.', '_' or '-' and begins with a "
+                "letter or digit.",
+                path=f"{path}.{name[:100]}",
+            )
+    return {name: told(read_id(text, f"{path}.{name}")) for name, text in datasets.items()}
+
+
+def references(value: Any) -> set[str]:
+    """Names of datasets that strings anywhere in it point to, as dataset://NAME or ${dataset:NAME}."""
+    if isinstance(value, str):
+        return {found[1] or found[2] for found in REFERENCE.finditer(value)}
+    if isinstance(value, dict):
+        return set[str]().union(*map(references, value.values()))
+    if isinstance(value, list | tuple):
+        return set[str]().union(*map(references, value))
+    return set()
+
+
+def with_places(value: Any, places: Mapping[str, str]) -> Any:
+    """The same with every reference replaced by the folder it stands for; unknown names stay as they are."""
+    if isinstance(value, str):
+        return REFERENCE.sub(_place_in(places), value) if "dataset:" in value else value
+    if isinstance(value, dict):
+        return {key: with_places(item, places) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_places(item, places) for item in value]
+    return value
+
+
+def _place_in(places: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
+    return lambda found: places.get(found[1] or found[2], found[0])

@@ -1,0 +1,108 @@
+"""The decision of a rule, and steps that several rules share: an attempt ends, its job waits again or is over."""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
+from simpletuner_fleet.core.jobs import retry
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Hold, Job, JobInput, Outcome, next_state
+from simpletuner_fleet.core.jobs.progress import is_preparing
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """Rows to write and facts to record, all in one transaction; then workers to wake."""
+
+    job: Job | None = None
+    attempt: Attempt | None = None
+    events: tuple[Event, ...] = ()
+
+
+NOTHING = Decision()
+NOT_APPROVED = "not_approved"
+"""The event of a cancellation says so where the job still waited for an approval."""
+
+
+def job_event(type_: EventType, job: Job, actor: Actor = ORCHESTRATOR, **details: Any) -> Event:
+    return Event(type=type_, actor=actor, target_type="job", target_id=job.id, details=details)
+
+
+def ended_as(attempt: Attempt, outcome: Outcome, now: float, **facts: Any) -> Attempt:
+    return replace(attempt, state=AttemptState.ENDED, outcome=outcome, ended_at=now, **facts)
+
+
+def without_attempt(job: Job) -> Job:
+    return replace(job, attempt_id=None, worker_id=None, gpus=())
+
+
+def follow(
+    job: Job,
+    attempt: Attempt,
+    verdict: retry.Verdict,
+    error: str,
+    *,
+    now: float,
+    before: tuple[Event, ...] = (),
+) -> Decision:
+    if isinstance(verdict, retry.Requeue):
+        return requeued(job, attempt, verdict.not_before, error, before)
+    given_up = replace(
+        job,
+        state=next_state(job.state, JobInput.GIVE_UP),
+        finished_at=now,
+        reason=verdict.reason,
+        error=verdict.why,
+    )
+    shown: dict[str, Any] = (
+        {"failure_class": attempt.failure_class, "failure_evidence": attempt.failure_evidence}
+        if attempt.failure_class
+        else {}
+    )
+    event = job_event(
+        EventType.JOB_FAILED,
+        job,
+        reason=verdict.reason,
+        why=verdict.why,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        exit_code=attempt.exit_code,
+        exit_signal=attempt.exit_signal,
+        **shown,
+    )
+    return Decision(job=given_up, attempt=attempt, events=(*before, event))
+
+
+def requeued(
+    job: Job,
+    attempt: Attempt,
+    not_before: float | None,
+    error: str | None,
+    before: tuple[Event, ...],
+) -> Decision:
+    waiting = replace(
+        without_attempt(job),
+        state=next_state(job.state, JobInput.REQUEUE),
+        hold=Hold.BACKOFF if not_before is not None else Hold.NONE,
+        not_before=not_before,
+        error=error,
+        progress=None if is_preparing(job.progress) else job.progress,
+    )
+    event = job_event(EventType.JOB_REQUEUED, job, losses=job.losses, failures=job.failures, why=error)
+    return Decision(job=waiting, attempt=attempt, events=(*before, event))
+
+
+def cancelled_now(
+    job: Job, attempt: Attempt | None, *, now: float, before: tuple[Event, ...] = ()
+) -> Decision:
+    ended = replace(
+        job,
+        state=next_state(job.state, JobInput.CANCEL),
+        hold=Hold.NONE,
+        not_before=None,
+        finished_at=now,
+        reason="cancelled",
+    )
+    details: dict[str, Any] = {"reason": NOT_APPROVED} if job.hold is Hold.APPROVAL else {}
+    event = job_event(EventType.JOB_CANCELLED, job, **details)
+    return Decision(job=ended, attempt=attempt, events=(*before, event))

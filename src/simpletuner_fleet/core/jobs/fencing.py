@@ -1,0 +1,87 @@
+"""The one fence: may this worker's attempt still write?
+
+A write names its turn, the job and the epoch of one attempt. Three questions stand behind each other, each stricter than the
+one before, and a write passes the one that guards what it touches:
+
+* `own_attempt`: is it this worker's at all? For reports; `must_be_current` then guards each change of the job's own state.
+* `unlost_attempt`: was it never taken from the worker? For what belongs to the attempt alone: its log.
+* `newest_attempt`: is it the job's newest, too? For what belongs to the job: uploads, checkpoints, numbers, notes.
+
+`running_attempt` guards reading: only the worker that runs a job now fetches its files.
+
+Whoever fails is stale, and whoever asks about another's attempt is answered as if there were none.
+"""
+
+from typing import NamedTuple
+
+from simpletuner_fleet.core.errors import StaleAttempt
+from simpletuner_fleet.core.jobs.job import Attempt, Job, Outcome
+
+OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED})
+"""How an attempt may have ended for its last writes still to count: as its worker said, which kept its turn to the end."""
+
+
+class Turn(NamedTuple):
+    """One attempt's turn at a job. A write that names a turn which is over changes nothing."""
+
+    job_id: str
+    epoch: int
+
+
+class Claim(NamedTuple):
+    """A worker's claim that it is its turn to write: the fence says whether it is."""
+
+    worker_id: str
+    turn: Turn
+
+    @property
+    def job_id(self) -> str:
+        return self.turn.job_id
+
+
+def turn_of(attempt: Attempt) -> Turn:
+    return Turn(attempt.job_id, attempt.epoch)
+
+
+def own_attempt(attempt: Attempt | None, worker_id: str) -> Attempt:
+    """Returns the attempt if it is this worker's."""
+    if attempt is None or attempt.worker_id != worker_id:
+        raise StaleAttempt
+    return attempt
+
+
+def named_attempt(attempt: Attempt, job_id: str, epoch: int | None) -> Attempt:
+    """Returns the attempt if it has this turn; who holds an attempt's own token may leave out the epoch."""
+    if attempt.job_id != job_id or (epoch is not None and attempt.epoch != epoch):
+        raise StaleAttempt
+    return attempt
+
+
+def unlost_attempt(attempt: Attempt | None, worker_id: str) -> Attempt:
+    """Returns the worker's attempt if it runs, or ended as the worker itself said."""
+    own = own_attempt(attempt, worker_id)
+    if own.outcome not in OWN_ENDS:
+        raise StaleAttempt
+    return own
+
+
+def newest_attempt(attempt: Attempt | None, job: Job | None, worker_id: str) -> Attempt:
+    """Returns the worker's unlost attempt if nobody has had a turn at the job since."""
+    unlost = unlost_attempt(attempt, worker_id)
+    if job is None or unlost.epoch != job.epoch:
+        raise StaleAttempt
+    return unlost
+
+
+def running_attempt(attempt: Attempt | None, worker_id: str) -> Attempt:
+    """Returns the job's current attempt if this worker has it and it has not ended."""
+    own = own_attempt(attempt, worker_id)
+    if not own.live:
+        raise StaleAttempt
+    return own
+
+
+def must_be_current(job: Job, attempt: Attempt) -> None:
+    """Raises unless this attempt is the one that the job has now: no other changes the job's state."""
+    if attempt.id != job.attempt_id or not attempt.live:
+        raise StaleAttempt

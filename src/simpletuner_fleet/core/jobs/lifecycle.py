@@ -1,0 +1,344 @@
+"""One function per thing that can happen to a job. Each takes what was read and returns what to do; none does it."""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import OfferWithdrawn, StaleAttempt, WrongJobState
+from simpletuner_fleet.core.events import Actor, EventType
+from simpletuner_fleet.core.jobs import retry
+from simpletuner_fleet.core.jobs.decision import (
+    NOTHING,
+    Decision,
+    cancelled_now,
+    ended_as,
+    follow,
+    job_event,
+    requeued,
+)
+from simpletuner_fleet.core.jobs.failure import classify
+from simpletuner_fleet.core.jobs.fencing import must_be_current
+from simpletuner_fleet.core.jobs.job import (
+    REJECTED,
+    Attempt,
+    AttemptState,
+    Hold,
+    Job,
+    JobInput,
+    JobState,
+    Outcome,
+    next_state,
+)
+from simpletuner_fleet.core.jobs.progress import Progress, is_preparing
+from simpletuner_fleet.core.placement.ordering import rank
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.training.checkpoint import ResumePoint
+from simpletuner_fleet.core.workers.worker import Gpu, Worker
+
+NOT_ACCEPTED = "the worker did not accept the offer in time"
+
+
+def offer(
+    job: Job,
+    worker: Worker,
+    gpus: tuple[Gpu, ...],
+    *,
+    attempt_id: str,
+    epoch: int,
+    upload_token_hash: str,
+    now: float,
+    resume: ResumePoint | None = None,
+) -> Decision:
+    attempt = Attempt(
+        id=attempt_id,
+        job_id=job.id,
+        number=job.attempts + 1,
+        epoch=epoch,
+        worker_id=worker.id,
+        worker_name=worker.name,
+        state=AttemptState.OFFERED,
+        offered_at=now,
+        gpus=tuple(gpu.uuid for gpu in gpus),
+        gpu_indices=tuple(gpu.index for gpu in gpus),
+        upload_token_hash=upload_token_hash,
+        incarnation=worker.incarnation,
+        resumed_from_step=resume.step if resume else None,
+        resumed_manifest=resume.manifest_id if resume else None,
+        checkpoint_step=resume.step if resume else None,
+    )
+    offered = replace(
+        job,
+        state=next_state(job.state, JobInput.OFFER),
+        epoch=epoch,
+        attempts=attempt.number,
+        attempt_id=attempt.id,
+        worker_id=worker.id,
+        gpus=attempt.gpus,
+        hold=Hold.NONE,
+        not_before=None,
+    )
+    resumed: dict[str, Any] = {"resumed_from_step": resume.step} if resume else {}
+    event = job_event(
+        EventType.JOB_DISPATCHED,
+        job,
+        worker_id=worker.id,
+        worker_name=worker.name,
+        attempt=attempt.number,
+        epoch=epoch,
+        gpus=list(attempt.gpus),
+        **resumed,
+    )
+    return Decision(job=offered, attempt=attempt, events=(event,))
+
+
+def accept(job: Job, attempt: Attempt, *, incarnation: str, now: float) -> Decision:
+    """The worker takes the offer. Saying so twice is harmless; saying so too late is refused."""
+    if attempt.state is AttemptState.RUNNING and attempt.id == job.attempt_id:
+        if incarnation and attempt.incarnation != incarnation:
+            raise StaleAttempt("Another process of this worker has accepted this attempt.")
+        return NOTHING
+    if attempt.state is AttemptState.ENDED or attempt.id != job.attempt_id:
+        raise OfferWithdrawn
+    running = replace(
+        attempt,
+        state=AttemptState.RUNNING,
+        accepted_at=now,
+        incarnation=incarnation or attempt.incarnation,
+    )
+    state = job.state if job.state is JobState.CANCELLING else next_state(job.state, JobInput.ACCEPT)
+    event = job_event(
+        EventType.JOB_ACCEPTED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
+    )
+    return Decision(
+        job=replace(job, state=state, started_at=job.started_at or now, error=None, reason=None),
+        attempt=running,
+        events=(event,),
+    )
+
+
+def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: float) -> Decision:
+    """The trainer runs and may say how far it is."""
+    must_be_current(job, attempt)
+    started = attempt if attempt.started_at else replace(attempt, started_at=now)
+    was_preparing = progress is None and is_preparing(job.progress)
+    changed = was_preparing or (progress is not None and progress != job.progress)
+    if started is attempt and not changed:
+        return NOTHING
+    events = (
+        ()
+        if started is attempt
+        else (job_event(EventType.JOB_STARTED, job, worker_id=attempt.worker_id, attempt=attempt.number),)
+    )
+    return Decision(job=replace(job, progress=progress) if changed else None, attempt=started, events=events)
+
+
+def preparing(job: Job, attempt: Attempt, progress: Progress) -> Decision:
+    """Something is brought to the worker before the trainer starts."""
+    must_be_current(job, attempt)
+    return Decision(job=replace(job, progress=progress)) if progress != job.progress else NOTHING
+
+
+class End(Struct, frozen=True, kw_only=True):
+    """The end of a trainer, as its worker reports it."""
+
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    error: str | None = None
+    last_lines: str | None = None
+    restart: bool = False
+    """A watchdog ended it, and the job has asked to go on from its last good checkpoint then."""
+    resume_below: int | None = None
+    """Checkpoints from this step on are spoiled."""
+
+
+def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
+    must_be_current(job, attempt)
+    done = replace(
+        job, state=next_state(job.state, JobInput.COMPLETE), finished_at=now, error=None, reason=None
+    )
+    event = job_event(
+        EventType.JOB_COMPLETED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
+    )
+    ended = ended_as(
+        attempt, Outcome.COMPLETED, now, exit_code=end.exit_code if end.exit_code is not None else 0
+    )
+    return Decision(job=done, attempt=ended, events=(event,))
+
+
+def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) -> Decision:
+    must_be_current(job, attempt)
+    error = end.error or _how_it_ended(end)
+    failure = classify(
+        end.exit_code,
+        end.exit_signal,
+        end.last_lines,
+        end.error,
+        started=attempt.started_at is not None,
+    )
+    ended = ended_as(
+        attempt,
+        Outcome.FAILED,
+        now,
+        exit_code=end.exit_code,
+        exit_signal=end.exit_signal,
+        error=error,
+        last_lines=end.last_lines,
+        failure_class=failure.code,
+        failure_evidence=failure.evidence,
+        resume_below=end.resume_below,
+    )
+    if job.state is JobState.CANCELLING:
+        return cancelled_now(job, ended, now=now)
+    charged = replace(job, failures=job.failures + 1)
+    verdict = retry.after_failure(charged, policy, now, error, restart=end.restart)
+    return follow(charged, ended, verdict, error, now=now)
+
+
+def lost(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) -> Decision:
+    """The worker is gone and its trainer with it. An offer it never took charges nothing."""
+    must_be_current(job, attempt)
+    if attempt.state is AttemptState.OFFERED:
+        return _withdrawn(job, attempt, why, now=now)
+    ended = ended_as(attempt, Outcome.LOST, now, error=why)
+    if job.state is JobState.CANCELLING:
+        return cancelled_now(job, ended, now=now)
+    charged = replace(
+        job,
+        losses=job.losses + 1,
+        lost_workers=(*job.lost_workers, attempt.worker_id),
+    )
+    event = job_event(
+        EventType.JOB_LOST,
+        job,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        epoch=attempt.epoch,
+        why=why,
+    )
+    return follow(charged, ended, retry.after_charge(charged, policy, now), why, now=now, before=(event,))
+
+
+def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
+    """The worker thought lost is back and its trainer never stopped: the same attempt goes on, uncharged."""
+    running = replace(attempt, state=AttemptState.RUNNING, outcome=None, ended_at=None, error=None)
+    resumed = replace(
+        job,
+        state=next_state(job.state, JobInput.READOPT),
+        hold=Hold.NONE,
+        not_before=None,
+        attempt_id=attempt.id,
+        worker_id=attempt.worker_id,
+        gpus=attempt.gpus,
+        losses=job.losses - 1,
+        lost_workers=_without_last(attempt.worker_id, job.lost_workers),
+        error=None,
+    )
+    event = job_event(
+        EventType.JOB_READOPTED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
+    )
+    return Decision(job=resumed, attempt=running, events=(event,))
+
+
+def _without_last(worker_id: str, lost_workers: tuple[str, ...]) -> tuple[str, ...]:
+    """An earlier loss of the same worker stays on the books."""
+    return lost_workers[:-1] if lost_workers[-1:] == (worker_id,) else lost_workers
+
+
+def survived(job: Job, worker_id: str) -> Decision:
+    """A worker thought dead is alive after all: the job has not cost it its life."""
+    if job.terminal or worker_id not in job.lost_workers:
+        return NOTHING
+    return Decision(job=replace(job, lost_workers=tuple(id for id in job.lost_workers if id != worker_id)))
+
+
+def offer_expired(job: Job, attempt: Attempt, *, now: float, why: str = NOT_ACCEPTED) -> Decision:
+    if attempt.id != job.attempt_id or attempt.state is not AttemptState.OFFERED:
+        return NOTHING
+    return _withdrawn(job, attempt, why, now=now)
+
+
+def set_priority(job: Job, priority: int, policy: Policy, actor: Actor) -> Decision:
+    if job.terminal:
+        raise WrongJobState(f"The job is {job.state} already.", state=job.state)
+    moved = replace(job, priority=priority, rank=rank(job.created_at, priority, policy))
+    event = job_event(EventType.JOB_PRIORITY_SET, job, actor, priority=priority, was=job.priority)
+    return Decision(job=moved, events=(event,))
+
+
+def approved(job: Job, actor: Actor, *, waits_for_others: bool) -> Decision:
+    if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
+        raise WrongJobState("The job does not wait for an approval.", state=job.state)
+    event = job_event(EventType.JOB_APPROVED, job, actor)
+    if waits_for_others:
+        return Decision(job=replace(job, hold=Hold.DEPENDENCY), events=(event,))
+    return Decision(job=_unblocked(job), events=(event,))
+
+
+def rejected(job: Job, why: str, actor: Actor, *, now: float) -> Decision:
+    if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
+        raise WrongJobState("The job does not wait for an approval.", state=job.state)
+    ended = replace(
+        job,
+        state=next_state(job.state, JobInput.CANCEL),
+        hold=Hold.NONE,
+        finished_at=now,
+        reason=REJECTED,
+        error=why or "rejected",
+    )
+    return Decision(job=ended, events=(job_event(EventType.JOB_REJECTED, job, actor, why=why),))
+
+
+def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: float) -> Decision:
+    """A job this one waits for has ended: well, then the wait may be over; badly, then it is in vain."""
+    if job.state is not JobState.BLOCKED:
+        return NOTHING
+    if dependency.state is not JobState.COMPLETED:
+        why = f"it depends on {dependency.id}, which ended {dependency.state}"
+        ended = replace(
+            job,
+            state=next_state(job.state, JobInput.GIVE_UP),
+            hold=Hold.NONE,
+            finished_at=now,
+            reason="dependency_failed",
+            error=why,
+        )
+        return Decision(job=ended, events=(job_event(EventType.JOB_FAILED, job, why=why),))
+    if others_pending or job.hold is not Hold.DEPENDENCY:
+        return NOTHING
+    return Decision(job=_unblocked(job), events=(job_event(EventType.JOB_UNBLOCKED, job),))
+
+
+def backoff_over(job: Job) -> Decision:
+    if job.hold is not Hold.BACKOFF:
+        return NOTHING
+    return Decision(job=replace(job, hold=Hold.NONE, not_before=None))
+
+
+def backoff_capped(job: Job, latest: float) -> Decision:
+    """The clock was set back while the orchestrator was down: nobody waits longer than the longest wait."""
+    if job.hold is not Hold.BACKOFF or job.not_before is None or job.not_before <= latest:
+        return NOTHING
+    return Decision(job=replace(job, not_before=latest))
+
+
+def _unblocked(job: Job) -> Job:
+    return replace(job, state=next_state(job.state, JobInput.UNBLOCK), hold=Hold.NONE)
+
+
+def _how_it_ended(end: End) -> str:
+    if end.exit_signal is not None:
+        return f"the trainer was killed by signal {end.exit_signal}"
+    if end.exit_code is not None:
+        return f"the trainer exited with code {end.exit_code}"
+    return "the trainer failed"
+
+
+def _withdrawn(job: Job, attempt: Attempt, why: str, *, now: float) -> Decision:
+    ended = ended_as(attempt, Outcome.EXPIRED_OFFER, now, error=why)
+    if job.state is JobState.CANCELLING:
+        return cancelled_now(job, ended, now=now)
+    event = job_event(
+        EventType.JOB_OFFER_EXPIRED, job, worker_id=attempt.worker_id, attempt=attempt.number, why=why
+    )
+    return requeued(job, ended, None, job.error, (event,))

@@ -1,0 +1,94 @@
+"""Compares what a worker says it holds with what we have on record."""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Outcome
+
+_COUNT = re.compile(r"[0-9a-f]{8}", re.ASCII)
+ELSEWHERE = "elsewhere"
+"""An attempt has it for an incarnation if it was begun in another folder than its worker is served from now."""
+
+
+def incarnation_of(start: int, random: str) -> str:
+    """The name of an agent's process: which start it is of those in its folder, and chance. 0: nobody counted."""
+    return f"{start:08x}.{random}" if start else random
+
+
+def is_older(incarnation: str, than: str) -> bool:
+    """Says which of two processes that worked in one folder came first, as far as they were counted."""
+    mine, theirs = _start(incarnation), _start(than)
+    return mine is not None and theirs is not None and mine < theirs
+
+
+def _start(incarnation: str) -> int | None:
+    count, dot, _ = incarnation.partition(".")
+    return int(count, 16) if dot and _COUNT.fullmatch(count) else None
+
+
+class Held(Struct, frozen=True):
+    """An attempt as the agent names it."""
+
+    job_id: str
+    epoch: int
+    started: bool
+
+
+class Reconciliation(Struct, frozen=True, kw_only=True):
+    keep: tuple[Attempt, ...] = ()
+    """Live here and held there: nothing is disturbed."""
+    accept: tuple[Attempt, ...] = ()
+    """Offered here, already running there: the acceptance was lost on the way."""
+    offer: tuple[Attempt, ...] = ()
+    """Offered here, unknown there: sent again."""
+    lost: tuple[Attempt, ...] = ()
+    """Running here, unknown there: its trainer is gone."""
+    doubtful: tuple[Attempt, ...] = ()
+    """Running here, unknown to an agent that works in another folder: its own agent may still run it."""
+    stop: tuple[Held, ...] = ()
+    """Held there, not ours to run any more."""
+
+
+def reconcile(live: Sequence[Attempt], held: Sequence[Held], same_home: bool) -> Reconciliation:
+    by_key = {(item.job_id, item.epoch): item for item in held}
+    keep: list[Attempt] = []
+    accept: list[Attempt] = []
+    offer: list[Attempt] = []
+    lost: list[Attempt] = []
+    doubtful: list[Attempt] = []
+    for attempt in live:
+        item = by_key.pop((attempt.job_id, attempt.epoch), None)
+        if item is None and attempt.state is AttemptState.OFFERED:
+            offer.append(attempt)
+        elif item is None:
+            (lost if same_home and attempt.incarnation != ELSEWHERE else doubtful).append(attempt)
+        elif attempt.state is AttemptState.OFFERED and item.started:
+            accept.append(attempt)
+        else:
+            keep.append(attempt)
+    return Reconciliation(
+        keep=tuple(keep),
+        accept=tuple(accept),
+        offer=tuple(offer),
+        lost=tuple(lost),
+        doubtful=tuple(doubtful),
+        stop=tuple(by_key.values()),
+    )
+
+
+def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str, *, gpus_free: bool) -> bool:
+    """Whether an attempt thought lost goes on: its trainer never stopped, and nobody has its job or its GPUs by now.
+
+    Only the very process that ran it may go on: a new one would have to prove what it cannot know. `gpus_free` says
+    that no other attempt has been given one of its GPUs since, or that the trainer has ended and needs none any more.
+    """
+    return (
+        attempt.worker_id == worker_id
+        and attempt.outcome is Outcome.LOST
+        and attempt.incarnation == incarnation
+        and job.state is JobState.QUEUED
+        and job.epoch == attempt.epoch
+        and gpus_free
+    )

@@ -1,0 +1,161 @@
+"""An attempt ends because it is wanted: cancelled, drained long enough, given back, out of time."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import WrongJobState
+from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.jobs import retry
+from simpletuner_fleet.core.jobs.decision import (
+    NOTHING,
+    Decision,
+    cancelled_now,
+    ended_as,
+    follow,
+    job_event,
+    requeued,
+)
+from simpletuner_fleet.core.jobs.fencing import must_be_current
+from simpletuner_fleet.core.jobs.job import (
+    Attempt,
+    AttemptState,
+    EndReason,
+    Job,
+    JobInput,
+    JobState,
+    Outcome,
+    Stopping,
+    next_state,
+)
+from simpletuner_fleet.core.jobs.lifecycle import End, failed
+from simpletuner_fleet.core.placement.ordering import rank
+from simpletuner_fleet.core.policy import Policy
+
+DRAINED = "its worker was drained"
+
+
+def released(
+    job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float, reason: str = ""
+) -> Decision:
+    """The worker gives the job back on purpose: a shutdown, a spot notice, a drain. It charges nothing.
+
+    But for a time limit that was used up without a step forward: a job that asks to go on would do so for ever. An offer
+    given back before it was accepted is withdrawn, whatever reason the worker names: nothing of the job has run.
+    """
+    must_be_current(job, attempt)
+    if attempt.state is AttemptState.OFFERED:
+        return _given_back_unaccepted(job, attempt, why, now=now)
+    reason = reason or (attempt.stopping.reason if attempt.stopping else "")
+    out_of_time = reason == EndReason.TIME_LIMIT
+    if out_of_time and not (job.on_time_limit == "requeue" and attempt.saved_something):
+        return _out_of_time(job, attempt, why, policy, now=now)
+    ended = ended_as(attempt, Outcome.RELEASED, now, error=why or None, reason=reason or None)
+    waiting = replace(job, rank=rank(now, job.priority, policy)) if out_of_time else job
+    return _waits_again(waiting, ended, why, now=now)
+
+
+def _given_back_unaccepted(job: Job, attempt: Attempt, why: str, *, now: float) -> Decision:
+    return _waits_again(job, ended_as(attempt, Outcome.RELEASED, now, error=why or None), why, now=now)
+
+
+def _waits_again(job: Job, ended: Attempt, why: str, *, now: float) -> Decision:
+    if job.state is JobState.CANCELLING:
+        return cancelled_now(job, ended, now=now)
+    details: dict[str, Any] = {"reason": ended.reason} if ended.reason else {}
+    event = job_event(
+        EventType.JOB_RELEASED, job, worker_id=ended.worker_id, attempt=ended.number, why=why, **details
+    )
+    return requeued(job, ended, None, None, (event,))
+
+
+def _out_of_time(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) -> Decision:
+    error = why or "the time limit was reached"
+    ended = ended_as(
+        attempt,
+        Outcome.FAILED,
+        now,
+        error=error,
+        reason=EndReason.TIME_LIMIT,
+        failure_class="time_limit",
+        failure_evidence=error,
+    )
+    if job.state is JobState.CANCELLING:
+        return cancelled_now(job, ended, now=now)
+    charged = replace(job, failures=job.failures + 1)
+    if job.on_time_limit == "requeue":
+        error = f"{error}, and no newer checkpoint was saved"
+        return follow(charged, ended, retry.after_charge(charged, policy, now), error, now=now)
+    return follow(charged, ended, retry.after_failure(charged, policy, now, error), error, now=now)
+
+
+def stopped(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) -> Decision:
+    """The worker says the trainer was cancelled. If nobody asked for it, the trainer has failed.
+
+    Agents that know no drain with a deadline call that a cancellation, too.
+    """
+    if job.state is not JobState.CANCELLING and attempt.stopping is not None:
+        return released(job, attempt, end.error or DRAINED, policy, now=now)
+    if job.state is not JobState.CANCELLING:
+        end = replace(end, error=end.error or "the trainer was stopped on its worker")
+        return failed(job, attempt, end, policy, now=now)
+    must_be_current(job, attempt)
+    ended = ended_as(attempt, Outcome.CANCELLED, now, exit_code=end.exit_code, exit_signal=end.exit_signal)
+    return cancelled_now(job, ended, now=now)
+
+
+def cancel(
+    job: Job,
+    attempt: Attempt | None,
+    *,
+    explicit_accept: bool,
+    actor: Actor,
+    now: float,
+    stop_request: Stopping | None = None,
+) -> Decision:
+    """Ends a job that holds no trainer at once; asks the worker to stop one that may run.
+
+    Agents that accept nothing explicitly may have started already when they hold an offer.
+    """
+    if job.terminal:
+        raise WrongJobState(f"The job is {job.state} already.", state=job.state)
+    details: dict[str, Any] = {"checkpoint_first": True} if stop_request and stop_request.save_s else {}
+    event = job_event(EventType.JOB_CANCEL_REQUESTED, job, actor, **details)
+    if job.state is JobState.CANCELLING:
+        return _hurry(attempt, stop_request, event)
+    if attempt is None or (attempt.state is AttemptState.OFFERED and explicit_accept):
+        ended = ended_as(attempt, Outcome.CANCELLED, now) if attempt else None
+        return cancelled_now(job, ended, now=now, before=(event,))
+    stopping = replace(job, state=next_state(job.state, JobInput.REQUEST_STOP))
+    stopped_attempt = _with_stop_request(attempt, stop_request) if stop_request else None
+    return Decision(job=stopping, attempt=stopped_attempt, events=(event,))
+
+
+def _hurry(attempt: Attempt | None, stop_request: Stopping | None, event: Event) -> Decision:
+    """Whoever cancels again without a word of a checkpoint does not want to wait for one."""
+    known = attempt.stopping if attempt else None
+    if attempt is None or known is None or not known.save_s or (stop_request and stop_request.save_s):
+        return NOTHING
+    grace_s = min(known.grace_s, stop_request.grace_s) if stop_request else known.grace_s
+    return Decision(
+        attempt=replace(attempt, stopping=replace(known, save_s=None, grace_s=grace_s)), events=(event,)
+    )
+
+
+def drain_over(job: Job, attempt: Attempt, stop_request: Stopping) -> Decision:
+    """The worker's drain has waited long enough: this attempt is to be given back, and goes on elsewhere."""
+    if not attempt.live or attempt.stopping is not None:
+        return NOTHING
+    event = job_event(
+        EventType.JOB_STOP_REQUESTED,
+        job,
+        reason=stop_request.reason,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        checkpoint_first=bool(stop_request.save_s),
+    )
+    return Decision(attempt=_with_stop_request(attempt, stop_request), events=(event,))
+
+
+def _with_stop_request(attempt: Attempt, stop_request: Stopping) -> Attempt:
+    return replace(attempt, stopping=replace(stop_request, had_step=attempt.checkpoint_step))

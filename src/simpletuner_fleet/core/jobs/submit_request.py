@@ -1,0 +1,131 @@
+"""The request that a person or program makes to submit a job, and what they may ask for in it.
+
+A job never gets by its submission what its owner could not get for it later: a raised priority, a place on the
+orchestrator's own machine.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.configs.bundle import Bundle, check_name, read_bundle, with_overrides
+from simpletuner_fleet.core.configs.datasets import check_mounts
+from simpletuner_fleet.core.errors import Forbidden, Invalid
+from simpletuner_fleet.core.events import Actor
+from simpletuner_fleet.core.jobs.job import OnPartition, OnTimeLimit, Target
+from simpletuner_fleet.core.policy import MAX_PRIORITY, PRIORITY_NAMES
+from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog, merged
+
+INLINE_NAME = "inline"
+SUBMIT_LOCAL = "queue.submit.local"
+APPROVE = "queue.approve"
+SET_PRIORITY = "queue.priority"
+
+
+class Submitter(Struct, frozen=True, kw_only=True):
+    """The person or program that submits a job or tries one again, and what their permissions allow."""
+
+    actor: Actor
+    may_run_locally: bool = False
+    may_approve: bool = False
+    """Their own jobs need nobody else's approval."""
+    may_raise_priority: bool = False
+
+
+class SubmitRequest(Struct, frozen=True, kw_only=True):
+    """The job that a person or program asks for."""
+
+    config_name: str | None = None
+    config: dict[str, Any] | None = None
+    target: Target = Target.AUTO
+    worker_labels: dict[str, str] = {}
+    gpus: int | None = None
+    min_vram_gb: float | None = None
+    accelerator: str | None = None
+    priority: int | str = 0
+    max_retries: int | None = None
+    retry_on_failure: bool = False
+    time_limit_s: float | None = None
+    on_time_limit: OnTimeLimit = "fail"
+    on_partition: OnPartition = "pause"
+    depends_on: list[str] = []
+    overrides: dict[str, Any] = {}
+    datasets: dict[str, str] = {}
+    """These are added to the config's, or take the place of those of the same name."""
+    watchdog: Watchdog = Watchdog()
+    """It takes the place of what the config says of the same."""
+    name: str | None = None
+    no_wait: bool = False
+    dry_run: bool = False
+    idempotency_key: str | UnsetType | None = UNSET
+
+
+def read_priority(requested: int | str) -> int:
+    if isinstance(requested, str):
+        named = PRIORITY_NAMES.get(requested.lower())
+        if named is None:
+            raise Invalid(f"priority is a number or one of {', '.join(PRIORITY_NAMES)}.", path="$.priority")
+        return named
+    if not -MAX_PRIORITY <= requested <= MAX_PRIORITY:
+        raise Invalid(f"priority is between -{MAX_PRIORITY} and {MAX_PRIORITY}.", path="$.priority")
+    return requested
+
+
+def permitted(request: SubmitRequest, by: Submitter, *, local_enabled: bool) -> SubmitRequest:
+    """Refuses what the submitter may not ask for; `auto` leaves the orchestrator's machine out where they may not use it."""
+    _check_priority(read_priority(request.priority), by)
+    target = permitted_target(request.target, by)
+    if target is Target.LOCAL and not local_enabled:
+        raise Invalid(
+            "This orchestrator does not run jobs itself.",
+            path="$.target",
+            next_step="Use target 'worker' or 'auto', or start the server with --local.",
+        )
+    return replace(request, target=target)
+
+
+def permitted_target(target: Target, by: Submitter) -> Target:
+    if by.may_run_locally or target is Target.WORKER:
+        return target
+    if target is Target.LOCAL:
+        raise Forbidden(SUBMIT_LOCAL)
+    return Target.WORKER
+
+
+def _check_priority(priority: int, by: Submitter) -> None:
+    """Everybody may stand back for others; to overtake them takes a permission."""
+    if priority > 0 and not by.may_raise_priority:
+        raise Forbidden(SET_PRIORITY)
+
+
+class ChosenConfig(Struct, frozen=True, kw_only=True):
+    """The config of one job: by what name and version it is known, and the job's own copy of it."""
+
+    name: str
+    version: int
+    """It is 0 where the config came with the request and is stored nowhere else."""
+    bundle: Bundle
+
+
+def inline_config(request: SubmitRequest, config: Mapping[str, Any]) -> ChosenConfig:
+    """The config that came with the request."""
+    bundle = read_bundle(dict(config))
+    name = check_name(request.config_name or INLINE_NAME, "$.config_name")
+    return ChosenConfig(name=name, version=0, bundle=_as_requested(bundle, request))
+
+
+def stored_config(request: SubmitRequest, name: str, version: int, bundle: Bundle) -> ChosenConfig:
+    """The config that the request names, as it is stored now."""
+    return ChosenConfig(name=name, version=version, bundle=_as_requested(bundle, request))
+
+
+def _as_requested(bundle: Bundle, request: SubmitRequest) -> Bundle:
+    changed = with_watchdog(with_overrides(bundle, request.overrides), request.watchdog)
+    return replace(changed, datasets=check_mounts({**bundle.datasets, **request.datasets}, "$.datasets"))
+
+
+def with_watchdog(bundle: Bundle, watchdog: Watchdog) -> Bundle:
+    """The bundle, with the request's settings of the watchdog in place of its own."""
+    return replace(bundle, watchdog=check_watchdog(merged(bundle.watchdog, watchdog), "$.watchdog"))

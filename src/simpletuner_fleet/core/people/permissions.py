@@ -1,0 +1,81 @@
+"""What may be permitted, what each role may do, and who may do what to whom."""
+
+from collections.abc import Collection
+
+from simpletuner_fleet.core.people.accounts import Role
+
+LEAST_ROLE = {
+    "admin.workers": Role.ADMIN,
+    "admin.audit": Role.ADMIN,
+    "admin.tokens": Role.ADMIN,
+    "admin.users": Role.ADMIN,
+    "admin.limits": Role.ADMIN,
+    "queue.submit": Role.MEMBER,
+    "queue.submit.local": Role.ADMIN,  # such a job runs on the orchestrator's own machine
+    "queue.read": Role.VIEWER,
+    "queue.cancel": Role.MEMBER,
+    "queue.priority": Role.ADMIN,
+    "queue.approve": Role.ADMIN,
+    "jobs.read": Role.VIEWER,
+    "jobs.cancel": Role.MEMBER,
+    "jobs.retry": Role.MEMBER,
+    "configs.read": Role.VIEWER,
+    "configs.write": Role.MEMBER,
+    "secrets.read": Role.MEMBER,
+    "secrets.write": Role.ADMIN,
+    "data.read": Role.VIEWER,
+    "data.write": Role.MEMBER,
+}
+"""Every permission, and the first of viewer, member and admin who holds it."""
+PERMISSIONS = tuple(LEAST_ROLE)
+EVERYTHING = "*"
+
+
+def role_permissions(role: Role) -> tuple[str, ...]:
+    """Returns what the role may do. An admin may do everything, also what later versions add."""
+    match role:
+        case Role.ADMIN:
+            return (EVERYTHING,)
+        case Role.MEMBER:
+            return (*_first_held_by(Role.VIEWER), *_first_held_by(Role.MEMBER))
+        case Role.VIEWER:
+            return _first_held_by(Role.VIEWER)
+
+
+def _first_held_by(role: Role) -> tuple[str, ...]:
+    return tuple(permission for permission, least in LEAST_ROLE.items() if least is role)
+
+
+def is_permission(name: str) -> bool:
+    return name in LEAST_ROLE or name == EVERYTHING
+
+
+def allows(held: str, requested: str) -> bool:
+    """Exact, `*`, or a whole leading part: `admin.*` holds `admin.workers`, not `admin` nor `administrator.x`."""
+    if held in (requested, EVERYTHING):
+        return True
+    return held.endswith(".*") and len(held) > 2 and requested.startswith(held[:-1])
+
+
+def allowed(held: Collection[str], requested: str) -> bool:
+    if requested in held or EVERYTHING in held:  # nearly every call, and without a walk
+        return True
+    return any(allows(permission, requested) for permission in held)
+
+
+def missing_for(held: Collection[str], role: Role) -> str | None:
+    """Returns a permission of the role that is not held: nobody makes another what they are not themselves.
+
+    Who may reset an admin's password could become that admin, so this holds for every change of a user.
+    """
+    return next((one for one in role_permissions(role) if not allowed(held, one)), None)
+
+
+def only_own_jobs(role: Role) -> bool:
+    """Whether the role cancels and retries its own jobs alone."""
+    return role is not Role.ADMIN
+
+
+def may_steer_job(*, only_own: bool, caller: str, owner: str) -> bool:
+    """Whether the caller may cancel and retry a job of this owner, given that they may do so at all."""
+    return not only_own or caller == owner

@@ -1,0 +1,191 @@
+"""Why a job waits: the matcher's own funnel, told to a person."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.placement.matching import (
+    NEVER,
+    STEPS,
+    Occupancy,
+    Refusal,
+    labels_match,
+    why_not_now,
+)
+from simpletuner_fleet.core.placement.reasons import (
+    CODE_OF_REFUSAL,
+    IMPOSSIBLE,
+    JOINED,
+    REASONS,
+    Code,
+    Kind,
+    fixes,
+    sentence,
+)
+from simpletuner_fleet.core.workers.worker import Connection, Worker
+
+MAX_WORKERS_TOLD = 50
+
+
+WRONG_PLACE = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL})
+
+
+class FunnelStep(Struct, frozen=True):
+    step: str
+    left: int
+    rule: str
+
+
+class WorkerVerdict(Struct, frozen=True):
+    id: str
+    name: str
+    fails: tuple[str, ...]
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """What the whole fleet says to one set of requirements."""
+
+    code: Code
+    params: dict[str, Any]
+    funnel: tuple[FunnelStep, ...]
+    workers: tuple[WorkerVerdict, ...]
+    fixes: tuple[str, ...]
+    possible: int
+    """How many workers could ever take such a job."""
+    free: int = 0
+    """How many of them have room for it now."""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    state: JobState
+    as_of: float
+    kind: Kind
+    code: Code
+    sentence: str
+    params: dict[str, Any]
+    funnel: tuple[FunnelStep, ...] = ()
+    workers: tuple[WorkerVerdict, ...] = ()
+    ahead: int = 0
+    fixes: tuple[str, ...] = ()
+
+
+def has_joined(worker: Worker) -> bool:
+    """Nothing is known yet of a worker that was created and has never registered."""
+    return worker.registered_at is not None or worker.connection is not Connection.CONNECTING
+
+
+def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
+    verdicts: list[tuple[Worker, Refusal | None]] = [
+        (worker, why_not_now(worker, occupancy, requires))
+        for worker, occupancy in workers
+        if has_joined(worker)
+    ]
+    refused = Counter(refusal for _, refusal in verdicts)
+    left = len(verdicts)
+    funnel = [FunnelStep("workers", left, JOINED)]
+    for step in STEPS:
+        if refused[step]:
+            left -= refused[step]
+            funnel.append(FunnelStep(step.name.lower(), left, f"{refused[step]} {step.value}"))
+    code = _code(requires, refused, left)
+    if code in IMPOSSIBLE and requires.target is Target.AUTO and all(worker.local for worker, _ in verdicts):
+        code = Code.NO_WORKERS
+    eligible = [worker for worker, refusal in verdicts if refusal not in WRONG_PLACE]
+    params = _params(code, requires, eligible)
+    told = sorted((item for item in verdicts if item[1]), key=lambda item: -_depth(item[1]))
+    return Survey(
+        code=code,
+        params=params,
+        funnel=tuple(funnel),
+        workers=tuple(
+            WorkerVerdict(worker.id, worker.name, (refusal.name.lower(),))
+            for worker, refusal in told[:MAX_WORKERS_TOLD]
+            if refusal
+        ),
+        fixes=fixes(code, params),
+        possible=sum(refusal is None or refusal not in NEVER for _, refusal in verdicts),
+        free=refused[None],
+    )
+
+
+def _depth(refusal: Refusal | None) -> int:
+    return STEPS.index(refusal) if refusal else len(STEPS)
+
+
+def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -> Code:
+    if left:
+        return Code.BEHIND_OTHERS
+    if requires.target is Target.LOCAL:
+        if any(refused[step] for step in (Refusal.BUSY, Refusal.UNUSABLE, Refusal.DRAINING, Refusal.OFFLINE)):
+            return Code.LOCAL_GPU_BUSY
+        return Code.LOCAL_NO_GPU
+    got_furthest = [step for step in reversed(STEPS) if refused[step]]
+    return CODE_OF_REFUSAL[got_furthest[0]] if got_furthest else Code.NO_WORKERS
+
+
+def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[str, Any]:
+    """`workers` are those in the place the job asks for."""
+    params: dict[str, Any] = {"workers": len(workers), "gpus": requires.gpus}
+    if code is Code.GPU_COUNT_TOO_LARGE:
+        params["largest"] = max((worker.gpu_count for worker in workers), default=0)
+    elif code is Code.VRAM_TOO_SMALL:
+        params["min_vram_gb"] = requires.min_vram_gb
+        params["largest_gb"] = max(_vram_of_nth(worker, requires.gpus) for worker in workers)
+    elif code is Code.WRONG_ACCELERATOR:
+        params["accelerator"] = requires.accelerator
+    elif code is Code.TRAINER_MISSING:
+        params["trainer"] = requires.trainer
+    elif code is Code.DATA_TOO_LARGE:
+        params["bytes"] = sum(size for _, size in requires.datasets)
+        params["largest_bytes"] = max((worker.data_limit_bytes for worker in workers), default=0)
+    elif code is Code.LABELS_MATCH_NONE:
+        params["labels"] = dict(requires.labels)
+        params["unmatched"] = [
+            key
+            for key, pattern in requires.labels
+            if not any(labels_match(((key, pattern),), worker.effective_labels) for worker in workers)
+        ]
+    return params
+
+
+def _vram_of_nth(worker: Worker, gpus: int) -> float:
+    """The memory that this many GPUs of the worker have at least."""
+    largest_first = sorted((gpu.vram_gb for gpu in worker.gpus), reverse=True)
+    return largest_first[gpus - 1] if len(largest_first) >= gpus else 0.0
+
+
+def explain(job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: float) -> Explanation:
+    """`limit` is the code of a running-jobs limit that is reached, if one is."""
+    code, params = _why(job, fleet, limit, now)
+    told = job.state is JobState.QUEUED
+    return Explanation(
+        state=job.state,
+        as_of=now,
+        kind=REASONS[code].kind,
+        code=code,
+        sentence=sentence(code, params),
+        params=params,
+        funnel=fleet.funnel if told else (),
+        workers=fleet.workers if told else (),
+        ahead=ahead if told else 0,
+        fixes=fleet.fixes if code is fleet.code and told else (),
+    )
+
+
+def _why(job: Job, fleet: Survey, limit: str | None, now: float) -> tuple[Code, dict[str, Any]]:
+    if job.hold is Hold.APPROVAL:
+        return Code.APPROVAL_REQUIRED, {}
+    if job.hold is Hold.DEPENDENCY:
+        return Code.DEPENDENCY, {"depends_on": list(job.depends_on)}
+    if job.state is not JobState.QUEUED:
+        return Code.NOT_WAITING, {"state": job.state}
+    if fleet.code in IMPOSSIBLE:
+        return fleet.code, fleet.params
+    if job.hold is Hold.BACKOFF:
+        return Code.RETRY_BACKOFF, {"wait_s": max(0.0, (job.not_before or now) - now)}
+    if limit:
+        return Code(limit), {}
+    return fleet.code, fleet.params

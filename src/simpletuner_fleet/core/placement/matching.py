@@ -1,0 +1,131 @@
+"""Which worker can take which job. Every refusal is a sentence the user sees."""
+
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import Requirements, Target
+from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, Worker
+
+
+class Refusal(StrEnum):
+    """In the order in which they are tried: what can never fit first, what does not fit now last."""
+
+    NOT_REMOTE = N_("is the orchestrator's own machine, and the job asks for a remote worker")
+    NOT_LOCAL = N_("is a remote worker, and the job asks for the orchestrator's own GPUs")
+    TOO_FEW_GPUS = N_("has too few GPUs")
+    TOO_LITTLE_VRAM = N_("has too few GPUs with enough memory")
+    WRONG_ACCELERATOR = N_("has another kind of accelerator")
+    TRAINER_MISSING = N_("cannot run this trainer")
+    LABELS_DIFFER = N_("does not carry the labels asked for")
+    NO_ROOM_FOR_DATA = N_("has no data cache that could hold the job's datasets")
+    OFFLINE = N_("is not connected")
+    DRAINING = N_("is draining")
+    UNUSABLE = N_("has GPUs that are unhealthy or used by somebody else")
+    BUSY = N_("is busy")
+
+
+STEPS = tuple(Refusal)
+NEVER = frozenset(STEPS[: STEPS.index(Refusal.OFFLINE)])
+
+
+class Occupancy(Struct, frozen=True):
+    """How many live attempts a worker has, and which of its GPUs are held."""
+
+    live: int = 0
+    gpus: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
+    """Those of them that are held through another worker of the same machine."""
+
+
+FREE = Occupancy()
+
+
+def labels_match(wanted: tuple[tuple[str, str], ...], labels: dict[str, str]) -> bool:
+    """Every key must be there and its value fit the glob; case does not matter."""
+    if not wanted:
+        return True
+    folded = {key.casefold(): value.casefold() for key, value in labels.items()}
+    return all(
+        key.casefold() in folded and fnmatchcase(folded[key.casefold()], pattern.casefold())
+        for key, pattern in wanted
+    )
+
+
+def _gpu_fits(gpu: Gpu, requires: Requirements) -> bool:
+    return gpu.vram_gb >= requires.min_vram_gb and (
+        not requires.accelerator or gpu.accelerator_type.lower() == requires.accelerator
+    )
+
+
+def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
+    """What no waiting will change."""
+    if worker.local and requires.target is Target.WORKER:
+        return Refusal.NOT_REMOTE
+    if not worker.local and requires.target is Target.LOCAL:
+        return Refusal.NOT_LOCAL
+    if len(worker.gpus) < requires.gpus:
+        return Refusal.TOO_FEW_GPUS
+    if sum(gpu.vram_gb >= requires.min_vram_gb for gpu in worker.gpus) < requires.gpus:
+        return Refusal.TOO_LITTLE_VRAM
+    if sum(_gpu_fits(gpu, requires) for gpu in worker.gpus) < requires.gpus:
+        return Refusal.WRONG_ACCELERATOR
+    if requires.trainer not in worker.trainers:
+        return Refusal.TRAINER_MISSING
+    if not labels_match(requires.labels, worker.effective_labels):
+        return Refusal.LABELS_DIFFER
+    if requires.datasets and sum(size for _, size in requires.datasets) > worker.data_limit_bytes:
+        return Refusal.NO_ROOM_FOR_DATA
+    return None
+
+
+def in_service(worker: Worker) -> bool:
+    """Whether the worker takes jobs once it has room."""
+    return worker.connection is Connection.CONNECTED and worker.admin is AdminState.ACTIVE
+
+
+def is_open(worker: Worker, occupancy: Occupancy) -> bool:
+    """Whether the worker may be given any job at all now."""
+    return in_service(worker) and occupancy.live < worker.max_jobs
+
+
+def allocate(worker: Worker, occupancy: Occupancy, requires: Requirements) -> tuple[Gpu, ...] | None:
+    """The GPUs a fitting, open worker would give, or None when too few are free."""
+    free = [gpu for gpu in _usable(worker, requires) if gpu.uuid not in occupancy.gpus]
+    return tuple(free[: requires.gpus]) if len(free) >= requires.gpus else None
+
+
+def _usable(worker: Worker, requires: Requirements) -> list[Gpu]:
+    return [gpu for gpu in worker.gpus if not gpu.unusable and _gpu_fits(gpu, requires)]
+
+
+def why_not_now(worker: Worker, occupancy: Occupancy, requires: Requirements) -> Refusal | None:
+    never = why_never(worker, requires)
+    if never:
+        return never
+    if worker.connection is not Connection.CONNECTED:
+        return Refusal.OFFLINE
+    if worker.admin is AdminState.DRAINING:
+        return Refusal.DRAINING
+    if len(_usable(worker, requires)) < requires.gpus:
+        return Refusal.UNUSABLE
+    if not is_open(worker, occupancy) or allocate(worker, occupancy, requires) is None:
+        return Refusal.BUSY
+    return None
+
+
+Preference = tuple[bool, int, int, float]
+
+
+def preference(worker: Worker, occupancy: Occupancy, requires: Requirements) -> Preference:
+    """Smaller is better: a remote worker before our own, then the fewest bytes of data to move, then the tightest fit,
+    so that big machines stay whole. It chooses among those that are free: nobody waits for a worker with the data."""
+    spare = len(worker.gpus) - len(occupancy.gpus) - requires.gpus
+    smallest_vram = min((gpu.vram_gb for gpu in worker.gpus), default=0.0)
+    return (worker.local, bytes_to_move(worker, requires), spare, smallest_vram)
+
+
+def bytes_to_move(worker: Worker, requires: Requirements) -> int:
+    return sum(size for dataset_id, size in requires.datasets if dataset_id not in worker.datasets)

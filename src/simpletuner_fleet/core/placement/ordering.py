@@ -1,0 +1,49 @@
+"""Who is next: effective priority, then submission.
+
+A job's rank is the moment it was submitted, moved back by what its priority is worth. Ranks never change while time
+passes, so an index keeps the order, and a low priority is late but never starved.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from simpletuner_fleet.core.jobs.job import Job, Requirements
+from simpletuner_fleet.core.placement.reasons import Code
+from simpletuner_fleet.core.policy import Limits, Policy
+
+Place = tuple[float, int]
+
+
+def rank(created_at: float, priority: int, policy: Policy) -> float:
+    return created_at - priority * policy.priority_point_s
+
+
+def place_of(job: Job) -> Place:
+    return (job.rank, job.seq)
+
+
+def class_id(requires: Requirements) -> str:
+    """Jobs of one class are interchangeable to the matcher, so that picking one never walks the backlog."""
+    return hashlib.sha256(msgspec.json.encode(requires)).hexdigest()[:16]
+
+
+def first(places: Iterable[tuple[Place, str]]) -> str | None:
+    """The class whose head stands first in the queue."""
+    best = min(places, default=None)
+    return best[1] if best else None
+
+
+def limit_reached(limits: Limits, running: int, running_of_owner: int) -> Code | None:
+    """The code of the limit that keeps one more attempt from starting."""
+    if limits.global_running is not None and running >= limits.global_running:
+        return Code.QUOTA_GLOBAL
+    if limits.user_running is not None and running_of_owner >= limits.user_running:
+        return Code.QUOTA_USER
+    return None
+
+
+def may_reserve(job: Job, policy: Policy, now: float) -> bool:
+    """Whether a job that waits for more GPUs than are free may keep smaller ones off a worker."""
+    return now - job.created_at >= policy.reserve_after_s

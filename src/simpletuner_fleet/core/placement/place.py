@@ -1,0 +1,149 @@
+"""Who goes where: decided over a snapshot of the fleet, by the same functions for whoever asks.
+
+Dispatch places what they say, a dry run and `no_wait` ask them whether a job would start, and `explain` tells why it
+would not. They change nothing: placing a job changes rows, the roster follows the rows, and the next question is
+asked of that.
+"""
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import Job, Target
+from simpletuner_fleet.core.placement.explain import Explanation, Survey, explain, survey
+from simpletuner_fleet.core.placement.matching import in_service
+from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
+from simpletuner_fleet.core.placement.reasons import Code
+from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.policy import Limits, Policy
+from simpletuner_fleet.core.workers.worker import Gpu, Worker
+
+WORKERS_ASKED = 64
+JobOf = Callable[[str], Job]
+
+
+class Share(Struct, frozen=True):
+    """What one worker gives to a job."""
+
+    worker: Worker
+    gpus: tuple[Gpu, ...]
+
+
+class Placement(Struct, frozen=True, kw_only=True):
+    """Where a job goes. Several shares start together or not at all; what is ended for it ends first."""
+
+    job: Job
+    shares: tuple[Share, ...]
+    ends: tuple[str, ...] = ()
+    """Ids of live attempts that make room."""
+
+
+class Limited(Struct, frozen=True):
+    """A limit on how many may run is reached."""
+
+    code: str
+
+
+class BehindOthers(Struct, frozen=True):
+    """Others of its class wait before it."""
+
+
+class NoRoom(Struct, frozen=True):
+    """No worker that fits has room for it now."""
+
+
+Refused = Limited | BehindOthers | NoRoom
+
+
+class Reservation(Struct, frozen=True):
+    """A worker whose GPUs are kept free for a job that has waited long for more of them."""
+
+    worker_id: str
+    job: Job
+
+
+def place(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
+    """Where this job would go if it were the first of its class."""
+    limit = limit_of(roster, job, limits)
+    if limit is not None:
+        return Limited(limit)
+    picked = roster.pick_worker(job)
+    return NoRoom() if picked is None else Placement(job=job, shares=(Share(*picked),))
+
+
+def would_start_now(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
+    """The same for a job that would have to join the line."""
+    ahead = roster.waiting(job.class_id, job.requires).count
+    return BehindOthers() if ahead else place(roster, job, limits)
+
+
+def place_first_of_class(roster: Roster, class_id: str, job_of: JobOf, limits: Limits) -> Placement | None:
+    head = roster.head(class_id)
+    if head is None:
+        return None
+    placement = place(roster, job_of(head), limits)
+    return placement if isinstance(placement, Placement) else None
+
+
+def place_on_worker(
+    roster: Roster, worker_id: str, job_of: JobOf, limits: Limits, policy: Policy, now: float
+) -> Iterator[Placement | Reservation]:
+    """What a worker with room should be given, first come first served among the classes it fits.
+
+    A job that has waited long for more GPUs than are free may keep the worker for itself. The first placement is the
+    last thing said: everything after it depends on it.
+    """
+    passed_over: set[str] = set()
+    while roster.is_open(worker_id):
+        classes = [one for one in roster.classes_for(worker_id) if one not in passed_over]
+        class_id = roster.first_class(classes)
+        head = roster.head(class_id) if class_id is not None else None
+        if class_id is None or head is None:
+            return
+        job = job_of(head)
+        picked = roster.try_worker(job, worker_id)
+        if picked is not None and limit_of(roster, job, limits) is None:
+            yield Placement(job=job, shares=(Share(*picked),))
+            return
+        if picked is None and may_reserve(job, policy, now):
+            yield Reservation(worker_id, job)
+        passed_over.add(class_id)
+
+
+def limit_of(roster: Roster, job: Job, limits: Limits) -> str | None:
+    """The code of a limit that keeps this job from starting, if one does."""
+    return limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0))
+
+
+def why_waiting(roster: Roster, job: Job, limits: Limits, now: float) -> Explanation:
+    """Bounded by what concerns the job: while a fitting worker is at work, the rest of the fleet is not asked."""
+    answer = _if_merely_busy(roster, job) or survey_of(roster, job)
+    return why_waiting_given(roster, job, limits, now, answer, ahead=max(0, roster.position(job.rank) - 1))
+
+
+def why_waiting_given(
+    roster: Roster, job: Job, limits: Limits, now: float, answer: Survey, *, ahead: int
+) -> Explanation:
+    return explain(job, answer, limit=limit_of(roster, job, limits), ahead=ahead, now=now)
+
+
+def survey_of(roster: Roster, job: Job) -> Survey:
+    """What every worker says to this job."""
+    return survey(job.requires, ((worker, roster.occupancy(id)) for id, worker in roster.workers.items()))
+
+
+def _if_merely_busy(roster: Roster, job: Job) -> Survey | None:
+    fitting = roster.waiting(job.class_id, job.requires).fitting
+    for _, worker_id in zip(range(WORKERS_ASKED), fitting, strict=False):
+        worker = roster.workers.get(worker_id)
+        if worker is not None and in_service(worker) and roster.occupancy(worker_id).live:
+            code = Code.LOCAL_GPU_BUSY if job.requires.target is Target.LOCAL else Code.ALL_MATCHING_BUSY
+            return Survey(
+                code=code,
+                params={"workers": len(fitting)},
+                funnel=(),
+                workers=(),
+                fixes=(),
+                possible=len(fitting),
+            )
+    return None

@@ -1,0 +1,298 @@
+"""Every reason for which a job waits, in one table. Its sentences have named blanks, for other languages, too."""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.placement.matching import Refusal
+
+Sentence = tuple[str, dict[str, str]]
+"""A sentence with its blanks open, and what belongs into them."""
+
+
+class Code(StrEnum):
+    NO_WORKERS = "NO_WORKERS"
+    LABELS_MATCH_NONE = "LABELS_MATCH_NONE"
+    GPU_COUNT_TOO_LARGE = "GPU_COUNT_TOO_LARGE"
+    VRAM_TOO_SMALL = "VRAM_TOO_SMALL"
+    WRONG_ACCELERATOR = "WRONG_ACCELERATOR"
+    TRAINER_MISSING = "TRAINER_MISSING"
+    DATA_TOO_LARGE = "DATA_TOO_LARGE"
+    ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
+    ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
+    ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
+    ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
+    BEHIND_OTHERS = "BEHIND_OTHERS"
+    RETRY_BACKOFF = "RETRY_BACKOFF"
+    APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
+    DEPENDENCY = "DEPENDENCY"
+    QUOTA_USER = "QUOTA_USER"
+    QUOTA_GLOBAL = "QUOTA_GLOBAL"
+    LOCAL_GPU_BUSY = "LOCAL_GPU_BUSY"
+    LOCAL_NO_GPU = "LOCAL_NO_GPU"
+    NOT_WAITING = "NOT_WAITING"
+
+
+class Kind(StrEnum):
+    """What it takes: time, another request, or somebody with rights."""
+
+    WAIT = "wait"
+    CHANGE = "change"
+    ADMIN = "admin"
+
+
+class Reason(Struct, frozen=True, kw_only=True):
+    code: Code
+    kind: Kind
+    sentence: str
+    label: str
+    """A few words, for counting jobs by it."""
+    refusals: tuple[Refusal, ...] = ()
+    """Why the workers that come closest refuse the job, where it is a matter of workers."""
+    impossible: bool = False
+    """No registered worker could ever take the job."""
+    fixes: tuple[str, ...] = ()
+    """What would help; part of the explanation that the API gives."""
+    advice: tuple[str, ...] = ()
+    """What a person at a command line does next, where the explanation brings no fixes."""
+    trouble: str = ""
+    """The client's trouble whose next steps help here, too."""
+
+
+_SEE_STATUS = N_("check worker status:  simpletuner workers list")
+_SEE_CONNECTED = N_("verify workers are connected and IDLE")
+
+REASONS: dict[str, Reason] = {
+    reason.code: reason
+    for reason in (
+        Reason(
+            code=Code.NO_WORKERS,
+            kind=Kind.ADMIN,
+            sentence=N_("no worker has joined yet"),
+            label=N_("no worker has joined"),
+            refusals=(Refusal.NOT_REMOTE,),
+            impossible=True,
+            fixes=(N_("Create a worker: simpletuner workers create NAME"),),
+            advice=(
+                N_("create a worker and start it:  simpletuner workers create NAME"),
+                _SEE_STATUS,
+                _SEE_CONNECTED,
+            ),
+        ),
+        Reason(
+            code=Code.LABELS_MATCH_NONE,
+            kind=Kind.CHANGE,
+            sentence=N_("no worker carries the label %(unmatched)s as asked for"),
+            label=N_("no worker has the labels"),
+            refusals=(Refusal.LABELS_DIFFER,),
+            impossible=True,
+            fixes=(
+                N_("Check for a label mismatch between the job and the workers: simpletuner workers list"),
+                N_("Give a worker the label: simpletuner workers set-labels NAME KEY=VALUE"),
+            ),
+            advice=(
+                N_("check for label mismatch between job and workers:  simpletuner workers list"),
+                N_("give a worker the label:  simpletuner workers set-labels NAME KEY=VALUE"),
+            ),
+        ),
+        Reason(
+            code=Code.GPU_COUNT_TOO_LARGE,
+            kind=Kind.CHANGE,
+            sentence=N_("the job needs %(gpus)s GPUs, the largest worker has %(largest)s"),
+            label=N_("no worker has enough GPUs"),
+            refusals=(Refusal.TOO_FEW_GPUS,),
+            impossible=True,
+            fixes=(
+                N_("Adjust --num_processes in the training config: the largest worker has %(largest)s GPUs."),
+            ),
+            advice=(
+                N_("the job requires more GPUs than any worker has"),
+                N_("adjust --num_processes in the training config"),
+            ),
+        ),
+        Reason(
+            code=Code.VRAM_TOO_SMALL,
+            kind=Kind.CHANGE,
+            sentence=N_("no worker has %(gpus)s GPUs with %(min_vram_gb)s GB"),
+            label=N_("no GPU has enough memory"),
+            refusals=(Refusal.TOO_LITTLE_VRAM,),
+            impossible=True,
+            fixes=(N_("Ask for at most %(largest_gb)s GB of GPU memory."),),
+            advice=(N_("ask for less memory with --min-vram, or add a worker with larger GPUs"),),
+        ),
+        Reason(
+            code=Code.WRONG_ACCELERATOR,
+            kind=Kind.CHANGE,
+            sentence=N_("no worker has %(gpus)s accelerators of the kind '%(accelerator)s'"),
+            label=N_("another kind of accelerator"),
+            refusals=(Refusal.WRONG_ACCELERATOR,),
+            impossible=True,
+            advice=(N_("leave the accelerator out of the config's resources, or add such a worker"),),
+        ),
+        Reason(
+            code=Code.TRAINER_MISSING,
+            kind=Kind.ADMIN,
+            sentence=N_("no worker can run the trainer '%(trainer)s'"),
+            label=N_("no worker has the trainer"),
+            refusals=(Refusal.TRAINER_MISSING,),
+            impossible=True,
+            fixes=(N_("Install the trainer '%(trainer)s' on a worker and restart its agent."),),
+            advice=(N_("install the trainer on a worker and restart its agent"),),
+        ),
+        Reason(
+            code=Code.DATA_TOO_LARGE,
+            kind=Kind.ADMIN,
+            sentence=N_(
+                "the job's datasets have %(data_gb)s GB, the largest data cache of a matching worker %(largest_data_gb)s GB"
+            ),
+            label=N_("no worker has room for the datasets"),
+            refusals=(Refusal.NO_ROOM_FOR_DATA,),
+            impossible=True,
+            fixes=(N_("Start a matching worker with a larger --data-cache-gb."),),
+            advice=(N_("start a worker with a larger data cache:  simpletuner worker --data-cache-gb GB"),),
+        ),
+        Reason(
+            code=Code.ALL_MATCHING_BUSY,
+            kind=Kind.WAIT,
+            sentence=N_("all matching workers are busy"),
+            label=N_("fitting workers are busy"),
+            refusals=(Refusal.BUSY,),
+            advice=(_SEE_STATUS, _SEE_CONNECTED, N_("check for label mismatch between job and workers")),
+        ),
+        Reason(
+            code=Code.ALL_MATCHING_OFFLINE,
+            kind=Kind.ADMIN,
+            sentence=N_("all matching workers are offline"),
+            label=N_("fitting workers are offline"),
+            refusals=(Refusal.OFFLINE,),
+            fixes=(N_("Start a matching worker: simpletuner workers list --status offline"),),
+            advice=(_SEE_STATUS, _SEE_CONNECTED),
+            trouble="E_HEARTBEAT_TIMEOUT",
+        ),
+        Reason(
+            code=Code.ALL_MATCHING_DRAINING,
+            kind=Kind.ADMIN,
+            sentence=N_("all matching workers are draining"),
+            label=N_("fitting workers are draining"),
+            refusals=(Refusal.DRAINING,),
+            fixes=(N_("Let a draining worker work again: simpletuner workers resume NAME"),),
+            advice=(N_("let one work again:  simpletuner workers resume NAME"), _SEE_STATUS),
+        ),
+        Reason(
+            code=Code.ALL_MATCHING_UNUSABLE,
+            kind=Kind.ADMIN,
+            sentence=N_("the GPUs of all matching workers are unhealthy or used by somebody else"),
+            label=N_("fitting GPUs are unusable"),
+            refusals=(Refusal.UNUSABLE,),
+            fixes=(
+                N_("See with nvidia-smi on the workers who uses the GPUs, or whether they must be reset."),
+            ),
+            advice=(N_("see on the workers who uses the GPUs, or whether they must be reset:  nvidia-smi"),),
+        ),
+        Reason(
+            code=Code.BEHIND_OTHERS,
+            kind=Kind.WAIT,
+            sentence=N_("other jobs are ahead"),
+            label=N_("others are first"),
+            advice=(N_("see the queue:  simpletuner jobs list --status queued"),),
+        ),
+        Reason(
+            code=Code.RETRY_BACKOFF,
+            kind=Kind.WAIT,
+            sentence=N_("waits %(wait_s)s s before the next try"),
+            label=N_("a pause before the next try"),
+        ),
+        Reason(
+            code=Code.APPROVAL_REQUIRED,
+            kind=Kind.ADMIN,
+            sentence=N_("waits for an approval"),
+            label=N_("waits for an approval"),
+        ),
+        Reason(
+            code=Code.DEPENDENCY,
+            kind=Kind.WAIT,
+            sentence=N_("waits for %(depends_on)s"),
+            label=N_("waits for another job"),
+        ),
+        Reason(
+            code=Code.QUOTA_USER,
+            kind=Kind.WAIT,
+            sentence=N_("the limit of running jobs is reached"),
+            label=N_("the user's limit is reached"),
+        ),
+        Reason(
+            code=Code.QUOTA_GLOBAL,
+            kind=Kind.WAIT,
+            sentence=N_("the limit of running jobs is reached"),
+            label=N_("the fleet's limit is reached"),
+        ),
+        Reason(
+            code=Code.LOCAL_GPU_BUSY,
+            kind=Kind.WAIT,
+            sentence=N_("the orchestrator's own GPUs are busy"),
+            label=N_("the server's own GPUs are busy"),
+        ),
+        Reason(
+            code=Code.LOCAL_NO_GPU,
+            kind=Kind.CHANGE,
+            sentence=N_("the orchestrator itself has no fitting GPU"),
+            label=N_("the server has no fitting GPU"),
+            refusals=(Refusal.NOT_LOCAL,),
+            impossible=True,
+            fixes=(N_("Submit with target 'worker' or 'auto', or start the server with --local."),),
+            advice=(N_("submit with --target worker or --target auto"),),
+        ),
+        Reason(
+            code=Code.NOT_WAITING,
+            kind=Kind.WAIT,
+            sentence=N_("the job is %(state)s"),
+            label=N_("starts now"),
+        ),
+    )
+}
+IMPOSSIBLE = frozenset(reason.code for reason in REASONS.values() if reason.impossible)
+CODE_OF_REFUSAL = {refusal: reason.code for reason in REASONS.values() for refusal in reason.refusals}
+
+LABELS_TOGETHER = N_("no worker carries the label combination as asked for")
+JOINED = N_("workers have joined")
+
+
+def sentence(code: str, params: dict[str, Any]) -> str:
+    """The reason in English; other languages have the code and the parameters."""
+    text, blanks = open_sentence(code, params)
+    return text % blanks
+
+
+def fixes(code: str, params: dict[str, Any]) -> tuple[str, ...]:
+    """What would help, in English."""
+    return tuple(text % blanks for text, blanks in open_fixes(code, params))
+
+
+def open_sentence(code: str, params: dict[str, Any]) -> Sentence:
+    """The reason before its blanks are filled. Raises KeyError for a code of another version."""
+    if code == Code.LABELS_MATCH_NONE and not params["unmatched"]:
+        return LABELS_TOGETHER, {}
+    return REASONS[code].sentence, _blanks(params)
+
+
+def open_fixes(code: str, params: dict[str, Any]) -> tuple[Sentence, ...]:
+    """What would help, before the blanks are filled. Raises KeyError for a code of another version."""
+    return tuple((text, _blanks(params)) for text in REASONS[code].fixes)
+
+
+def _blanks(params: dict[str, Any]) -> dict[str, str]:
+    blanks = {name: _shown(name, value) for name, value in params.items()}
+    for name, source in (("data_gb", "bytes"), ("largest_data_gb", "largest_bytes")):
+        if source in params:
+            blanks[name] = f"{params[source] / 1e9:.1f}"
+    return blanks
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(str(part) for part in value)
+    if isinstance(value, float):
+        return f"{value:.0f}" if name.endswith("_s") else f"{value:g}"
+    return str(value)

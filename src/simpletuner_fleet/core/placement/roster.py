@@ -1,0 +1,391 @@
+"""An index over matching: which open workers could take which class of jobs, and who waits.
+
+It repeats nothing but what the store holds and can be rebuilt from it at any time. It exists so that placing a job costs
+the same whatever the number of workers and jobs that are not concerned.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import chain
+
+from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements
+from simpletuner_fleet.core.placement.matching import (
+    FREE,
+    Occupancy,
+    Preference,
+    allocate,
+    in_service,
+    is_open,
+    preference,
+    why_never,
+)
+from simpletuner_fleet.core.placement.ordering import Place, first, place_of
+from simpletuner_fleet.core.placement.ranks import Ranks
+from simpletuner_fleet.core.workers.worker import Gpu, Worker, gpu_identity
+
+MAX_IDLE_CLASSES = 1024
+CANDIDATES_COMPARED = 32
+SLACK_IN_LINE = 64
+
+
+class Waiting:
+    """One class of jobs: who waits, in order, and which workers fit.
+
+    The line is a heap in which a job that has left stays until it comes to the front: leaving costs nothing.
+    """
+
+    __slots__ = ("count", "fitting", "line", "open", "requires")
+
+    def __init__(self, requires: Requirements) -> None:
+        self.requires = requires
+        self.count = 0
+        self.line: list[tuple[float, int, str]] = []
+        self.fitting: set[str] = set()
+        self.open: dict[str, None] = {}
+
+
+class Roster:
+    def __init__(self) -> None:
+        self.workers: dict[str, Worker] = {}
+        self.running = 0
+        self.running_by_owner: dict[str, int] = {}
+        self.freed: list[str] = []
+        """Workers that a job kept others off and no longer does; whoever looks takes them out."""
+        self._live: dict[str, int] = {}
+        self._gpu_holders: dict[str, dict[str, str]] = {}
+        """By GPU, the attempts that hold it and through which worker: one GPU is one, whoever offers it."""
+        self._gpu_workers: dict[str, dict[str, None]] = {}
+        """By GPU, the workers that offer it."""
+        self._occupancy: dict[str, Occupancy] = {}
+        self._classes: OrderedDict[str, Waiting] = OrderedDict()
+        self._fits: dict[str, set[str]] = {}
+        self._places: dict[str, Place] = {}
+        """Of every job that waits."""
+        self._ranks = Ranks()
+        self._reserved: dict[str, tuple[str, Place]] = {}
+        self._unreachable: set[str] = set()
+        self._holders: dict[str, dict[str, None]] = {}
+        """By dataset, the workers that have it."""
+
+    def occupancy(self, worker_id: str) -> Occupancy:
+        known = self._occupancy.get(worker_id)
+        if known is None:
+            known = self._occupancy[worker_id] = self._count_occupancy(worker_id)
+        return known
+
+    def _count_occupancy(self, worker_id: str) -> Occupancy:
+        live = self._live.get(worker_id, 0)
+        worker = self.workers.get(worker_id)
+        if worker is None or not self._gpu_holders:
+            return Occupancy(live) if live else FREE
+        held = [uuid for uuid in (gpu.uuid for gpu in worker.gpus) if self._holders_of(worker_id, uuid)]
+        if not held:
+            return Occupancy(live) if live else FREE
+        elsewhere = (uuid for uuid in held if worker_id not in self._holders_of(worker_id, uuid).values())
+        return Occupancy(live, frozenset(held), frozenset(elsewhere))
+
+    def _holders_of(self, worker_id: str, uuid: str) -> dict[str, str]:
+        return self._gpu_holders.get(gpu_identity(worker_id, uuid), {})
+
+    def holders_of_gpu(self, worker_id: str, uuid: str) -> dict[str, str]:
+        """Returns the live attempts that hold this GPU of this worker, each with the worker it runs on."""
+        return dict(self._holders_of(worker_id, uuid))
+
+    def neighbours(self, worker_id: str) -> list[str]:
+        """Returns the other workers that offer one of this worker's GPUs."""
+        worker = self.workers.get(worker_id)
+        gpus = [gpu.uuid for gpu in worker.gpus] if worker else []
+        return [other for other in self._offering(worker_id, gpus) if other != worker_id]
+
+    def put_worker(self, worker: Worker) -> None:
+        known = self.workers.get(worker.id)
+        self.workers[worker.id] = worker
+        self._note_gpus(worker.id, known.gpus if known else (), worker.gpus)
+        if known is None or _shape(known) != _shape(worker):
+            self._match_worker(worker)
+            self._reserved.pop(worker.id, None)
+        self._note_datasets(worker.id, known.datasets if known else (), worker.datasets)
+        if not in_service(worker):
+            self._reserved.pop(worker.id, None)
+        self._place_worker(worker)
+
+    def set_reachable(self, worker_id: str, reachable: bool) -> None:
+        """A worker whose stream is gone is connected still, but an offer would not reach it."""
+        if reachable:
+            self._unreachable.discard(worker_id)
+        else:
+            self._unreachable.add(worker_id)
+        worker = self.workers.get(worker_id)
+        if worker:
+            self._place_worker(worker)
+
+    def drop_worker(self, worker_id: str) -> None:
+        gone = self.workers.pop(worker_id, None)
+        if gone is None:
+            return
+        self._note_datasets(worker_id, gone.datasets, ())
+        self._note_gpus(worker_id, gone.gpus, ())
+        for class_id in self._fits.pop(worker_id, ()):
+            waiting = self._classes[class_id]
+            waiting.fitting.discard(worker_id)
+            waiting.open.pop(worker_id, None)
+        self._reserved.pop(worker_id, None)
+        self._unreachable.discard(worker_id)
+
+    def see_attempt(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
+        """Follows an attempt's beginning and end."""
+        was_live, is_live = before is not None and before.live, after is not None and after.live
+        if was_live is is_live:
+            return
+        attempt = after if is_live else before
+        assert attempt is not None
+        step = 1 if is_live else -1
+        _add(self._live, attempt.worker_id, step)
+        self.running += step
+        _add(self.running_by_owner, owner, step)
+        for uuid in attempt.gpus:
+            self._hold_gpu(gpu_identity(attempt.worker_id, uuid), attempt, is_live)
+        for worker_id in self._offering(attempt.worker_id, attempt.gpus):
+            self._occupancy.pop(worker_id, None)
+            if worker_id in self.workers:
+                self._place_worker(self.workers[worker_id])
+
+    def _hold_gpu(self, identity: str, attempt: Attempt, holds: bool) -> None:
+        holders = self._gpu_holders.setdefault(identity, {})
+        if holds:
+            holders[attempt.id] = attempt.worker_id
+        else:
+            holders.pop(attempt.id, None)
+        if not holders:
+            del self._gpu_holders[identity]
+
+    def _offering(self, worker_id: str, gpus: Iterable[str]) -> list[str]:
+        """Returns this worker and every other one that offers any of these GPUs of it."""
+        keys = (gpu_identity(worker_id, uuid) for uuid in gpus)
+        others = (other for key in keys for other in self._gpu_workers.get(key, ()))
+        return list(dict.fromkeys(chain((worker_id,), others)))
+
+    def _note_gpus(self, worker_id: str, before: tuple[Gpu, ...], now: tuple[Gpu, ...]) -> None:
+        self._occupancy.pop(worker_id, None)
+        if before is now:
+            return
+        for gpu in before:
+            offering = self._gpu_workers.get(gpu_identity(worker_id, gpu.uuid), {})
+            offering.pop(worker_id, None)
+            if not offering:
+                self._gpu_workers.pop(gpu_identity(worker_id, gpu.uuid), None)
+        for gpu in now:
+            self._gpu_workers.setdefault(gpu_identity(worker_id, gpu.uuid), {})[worker_id] = None
+
+    def see_job(self, before: Job | None, after: Job | None) -> None:
+        """Follows a job into and out of its line."""
+        was_waiting, is_waiting = before is not None and waits(before), after is not None and waits(after)
+        if (
+            before is not None
+            and was_waiting
+            and (after is None or not is_waiting or after.rank != before.rank)
+        ):
+            self._leave_line(before)
+            was_waiting = False
+        if after is not None and is_waiting and not was_waiting:
+            self._join_line(after)
+
+    def position(self, rank: float) -> int:
+        """How many waiting jobs stand at or before this rank."""
+        return self._ranks.up_to(rank)
+
+    def waiting(self, class_id: str, requires: Requirements) -> Waiting:
+        waiting = self._classes.get(class_id)
+        if waiting is None:
+            waiting = self._classes[class_id] = Waiting(requires)
+            self._match_class(class_id, waiting)
+            self._forget_idle_classes()
+        else:
+            self._classes.move_to_end(class_id)
+        return waiting
+
+    def count(self, class_id: str) -> int:
+        waiting = self._classes.get(class_id)
+        return waiting.count if waiting else 0
+
+    def classes_with_jobs(self) -> list[str]:
+        return [class_id for class_id, waiting in self._classes.items() if waiting.count]
+
+    def classes_for(self, worker_id: str) -> list[str]:
+        """Classes with jobs that this worker fits."""
+        return [class_id for class_id in self._fits.get(worker_id, ()) if self._classes[class_id].count]
+
+    def head(self, class_id: str) -> str | None:
+        """Returns the job that stands first in its line."""
+        waiting = self._classes.get(class_id)
+        if waiting is None:
+            return None
+        line = waiting.line
+        while line and self._places.get(line[0][2]) != line[0][:2]:
+            heappop(line)
+        return line[0][2] if line else None
+
+    def is_open(self, worker_id: str) -> bool:
+        worker = self.workers.get(worker_id)
+        return worker is not None and self._takes_offers(worker)
+
+    def requires(self, class_id: str) -> Requirements:
+        return self._classes[class_id].requires
+
+    def fitting(self, class_id: str) -> set[str]:
+        return self._classes[class_id].fitting
+
+    def first_class(self, class_ids: Iterable[str]) -> str | None:
+        heads = ((self.head(class_id), class_id) for class_id in class_ids)
+        return first((self._places[job_id], class_id) for job_id, class_id in heads if job_id is not None)
+
+    def pick_worker(self, job: Job) -> tuple[Worker, tuple[Gpu, ...]] | None:
+        """The best open worker for this job and the GPUs it would give."""
+        waiting = self._classes[job.class_id]
+        best: tuple[Preference, Worker, tuple[Gpu, ...]] | None = None
+        compared = 0
+        for worker_id in self._candidates(waiting):
+            worker, held = self.workers[worker_id], self.occupancy(worker_id)
+            if self._kept_from(worker_id, job):
+                continue
+            gpus = allocate(worker, held, waiting.requires)
+            if gpus is None:
+                continue
+            key = preference(worker, held, waiting.requires)
+            if best is None or key < best[0]:
+                best = (key, worker, gpus)
+            compared += 1
+            if compared >= CANDIDATES_COMPARED:
+                break
+        return (best[1], best[2]) if best else None
+
+    def _candidates(self, waiting: Waiting) -> Iterator[str]:
+        """Open workers, those with data of the job first: only so many are compared."""
+        if not waiting.requires.datasets:
+            return iter(waiting.open)
+        holders = [self._holders.get(dataset_id, {}) for dataset_id, _ in waiting.requires.datasets]
+        with_data = dict.fromkeys(id for id in chain(*holders) if id in waiting.open)
+        return chain(with_data, (id for id in waiting.open if id not in with_data))
+
+    def holders_of(self, dataset_id: str) -> list[str]:
+        return list(self._holders.get(dataset_id, ()))
+
+    def _note_datasets(self, worker_id: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+        if before == now:
+            return
+        for dataset_id in before:
+            self._holders.get(dataset_id, {}).pop(worker_id, None)
+            if not self._holders.get(dataset_id):
+                self._holders.pop(dataset_id, None)
+        for dataset_id in now:
+            self._holders.setdefault(dataset_id, {})[worker_id] = None
+
+    def try_worker(self, job: Job, worker_id: str) -> tuple[Worker, tuple[Gpu, ...]] | None:
+        worker = self.workers[worker_id]
+        if self._kept_from(worker_id, job):
+            return None
+        gpus = allocate(worker, self.occupancy(worker_id), self._classes[job.class_id].requires)
+        return (worker, gpus) if gpus is not None else None
+
+    def reserve(self, worker_id: str, job: Job) -> None:
+        """Keeps those behind it off this worker until the job is placed; a job reserves one worker at a time.
+
+        Whoever reserved a worker first keeps it for as long as the worker serves.
+        """
+        if worker_id not in self._reserved and all(job.id != id for id, _ in self._reserved.values()):
+            self._reserved[worker_id] = (job.id, place_of(job))
+
+    def reserved_for(self, worker_id: str) -> str | None:
+        kept = self._reserved.get(worker_id)
+        return kept[0] if kept else None
+
+    def _kept_from(self, worker_id: str, job: Job) -> bool:
+        """A job that stands before the one that reserved goes first: it may head the very line the other waits in."""
+        kept = self._reserved.get(worker_id)
+        return kept is not None and kept[0] != job.id and kept[1] < place_of(job)
+
+    def _takes_offers(self, worker: Worker) -> bool:
+        return worker.id not in self._unreachable and is_open(worker, self.occupancy(worker.id))
+
+    def _match_worker(self, worker: Worker) -> None:
+        fits = {
+            class_id
+            for class_id, waiting in self._classes.items()
+            if why_never(worker, waiting.requires) is None
+        }
+        for class_id in self._fits.get(worker.id, set()) - fits:
+            self._classes[class_id].fitting.discard(worker.id)
+            self._classes[class_id].open.pop(worker.id, None)
+        for class_id in fits:
+            self._classes[class_id].fitting.add(worker.id)
+        self._fits[worker.id] = fits
+
+    def _match_class(self, class_id: str, waiting: Waiting) -> None:
+        for worker in self.workers.values():
+            if why_never(worker, waiting.requires) is None:
+                waiting.fitting.add(worker.id)
+                self._fits[worker.id].add(class_id)
+                if self._takes_offers(worker):
+                    waiting.open[worker.id] = None
+
+    def _place_worker(self, worker: Worker) -> None:
+        open_now = self._takes_offers(worker)
+        for class_id in self._fits[worker.id]:
+            waiting = self._classes[class_id]
+            if open_now:
+                waiting.open[worker.id] = None
+            else:
+                waiting.open.pop(worker.id, None)
+
+    def _join_line(self, job: Job) -> None:
+        waiting = self.waiting(job.class_id, job.requires)
+        place = self._places[job.id] = place_of(job)
+        heappush(waiting.line, (*place, job.id))
+        waiting.count += 1
+        self._ranks.add(job.rank)
+
+    def _leave_line(self, job: Job) -> None:
+        waiting = self._classes[job.class_id]
+        waiting.count -= 1
+        del self._places[job.id]
+        self._ranks.remove(job.rank)
+        if len(waiting.line) > 2 * waiting.count + SLACK_IN_LINE:
+            self._tidy_line(waiting)
+        freed = [id for id, (job_id, _) in self._reserved.items() if job_id == job.id]
+        for worker_id in freed:
+            del self._reserved[worker_id]
+        self.freed += freed
+
+    def _tidy_line(self, waiting: Waiting) -> None:
+        waiting.line = list({one for one in waiting.line if self._places.get(one[2]) == one[:2]})
+        heapify(waiting.line)
+
+    def _forget_idle_classes(self) -> None:
+        if len(self._classes) <= MAX_IDLE_CLASSES:
+            return
+        newest = next(reversed(self._classes))
+        idle = [id for id, waiting in self._classes.items() if not waiting.count and id != newest]
+        for class_id in idle[: max(1, MAX_IDLE_CLASSES // 4)]:
+            for worker_id in self._classes.pop(class_id).fitting:
+                self._fits[worker_id].discard(class_id)
+
+
+def waits(job: Job) -> bool:
+    """In its line and free to be placed."""
+    return job.state is JobState.QUEUED and job.hold is Hold.NONE
+
+
+def _add(counts: dict[str, int], key: str, change: int) -> None:
+    count = counts.get(key, 0) + change
+    if count:
+        counts[key] = count
+    else:
+        counts.pop(key, None)
+
+
+def _shape(worker: Worker) -> tuple[object, ...]:
+    return (
+        *(worker.gpus, worker.trainers, worker.labels, worker.reported_labels, worker.local),
+        worker.data_limit_bytes,
+    )

@@ -1,0 +1,47 @@
+"""Which GPUs are handed to nobody: broken ones, and those that somebody else uses."""
+
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.workers.worker import Gpu
+
+MAX_FOREIGN_GB = 1.0
+"""A desktop takes some hundred MiB of a card that is still good for training."""
+
+UNHEALTHY = "unhealthy"
+OCCUPIED = "used by another program"
+KNOWN = frozenset({UNHEALTHY, OCCUPIED})
+
+
+class Health(Struct, frozen=True):
+    """As a worker saw it last; None is what it could not learn."""
+
+    healthy: bool | None = None
+    foreign_memory_gb: float | None = None
+
+    @property
+    def unusable(self) -> str | None:
+        """Why it should be left alone, '' if it is fine, None if nothing is known."""
+        if self.healthy is False:
+            return UNHEALTHY
+        if self.foreign_memory_gb is None:
+            return None
+        return OCCUPIED if self.foreign_memory_gb > MAX_FOREIGN_GB else ""
+
+
+def with_health(
+    gpus: tuple[Gpu, ...], seen: Mapping[str, Health], held: Collection[str] = ()
+) -> tuple[Gpu, ...]:
+    """Where nothing is known, all stays as it was. A GPU that a job of ours holds is not taken for somebody else's."""
+    return tuple(_seen(gpu, seen.get(gpu.uuid), gpu.uuid in held) for gpu in gpus)
+
+
+def _seen(gpu: Gpu, health: Health | None, held: bool) -> Gpu:
+    unusable = health.unusable if health else None
+    if health and health.healthy and gpu.unusable == UNHEALTHY:
+        unusable = unusable or ""
+    if unusable is None or unusable == gpu.unusable or (held and unusable == OCCUPIED):
+        return gpu
+    return replace(gpu, unusable=unusable)

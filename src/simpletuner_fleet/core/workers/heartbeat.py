@@ -1,0 +1,95 @@
+"""What a heartbeat changes: most say that all is as it was, and change nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.jobs.fencing import turn_of
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState
+from simpletuner_fleet.core.jobs.reconcile import Held
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.workers.gpu_health import Health, with_health
+from simpletuner_fleet.core.workers.worker import Connection, Worker
+
+
+class HeartbeatFacts(Struct, frozen=True, kw_only=True):
+    """What the agent says of itself."""
+
+    held: tuple[Held, ...] = ()
+    leaving: bool = False
+    """It takes no more offers."""
+    runs_nothing: bool = False
+    """It says so itself; only older agents, which try a final report once, are taken at this word."""
+    health: Mapping[str, Health] = {}
+    """By GPU."""
+    cache: Mapping[str, Any] = {}
+    """Fields of the worker that describe its data cache; none where it says nothing new."""
+
+
+class HeartbeatDecision(Struct, frozen=True, kw_only=True):
+    worker: Worker | None = None
+    """The row to save, where anything of it has changed."""
+    came_back: bool = False
+    """It was given up and is heard of again."""
+    strays: tuple[Held, ...] = ()
+    """Attempts it runs that are not live: they go on or are stopped."""
+    lost: tuple[Attempt, ...] = ()
+    """Attempts that it should run and does not."""
+    reachable: bool | None = None
+    """Whether offers reach it from now on; None: as before."""
+
+
+def decide_heartbeat(
+    worker: Worker,
+    live: Sequence[Attempt],
+    facts: HeartbeatFacts,
+    policy: Policy,
+    *,
+    expected: bool,
+    reachable: bool,
+    now: float,
+) -> HeartbeatDecision:
+    """`expected`: its silence was being waited out; `reachable`: offers reach it, as far as is known."""
+    turns = {turn_of(attempt) for attempt in live}
+    strays = tuple(one for one in facts.held if one.started and (one.job_id, one.epoch) not in turns)
+    offline = worker.connection is Connection.OFFLINE
+    changed = _with_news(worker, live, facts, offline)
+    return HeartbeatDecision(
+        worker=changed if changed != worker else None,
+        came_back=offline,
+        strays=strays,
+        lost=_gone_unsaid(worker, live, facts, policy, now),
+        reachable=_reachable(worker, facts, offline or not expected or bool(strays), reachable),
+    )
+
+
+def _with_news(worker: Worker, live: Sequence[Attempt], facts: HeartbeatFacts, offline: bool) -> Worker:
+    ours = {uuid for attempt in live for uuid in attempt.gpus}
+    fields: dict[str, Any] = {"gpus": with_health(worker.gpus, facts.health, ours), **facts.cache}
+    if offline:
+        fields |= {"connection": Connection.CONNECTED, "offline_since": None}
+    return replace(worker, **fields)
+
+
+def _gone_unsaid(
+    worker: Worker, live: Sequence[Attempt], facts: HeartbeatFacts, policy: Policy, now: float
+) -> tuple[Attempt, ...]:
+    """A heartbeat sent before the job reached the agent may be read after it began."""
+    if not (worker.legacy and facts.runs_nothing):
+        return ()
+    return tuple(
+        attempt
+        for attempt in live
+        if attempt.state is AttemptState.RUNNING
+        and abs(now - (attempt.accepted_at or now)) >= policy.heartbeat_interval_s
+    )
+
+
+def _reachable(worker: Worker, facts: HeartbeatFacts, news: bool, reachable: bool) -> bool | None:
+    """An offer it let pass made it unreachable; the answer to this carries offers too, whatever became of its stream."""
+    if worker.legacy and not news and not facts.leaving:
+        return None
+    wanted = not facts.leaving
+    return wanted if wanted is not reachable else None

@@ -1,0 +1,82 @@
+"""Placing jobs: run inside every transaction that queued a job or opened a worker, so that nothing polls."""
+
+from simpletuner_fleet.core.jobs import lifecycle
+from simpletuner_fleet.core.jobs.job import EndReason, Job
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.placement.place import Placement, place_first_of_class, place_on_worker
+from simpletuner_fleet.core.training.checkpoint import ResumePoint, beyond_reach, newest_checkpoint
+from simpletuner_fleet.engine.orders import offer_message
+from simpletuner_fleet.engine.transaction import ClassHasJob, Transaction, WorkerMayTake
+
+
+def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str]:
+    """Those that workers could not fetch, or found damaged, once too often."""
+    if job.attempts < transaction.policy.resume_tries:
+        return frozenset()
+    failed = (
+        attempt.resumed_manifest
+        for attempt in transaction.tx.attempts_of_job(job.id)
+        if attempt.reason == EndReason.RESUME_FAILED and attempt.resumed_manifest
+    )
+    return beyond_reach(failed, transaction.policy.resume_tries)
+
+
+def place_waiting_jobs(transaction: Transaction) -> None:
+    """Follows every cause until nothing more can be placed for it."""
+    while transaction.causes:
+        match transaction.causes.popleft():
+            case ClassHasJob(class_id):
+                _place_class(transaction, class_id)
+            case WorkerMayTake(worker_id):
+                _feed_worker(transaction, worker_id)
+
+
+def _place_class(transaction: Transaction, class_id: str) -> None:
+    while placement := place_first_of_class(
+        transaction.index.roster, class_id, transaction.job, transaction.limits
+    ):
+        _offer(transaction, placement)
+
+
+def _feed_worker(transaction: Transaction, worker_id: str) -> None:
+    roster, placed = transaction.index.roster, True
+    while placed:
+        placed = False
+        for decision in place_on_worker(
+            roster, worker_id, transaction.job, transaction.limits, transaction.policy, transaction.now
+        ):
+            if isinstance(decision, Placement):
+                _offer(transaction, decision)
+                placed = True
+            else:
+                roster.reserve(decision.worker_id, decision.job)
+
+
+def _offer(transaction: Transaction, placement: Placement) -> None:
+    job, (share,) = placement.job, placement.shares
+    attempt_id = transaction.ids.new("a")
+    epoch = transaction.tx.next_epoch()
+    upload_token = transaction.ids.derived_token(tokens.UPLOAD, tokens.upload_token_name(attempt_id, epoch))
+    transaction.apply(
+        lifecycle.offer(
+            job,
+            share.worker,
+            share.gpus,
+            attempt_id=attempt_id,
+            epoch=epoch,
+            upload_token_hash=tokens.hashed(upload_token),
+            now=transaction.now,
+            resume=_resume_point(transaction, job),
+        )
+    )
+    if share.worker.id in transaction.index.reachable:
+        transaction.send_offer(share.worker.id, offer_message(transaction, share.worker, job.id, attempt_id))
+
+
+def _resume_point(transaction: Transaction, job: Job) -> ResumePoint | None:
+    """The newest checkpoint that can be had; in the end the beginning."""
+    newest = transaction.tx.newest_checkpoint(job.id) if job.attempts else None
+    if newest and (useless := unreachable_checkpoints(transaction, job)):
+        left = (one for one in transaction.tx.manifests_of_job(job.id) if one.id not in useless)
+        newest = newest_checkpoint(left)
+    return ResumePoint(manifest_id=newest.id, step=newest.step or 0) if newest else None

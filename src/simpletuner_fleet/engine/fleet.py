@@ -1,0 +1,143 @@
+"""The orchestrator's one way to act: load, decide, commit, then send."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar, runtime_checkable
+
+from simpletuner_fleet.core.audit import Witness
+from simpletuner_fleet.core.jobs import lifecycle
+from simpletuner_fleet.core.jobs.job import AttemptState
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.workers.worker import Connection
+from simpletuner_fleet.engine.dispatch import place_waiting_jobs
+from simpletuner_fleet.engine.gpu_history import GpuHistory
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.presence import Presence
+from simpletuner_fleet.engine.transaction import Effects, Transaction
+from simpletuner_fleet.ports import Clock, Ids, Store, Streams, Tx, Vault, View
+from simpletuner_fleet.protocol.messages import AuditHead
+
+T = TypeVar("T")
+END_OF_TIME = 1e15
+MANY = 1_000_000
+
+
+@runtime_checkable
+class ReadsNow(Protocol):
+    """A store that can show a few rows at once, where others need a thread or a network for it."""
+
+    def read_now(self, look: Callable[[View], T]) -> T: ...
+
+
+class Fleet:
+    def __init__(
+        self,
+        store: Store,
+        index: FleetIndex,
+        clock: Clock,
+        ids: Ids,
+        streams: Streams,
+        policy: Policy,
+        vault: Vault | None = None,
+    ) -> None:
+        self.store = store
+        self.vault = vault
+        """None: this fleet keeps no secrets."""
+        self.clock = clock
+        self.ids = ids
+        self.streams = streams
+        self.policy = policy
+        self.presence = Presence(policy, clock.now)
+        self.gpu_history = GpuHistory()
+        self.audit_head: AuditHead | None = None
+        self.witnesses: dict[str, Witness] = {}
+        self.commits = 0
+        self.on_first_offer: Callable[[float], None] | None = None
+        """Told how long a job waited from its submission to its first offer."""
+        self._index = index
+        store.observe(index)
+        self._reads_now = store if isinstance(store, ReadsNow) else None
+
+    async def act(self, step: Callable[[Transaction], T]) -> T:
+        """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""
+        value, effects = await self.store.write(lambda tx: self._run(tx, step))
+        self._carry_out(effects)
+        return value
+
+    def drains_due(self) -> list[str]:
+        """Workers whose drain has waited long enough and that still hold something to stop."""
+        now, roster = self.clock.now(), self._index.roster
+        return [
+            worker.id
+            for worker in list(roster.workers.values())
+            if worker.drain_is_due(now) and roster.occupancy(worker.id).live
+        ]
+
+    async def read(self, look: Callable[[View], T]) -> T:
+        return await self.store.read(look)
+
+    async def read_now(self, look: Callable[[View], T]) -> T:
+        """For a few rows that are asked for all the time."""
+        return self._reads_now.read_now(look) if self._reads_now else await self.store.read(look)
+
+    async def start(self) -> None:
+        """Re-arms every deadline: whoever was there before gets the full time to be heard again."""
+        now = self.clock.now()
+        self.presence.begin_round(now)
+        workers, live, head = await self.read(
+            lambda view: (view.workers(), view.live_attempts(), view.audit_head())
+        )
+        self.presence.expect(
+            [worker.id for worker in workers if worker.connection is not Connection.OFFLINE],
+            [((attempt.job_id, attempt.epoch), attempt.worker_id) for attempt in live],
+            [(attempt.job_id, attempt.epoch) for attempt in live if attempt.state is AttemptState.OFFERED],
+        )
+        self.audit_head = AuditHead(seq=head.seq, hash=head.hash) if head else None
+        await self._cap_retries(now + self.policy.retry_backoff_max_s)
+
+    async def _cap_retries(self, latest: float) -> None:
+        held = await self.read(lambda view: view.due_backoffs(END_OF_TIME, MANY))
+        late = [job.id for job in held if job.not_before is not None and job.not_before > latest]
+
+        def step(transaction: Transaction) -> None:
+            for job_id in late:
+                transaction.apply(lifecycle.backoff_capped(transaction.job(job_id), latest))
+
+        if late:
+            await self.act(step)
+
+    def _run(self, tx: Tx, step: Callable[[Transaction], T]) -> tuple[T, Effects]:
+        index = self._index
+        index.roster.freed.clear()
+        transaction = Transaction(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
+        if index.unplaced:
+            transaction.consider_every_class()
+        value = step(transaction)
+        place_waiting_jobs(transaction)
+        transaction.finish()
+        index.unplaced = False
+        return value, transaction.effects
+
+    def _carry_out(self, effects: Effects) -> None:
+        self.commits += 1
+        if self.on_first_offer:
+            for waited_s in effects.waited_s:
+                self.on_first_offer(waited_s)
+        self._follow_presence(effects)
+        if effects.audit_head and (not self.audit_head or effects.audit_head[0] > self.audit_head.seq):
+            self.audit_head = AuditHead(seq=effects.audit_head[0], hash=effects.audit_head[1])
+        for worker_id, why in effects.cut:
+            self.streams.cut(worker_id, why)
+        for worker_id in effects.wake - effects.offers.keys():
+            self.streams.wake(worker_id)
+        for worker_id, offers in effects.offers.items():
+            self.streams.offer(worker_id, offers)
+        for event, data in effects.published:
+            self.streams.publish(event, data)
+
+    def _follow_presence(self, effects: Effects) -> None:
+        for turn, worker_id in effects.began:
+            self.presence.offered(turn, worker_id)
+        for turn in effects.ended:
+            self.presence.ended(turn)
+        for worker_id in effects.left:
+            self.presence.left(worker_id)

@@ -1,0 +1,70 @@
+"""The roster and the limits beside the store's writer: they follow every change of a row, and every undoing of one."""
+
+import msgspec
+
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.placement.roster import Roster
+from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.ports import View
+
+LIMITS_SETTING = "limits"
+
+
+class FleetIndex:
+    """The promise of ports.RowObserver. Touched only inside the store's writing steps, which run one at a time."""
+
+    def __init__(self) -> None:
+        self.roster = Roster()
+        self.limits: Limits | None = None
+        """None: not looked up since the rows were lost."""
+        self.reachable: set[str] = set()
+        self.unplaced = True
+        """Rows were told anew: nobody knows any more what was about to be placed."""
+
+    def rows_reset(self) -> None:
+        self.roster = Roster()
+        self.limits = None
+        self.unplaced = True
+
+    def worker_changed(self, before: Worker | None, after: Worker | None) -> None:
+        if after is not None:
+            self.roster.put_worker(after)
+            if before is None:
+                self.roster.set_reachable(after.id, after.id in self.reachable)
+        elif before is not None:
+            self.roster.drop_worker(before.id)
+
+    def job_changed(self, before: Job | None, after: Job | None) -> None:
+        self.roster.see_job(before, after)
+
+    def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
+        self.roster.see_attempt(before, after, owner)
+
+    def set_reachable(self, worker_id: str, reachable: bool) -> None:
+        if reachable:
+            self.reachable.add(worker_id)
+        else:
+            self.reachable.discard(worker_id)
+        self.roster.set_reachable(worker_id, reachable)
+
+    def limits_in(self, view: View) -> Limits:
+        if self.limits is None:
+            self.limits = read_limits(view)
+        return self.limits
+
+
+def read_limits(view: View) -> Limits:
+    stored = view.setting(LIMITS_SETTING)
+    return msgspec.json.decode(stored, type=Limits) if stored else Limits()
+
+
+def roster_of(view: View) -> Roster:
+    """Returns the workers and what they hold as a snapshot; who waits is not in it."""
+    roster = Roster()
+    for worker in view.workers():
+        roster.put_worker(worker)
+    for attempt in view.live_attempts():
+        job = view.job(attempt.job_id)
+        roster.see_attempt(None, attempt, job.owner if job else "")
+    return roster

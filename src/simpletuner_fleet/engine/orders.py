@@ -1,0 +1,165 @@
+"""What a worker should be doing, read from the store: the same for its stream, its registration and its heartbeats."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from simpletuner_fleet.core.configs.bundle import Bundle
+from simpletuner_fleet.core.configs.datasets import PREFIX
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerType
+from simpletuner_fleet.engine.stored_secrets import secret_value
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.ports import Ids, Vault, View
+from simpletuner_fleet.protocol.data import DatasetOrder
+from simpletuner_fleet.protocol.messages import JobSubmit, Orders, StopAttempt
+from simpletuner_fleet.protocol.uploads import Resume
+
+
+def orders_for(
+    view: View,
+    worker: Worker,
+    live: Sequence[Attempt],
+    ids: Ids,
+    vault: Vault | None,
+    base_url: str,
+    policy: Policy,
+) -> Orders:
+    """`live` are the worker's attempts that have not ended."""
+    jobs: list[JobSubmit] = []
+    stop: list[StopAttempt] = []
+    for attempt in live:
+        job = view.job(attempt.job_id)
+        if job is None:
+            continue
+        if job.state is JobState.CANCELLING or attempt.stopping:
+            stop.append(stop_order(attempt, policy))
+        elif attempt.state is AttemptState.OFFERED:
+            jobs.append(addressed(_offer(view, worker, job, attempt, ids, vault, policy), base_url))
+    draining = worker.admin is AdminState.DRAINING
+    return Orders(
+        jobs=jobs,
+        stop=stop,
+        drain=draining,
+        shutdown=draining and not live and worker.worker_type is WorkerType.EPHEMERAL,
+    )
+
+
+def offer_message(transaction: Transaction, worker: Worker, job_id: str, attempt_id: str) -> JobSubmit:
+    """What is sent as soon as the offer is stored; whoever sends it knows how the worker reaches us."""
+    job, attempt = transaction.job(job_id), transaction.attempt(attempt_id)
+    return _offer(
+        transaction.tx, worker, job, attempt, transaction.ids, transaction.vault, transaction.policy
+    )
+
+
+def addressed(offer: JobSubmit, base_url: str) -> JobSubmit:
+    """Says where the worker sends what it has to tell; `base_url` is how it reaches us."""
+    offer.upload_endpoint = f"{base_url}/api/workers/job/{offer.job_id}"
+    return offer
+
+
+def _offer(
+    view: View, worker: Worker, job: Job, attempt: Attempt, ids: Ids, vault: Vault | None, policy: Policy
+) -> JobSubmit:
+    order, wanted = _submit_message(view, job, attempt, ids, policy)
+    return order if worker.legacy or not wanted else _with_secrets(order, wanted, view, vault)
+
+
+def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
+    wish = attempt.stopping
+    return StopAttempt(
+        job_id=attempt.job_id,
+        epoch=attempt.epoch,
+        attempt=attempt.number,
+        reason=wish.reason if wish else EndReason.CANCELLED,
+        grace_s=wish.grace_s if wish else policy.cancel_grace_s,
+        save_s=wish.save_s if wish else None,
+    )
+
+
+def stale_order(attempt: Attempt) -> StopAttempt:
+    return StopAttempt(
+        job_id=attempt.job_id,
+        epoch=attempt.epoch,
+        attempt=attempt.number,
+        reason=EndReason.STALE,
+        grace_s=0.0,
+    )
+
+
+def _submit_message(
+    view: View, job: Job, attempt: Attempt, ids: Ids, policy: Policy
+) -> tuple[JobSubmit, dict[str, str]]:
+    """And the names of the secrets it needs, by variable."""
+    bundle = msgspec.json.decode(view.job_bundle(job.id) or b"{}", type=Bundle)
+    order = JobSubmit(
+        job_id=job.id,
+        attempt=attempt.number,
+        attempt_id=attempt.id,
+        epoch=attempt.epoch,
+        config_name=job.config_name,
+        config=bundle.settings,
+        trainer=bundle.trainer,
+        upload_endpoint="",
+        upload_token=ids.derived_token(tokens.UPLOAD, tokens.upload_token_name(attempt.id, attempt.epoch)),
+        dataloader=bundle.dataloader,
+        files=bundle.files,
+        env=bundle.env,
+        gpus=list(attempt.gpus),
+        gpu_indices=list(attempt.gpu_indices),
+        time_limit_s=job.time_limit_s,
+        on_time_limit=job.on_time_limit,
+        checkpoint_wait_s=policy.checkpoint_wait_s,
+        on_partition=job.on_partition,
+        num_processes=max(1, len(attempt.gpus)),
+        resume=_resume(view, attempt),
+        watchdog=msgspec.to_builtins(bundle.watchdog),
+        datasets=_datasets(view, bundle) or UNSET,
+    )
+    return order, bundle.secrets
+
+
+def _datasets(view: View, bundle: Bundle) -> dict[str, DatasetOrder]:
+    """None of them can be deleted while the job has not ended."""
+    orders = {}
+    for mount, text in bundle.datasets.items():
+        dataset_id = text.removeprefix(PREFIX)
+        known = view.dataset(dataset_id)
+        orders[mount] = DatasetOrder(
+            id=dataset_id,
+            name=known.name if known else "",
+            bytes=known.total_bytes if known else 0,
+            manifest_bytes=known.manifest_bytes if known else 0,
+        )
+    return orders
+
+
+def _with_secrets(order: JobSubmit, wanted: dict[str, str], view: View, vault: Vault | None) -> JobSubmit:
+    """As they are now: a secret that was replaced reaches the next attempt."""
+    values = {variable: secret_value(view, vault, name) for variable, name in wanted.items()}
+    order.secrets = {variable: value for variable, value in values.items() if value is not None}
+    missing = sorted({wanted[variable] for variable, value in values.items() if value is None})
+    order.missing_secrets = missing or UNSET
+    return order
+
+
+def _resume(view: View, attempt: Attempt) -> dict[str, Any] | None:
+    """As chosen when the attempt was offered; retention keeps it as long as the attempt lives."""
+    stored = view.manifest(attempt.resumed_manifest) if attempt.resumed_manifest else None
+    if stored is None:
+        return None
+    resume = Resume(
+        manifest_id=stored.id,
+        step=stored.step or 0,
+        name=stored.name,
+        attempt=stored.attempt_number,
+        worker_name=stored.worker_name,
+        files=stored.files,
+    )
+    told: dict[str, Any] = msgspec.to_builtins(resume)
+    return told

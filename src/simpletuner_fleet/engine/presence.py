@@ -1,0 +1,106 @@
+"""Who was heard when: in memory only, so that a restart gives everybody full grace."""
+
+from collections.abc import Callable, Iterable
+
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.workers import liveness
+
+Turn = tuple[str, int]
+"""A job's id and the epoch of one attempt at it."""
+
+
+class Presence:
+    """All times here are of the listening clock, which stands still while the orchestrator itself was stalled."""
+
+    def __init__(self, policy: Policy, now: Callable[[], float]) -> None:
+        self._policy = policy
+        self._now = now
+        self.listening_now = 0.0
+        self._last_round: float | None = None
+        self._heard: dict[str, float] = {}
+        self._confirmed: dict[Turn, float] = {}
+        self._holders: dict[Turn, str] = {}
+        self._offered: dict[Turn, float] = {}
+        self._unsaved: dict[str, float] = {}
+
+    def begin_round(self, now: float) -> None:
+        if self._last_round is not None:
+            elapsed = max(0.0, now - self._last_round)
+            self.listening_now = liveness.heard_time(self.listening_now, elapsed, self._policy)
+        self._last_round = now
+
+    def expect(
+        self, worker_ids: Iterable[str], running: Iterable[tuple[Turn, str]], offers: Iterable[Turn]
+    ) -> None:
+        """After a start: everybody is due a sign of life, from now on."""
+        for worker_id in worker_ids:
+            self._heard.setdefault(worker_id, self.listening_now)
+        for turn, worker_id in running:
+            self._confirmed.setdefault(turn, self.listening_now)
+            self._holders[turn] = worker_id
+        for turn in offers:
+            self._offered.setdefault(turn, self.listening_now)
+
+    def _moment(self) -> float:
+        """The listening clock within a round: a sign of life counts from when it came, not from the last round."""
+        elapsed = max(0.0, self._now() - self._last_round) if self._last_round is not None else 0.0
+        return liveness.heard_time(self.listening_now, elapsed, self._policy)
+
+    def heard(self, worker_id: str, now: float) -> None:
+        self._heard[worker_id] = self._moment()
+        self._unsaved[worker_id] = now
+
+    def confirmed(self, turn: Turn, worker_id: str) -> bool:
+        """False if we know of no such live attempt of this worker: nobody vouches for another's."""
+        if self._holders.get(turn) != worker_id:
+            return False
+        self._confirmed[turn] = self._moment()
+        return True
+
+    def offered(self, turn: Turn, worker_id: str) -> None:
+        self._confirmed[turn] = self._offered[turn] = self._moment()
+        self._holders[turn] = worker_id
+
+    def answered(self, turn: Turn) -> None:
+        self._offered.pop(turn, None)
+
+    def ended(self, turn: Turn) -> None:
+        self._confirmed.pop(turn, None)
+        self._holders.pop(turn, None)
+        self._offered.pop(turn, None)
+
+    def left(self, worker_id: str) -> None:
+        self._heard.pop(worker_id, None)
+        self._unsaved.pop(worker_id, None)
+
+    def expected(self, worker_id: str) -> bool:
+        return worker_id in self._heard
+
+    def silent_workers(self) -> dict[str, float]:
+        return liveness.silent_workers(self._heard, self.listening_now, self._policy)
+
+    def unconfirmed_attempts(self) -> list[Turn]:
+        return liveness.unconfirmed(self._confirmed, self.listening_now, self._policy)
+
+    def is_silent(self, worker_id: str) -> bool:
+        """Asked again when the verdict is about to be written: it may have been heard meanwhile."""
+        return worker_id in self._heard and bool(
+            liveness.silent_workers({worker_id: self._heard[worker_id]}, self.listening_now, self._policy)
+        )
+
+    def is_unconfirmed(self, turn: Turn) -> bool:
+        return turn in self._confirmed and bool(
+            liveness.unconfirmed({turn: self._confirmed[turn]}, self.listening_now, self._policy)
+        )
+
+    def old_offers(self) -> list[Turn]:
+        return liveness.unanswered_offers(self._offered, self.listening_now, self._policy)
+
+    def heard_at(self, worker_id: str) -> float | None:
+        """When, if it is newer than what the store knows."""
+        return self._unsaved.get(worker_id)
+
+    def take_unsaved(self) -> list[tuple[str, float]]:
+        taken = list(self._unsaved.items())
+        self._unsaved.clear()
+        return taken

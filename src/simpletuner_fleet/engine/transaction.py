@@ -1,0 +1,276 @@
+"""One transaction: what it has read, what was decided in it, and what follows once it is durable."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.jobs.decision import Decision
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_dependency_ended
+from simpletuner_fleet.core.jobs.progress import fields_of
+from simpletuner_fleet.core.placement.roster import waits
+from simpletuner_fleet.core.policy import Limits, Policy
+from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.ports import Ids, Tx, Vault
+from simpletuner_fleet.protocol.messages import JobSubmit
+
+TOLD_TO_WORKERS = frozenset({JobState.DISPATCHED, JobState.CANCELLING})
+"""What becomes of a job otherwise its worker has told us, or learns when it asks."""
+
+
+class Effects(Struct):
+    """For the shell, after the commit. Every one of them is a hint that may be lost."""
+
+    wake: set[str] = field(default_factory=set)
+    offers: dict[str, list[JobSubmit]] = field(default_factory=dict)
+    """By worker. Sent as they were decided: nobody has to read them again first."""
+    cut: list[tuple[str, str]] = field(default_factory=list)
+    began: list[tuple[tuple[str, int], str]] = field(default_factory=list)
+    ended: list[tuple[str, int]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    published: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    audit_head: tuple[int, str] | None = None
+    waited_s: list[float] = field(default_factory=list)
+    """From submission to the first offer, of each job first offered here."""
+
+
+class ClassHasJob(Struct, frozen=True):
+    class_id: str
+
+
+class WorkerMayTake(Struct, frozen=True):
+    worker_id: str
+
+
+Cause = ClassHasJob | WorkerMayTake
+
+
+class Transaction:
+    def __init__(
+        self,
+        tx: Tx,
+        index: FleetIndex,
+        ids: Ids,
+        policy: Policy,
+        now: float,
+        vault: Vault | None = None,
+    ) -> None:
+        self.tx = tx
+        self.index = index
+        self.ids = ids
+        self.policy = policy
+        self.now = now
+        self.vault = vault
+        self.effects = Effects()
+        self.causes: deque[Cause] = deque()
+        self._jobs: dict[str, Job] = {}
+        self._attempts: dict[str, Attempt] = {}
+        self._workers: dict[str, Worker] = {}
+        self._status_before: dict[str, WorkerStatus] = {}
+        self._events: list[Event] = []
+
+    # Reading: each row once, as this transaction has left it.
+
+    def job(self, job_id: str) -> Job:
+        job = self._jobs.get(job_id) or self.tx.job(job_id)
+        if job is None:
+            raise NotFound(f"There is no job {job_id}.")
+        self._jobs[job_id] = job
+        return job
+
+    def attempt(self, attempt_id: str) -> Attempt:
+        attempt = self._attempts.get(attempt_id) or self.tx.attempt(attempt_id)
+        if attempt is None:
+            raise NotFound(f"There is no attempt {attempt_id}.")
+        self._attempts[attempt_id] = attempt
+        return attempt
+
+    @property
+    def limits(self) -> Limits:
+        return self.index.limits_in(self.tx)
+
+    def current_attempt(self, job: Job) -> Attempt | None:
+        return self.attempt(job.attempt_id) if job.attempt_id and not job.terminal else None
+
+    def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
+        found = self.tx.attempt_by_epoch(job_id, epoch)
+        return self._noted(found) if found else None
+
+    def worker(self, worker_id: str) -> Worker:
+        worker = self._workers.get(worker_id) or self.tx.worker(worker_id)
+        if worker is None:
+            raise NotFound(f"There is no worker {worker_id}.")
+        self._workers[worker_id] = worker
+        return worker
+
+    def worker_in_memory(self, worker_id: str) -> Worker:
+        """From the index, without a look at the store: all but its last heartbeat and message are as they were written."""
+        return (
+            self._workers.get(worker_id) or self.index.roster.workers.get(worker_id) or self.worker(worker_id)
+        )
+
+    def live_attempts(self, worker_id: str) -> list[Attempt]:
+        return [self._noted(attempt) for attempt in self.tx.live_attempts_of_worker(worker_id)]
+
+    def _noted(self, attempt: Attempt) -> Attempt:
+        self._attempts[attempt.id] = attempt
+        return attempt
+
+    # Writing: rows, the index beside them, and what follows from both.
+
+    def apply(self, decision: Decision) -> None:
+        for event in decision.events:
+            self.record(event)
+        if decision.attempt:
+            self._save_attempt(decision.attempt)
+        if decision.job:
+            self._save_job(decision.job)
+
+    def record(self, event: Event) -> None:
+        self._events.append(event)
+
+    def add_job(self, job: Job, bundle: bytes) -> None:
+        self.tx.add_job(job, bundle)
+        self._jobs[job.id] = job
+        self._follow_job(job, None)
+
+    def add_worker(self, worker: Worker) -> None:
+        self.tx.add_worker(worker)
+        self._workers[worker.id] = worker
+
+    def save_worker(self, worker: Worker) -> None:
+        self._note_status(worker.id)
+        self.tx.save_worker(worker)
+        self._workers[worker.id] = replace(worker, version=worker.version + 1)
+        self._offer_to(worker.id)
+
+    def delete_worker(self, worker: Worker) -> None:
+        self.tx.delete_worker(worker.id)
+        self._workers.pop(worker.id, None)
+        self._status_before.pop(worker.id, None)
+        self.index.reachable.discard(worker.id)
+        self.effects.left.append(worker.id)
+
+    def set_reachable(self, worker_id: str, reachable: bool) -> None:
+        self.index.set_reachable(worker_id, reachable)
+        if reachable:
+            self._offer_to(worker_id)
+
+    def wake(self, worker_id: str) -> None:
+        self.effects.wake.add(worker_id)
+
+    def send_offer(self, worker_id: str, offer: JobSubmit) -> None:
+        self.effects.offers.setdefault(worker_id, []).append(offer)
+
+    def cut(self, worker_id: str, why: str) -> None:
+        self.effects.cut.append((worker_id, why))
+
+    def publish(self, event: str, **data: Any) -> None:
+        self.effects.published.append((event, data))
+
+    def limits_changed(self) -> None:
+        self.index.limits = None
+        self.consider_every_class()
+
+    def consider_every_class(self) -> None:
+        self.causes.extend(ClassHasJob(id) for id in self.index.roster.classes_with_jobs())
+
+    def finish(self) -> None:
+        """Records how statuses changed, then every fact of this transaction, in order."""
+        for worker_id, before in self._status_before.items():
+            after = self._status(worker_id)
+            if after is not before:
+                self.record(self._status_changed(worker_id, before, after))
+                self.publish("worker", id=worker_id, status=after)
+        if self._events:
+            entries = self.tx.append_audit(self.now, self._events)
+            if entries:
+                self.effects.audit_head = (entries[-1].seq, entries[-1].hash)
+
+    def _save_job(self, job: Job) -> None:
+        before = self.job(job.id)
+        self.tx.save_job(job)
+        self._jobs[job.id] = saved = replace(job, version=job.version + 1)
+        self._follow_job(saved, before)
+
+    def _save_attempt(self, attempt: Attempt) -> None:
+        self._note_status(attempt.worker_id)
+        known = self._attempts.get(attempt.id)
+        if known is None:  # every attempt that existed before was read at this transaction
+            self.tx.add_attempt(attempt)
+        else:
+            self.tx.save_attempt(attempt)
+        self._attempts[attempt.id] = attempt
+        self._follow_attempt(attempt, was_live=known is not None and known.live)
+
+    def _follow_job(self, job: Job, before: Job | None) -> None:
+        freed, self.index.roster.freed = self.index.roster.freed, []
+        for worker_id in freed:
+            self._offer_to(worker_id)
+        if waits(job):
+            self.causes.append(ClassHasJob(job.class_id))
+        if job.worker_id and job.state in TOLD_TO_WORKERS:
+            self.wake(job.worker_id)
+        if before is None or before.state is not job.state:
+            self.publish("job", id=job.id, status=job.state)
+        elif before.progress != job.progress or before.priority != job.priority:
+            self.publish("job", id=job.id, status=job.state, progress=fields_of(job.progress))
+        if job.terminal and before is not None and not before.terminal:
+            self._tell_dependents(job)
+
+    def _follow_attempt(self, attempt: Attempt, was_live: bool) -> None:
+        if attempt.live is was_live:
+            return
+        job = self.job(attempt.job_id)
+        roster = self.index.roster
+        if attempt.live:
+            self.effects.began.append(((attempt.job_id, attempt.epoch), attempt.worker_id))
+            if attempt.number == 1:
+                self.effects.waited_s.append(self.now - job.created_at)
+            return
+        self.effects.ended.append((attempt.job_id, attempt.epoch))
+        worker = roster.workers.get(attempt.worker_id)
+        if worker and worker.admin is AdminState.DRAINING:
+            self.wake(attempt.worker_id)
+        for worker_id in (attempt.worker_id, *roster.neighbours(attempt.worker_id)):
+            self._offer_to(worker_id)
+        limits = self.limits
+        if limits.global_running is not None or limits.user_running is not None:
+            self.consider_every_class()
+
+    def _tell_dependents(self, ended: Job) -> None:
+        for dependent in self.tx.dependents_of(ended.id):
+            waiting = self.job(dependent.id)
+            if waiting.terminal:
+                continue
+            others = self._pending(id for id in waiting.depends_on if id != ended.id)
+            self.apply(lifecycle_dependency_ended(waiting, ended, others_pending=others, now=self.now))
+
+    def _pending(self, job_ids: Iterable[str]) -> bool:
+        return any(not self.job(job_id).terminal for job_id in job_ids)
+
+    def _offer_to(self, worker_id: str) -> None:
+        if self.index.roster.is_open(worker_id):
+            self.causes.append(WorkerMayTake(worker_id))
+
+    def _status(self, worker_id: str) -> WorkerStatus:
+        return self.worker_in_memory(worker_id).status(self.index.roster.occupancy(worker_id).live > 0)
+
+    def _note_status(self, worker_id: str) -> None:
+        if worker_id not in self._status_before and worker_id in self.index.roster.workers:
+            self._status_before[worker_id] = self._status(worker_id)
+
+    def _status_changed(self, worker_id: str, before: WorkerStatus, after: WorkerStatus) -> Event:
+        return Event(
+            type=EventType.WORKER_STATUS_CHANGED,
+            actor=ORCHESTRATOR,
+            target_type="worker",
+            target_id=worker_id,
+            details={"from": before, "to": after, "name": self.worker_in_memory(worker_id).name},
+        )

@@ -1,0 +1,53 @@
+"""Whether the audit log is whole, and all of it that somebody asks for."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from functools import partial
+
+from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, Problem, Witness
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.ports import AuditFilter, View
+
+ENTRIES_PER_LOOK = 500
+PROBLEMS_TOLD = 100
+
+
+async def verify(fleet: Fleet) -> tuple[int, list[Problem]]:
+    """How many entries were checked and what is wrong with them, against every head that somebody remembers."""
+    witnesses = list(fleet.witnesses.values())
+    if fleet.audit_head:
+        witnesses.append(Witness("the orchestrator", fleet.audit_head.seq, fleet.audit_head.hash))
+    check = ChainCheck(witnesses)
+    after = 0
+
+    def feed(view: View) -> int | None:
+        entries = view.audit_range(after, ENTRIES_PER_LOOK)
+        check.feed(entries)
+        return entries[-1].seq if entries else None
+
+    while (last := await fleet.read(feed)) is not None:
+        after = last
+        await asyncio.sleep(0)
+    return check.checked, check.finish()[:PROBLEMS_TOLD]
+
+
+async def entries_in_order(fleet: Fleet, where: AuditFilter) -> AsyncGenerator[list[AuditEntry], None]:
+    """Oldest first, some hundred at a time, up to the newest there was at the beginning.
+
+    It reads by number and picks here: a page far into a long log costs no more than the first.
+    """
+    head = await fleet.read(lambda view: view.audit_head())
+    last, after = head.seq if head else 0, 0
+    while after < last:
+        found = await fleet.read(partial(_following, after=after))
+        if not found:
+            return
+        after = found[-1].seq
+        fitting = [entry for entry in found if entry.seq <= last and where.fits(entry)]
+        if fitting:
+            yield fitting
+        await asyncio.sleep(0)
+
+
+def _following(view: View, after: int) -> list[AuditEntry]:
+    return view.audit_range(after, ENTRIES_PER_LOOK)

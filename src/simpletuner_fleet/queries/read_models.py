@@ -1,0 +1,207 @@
+"""Read models: what lists and pages show, each read from one state of the store."""
+
+import base64
+import binascii
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.placement.explain import Explanation
+from simpletuner_fleet.core.placement.matching import labels_match
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.ports import JobFilter, View
+from simpletuner_fleet.queries.explainer import Explainer
+
+T = TypeVar("T")
+WAITING = (JobState.QUEUED, JobState.BLOCKED)
+REASONS_COUNTED = 1000
+
+
+class SeenJob(Struct, frozen=True, kw_only=True):
+    job: Job
+    attempt: Attempt | None = None
+    """The newest one that was not given back or lost."""
+    checkpoint_step: int | None = None
+    explanation: Explanation | None = None
+    position: int | None = None
+    """It is 1 for the next in line."""
+
+
+class SeenWorker(Struct, frozen=True, kw_only=True):
+    worker: Worker
+    held: list[Attempt]
+
+
+class QueueStats(Struct, frozen=True, kw_only=True):
+    by_state: dict[str, int]
+    by_reason: dict[str, int]
+    reasons_counted: int
+    """The number of waiting jobs, from the front of the queue, whose reasons were counted."""
+
+
+async def jobs_page(
+    fleet: Fleet, where: JobFilter, cursor: str | None, limit: int
+) -> tuple[list[SeenJob], str | None]:
+    """Returns a page of jobs, newest first."""
+    before = read_cursor(cursor, int) if cursor else None
+    now = fleet.clock.now()
+
+    def look(view: View) -> tuple[list[SeenJob], str | None]:
+        jobs = view.jobs_page(where, before, limit + 1)
+        page, more = jobs[:limit], len(jobs) > limit
+        return with_reasons(view, page, now), write_cursor(page[-1].seq) if more else None
+
+    return await fleet.read(look)
+
+
+async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list[SeenJob], str | None]:
+    """Returns the queue in scheduling order, each job with its place and its reason."""
+    after = read_cursor(cursor, tuple[float, int]) if cursor else None
+    now = fleet.clock.now()
+
+    def look(view: View) -> tuple[list[SeenJob], str | None]:
+        jobs = view.queue_page(after, limit + 1)
+        page, more = jobs[:limit], len(jobs) > limit
+        ahead = view.queued_ahead(page[0].rank, page[0].seq) if page else 0
+        cursor = write_cursor((page[-1].rank, page[-1].seq)) if more else None
+        return with_reasons(view, page, now, ahead), cursor
+
+    return await fleet.read(look)
+
+
+async def one_job(fleet: Fleet, job_id: str) -> SeenJob:
+    now = fleet.clock.now()
+    return await fleet.read(lambda view: _one_job(view, job_id, now))
+
+
+async def explained(fleet: Fleet, job_id: str) -> Explanation:
+    now = fleet.clock.now()
+
+    def look(view: View) -> Explanation:
+        job = _job(view, job_id)
+        ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else 0
+        return Explainer(view).explain(job, ahead, now)
+
+    return await fleet.read(look)
+
+
+async def attempts_of(fleet: Fleet, job_id: str) -> list[Attempt]:
+    def look(view: View) -> list[Attempt]:
+        _job(view, job_id)
+        return view.attempts_of_job(job_id)
+
+    return await fleet.read(look)
+
+
+async def queue_stats(fleet: Fleet) -> QueueStats:
+    now = fleet.clock.now()
+
+    def look(view: View) -> QueueStats:
+        counts = view.job_counts()
+        waiting = view.queue_page(None, REASONS_COUNTED)
+        explainer = Explainer(view)
+        reasons = Counter(str(explainer.explain(job, 0, now).code) for job in waiting)
+        return QueueStats(
+            by_state={state: counts.get(state, 0) for state in JobState},
+            by_reason=dict(reasons),
+            reasons_counted=len(waiting),
+        )
+
+    return await fleet.read(look)
+
+
+async def workers(
+    fleet: Fleet, statuses: Sequence[str] = (), labels: Sequence[tuple[str, str]] = ()
+) -> list[SeenWorker]:
+    def look(view: View) -> list[SeenWorker]:
+        held: dict[str, list[Attempt]] = {}
+        for attempt in view.live_attempts():
+            held.setdefault(attempt.worker_id, []).append(attempt)
+        return [SeenWorker(worker=worker, held=held.get(worker.id, [])) for worker in view.workers()]
+
+    return [
+        seen
+        for seen in await fleet.read(look)
+        if (not statuses or seen.worker.status(bool(seen.held)) in statuses)
+        and labels_match(tuple(labels), seen.worker.effective_labels)
+    ]
+
+
+async def one_worker(fleet: Fleet, worker_id: str) -> SeenWorker:
+    def look(view: View) -> SeenWorker:
+        worker = view.worker(worker_id)
+        if worker is None:
+            raise NotFound(f"There is no worker {worker_id}.")
+        return SeenWorker(worker=worker, held=view.live_attempts_of_worker(worker_id))
+
+    return await fleet.read(look)
+
+
+async def worker_counts(fleet: Fleet) -> dict[str, int]:
+    def look(view: View) -> dict[str, int]:
+        busy = {attempt.worker_id for attempt in view.live_attempts()}
+        return dict(Counter(str(worker.status(worker.id in busy)) for worker in view.workers()))
+
+    return await fleet.read(look)
+
+
+def owner_name(view: View, owner: str) -> str:
+    """Returns the name of a user or an API token; whoever is gone is shown by id."""
+    user = view.user(owner) if owner.startswith("u_") else None
+    token = view.api_token(owner) if owner.startswith("t_") else None
+    return user.name if user else token.name if token else owner
+
+
+def _job(view: View, job_id: str) -> Job:
+    job = view.job(job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return job
+
+
+def _one_job(view: View, job_id: str, now: float) -> SeenJob:
+    job = _job(view, job_id)
+    ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else None
+    return with_reasons(view, [job], now, ahead)[0]
+
+
+def with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = None) -> list[SeenJob]:
+    """Adds reasons. `ahead` counts those before the first job, if the jobs stand in line one after another."""
+    explainer = Explainer(view) if any(job.state in WAITING for job in jobs) else None
+    attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
+    return [
+        SeenJob(
+            job=job,
+            attempt=attempts[at],
+            checkpoint_step=_checkpoint_step(view, job, attempts[at]),
+            explanation=explainer.explain(job, (ahead or 0) + at, now)
+            if explainer and job.state in WAITING
+            else None,
+            position=ahead + at + 1 if ahead is not None else None,
+        )
+        for at, job in enumerate(jobs)
+    ]
+
+
+def _checkpoint_step(view: View, job: Job, attempt: Attempt | None) -> int | None:
+    if attempt or not job.attempts:
+        return attempt.checkpoint_step if attempt else None
+    newest = view.newest_checkpoint(job.id)
+    return newest.step if newest else None
+
+
+def write_cursor(place: int | tuple[float, int]) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def read_cursor(cursor: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=kind)
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        raise Invalid("This cursor is not one we gave.", path="$.cursor") from None

@@ -1,0 +1,163 @@
+"""Read models of workers: the list that administrators keep open, one of them closely, and one that is just joining."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.ports import AuditFilter, View
+from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
+
+LAST_ATTEMPTS = 20
+LAST_EVENTS = 20
+REFUSALS_READ = 50
+DATASETS_NAMED = 50
+
+
+class HeldJob(Struct, frozen=True, kw_only=True):
+    job_id: str
+    title: str
+
+
+class ListedWorker(Struct, frozen=True, kw_only=True):
+    worker: Worker
+    status: str
+    held: tuple[HeldJob, ...]
+
+
+class WorkerList(Struct, frozen=True, kw_only=True):
+    counts: dict[str, int]
+    """The number of workers by status, of all there are."""
+    shown: list[ListedWorker]
+    more: bool
+    folded: list[ListedWorker]
+    """Those of the fitting workers that nobody needs to look at."""
+
+
+class EndedAttempt(Struct, frozen=True, kw_only=True):
+    attempt: Attempt
+    title: str
+
+
+class WorkerDetails(Struct, frozen=True, kw_only=True):
+    worker: Worker
+    status: str
+    running: list[SeenJob]
+    runs: list[EndedAttempt]
+    """The last ones that ended, newest first."""
+    events: list[AuditEntry]
+    datasets: list[tuple[str, str]]
+    """Pairs of id and name of what its cache holds; an unknown one has no name."""
+
+
+class Joining(Struct, frozen=True, kw_only=True):
+    worker: Worker
+    status: str
+    refusals: list[AuditEntry]
+    """The refused attempts since its token was made, as this worker or as nobody we know, newest first."""
+
+
+async def machines(
+    fleet: Fleet,
+    fits: Callable[[Worker, str], bool],
+    folds: Callable[[Worker, str], bool],
+    page: int,
+    size: int,
+) -> WorkerList:
+    """Lists a page of workers; `fits` and `folds` get the worker and its status."""
+
+    def look(view: View) -> WorkerList:
+        held: dict[str, list[Attempt]] = {}
+        for attempt in view.live_attempts():
+            held.setdefault(attempt.worker_id, []).append(attempt)
+        known = [worker for worker in view.workers() if not worker.local or worker.gpus]
+        statuses = {worker.id: str(worker.status(worker.id in held)) for worker in known}
+        fitting = [worker for worker in known if fits(worker, statuses[worker.id])]
+        fitting.sort(key=lambda worker: (worker.name.casefold(), worker.id))
+        open_ones = [worker for worker in fitting if not folds(worker, statuses[worker.id])]
+        folded = [worker for worker in fitting if folds(worker, statuses[worker.id])][:size]
+        rows = open_ones[page * size : (page + 1) * size]
+
+        def seen(worker: Worker) -> ListedWorker:
+            attempts = held.get(worker.id, [])
+            return ListedWorker(
+                worker=with_newest_heartbeat(fleet, worker),
+                status=statuses[worker.id],
+                held=tuple(
+                    HeldJob(job_id=one.job_id, title=_title(view.job(one.job_id))) for one in attempts
+                ),
+            )
+
+        return WorkerList(
+            counts=dict(Counter(statuses.values())),
+            shown=[seen(worker) for worker in rows],
+            more=len(open_ones) > (page + 1) * size,
+            folded=[seen(worker) for worker in folded],
+        )
+
+    return await fleet.read(look)
+
+
+async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
+    now = fleet.clock.now()
+
+    def look(view: View) -> WorkerDetails:
+        worker = _worker(fleet, view, worker_id)
+        live = view.live_attempts_of_worker(worker_id)
+        jobs = [job for job in (view.job(attempt.job_id) for attempt in live) if job]
+        ended = [one for one in view.attempts_of_worker(worker_id, LAST_ATTEMPTS + len(live)) if not one.live]
+        return WorkerDetails(
+            worker=worker,
+            status=worker.status(bool(live)),
+            running=with_reasons(view, jobs, now),
+            runs=[
+                EndedAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]
+            ],
+            events=view.audit_page(AuditFilter(target_type="worker", target_id=worker_id), LAST_EVENTS, 0),
+            datasets=[(id, _dataset_name(view, id)) for id in worker.datasets[:DATASETS_NAMED]],
+        )
+
+    return await fleet.read(look)
+
+
+async def joining(fleet: Fleet, worker_id: str) -> Joining:
+    def look(view: View) -> Joining:
+        worker = _worker(fleet, view, worker_id)
+        where = AuditFilter(event_type=EventType.WORKER_REGISTRATION_FAILED, since=worker.token_created_at)
+        refused = view.audit_page(where, REFUSALS_READ, 0)
+        return Joining(
+            worker=worker,
+            status=worker.status(bool(view.live_attempts_of_worker(worker_id))),
+            refusals=[entry for entry in refused if entry.target_id in ("", worker_id)],
+        )
+
+    return await fleet.read(look)
+
+
+def with_newest_heartbeat(fleet: Fleet, worker: Worker) -> Worker:
+    """The store is told of heartbeats now and then, all at once."""
+    heard = fleet.presence.heard_at(worker.id)
+    return replace(worker, last_heartbeat=heard) if heard is not None else worker
+
+
+def _worker(fleet: Fleet, view: View, worker_id: str) -> Worker:
+    worker = view.worker(worker_id)
+    if worker is None:
+        raise NotFound(f"There is no worker {worker_id}.")
+    return with_newest_heartbeat(fleet, worker)
+
+
+def _title(job: Job | None) -> str:
+    return (job.name or job.config_name) if job else ""
+
+
+def _dataset_name(view: View, dataset_id: str) -> str:
+    dataset = view.dataset(dataset_id)
+    return dataset.name if dataset else ""

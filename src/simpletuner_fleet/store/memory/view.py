@@ -1,0 +1,247 @@
+"""Reading the memory store."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.training.checkpoint import newest_checkpoint
+from simpletuner_fleet.core.workers.worker import Connection, Worker
+from simpletuner_fleet.ports import (
+    ApiToken,
+    AuditFilter,
+    ConfigVersion,
+    Ending,
+    IdempotentAnswer,
+    JobFilter,
+    JobNote,
+    StoredManifest,
+)
+from simpletuner_fleet.store.memory.datasets import DatasetsView
+from simpletuner_fleet.store.memory.tables import Tables
+from simpletuner_fleet.store.rows.live_rows import by_epoch
+from simpletuner_fleet.store.rows.text import name_key
+
+AFTER_EVERY_ID = "\U0010ffff"
+BEFORE_EVERY_ID = ""
+
+
+class MemoryView(DatasetsView):
+    """The promise of ports.View, over dictionaries and sorted lists."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def job(self, job_id: str) -> Job | None:
+        return self._tables.jobs.get(job_id)
+
+    def job_bundle(self, job_id: str) -> bytes | None:
+        return self._tables.bundles.get(job_id)
+
+    def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
+        return list(islice((job for job in self._newest_first(before_seq) if _job_fits(job, where)), limit))
+
+    def _newest_first(self, before_seq: int | None) -> Iterator[Job]:
+        tables = self._tables
+        end = len(tables.seqs) if before_seq is None else bisect_left(tables.seqs, before_seq)
+        for index in range(end - 1, -1, -1):
+            yield tables.jobs[tables.job_ids_by_seq[tables.seqs[index]]]
+
+    def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
+        queue = self._tables.queue
+        start = 0 if after is None else bisect_right(queue, (*after, AFTER_EVERY_ID))
+        return [self._tables.jobs[job_id] for _, _, job_id in queue[start : start + limit]]
+
+    def queued_ahead(self, rank: float, seq: int) -> int:
+        return bisect_left(self._tables.queue, (rank, seq, BEFORE_EVERY_ID))
+
+    def job_counts(self) -> dict[str, int]:
+        return {str(state): count for state, count in self._tables.state_counts.items() if count}
+
+    def due_backoffs(self, now: float, limit: int) -> list[Job]:
+        due: list[Job] = []
+        for not_before, _, job_id in self._tables.backoffs:
+            if not_before > now or len(due) == limit:
+                break
+            due.append(self._tables.jobs[job_id])
+        return due
+
+    def next_backoff_at(self) -> float | None:
+        backoffs = self._tables.backoffs
+        return backoffs[0][0] if backoffs else None
+
+    def dependents_of(self, job_id: str) -> list[Job]:
+        jobs = (self._tables.jobs[waiting] for waiting in self._tables.dependents.get(job_id, ()))
+        return sorted((job for job in jobs if job.state is JobState.BLOCKED), key=lambda job: job.seq)
+
+    def attempt(self, attempt_id: str) -> Attempt | None:
+        return self._tables.attempts.get(attempt_id)
+
+    def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
+        return self._tables.attempts.get(self._tables.attempt_ids.get((job_id, epoch), ""))
+
+    def attempt_by_upload_token(self, token_hash: str) -> Attempt | None:
+        found = self._attempts(self._tables.attempts_by_upload_token.get(token_hash, ()))
+        return max(found, key=by_epoch, default=None)
+
+    def attempts_of_job(self, job_id: str) -> list[Attempt]:
+        return sorted(self._attempts(self._tables.attempts_by_job.get(job_id, ())), key=by_epoch)
+
+    def attempts_of_worker(self, worker_id: str, limit: int) -> list[Attempt]:
+        ids = self._tables.attempts_by_worker.get(worker_id, ())
+        return sorted(self._attempts(ids), key=by_epoch, reverse=True)[:limit]
+
+    def attempts_since(self, at: float, limit: int) -> list[Attempt]:
+        found = [
+            attempt
+            for attempt in self._tables.attempts.values()
+            if attempt.live or (attempt.ended_at is not None and attempt.ended_at >= at)
+        ]
+        return sorted(found, key=by_epoch, reverse=True)[:limit]
+
+    def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
+        return self._tables.live_of_worker(worker_id)
+
+    def live_attempts(self) -> list[Attempt]:
+        live = (attempt for held in self._tables.live_by_worker.values() for attempt in held.values())
+        return sorted(live, key=by_epoch)
+
+    def _attempts(self, ids: Iterable[str]) -> Iterator[Attempt]:
+        return (self._tables.attempts[attempt_id] for attempt_id in ids)
+
+    def worker(self, worker_id: str) -> Worker | None:
+        return self._tables.workers.get(worker_id)
+
+    def worker_by_token_hash(self, token_hash: str) -> Worker | None:
+        return self._tables.workers.get(self._tables.worker_ids_by_hash.get(token_hash, ""))
+
+    def worker_by_name(self, name: str) -> Worker | None:
+        return self._tables.workers.get(self._tables.worker_ids_by_name.get(name_key(name), ""))
+
+    def workers(self) -> list[Worker]:
+        return sorted(self._tables.workers.values(), key=lambda worker: (worker.created_at, worker.id))
+
+    def offline_workers_before(self, at: float) -> list[Worker]:
+        gone = [
+            (worker.offline_since, worker.id, worker)
+            for worker in self._tables.workers.values()
+            if worker.connection is Connection.OFFLINE and worker.offline_since is not None
+        ]
+        return [worker for since, _, worker in sorted(gone, key=lambda row: row[:2]) if since < at]
+
+    def config(self, name: str, version: int | None = None) -> ConfigVersion | None:
+        versions = self._tables.configs.get(name)
+        if not versions:
+            return None
+        return versions.get(max(versions) if version is None else version)
+
+    def configs(self) -> list[ConfigVersion]:
+        return [versions[max(versions)] for _, versions in sorted(self._tables.configs.items()) if versions]
+
+    def config_versions(self, name: str) -> list[ConfigVersion]:
+        return [config for _, config in sorted(self._tables.configs.get(name, {}).items())]
+
+    def api_token(self, token_id: str) -> ApiToken | None:
+        return self._tables.tokens.get(token_id)
+
+    def api_token_by_hash(self, token_hash: str) -> ApiToken | None:
+        return self._tables.tokens.get(self._tables.token_ids_by_hash.get(token_hash, ""))
+
+    def api_tokens(self) -> list[ApiToken]:
+        return sorted(self._tables.tokens.values(), key=lambda token: (token.created_at, token.id))
+
+    def user(self, user_id: str) -> User | None:
+        return self._tables.users.get(user_id)
+
+    def user_by_name(self, name: str) -> User | None:
+        return self._tables.users.get(self._tables.user_ids_by_name.get(name_key(name), ""))
+
+    def users(self) -> list[User]:
+        return sorted(self._tables.users.values(), key=lambda user: (user.created_at, user.id))
+
+    def session(self, token_hash: str) -> Session | None:
+        return self._tables.sessions.get(token_hash)
+
+    def sessions_of_user(self, user_id: str) -> list[Session]:
+        mine = [session for session in self._tables.sessions.values() if session.user_id == user_id]
+        return sorted(mine, key=lambda session: (session.created_at, session.token_hash))
+
+    def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None:
+        return self._tables.answers.get((key, owner))
+
+    def setting(self, key: str) -> str | None:
+        return self._tables.settings.get(key)
+
+    def settings_with_prefix(self, prefix: str) -> dict[str, str]:
+        return {key: value for key, value in sorted(self._tables.settings.items()) if key.startswith(prefix)}
+
+    def audit_page(
+        self, where: AuditFilter, limit: int, offset: int, newest_first: bool = True
+    ) -> list[AuditEntry]:
+        entries = reversed(self._tables.audit) if newest_first else iter(self._tables.audit)
+        return list(islice((entry for entry in entries if where.fits(entry)), offset, offset + limit))
+
+    def audit_count(self, where: AuditFilter) -> int:
+        return sum(where.fits(entry) for entry in self._tables.audit)
+
+    def audit_stats(self) -> dict[str, int]:
+        return {kind: count for kind, count in self._tables.audit_counts.items() if count}
+
+    def audit_range(self, after_seq: int, limit: int) -> list[AuditEntry]:
+        return self._tables.audit[after_seq : after_seq + limit]
+
+    def audit_head(self) -> AuditEntry | None:
+        return self._tables.audit[-1] if self._tables.audit else None
+
+    def job_events(self, job_id: str, limit: int) -> list[AuditEntry]:
+        """The newest `limit` of them, oldest first."""
+        return self._tables.audit_by_job.get(job_id, [])[-limit:] if limit else []
+
+    def manifest(self, manifest_id: str) -> StoredManifest | None:
+        return self._tables.manifests.get(manifest_id)
+
+    def manifests_of_job(self, job_id: str) -> list[StoredManifest]:
+        found = (self._tables.manifests[id] for id in self._tables.manifests_by_job.get(job_id, ()))
+        return sorted(found, key=lambda manifest: (manifest.created_at, manifest.id))
+
+    def newest_checkpoint(self, job_id: str) -> StoredManifest | None:
+        return newest_checkpoint(self.manifests_of_job(job_id))
+
+    def objects_of_job(self, job_id: str) -> dict[str, int]:
+        return {sha256: size for sha256, (size, _) in self._tables.objects.get(job_id, {}).items()}
+
+    def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
+        unused = [
+            (since, job_id, sha256)
+            for job_id, held in self._tables.objects.items()
+            for sha256, (_, since) in held.items()
+            if since is not None and since < before
+        ]
+        return [(job_id, sha256) for _, job_id, sha256 in sorted(unused)[:limit]]
+
+    def endings(self, after: Ending, before: float, limit: int) -> list[Ending]:
+        ended = [
+            Ending(at=job.finished_at, job_id=job.id)
+            for job in self._tables.jobs.values()
+            if job.finished_at is not None and job.finished_at < before
+        ]
+        return sorted(ending for ending in ended if ending > after)[:limit]
+
+    def object_has_owner(self, sha256: str) -> bool:
+        return bool(self._tables.owners.get(sha256)) or sha256 in self._tables.dataset_objects
+
+    def notes_of_job(self, job_id: str) -> list[JobNote]:
+        return list(self._tables.notes.get(job_id, {}).values())
+
+
+def _job_fits(job: Job, where: JobFilter) -> bool:
+    return (
+        (not where.states or job.state in where.states)
+        and (where.owner is None or job.owner == where.owner)
+        and (where.worker_id is None or job.worker_id == where.worker_id)
+        and (where.config_name is None or job.config_name == where.config_name)
+        and (where.created_since is None or job.created_at >= where.created_since)
+        and (not where.text or where.text.lower() in f"{job.name or ''} {job.config_name} {job.id}".lower())
+    )

@@ -1,0 +1,51 @@
+"""Audit entries as rows. Reading must never stumble over a row that somebody has tampered with."""
+
+import json
+from typing import Any
+
+from simpletuner_fleet.core.audit import AuditEntry, canonical
+from simpletuner_fleet.store.rows.batches import Table, Values
+from simpletuner_fleet.store.sql.database import Row
+
+AUDIT_COLUMNS = (
+    *("seq", "at", "event_type", "actor_id", "actor_name", "ip", "target_type", "target_id"),
+    *("details", "hash"),
+)
+AUDIT_TABLE = Table(name="audit", columns=AUDIT_COLUMNS)
+
+ChainedEntry = tuple[AuditEntry, str]
+"""An entry and the text of its details, which its hash was made of."""
+
+
+def entry_values(chained: ChainedEntry) -> Values:
+    entry, details = chained
+    return (
+        entry.seq,
+        entry.at,
+        entry.event_type,
+        entry.actor_id,
+        entry.actor_name,
+        entry.ip,
+        entry.target_type,
+        entry.target_id,
+        details,
+        entry.hash,
+    )
+
+
+def entry_of(row: Row) -> AuditEntry:
+    """Returns the entry of a row of AUDIT_COLUMNS."""
+    *columns, details, entry_hash = row
+    fields = dict(zip(AUDIT_COLUMNS, columns, strict=False))
+    return AuditEntry(**fields, details=_details(details), hash=entry_hash)
+
+
+def _details(text: Any) -> dict[str, Any]:
+    """What was written; anything we would not have written so is handed on as it is, to fail its hash."""
+    try:
+        details = json.loads(text)
+        if isinstance(details, dict) and canonical(details) == text:
+            return details
+    except (ValueError, TypeError):
+        pass
+    return {"unreadable": str(text)}

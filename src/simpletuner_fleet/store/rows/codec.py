@@ -1,0 +1,82 @@
+"""How the fields of a struct become the columns of a row and come back."""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from simpletuner_fleet.store.rows.text import storable
+
+S = TypeVar("S", bound=Struct)
+EMPTY_LIST = "[]"
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_strings: Callable[[str], tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class Codec(NamedTuple):
+    to_column: Callable[[Any], Any]
+    to_field: Callable[[Any], Any]
+
+
+def optional(codec: Codec) -> Codec:
+    """None is stored as NULL."""
+    return Codec(
+        lambda value: None if value is None else codec.to_column(value),
+        lambda value: None if value is None else codec.to_field(value),
+    )
+
+
+def enum_codec(kind: type[StrEnum]) -> Codec:
+    members = {member.value: member for member in kind}
+    return Codec(lambda member: member.value, members.__getitem__)
+
+
+def json_codec(kind: Any, clean: Callable[[Any], Any] = lambda value: value) -> Codec:
+    decode = msgspec.json.Decoder(kind).decode
+    return Codec(lambda value: _encode(clean(value)).decode(), decode)
+
+
+def json_list(values: tuple[Any, ...]) -> str:
+    return _encode(values).decode() if values else EMPTY_LIST
+
+
+def strings(text: str) -> tuple[str, ...]:
+    return () if text == EMPTY_LIST else _strings(text)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+TEXT = Codec(storable, _unchanged)
+TRUTH = Codec(int, bool)
+JSON_LIST = Codec(json_list, strings)
+
+
+class RowCodec(Generic[S]):
+    """Every field of the struct is the column of its name; the rest of them are stored as they are."""
+
+    def __init__(self, struct: type[S], codecs: Mapping[str, Codec]) -> None:
+        self.columns: tuple[str, ...] = struct.__struct_fields__
+        self._struct: Callable[..., S] = struct
+        places = {name: place for place, name in enumerate(self.columns)}
+        self._to_column = [(places[name], codec.to_column) for name, codec in codecs.items()]
+        self._to_field = [(places[name], codec.to_field) for name, codec in codecs.items()]
+
+    def values(self, row: S) -> tuple[Any, ...]:
+        """Returns the row's values in the order of the columns."""
+        values = list(astuple(row))
+        for place, to_column in self._to_column:
+            values[place] = to_column(values[place])
+        return tuple(values)
+
+    def row(self, values: tuple[Any, ...]) -> S:
+        """Returns the struct of a row that was read in the order of the columns."""
+        fields = list(values)
+        for place, to_field in self._to_field:
+            fields[place] = to_field(fields[place])
+        return self._struct(**dict(zip(self.columns, fields, strict=True)))

@@ -1,0 +1,187 @@
+"""The rows that are not over, in memory beside the writer: waiting and running jobs, live attempts, every worker.
+
+They mirror the database, which stays the truth. Steps read and change them here; a commit writes what changed. Every
+change goes through a `set_…` method, which keeps the indexes true, tells the observer, and writes the journal that
+takes a failed step back. Rows that are over stay until the commit that stores them, then they are evicted.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobState
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.ports import RowObserver
+from simpletuner_fleet.store.rows.text import name_key
+
+LEGAL_EDGES = frozenset((state, after) for (state, _), after in JOB_TRANSITIONS.items()) | {
+    (state, state) for state in JobState
+}
+
+Undo = tuple[Callable[[Any, Any], None], Any, Any]
+Turn = tuple[str, int]
+Marks = tuple[int, float | None]
+"""A worker's `message_seq` and `last_heartbeat`, which change without a new version."""
+
+
+class NobodyWatches:
+    """The observer of a store that no index follows."""
+
+    def rows_reset(self) -> None: ...
+    def worker_changed(self, before: Worker | None, after: Worker | None) -> None: ...
+    def job_changed(self, before: Job | None, after: Job | None) -> None: ...
+    def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None: ...
+
+
+class LiveRows:
+    def __init__(self) -> None:
+        self.observer: RowObserver = NobodyWatches()
+        self.journal: list[Undo] = []
+        self.jobs: dict[str, Job] = {}
+        self.job_ids_by_seq: dict[int, str] = {}
+        self.dependents: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.attempts: dict[str, Attempt] = {}
+        self.attempt_ids: dict[Turn, str] = {}
+        self.live_by_worker: defaultdict[str, dict[str, Attempt]] = defaultdict(dict)
+        self.live_by_job: dict[str, str] = {}
+        self.workers: dict[str, Worker] = {}
+        self.worker_ids_by_hash: dict[str, str] = {}
+        self.worker_ids_by_name: dict[str, str] = {}
+
+    def clear(self) -> None:
+        """Forgets every row, and says so to the observer."""
+        self.journal.clear()
+        for rows in (
+            *(self.jobs, self.job_ids_by_seq, self.dependents, self.attempts, self.attempt_ids),
+            *(self.live_by_job, self.live_by_worker),
+            *(self.workers, self.worker_ids_by_hash, self.worker_ids_by_name),
+        ):
+            rows.clear()
+        self.observer.rows_reset()
+
+    def load(self, workers: Iterable[Worker], jobs: Iterable[Job], attempts: Iterable[Attempt]) -> None:
+        """Takes the rows as the database has them, in place of whatever was here."""
+        self.clear()
+        for worker in workers:
+            self.set_worker(worker.id, worker)
+        for job in jobs:
+            self.set_job(job.id, job)
+        for attempt in attempts:
+            self.set_attempt(attempt.id, attempt)
+        self.journal.clear()
+
+    def take_back(self) -> None:
+        """Undoes every change in the journal, newest first."""
+        undo, self.journal = self.journal, []
+        for setter, key, old in reversed(undo):
+            setter(key, old)
+        self.journal.clear()
+
+    def set_job(self, job_id: str, job: Job | None) -> None:
+        old = self.jobs.get(job_id)
+        self.journal.append((self.set_job, job_id, old))
+        if job is not None:
+            self.jobs[job_id] = job
+            self.job_ids_by_seq[job.seq] = job_id
+        elif old is not None:
+            del self.jobs[job_id], self.job_ids_by_seq[old.seq]
+        self._index_dependencies(job_id, old, job)
+        self.observer.job_changed(old, job)
+
+    def _index_dependencies(self, job_id: str, old: Job | None, job: Job | None) -> None:
+        needed = (job or old).depends_on if job or old else ()  # type: ignore[union-attr]
+        for other in needed:
+            if job is not None and job.state is JobState.BLOCKED:
+                self.dependents[other][job_id] = None
+            else:
+                self._forget_dependent(other, job_id)
+
+    def _forget_dependent(self, needed: str, job_id: str) -> None:
+        waiting = self.dependents.get(needed)
+        if waiting is not None:
+            waiting.pop(job_id, None)
+            if not waiting:
+                del self.dependents[needed]
+
+    def set_attempt(self, attempt_id: str, attempt: Attempt | None) -> None:
+        old = self.attempts.get(attempt_id)
+        self.journal.append((self.set_attempt, attempt_id, old))
+        if old is not None:
+            self._unindex_attempt(old)
+        if attempt is None:
+            self.attempts.pop(attempt_id, None)
+        else:
+            self.attempts[attempt_id] = attempt
+            self._index_attempt(attempt)
+        owner = self.jobs.get((attempt or old).job_id) if attempt or old else None  # type: ignore[union-attr]
+        self.observer.attempt_changed(old, attempt, owner.owner if owner else "")
+
+    def _index_attempt(self, attempt: Attempt) -> None:
+        self.attempt_ids[attempt.job_id, attempt.epoch] = attempt.id
+        if attempt.live:
+            self.live_by_worker[attempt.worker_id][attempt.id] = attempt
+            self.live_by_job[attempt.job_id] = attempt.id
+
+    def _unindex_attempt(self, attempt: Attempt) -> None:
+        del self.attempt_ids[attempt.job_id, attempt.epoch]
+        if attempt.live:
+            held = self.live_by_worker[attempt.worker_id]
+            del held[attempt.id]
+            if not held:
+                del self.live_by_worker[attempt.worker_id]
+            if self.live_by_job.get(attempt.job_id) == attempt.id:
+                del self.live_by_job[attempt.job_id]
+
+    def set_worker(self, worker_id: str, worker: Worker | None) -> None:
+        old = self.workers.get(worker_id)
+        self.journal.append((self.set_worker, worker_id, old))
+        if old is not None:
+            del self.worker_ids_by_hash[old.token_hash]
+            del self.worker_ids_by_name[name_key(old.name)]
+        if worker is None:
+            self.workers.pop(worker_id, None)
+        else:
+            self.workers[worker_id] = worker
+            self.worker_ids_by_hash[worker.token_hash] = worker_id
+            self.worker_ids_by_name[name_key(worker.name)] = worker_id
+        self.observer.worker_changed(old, worker)
+
+    def set_marks(self, worker_id: str, marks: Marks) -> None:
+        """Sets what changes with many messages; no rule of placement looks at it, so the observer is not told."""
+        worker = self.workers[worker_id]
+        self.journal.append((self.set_marks, worker_id, (worker.message_seq, worker.last_heartbeat)))
+        self.workers[worker_id] = replace(worker, message_seq=marks[0], last_heartbeat=marks[1])
+
+    def live_of_worker(self, worker_id: str) -> list[Attempt]:
+        held = self.live_by_worker.get(worker_id)
+        if not held:
+            return []
+        return sorted(held.values(), key=by_epoch) if len(held) > 1 else list(held.values())
+
+    def evict_job(self, job_id: str) -> None:
+        """Lets a job go that is over and stored; nobody is told, since nothing has changed."""
+        job = self.jobs.get(job_id)
+        if job is not None and job.terminal:
+            del self.jobs[job_id], self.job_ids_by_seq[job.seq]
+
+    def visit_job(self, job: Job) -> None:
+        """Takes in a job that is over, for one step."""
+        self.jobs[job.id] = job
+        self.job_ids_by_seq[job.seq] = job.id
+
+    def visit_attempt(self, attempt: Attempt) -> None:
+        """Takes in an attempt that is over, for one step."""
+        self.attempts[attempt.id] = attempt
+        self.attempt_ids[attempt.job_id, attempt.epoch] = attempt.id
+
+    def evict_attempt(self, attempt_id: str) -> None:
+        attempt = self.attempts.get(attempt_id)
+        if attempt is not None and not attempt.live:
+            del self.attempts[attempt_id]
+            del self.attempt_ids[attempt.job_id, attempt.epoch]
+
+
+def by_epoch(attempt: Attempt) -> tuple[int, str]:
+    return attempt.epoch, attempt.id

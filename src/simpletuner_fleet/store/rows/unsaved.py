@@ -1,0 +1,164 @@
+"""What steps have changed and no commit has stored yet, and how it is written down."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.ports import IdempotentAnswer
+from simpletuner_fleet.store.rows.audit import AUDIT_TABLE, ChainedEntry, entry_values
+from simpletuner_fleet.store.rows.batches import RowWrite, Table, Values
+from simpletuner_fleet.store.rows.jobs import ATTEMPT_TABLE, ATTEMPTS, JOB_TABLE, JOBS, requirements_text
+from simpletuner_fleet.store.rows.live_rows import LiveRows
+from simpletuner_fleet.store.rows.text import storable
+from simpletuner_fleet.store.rows.workers import MARKS_TABLE, WORKER_TABLE, worker_values
+
+CLASS_TABLE = Table(name="classes", columns=("class_id", "requires"))
+BUNDLE_TABLE = Table(name="job_bundles", columns=("job_id", "bundle"))
+DEPENDENCY_TABLE = Table(name="job_dependencies", columns=("job_id", "needs"))
+ANSWER_TABLE = Table(name="idempotency", columns=("key", "owner", "request_hash", "job_id", "at"))
+TALLY_TABLE = Table(name="tallies", columns=("kind", "key", "n"))
+KEEP_OLD = "ON CONFLICT DO NOTHING"
+KEEP_NEW_ANSWER = (
+    "ON CONFLICT (key, owner) DO UPDATE SET request_hash = excluded.request_hash, job_id = excluded.job_id,"
+    " at = excluded.at"
+)
+ADD_TO_TALLY = "ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
+
+AnswerKey = tuple[str, str]
+Tally = tuple[str, str]
+Changed = dict[str, int]
+"""Ids of rows, each with the version that is stored; 0 where rows have none."""
+
+
+class Unsaved:
+    """Ids of changed rows, each once however often it changed, and rows that are only ever added."""
+
+    __slots__ = (
+        "answers",
+        "attempts",
+        "audit",
+        "bundles",
+        "classes",
+        "deleted_workers",
+        "jobs",
+        "marks",
+        "new_attempts",
+        "new_jobs",
+        "new_workers",
+        "tallies",
+        "workers",
+    )
+
+    def __init__(self) -> None:
+        self.new_jobs: dict[str, None] = {}
+        self.jobs: Changed = {}
+        self.new_attempts: dict[str, None] = {}
+        self.attempts: Changed = {}
+        self.new_workers: dict[str, None] = {}
+        self.workers: Changed = {}
+        self.deleted_workers: dict[str, None] = {}
+        self.marks: Changed = {}
+        self.classes: dict[str, Job] = {}
+        """By class id, a job of the class."""
+        self.bundles: dict[str, bytes] = {}
+        self.answers: dict[AnswerKey, IdempotentAnswer] = {}
+        self.audit: list[ChainedEntry] = []
+        self.tallies: defaultdict[Tally, int] = defaultdict(int)
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)
+
+    @staticmethod
+    def change(changed: Changed, new: dict[str, None], row_id: str, version: int = 0) -> None:
+        """A row that is not stored yet is stored as it is in the end. The others keep the order of their last changes:
+        who took another's name is written after the one who gave it up.
+        """
+        if row_id not in new:
+            changed[row_id] = changed.pop(row_id, version)
+
+    def absorb(self, later: "Unsaved") -> None:
+        """Takes over what a later step has changed; a worker that it deleted it may have added again since."""
+        for worker_id in later.deleted_workers:
+            self.delete_worker(worker_id)
+        self.new_jobs |= later.new_jobs
+        self.new_attempts |= later.new_attempts
+        self.new_workers |= later.new_workers
+        self._change_all(self.jobs, self.new_jobs, later.jobs)
+        self._change_all(self.attempts, self.new_attempts, later.attempts)
+        self._change_all(self.workers, self.new_workers, later.workers)
+        self._change_all(self.marks, self.new_workers, later.marks)
+        self.classes |= later.classes
+        self.bundles |= later.bundles
+        self.answers |= later.answers
+        self.audit += later.audit
+        for key, change in later.tallies.items():
+            self.tallies[key] += change
+
+    def _change_all(self, changed: Changed, new: dict[str, None], later: Changed) -> None:
+        for row_id, version in later.items():
+            self.change(changed, new, row_id, version)
+
+    def delete_worker(self, worker_id: str) -> None:
+        self.workers.pop(worker_id, None)
+        self.marks.pop(worker_id, None)
+        if worker_id in self.new_workers:
+            del self.new_workers[worker_id]
+        else:
+            self.deleted_workers[worker_id] = None
+
+    def writes(self, rows: LiveRows) -> list[RowWrite]:
+        """Returns what to write, in an order that no constraint minds: an attempt ends before the next one begins."""
+        return [write for write in self._writes(rows) if write.rows]
+
+    def _writes(self, rows: LiveRows) -> Iterator[RowWrite]:
+        yield RowWrite(
+            CLASS_TABLE,
+            [(id, requirements_text(job.requires)) for id, job in self.classes.items()],
+            on_conflict=KEEP_OLD,
+        )
+        new_jobs = [rows.jobs[job_id] for job_id in self.new_jobs]
+        yield RowWrite(JOB_TABLE, [JOBS.values(job) for job in new_jobs])
+        yield RowWrite(BUNDLE_TABLE, list(self.bundles.items()))
+        yield RowWrite(
+            DEPENDENCY_TABLE,
+            [(job.id, needed) for job in new_jobs for needed in job.depends_on],
+            on_conflict=KEEP_OLD,
+        )
+        yield RowWrite(
+            JOB_TABLE,
+            [(*JOBS.values(rows.jobs[id]), stored) for id, stored in self.jobs.items()],
+            update=True,
+        )
+        changed = [rows.attempts[attempt_id] for attempt_id in self.attempts]
+        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if not one.live], update=True)
+        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if one.live], update=True)
+        yield from self._new_attempts(rows)
+        yield RowWrite(
+            WORKER_TABLE,
+            [(*worker_values(rows.workers[id]), stored) for id, stored in self.workers.items()],
+            update=True,
+        )
+        yield RowWrite(WORKER_TABLE, [worker_values(rows.workers[id]) for id in self.new_workers])
+        yield RowWrite(MARKS_TABLE, list(self._marks(rows)), update=True)
+        yield RowWrite(
+            ANSWER_TABLE,
+            [_answer_values(answer) for answer in self.answers.values()],
+            on_conflict=KEEP_NEW_ANSWER,
+        )
+        yield RowWrite(AUDIT_TABLE, [entry_values(entry) for entry in self.audit])
+        tallies = [(*key, change) for key, change in self.tallies.items() if change]
+        yield RowWrite(TALLY_TABLE, tallies, on_conflict=ADD_TO_TALLY)
+
+    def _new_attempts(self, rows: LiveRows) -> Iterator[RowWrite]:
+        added = [rows.attempts[attempt_id] for attempt_id in self.new_attempts]
+        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in added])
+
+    def _marks(self, rows: LiveRows) -> Iterator[Values]:
+        for worker_id in self.marks:
+            if worker_id not in self.workers:
+                worker = rows.workers[worker_id]
+                yield worker_id, worker.message_seq, worker.last_heartbeat
+
+
+def _answer_values(answer: IdempotentAnswer) -> Values:
+    return storable(answer.key), answer.owner, answer.request_hash, answer.job_id, answer.at

@@ -1,0 +1,61 @@
+"""Workers as rows; beside their fields there is the key by which names compare."""
+
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, DrainPlan, Gpu, Worker, WorkerType
+from simpletuner_fleet.store.rows.batches import Table
+from simpletuner_fleet.store.rows.codec import (
+    JSON_LIST,
+    TEXT,
+    TRUTH,
+    Codec,
+    RowCodec,
+    enum_codec,
+    json_codec,
+    json_list,
+    optional,
+    strings,
+)
+from simpletuner_fleet.store.rows.text import name_key, storable, storable_json
+
+_gpus = json_codec(tuple[Gpu, ...], lambda gpus: storable_json(msgspec.to_builtins(gpus)))
+_labels = json_codec(dict[str, str], storable_json)
+
+WORKERS = RowCodec(
+    Worker,
+    {
+        "name": TEXT,
+        "chosen_type": optional(enum_codec(WorkerType)),
+        "reported_type": optional(enum_codec(WorkerType)),
+        "admin": enum_codec(AdminState),
+        "connection": enum_codec(Connection),
+        "labels": _labels,
+        "reported_labels": _labels,
+        "gpus": _gpus,
+        "trainers": Codec(lambda names: json_list(tuple(map(storable, names))), strings),
+        "legacy": TRUTH,
+        "local": TRUTH,
+        "agent_version": TEXT,
+        "home": TEXT,
+        "incarnation": TEXT,
+        "drain_note": TEXT,
+        "drain_plan": optional(json_codec(DrainPlan)),
+        "datasets": JSON_LIST,
+        "address": TEXT,
+        "former_tokens": JSON_LIST,
+        "retired": JSON_LIST,
+    },
+)
+WORKER_TABLE = Table(
+    name="workers",
+    columns=(*WORKERS.columns, "name_key"),
+    guard="version",
+)
+MARKS_TABLE = Table(name="workers", columns=("id", "message_seq", "last_heartbeat"))
+
+
+def worker_values(worker: Worker) -> tuple[Any, ...]:
+    """Returns the values in the order of WORKER_TABLE's columns."""
+    return (*WORKERS.values(worker), name_key(worker.name))

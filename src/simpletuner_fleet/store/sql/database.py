@@ -1,0 +1,44 @@
+"""What the operations need of a database: four ways to run one named statement."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from simpletuner_fleet.store.rows.batches import RowWrite
+
+Row = tuple[Any, ...]
+Params = Mapping[str, Any]
+
+
+class Database(Protocol):
+    """SQL with `:name` parameters. Raises Duplicate, ConcurrentChange, IllegalTransition or BatchLost."""
+
+    def rows(self, sql: str, params: Params) -> list[Row]: ...
+    def row(self, sql: str, params: Params) -> Row | None: ...
+    def run(self, sql: str, params: Params) -> int:
+        """How many rows it changed."""
+        ...
+
+    def many(self, sql: str, params: Sequence[Params]) -> None: ...
+    def script(self, text: str) -> None:
+        """Several statements without parameters."""
+        ...
+
+
+class Session(Database, Protocol):
+    """A database with transactions. Every method raises BatchLost when the transaction is gone."""
+
+    def begin(self) -> None: ...
+    def write_rows(self, writes: Sequence[RowWrite]) -> None:
+        """Raises BatchLost where a row that must be there is not, or is newer than the one to write."""
+        ...
+
+    def commit(self) -> None: ...
+    def rollback(self) -> None:
+        """Ends the transaction, whatever state it is in; never raises."""
+        ...
+
+    def tidy(self) -> None:
+        """Upkeep between batches, when everybody has had an answer."""
+        ...
+
+    def close(self) -> None: ...

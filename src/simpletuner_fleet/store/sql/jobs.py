@@ -1,0 +1,140 @@
+"""Jobs, their queue and their attempts, over any SQL database."""
+
+from itertools import chain
+from typing import Any
+
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.ports import JobFilter
+from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
+from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
+from simpletuner_fleet.store.sql import statements as sql
+from simpletuner_fleet.store.sql.database import Params
+from simpletuner_fleet.store.sql.tallies import JOBS, TallyView
+
+NOTHING: Params = {}
+
+
+class JobsView(TallyView):
+    def job(self, job_id: str) -> Job | None:
+        return self._job(sql.JOB, {"id": job_id})
+
+    def _job(self, statement: str, params: Params) -> Job | None:
+        row = self._db.row(statement, params)
+        return None if row is None else JOB_ROWS.row(row)
+
+    def _jobs(self, statement: str, params: Params) -> list[Job]:
+        return [JOB_ROWS.row(row) for row in self._db.rows(statement, params)]
+
+    def job_bundle(self, job_id: str) -> bytes | None:
+        row = self._db.row(sql.JOB_BUNDLE, {"id": job_id})
+        return None if row is None else bytes(row[0])
+
+    def jobs_page(self, where: JobFilter, before_seq: int | None, limit: int) -> list[Job]:
+        if not where.states:
+            return self._jobs_where(where, None, before_seq, limit)
+        # One state at a time is read in order from its index; several at once would have to be sorted whole.
+        pages = [self._jobs_where(where, state, before_seq, limit) for state in set(where.states)]
+        return sorted(chain.from_iterable(pages), key=lambda job: job.seq, reverse=True)[:limit]
+
+    def _jobs_where(
+        self, where: JobFilter, state: str | None, before_seq: int | None, limit: int
+    ) -> list[Job]:
+        conditions, params = _job_conditions(where, state, before_seq)
+        return self._jobs(sql.JOBS_WHERE.format(conditions=conditions), {**params, "limit": limit})
+
+    def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
+        if after is None:
+            return self._jobs(sql.QUEUE_START, {"limit": limit})
+        rank, seq = float(after[0]), after[1]
+        page = self._jobs(sql.QUEUE_REST_OF_RANK, {"rank": rank, "seq": seq, "limit": limit})
+        if len(page) < limit:
+            page += self._jobs(sql.QUEUE_LATER_RANKS, {"rank": rank, "limit": limit - len(page)})
+        return page
+
+    def queued_ahead(self, rank: float, seq: int) -> int:
+        row = self._db.row(sql.QUEUED_AHEAD, {"rank": float(rank), "seq": seq})
+        return 0 if row is None else int(row[0])
+
+    def job_counts(self) -> dict[str, int]:
+        return self._tally(JOBS)
+
+    def live_jobs(self) -> list[Job]:
+        """Returns every job that is not over: for the start only."""
+        return self._jobs(sql.LIVE_JOBS, NOTHING)
+
+    def due_backoffs(self, now: float, limit: int) -> list[Job]:
+        return self._jobs(sql.DUE_BACKOFFS, {"now": float(now), "limit": limit})
+
+    def next_backoff_at(self) -> float | None:
+        row = self._db.row(sql.NEXT_BACKOFF, NOTHING)
+        return None if row is None else row[0]
+
+    def dependents_of(self, job_id: str) -> list[Job]:
+        return self._jobs(sql.DEPENDENTS, {"id": job_id})
+
+    def attempt(self, attempt_id: str) -> Attempt | None:
+        return self._attempt(sql.ATTEMPT, {"id": attempt_id})
+
+    def _attempt(self, statement: str, params: Params) -> Attempt | None:
+        row = self._db.row(statement, params)
+        return None if row is None else ATTEMPT_ROWS.row(row)
+
+    def _attempts(self, statement: str, params: Params) -> list[Attempt]:
+        return [ATTEMPT_ROWS.row(row) for row in self._db.rows(statement, params)]
+
+    def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
+        return self._attempt(sql.ATTEMPT_BY_EPOCH, {"job_id": job_id, "epoch": epoch})
+
+    def attempt_by_upload_token(self, token_hash: str) -> Attempt | None:
+        return self._attempt(sql.ATTEMPT_BY_UPLOAD_TOKEN, {"token_hash": token_hash})
+
+    def attempts_of_job(self, job_id: str) -> list[Attempt]:
+        return self._attempts(sql.ATTEMPTS_OF_JOB, {"job_id": job_id})
+
+    def attempts_of_worker(self, worker_id: str, limit: int) -> list[Attempt]:
+        return self._attempts(sql.ATTEMPTS_OF_WORKER, {"worker_id": worker_id, "limit": limit})
+
+    def attempts_since(self, at: float, limit: int) -> list[Attempt]:
+        ended = self._attempts(sql.ATTEMPTS_ENDED_SINCE, {"at": float(at), "limit": limit})
+        found = {attempt.id: attempt for attempt in (*ended, *self.live_attempts())}
+        return sorted(found.values(), key=lambda one: (one.epoch, one.id), reverse=True)[:limit]
+
+    def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
+        return self._attempts(sql.LIVE_ATTEMPTS_OF_WORKER, {"worker_id": worker_id})
+
+    def live_attempts(self) -> list[Attempt]:
+        return self._attempts(sql.LIVE_ATTEMPTS, NOTHING)
+
+
+_TITLE = "(coalesce(name, '') || ' ' || config_name || ' ' || id)"
+
+
+def _job_conditions(
+    where: JobFilter, state: str | None, before_seq: int | None
+) -> tuple[str, dict[str, Any]]:
+    conditions = ["1 = 1"]
+    params: dict[str, Any] = {}
+    if state is not None:
+        conditions.append("state = :state AND state <> ''")
+        params["state"] = str(state)
+    for column in ("owner", "worker_id", "config_name"):
+        value = getattr(where, column)
+        if value is not None:
+            conditions.append(f"{column} = :{column}")
+            params[column] = value
+    if where.created_since is not None:
+        conditions.append("created_at >= :created_since")
+        params["created_since"] = float(where.created_since)
+    if where.text:
+        conditions.append(f"({_TITLE} LIKE :text ESCAPE '!' OR lower({_TITLE}) LIKE :lowered ESCAPE '!')")
+        params["text"] = f"%{_literally(where.text)}%"
+        params["lowered"] = f"%{_literally(where.text.lower())}%"
+    if before_seq is not None:
+        conditions.append("seq < :before_seq")
+        params["before_seq"] = before_seq
+    return " AND ".join(conditions), params
+
+
+def _literally(text: str) -> str:
+    """For LIKE with '!' as its escape."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

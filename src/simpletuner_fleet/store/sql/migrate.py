@@ -1,0 +1,105 @@
+"""Brings a database to the schema of this code, one numbered step at a time. There is no way back."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, JobState
+from simpletuner_fleet.store.failures import StoreRefused
+from simpletuner_fleet.store.sql.database import Session
+from simpletuner_fleet.store.sql.tallies import recount_jobs
+
+SCHEMA_VERSION_TABLE = (
+    "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL);"
+)
+
+
+class Migration(Struct, frozen=True):
+    number: int
+    name: str
+    text: str
+
+
+def migrations_for(dialect: str) -> list[Migration]:
+    """In order; `dialect` is `sqlite` or `postgresql`."""
+    found = []
+    for file in files("simpletuner_fleet.store.migrations").iterdir():
+        stem, dot, kind = file.name.partition(".")
+        if dot and kind == f"{dialect}.sql":
+            number, _, name = stem.partition("_")
+            found.append(Migration(int(number), name, file.read_text(encoding="utf-8")))
+    return sorted(found, key=lambda migration: migration.number)
+
+
+def migrate(session: Session, migrations: Sequence[Migration]) -> None:
+    """Each migration is one transaction: it is there wholly or not at all."""
+    reached = _reached(session)
+    newest = migrations[-1].number
+    if reached > newest:
+        raise StoreRefused(
+            f"This database has schema version {reached}, but this program knows only up to {newest}.",
+            next_step="Start the newer version of the program that has used it, or restore an older backup.",
+        )
+    for migration in migrations:
+        if migration.number > reached:
+            _apply(session, migration)
+    _bring_up_to_date(session)
+
+
+def _reached(session: Session) -> int:
+    session.begin()
+    try:
+        session.script(SCHEMA_VERSION_TABLE)
+        row = session.row("SELECT max(version) FROM schema_version", {})
+        session.commit()
+    except BaseException:
+        session.rollback()
+        raise
+    return 0 if row is None or row[0] is None else int(row[0])
+
+
+def _apply(session: Session, migration: Migration) -> None:
+    session.begin()
+    try:
+        session.script(migration.text)
+        session.run(
+            "INSERT INTO schema_version (version, name) VALUES (:version, :name)",
+            {"version": migration.number, "name": migration.name},
+        )
+        session.commit()
+    except BaseException:
+        session.rollback()
+        raise
+
+
+def _bring_up_to_date(session: Session) -> None:
+    """What follows from the code and from the rows. Writes only what differs, so a full disk can be opened."""
+    session.begin()
+    try:
+        _teach_edges(session)
+        recount_jobs(session)
+        session.commit()
+    except BaseException:
+        session.rollback()
+        raise
+
+
+def reachable_pairs() -> set[tuple[JobState, JobState]]:
+    """Returns every pair of states such that a job in the first can come to the second."""
+    pairs = {(state, after) for (state, _), after in JOB_TRANSITIONS.items()}
+    while more := {(a, d) for a, b in pairs for c, d in pairs if b is c} - pairs:
+        pairs |= more
+    return {(state, after) for state, after in pairs if state is not after}
+
+
+def _teach_edges(session: Session) -> None:
+    """The database refuses what no walk along the edges of the machine leads to: a commit may hold several steps."""
+    edges = {(state.value, after.value) for state, after in reachable_pairs()}
+    if edges == set(session.rows("SELECT from_state, to_state FROM job_edges", {})):
+        return
+    session.run("DELETE FROM job_edges", {})
+    session.many(
+        "INSERT INTO job_edges (from_state, to_state) VALUES (:from_state, :to_state)",
+        [{"from_state": state, "to_state": after} for state, after in sorted(edges)],
+    )

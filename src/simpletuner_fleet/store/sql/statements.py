@@ -1,0 +1,181 @@
+"""Every statement by name, with `:name` parameters. Both databases run the same text."""
+
+from simpletuner_fleet.store.rows.audit import AUDIT_COLUMNS
+from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
+from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
+from simpletuner_fleet.store.rows.uploads import MANIFEST_COLUMNS, NOTE_COLUMNS
+from simpletuner_fleet.store.rows.workers import WORKERS as WORKER_ROWS
+
+
+def _insert(table: str, columns: tuple[str, ...]) -> str:
+    values = ", ".join(f":{column}" for column in columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+
+
+def _set(columns: tuple[str, ...]) -> str:
+    return ", ".join(f"{column} = :{column}" for column in columns)
+
+
+_JOB = f"SELECT {', '.join(JOB_ROWS.columns)} FROM jobs"
+_ATTEMPT = f"SELECT {', '.join(ATTEMPT_ROWS.columns)} FROM attempts"
+_WORKER = f"SELECT {', '.join(WORKER_ROWS.columns)} FROM workers"
+_CONFIG = "SELECT name, version, bundle, created_at, created_by FROM configs"
+_TOKEN_COLUMNS = (
+    "name",
+    "token_hash",
+    "permissions",
+    "created_at",
+    "expires_at",
+    "revoked_at",
+    "last_used_at",
+)
+_TOKEN = f"SELECT id, {', '.join(_TOKEN_COLUMNS)} FROM api_tokens"
+_USER_COLUMNS = (
+    "id",
+    "name",
+    "role",
+    "created_at",
+    "password_hash",
+    "language",
+    "disabled_at",
+    "last_login_at",
+)
+_SESSION_COLUMNS = ("token_hash", "user_id", "created_at", "seen_at", "ip")
+_USER = f"SELECT {', '.join(_USER_COLUMNS)} FROM users"
+_SESSION = f"SELECT {', '.join(_SESSION_COLUMNS)} FROM sessions"
+_ENTRY = f"SELECT {', '.join(AUDIT_COLUMNS)} FROM audit"
+_MANIFEST = f"SELECT {', '.join(MANIFEST_COLUMNS)} FROM manifests"
+
+# Partial indexes serve a query only where it repeats their condition word for word.
+_BACKING_OFF = "state = 'queued' AND hold = 'backoff'"
+_LIVE = "state <> 'ended'"
+
+JOB = f"{_JOB} WHERE id = :id"
+JOB_BUNDLE = "SELECT bundle FROM job_bundles WHERE job_id = :id"
+JOBS_WHERE = f"{_JOB} WHERE {{conditions}} ORDER BY seq DESC LIMIT :limit"
+QUEUE_START = f"{_JOB} WHERE state = 'queued' ORDER BY rank, seq LIMIT :limit"
+# Two looks, since SQLite would walk all of one rank to find the place of a (rank, seq) pair in it.
+QUEUE_REST_OF_RANK = (
+    f"{_JOB} WHERE state = 'queued' AND rank = :rank AND seq > :seq ORDER BY seq LIMIT :limit"
+)
+QUEUE_LATER_RANKS = f"{_JOB} WHERE state = 'queued' AND rank > :rank ORDER BY rank, seq LIMIT :limit"
+QUEUED_AHEAD = (
+    "SELECT (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank < :rank)"
+    " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND rank = :rank AND seq < :seq)"
+)
+_NOT_OVER = "state IN ('blocked', 'queued', 'dispatched', 'running', 'cancelling') AND state <> ''"
+LIVE_JOBS = f"{_JOB} WHERE {_NOT_OVER} ORDER BY seq"
+DUE_BACKOFFS = f"{_JOB} WHERE {_BACKING_OFF} AND not_before <= :now ORDER BY not_before, seq LIMIT :limit"
+NEXT_BACKOFF = f"SELECT min(not_before) FROM jobs WHERE {_BACKING_OFF}"
+DEPENDENTS = f"{_JOB} WHERE state = 'blocked' AND id IN (SELECT job_id FROM job_dependencies WHERE needs = :id) ORDER BY seq"
+
+ATTEMPT = f"{_ATTEMPT} WHERE id = :id"
+ATTEMPT_BY_EPOCH = f"{_ATTEMPT} WHERE job_id = :job_id AND epoch = :epoch"
+ATTEMPT_BY_UPLOAD_TOKEN = (
+    f"{_ATTEMPT} WHERE upload_token_hash = :token_hash AND upload_token_hash <> ''"
+    " ORDER BY epoch DESC, id DESC LIMIT 1"
+)
+ATTEMPTS_OF_JOB = f"{_ATTEMPT} WHERE job_id = :job_id ORDER BY epoch, id"
+ATTEMPTS_OF_WORKER = (
+    f"{_ATTEMPT} WHERE worker_id = :worker_id AND worker_id <> '' ORDER BY epoch DESC, id DESC LIMIT :limit"
+)
+ATTEMPTS_ENDED_SINCE = (
+    f"{_ATTEMPT} WHERE ended_at >= :at AND ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT :limit"
+)
+LIVE_ATTEMPTS_OF_WORKER = f"{_ATTEMPT} WHERE worker_id = :worker_id AND {_LIVE} ORDER BY epoch, id"
+LIVE_ATTEMPTS = f"{_ATTEMPT} WHERE {_LIVE} ORDER BY epoch, id"
+
+WORKER = f"{_WORKER} WHERE id = :id"
+WORKER_BY_TOKEN_HASH = f"{_WORKER} WHERE token_hash = :token_hash"
+WORKER_BY_NAME = f"{_WORKER} WHERE name_key = :name_key"
+WORKERS = f"{_WORKER} ORDER BY created_at, id"
+OFFLINE_WORKERS = f"{_WORKER} WHERE connection = 'offline' AND offline_since < :at ORDER BY offline_since, id"
+DELETE_WORKER = "DELETE FROM workers WHERE id = :id"
+
+CONFIG = f"{_CONFIG} WHERE name = :name AND version = :version AND deleted_at IS NULL"
+NEWEST_CONFIG = f"{_CONFIG} WHERE name = :name AND deleted_at IS NULL ORDER BY version DESC LIMIT 1"
+CONFIGS = (
+    f"{_CONFIG} WHERE deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM configs newer"
+    " WHERE newer.name = configs.name AND newer.version > configs.version AND newer.deleted_at IS NULL)"
+)
+CONFIG_VERSIONS = f"{_CONFIG} WHERE name = :name AND deleted_at IS NULL ORDER BY version"
+# A deleted version may be written anew; a living one may not.
+ADD_CONFIG = (
+    f"{_insert('configs', ('name', 'version', 'bundle', 'created_at', 'created_by'))}"
+    " ON CONFLICT (name, version) DO UPDATE SET bundle = excluded.bundle, created_at = excluded.created_at,"
+    " created_by = excluded.created_by, deleted_at = NULL WHERE configs.deleted_at IS NOT NULL"
+)
+DELETE_CONFIG = "UPDATE configs SET deleted_at = :at WHERE name = :name AND deleted_at IS NULL"
+
+API_TOKEN = f"{_TOKEN} WHERE id = :id"
+API_TOKEN_BY_HASH = f"{_TOKEN} WHERE token_hash = :token_hash"
+API_TOKENS = f"{_TOKEN} ORDER BY created_at, id"
+ADD_API_TOKEN = f"{_insert('api_tokens', ('id', *_TOKEN_COLUMNS))} ON CONFLICT DO NOTHING"
+SAVE_API_TOKEN = f"UPDATE api_tokens SET {_set(_TOKEN_COLUMNS)} WHERE id = :id"
+NOTE_TOKEN_USE = "UPDATE api_tokens SET last_used_at = :at WHERE token_hash = :token_hash"
+
+USER = f"{_USER} WHERE id = :id"
+USER_BY_NAME = f"{_USER} WHERE name_key = :name_key"
+USERS = f"{_USER} ORDER BY created_at, id"
+ADD_USER = f"{_insert('users', (*_USER_COLUMNS, 'name_key'))} ON CONFLICT DO NOTHING"
+SAVE_USER = f"UPDATE users SET {_set((*_USER_COLUMNS[1:], 'name_key'))} WHERE id = :id"
+SESSION = f"{_SESSION} WHERE token_hash = :token_hash"
+SESSIONS_OF_USER = f"{_SESSION} WHERE user_id = :user_id ORDER BY created_at, token_hash"
+ADD_SESSION = f"{_insert('sessions', _SESSION_COLUMNS)} ON CONFLICT DO NOTHING"
+RENEW_SESSION = "UPDATE sessions SET seen_at = :at WHERE token_hash = :token_hash"
+DELETE_SESSION = "DELETE FROM sessions WHERE token_hash = :token_hash"
+DELETE_SESSIONS_BEFORE = "DELETE FROM sessions WHERE created_at < :created_before OR seen_at < :seen_before"
+
+ANSWER = "SELECT key, owner, request_hash, job_id, at FROM idempotency WHERE key = :key AND owner = :owner"
+SETTING = "SELECT value FROM settings WHERE key = :key"
+SETTINGS_WITH_PREFIX = "SELECT key, value FROM settings WHERE substr(key, 1, :length) = :prefix"
+DELETE_SETTING = "DELETE FROM settings WHERE key = :key"
+PUT_SETTING = (
+    f"{_insert('settings', ('key', 'value'))} ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+COUNTERS = "SELECT seq, epoch FROM counters"
+SAVE_COUNTERS = "UPDATE counters SET seq = :seq, epoch = :epoch"
+
+AUDIT_WHERE = f"{_ENTRY} WHERE {{conditions}} ORDER BY seq {{direction}} LIMIT :limit OFFSET :offset"
+AUDIT_COUNT_WHERE = "SELECT count(*) FROM audit WHERE {conditions}"
+AUDIT_RANGE = f"{_ENTRY} WHERE seq > :after_seq ORDER BY seq LIMIT :limit"
+AUDIT_HEAD = f"{_ENTRY} ORDER BY seq DESC LIMIT 1"
+JOB_EVENTS = f"{_ENTRY} WHERE target_id = :job_id AND target_type = 'job' ORDER BY seq DESC LIMIT :limit"
+
+MANIFEST = f"{_MANIFEST} WHERE id = :id"
+MANIFESTS_OF_JOB = f"{_MANIFEST} WHERE job_id = :job_id ORDER BY created_at, id"
+NEWEST_CHECKPOINT = (
+    f"{_MANIFEST} WHERE job_id = :job_id AND kind = 'checkpoint'"
+    " ORDER BY step DESC, created_at DESC, id DESC LIMIT 1"
+)
+ADD_MANIFEST = f"{_insert('manifests', MANIFEST_COLUMNS)} ON CONFLICT DO NOTHING"
+DELETE_MANIFEST = "DELETE FROM manifests WHERE id = :id"
+OBJECTS_OF_JOB = "SELECT sha256, size FROM job_objects WHERE job_id = :job_id"
+UNUSED_OBJECTS = (
+    "SELECT job_id, sha256 FROM job_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
+    " ORDER BY unused_since, job_id, sha256 LIMIT :limit"
+)
+ENDINGS = (
+    "SELECT finished_at, id FROM jobs WHERE finished_at < :before"
+    " AND (finished_at > :at OR (finished_at = :at AND id > :job_id)) ORDER BY finished_at, id LIMIT :limit"
+)
+OBJECT_HAS_OWNER = (
+    "SELECT 1 FROM job_objects WHERE sha256 = :sha256"
+    " UNION ALL SELECT 1 FROM dataset_objects WHERE sha256 = :sha256 LIMIT 1"
+)
+# What a manifest names stays in use; what waits for one waits anew.
+OWN_OBJECT = (
+    f"{_insert('job_objects', ('job_id', 'sha256', 'size', 'unused_since'))} ON CONFLICT (job_id, sha256)"
+    " DO UPDATE SET unused_since = excluded.unused_since WHERE job_objects.unused_since IS NOT NULL"
+)
+MARK_OBJECT = (
+    "UPDATE job_objects SET unused_since = :unused_since WHERE job_id = :job_id AND sha256 = :sha256"
+)
+DISOWN_OBJECT = "DELETE FROM job_objects WHERE job_id = :job_id AND sha256 = :sha256"
+NOTES_OF_JOB = f"SELECT {', '.join(NOTE_COLUMNS)} FROM job_notes WHERE job_id = :job_id ORDER BY seq"
+ADD_NOTE = f"{_insert('job_notes', NOTE_COLUMNS)} ON CONFLICT DO NOTHING"
+
+TALLIES = "SELECT key, n FROM tallies WHERE kind = :kind AND n <> 0"
+ADD_TO_TALLY = f"{_insert('tallies', ('kind', 'key', 'n'))} ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n"
+FORGET_TALLY = "DELETE FROM tallies WHERE kind = :kind"
+RECOUNT_JOBS = "SELECT state, count(*) FROM jobs GROUP BY state"

@@ -1,0 +1,65 @@
+"""Manifests, who has uploaded what, and notes, over any SQL database."""
+
+from collections.abc import Collection, Sequence
+
+from simpletuner_fleet.core.training.checkpoint import StoredManifest
+from simpletuner_fleet.ports import ConcurrentChange, Ending, JobNote
+from simpletuner_fleet.store.rows.uploads import manifest_of, manifest_params, note_of, note_params
+from simpletuner_fleet.store.sql import statements as sql
+from simpletuner_fleet.store.sql.database import Database
+
+
+class UploadsView:
+    _db: Database
+
+    def manifest(self, manifest_id: str) -> StoredManifest | None:
+        row = self._db.row(sql.MANIFEST, {"id": manifest_id})
+        return None if row is None else manifest_of(row)
+
+    def manifests_of_job(self, job_id: str) -> list[StoredManifest]:
+        return [manifest_of(row) for row in self._db.rows(sql.MANIFESTS_OF_JOB, {"job_id": job_id})]
+
+    def newest_checkpoint(self, job_id: str) -> StoredManifest | None:
+        row = self._db.row(sql.NEWEST_CHECKPOINT, {"job_id": job_id})
+        return None if row is None else manifest_of(row)
+
+    def objects_of_job(self, job_id: str) -> dict[str, int]:
+        return dict(self._db.rows(sql.OBJECTS_OF_JOB, {"job_id": job_id}))
+
+    def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
+        rows = self._db.rows(sql.UNUSED_OBJECTS, {"before": float(before), "limit": limit})
+        return [(row[0], row[1]) for row in rows]
+
+    def endings(self, after: Ending, before: float, limit: int) -> list[Ending]:
+        params = {"at": after.at, "job_id": after.job_id, "before": float(before), "limit": limit}
+        return [Ending(at=row[0], job_id=row[1]) for row in self._db.rows(sql.ENDINGS, params)]
+
+    def object_has_owner(self, sha256: str) -> bool:
+        return self._db.row(sql.OBJECT_HAS_OWNER, {"sha256": sha256}) is not None
+
+    def notes_of_job(self, job_id: str) -> list[JobNote]:
+        return [note_of(row) for row in self._db.rows(sql.NOTES_OF_JOB, {"job_id": job_id})]
+
+
+class UploadsTx(UploadsView):
+    def add_manifest(self, manifest: StoredManifest) -> None:
+        if not self._db.run(sql.ADD_MANIFEST, manifest_params(manifest)):
+            raise ConcurrentChange(f"there is a manifest {manifest.id} already")
+
+    def delete_manifest(self, manifest_id: str) -> None:
+        self._db.run(sql.DELETE_MANIFEST, {"id": manifest_id})
+
+    def own_object(self, job_id: str, sha256: str, size: int, at: float) -> None:
+        self._db.run(sql.OWN_OBJECT, {"job_id": job_id, "sha256": sha256, "size": size, "unused_since": at})
+
+    def mark_objects(self, job_id: str, shas: Collection[str], unused_since: float | None) -> None:
+        self._db.many(
+            sql.MARK_OBJECT,
+            [{"job_id": job_id, "sha256": sha256, "unused_since": unused_since} for sha256 in shas],
+        )
+
+    def disown_objects(self, rows: Collection[tuple[str, str]]) -> None:
+        self._db.many(sql.DISOWN_OBJECT, [{"job_id": job_id, "sha256": sha256} for job_id, sha256 in rows])
+
+    def add_notes(self, notes: Sequence[JobNote]) -> int:
+        return sum(self._db.run(sql.ADD_NOTE, note_params(note)) for note in notes)

@@ -1,0 +1,17 @@
+"""Reading any SQL database: the promise of ports.View."""
+
+from simpletuner_fleet.store.sql.accounts import AccountsView
+from simpletuner_fleet.store.sql.audit import AuditView
+from simpletuner_fleet.store.sql.database import Database
+from simpletuner_fleet.store.sql.datasets import DatasetsView
+from simpletuner_fleet.store.sql.jobs import JobsView
+from simpletuner_fleet.store.sql.people import PeopleView
+from simpletuner_fleet.store.sql.uploads import UploadsView
+from simpletuner_fleet.store.sql.workers import WorkersView
+
+
+class SqlView(JobsView, WorkersView, PeopleView, AuditView, UploadsView, AccountsView, DatasetsView):
+    """Reading through whatever transaction the database is in."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db

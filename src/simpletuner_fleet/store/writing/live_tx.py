@@ -1,0 +1,274 @@
+"""Jobs, attempts and workers in a transaction: read and changed in memory, asked of the database only when over."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.errors import IllegalTransition, NameTaken
+from simpletuner_fleet.core.events import Event
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.workers.worker import Connection, Worker
+from simpletuner_fleet.ports import ConcurrentChange, IdempotentAnswer, JobFilter
+from simpletuner_fleet.store.rows.chain import chained
+from simpletuner_fleet.store.rows.live_rows import LEGAL_EDGES, LiveRows, by_epoch
+from simpletuner_fleet.store.rows.text import (
+    name_key,
+    storable,
+    storable_json,
+    storable_or_none,
+    storable_progress,
+)
+from simpletuner_fleet.store.rows.unsaved import Unsaved
+from simpletuner_fleet.store.sql.tallies import AUDIT, JOBS
+from simpletuner_fleet.store.sql.view import SqlView
+
+
+class LiveTx(SqlView):
+    """What is not in memory is over, or is no such row at all, and is looked up in the database."""
+
+    _rows: LiveRows
+    _step: Unsaved
+    """What the running step has changed."""
+    _audit_head: tuple[int, str]
+    _known_classes: set[str]
+    _top_seq: int
+    _top_epoch: int
+    """The highest that any job or attempt has; the next one is new because it is higher."""
+    _visited_jobs: list[str]
+    _visited_attempts: list[str]
+    """Rows that are over, taken in for the running step."""
+
+    @property
+    @abstractmethod
+    def _stored(self) -> SqlView:
+        """Rows that no unsaved change concerns."""
+
+    @property
+    @abstractmethod
+    def _layers(self) -> tuple[Unsaved, ...]:
+        """What is not stored yet, the newest first."""
+
+    # Jobs
+
+    def job(self, job_id: str) -> Job | None:
+        return self._rows.jobs.get(job_id) or self._stored.job(job_id)
+
+    def job_bundle(self, job_id: str) -> bytes | None:
+        for unsaved in self._layers:
+            if job_id in unsaved.bundles:
+                return unsaved.bundles[job_id]
+        return self._stored.job_bundle(job_id)
+
+    def dependents_of(self, job_id: str) -> list[Job]:
+        waiting = (self._rows.jobs[waiting] for waiting in self._rows.dependents.get(job_id, ()))
+        return sorted((job for job in waiting if job.state is JobState.BLOCKED), key=lambda job: job.seq)
+
+    def add_job(self, job: Job, bundle: bytes) -> None:
+        if self._job_exists(job):
+            raise ConcurrentChange(f"there is a job {job.id} or one with sequence number {job.seq} already")
+        self._top_seq = max(self._top_seq, job.seq)
+        job = _storable_job(job)
+        if job.class_id not in self._known_classes:
+            self._step.classes[job.class_id] = job
+        self._step.new_jobs[job.id] = None
+        self._step.bundles[job.id] = bundle
+        self._step.tallies[JOBS, job.state.value] += 1
+        self._rows.set_job(job.id, job)
+
+    def _job_exists(self, job: Job) -> bool:
+        """A number higher than every one before is new; only others are looked up."""
+        if job.id in self._rows.jobs or job.seq in self._rows.job_ids_by_seq:
+            return True
+        if job.seq > self._top_seq:
+            return False
+        older = self._stored.jobs_page(JobFilter(), job.seq + 1, 1)
+        return self._stored.job(job.id) is not None or any(one.seq == job.seq for one in older)
+
+    def save_job(self, job: Job) -> None:
+        old = self._rows.jobs.get(job.id) or self._visited_job(job.id)
+        if old is None or old.version != job.version:
+            raise ConcurrentChange(f"job {job.id} is no longer at version {job.version}")
+        if (old.state, job.state) not in LEGAL_EDGES:
+            raise IllegalTransition(f"A job that is {old.state} cannot become {job.state}.")
+        self._step.change(self._step.jobs, self._step.new_jobs, job.id, job.version)
+        if old.state is not job.state:
+            self._step.tallies[JOBS, old.state.value] -= 1
+            self._step.tallies[JOBS, job.state.value] += 1
+        self._rows.set_job(job.id, _storable_job(replace(job, version=job.version + 1)))
+
+    def _visited_job(self, job_id: str) -> Job | None:
+        stored = self._stored.job(job_id)
+        if stored is not None:
+            self._rows.visit_job(stored)
+            self._visited_jobs.append(job_id)
+        return stored
+
+    # Attempts
+
+    def attempt(self, attempt_id: str) -> Attempt | None:
+        return self._rows.attempts.get(attempt_id) or self._stored.attempt(attempt_id)
+
+    def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
+        attempt_id = self._rows.attempt_ids.get((job_id, epoch))
+        if attempt_id is not None:
+            return self._rows.attempts[attempt_id]
+        return self._stored.attempt_by_epoch(job_id, epoch)
+
+    def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
+        return self._rows.live_of_worker(worker_id)
+
+    def live_attempts(self) -> list[Attempt]:
+        live = (attempt for held in self._rows.live_by_worker.values() for attempt in held.values())
+        return sorted(live, key=by_epoch)
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        if self._attempt_exists(attempt):
+            raise ConcurrentChange(
+                f"there is an attempt {attempt.id}, or one with epoch {attempt.epoch}, already"
+            )
+        self._top_epoch = max(self._top_epoch, attempt.epoch)
+        if attempt.job_id not in self._rows.jobs and self._visited_job(attempt.job_id) is None:
+            raise ConcurrentChange(f"there is no job {attempt.job_id}")
+        self._refuse_second_live(attempt)
+        self._step.new_attempts[attempt.id] = None
+        self._rows.set_attempt(attempt.id, _storable_attempt(attempt))
+
+    def _attempt_exists(self, attempt: Attempt) -> bool:
+        if attempt.epoch > self._top_epoch:
+            return attempt.id in self._rows.attempts
+        by_epoch = self.attempt_by_epoch(attempt.job_id, attempt.epoch)
+        return by_epoch is not None or self.attempt(attempt.id) is not None
+
+    def save_attempt(self, attempt: Attempt) -> None:
+        old = self._rows.attempts.get(attempt.id) or self._visited_attempt(attempt.id)
+        if old is None or old.epoch != attempt.epoch:
+            raise ConcurrentChange(f"there is no attempt {attempt.id} with epoch {attempt.epoch}")
+        self._refuse_second_live(attempt)
+        self._step.change(self._step.attempts, self._step.new_attempts, attempt.id)
+        self._rows.set_attempt(attempt.id, _storable_attempt(attempt))
+
+    def _visited_attempt(self, attempt_id: str) -> Attempt | None:
+        stored = self._stored.attempt(attempt_id)
+        if stored is not None:
+            self._rows.visit_attempt(stored)
+            self._visited_attempts.append(attempt_id)
+        return stored
+
+    def _refuse_second_live(self, attempt: Attempt) -> None:
+        if attempt.live and self._rows.live_by_job.get(attempt.job_id, attempt.id) != attempt.id:
+            raise ConcurrentChange(f"job {attempt.job_id} has a live attempt already")
+
+    # Workers
+
+    def worker(self, worker_id: str) -> Worker | None:
+        return self._rows.workers.get(worker_id)
+
+    def worker_by_token_hash(self, token_hash: str) -> Worker | None:
+        return self._rows.workers.get(self._rows.worker_ids_by_hash.get(token_hash, ""))
+
+    def worker_by_name(self, name: str) -> Worker | None:
+        return self._rows.workers.get(self._rows.worker_ids_by_name.get(name_key(name), ""))
+
+    def workers(self) -> list[Worker]:
+        return sorted(self._rows.workers.values(), key=lambda worker: (worker.created_at, worker.id))
+
+    def offline_workers_before(self, at: float) -> list[Worker]:
+        gone = [
+            (worker.offline_since, worker.id, worker)
+            for worker in self._rows.workers.values()
+            if worker.connection is Connection.OFFLINE and worker.offline_since is not None
+        ]
+        return [worker for since, _, worker in sorted(gone, key=lambda row: row[:2]) if since < at]
+
+    def add_worker(self, worker: Worker) -> None:
+        self._refuse_namesake(worker)
+        if worker.id in self._rows.workers:
+            raise ConcurrentChange(f"there is a worker {worker.id} already")
+        self._step.new_workers[worker.id] = None
+        self._rows.set_worker(worker.id, _storable_worker(worker))
+
+    def save_worker(self, worker: Worker) -> None:
+        old = self._rows.workers.get(worker.id)
+        if old is None or old.version != worker.version:
+            raise ConcurrentChange(f"worker {worker.id} is no longer at version {worker.version}")
+        self._refuse_namesake(worker)
+        self._step.change(self._step.workers, self._step.new_workers, worker.id, worker.version)
+        self._rows.set_worker(worker.id, _storable_worker(replace(worker, version=worker.version + 1)))
+
+    def _refuse_namesake(self, worker: Worker) -> None:
+        if self._rows.worker_ids_by_name.get(name_key(worker.name), worker.id) != worker.id:
+            raise NameTaken(f"A living worker already has the name '{worker.name}'.")
+        if self._rows.worker_ids_by_hash.get(worker.token_hash, worker.id) != worker.id:
+            raise ConcurrentChange("two workers cannot share a token")
+
+    def delete_worker(self, worker_id: str) -> None:
+        if worker_id in self._rows.workers:
+            self._step.delete_worker(worker_id)
+            self._rows.set_worker(worker_id, None)
+
+    def touch_heartbeats(self, heard: Sequence[tuple[str, float]]) -> None:
+        for worker_id, at in heard:
+            worker = self._rows.workers.get(worker_id)
+            if worker is not None:
+                self._step.change(self._step.marks, self._step.new_workers, worker_id)
+                self._rows.set_marks(worker_id, (worker.message_seq, at))
+
+    def note_message_seq(self, worker_id: str, seq: int) -> None:
+        worker = self._rows.workers.get(worker_id)
+        if worker is not None and worker.message_seq < seq:
+            self._step.change(self._step.marks, self._step.new_workers, worker_id)
+            self._rows.set_marks(worker_id, (seq, worker.last_heartbeat))
+
+    # Answers and the audit log
+
+    def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None:
+        for unsaved in self._layers:
+            if (key, owner) in unsaved.answers:
+                return unsaved.answers[key, owner]
+        return self._stored.idempotent_answer(key, owner)
+
+    def remember_answer(self, answer: IdempotentAnswer) -> None:
+        self._step.answers[answer.key, answer.owner] = answer
+
+    def append_audit(self, at: float, events: Iterable[Event]) -> list[AuditEntry]:
+        entries = chained(*self._audit_head, at, events)
+        if entries:
+            self._step.audit += entries
+            last = entries[-1][0]
+            self._audit_head = (last.seq, last.hash)
+            for entry, _ in entries:
+                self._step.tallies[AUDIT, entry.event_type] += 1
+        return [entry for entry, _ in entries]
+
+
+def _storable_job(job: Job) -> Job:
+    """As it will be read back: texts that a database cannot hold are mended on the way in."""
+    name, error, reason = map(storable_or_none, (job.name, job.error, job.reason))
+    config_name = storable(job.config_name)
+    if (name, error, reason, config_name) == (job.name, job.error, job.reason, job.config_name):
+        return job if job.progress is None else replace(job, progress=storable_progress(job.progress))
+    progress = None if job.progress is None else storable_progress(job.progress)
+    return replace(job, name=name, error=error, reason=reason, config_name=config_name, progress=progress)
+
+
+def _storable_attempt(attempt: Attempt) -> Attempt:
+    texts = {
+        name: storable(text)
+        for name in ("worker_name", "error", "last_lines", "failure_class", "failure_evidence", "reason")
+        if (text := getattr(attempt, name)) is not None and storable(text) != text
+    }
+    return replace(attempt, **texts) if texts else attempt
+
+
+def _storable_worker(worker: Worker) -> Worker:
+    texts = {
+        name: storable(text)
+        for name in ("name", "agent_version", "home", "incarnation", "drain_note", "address")
+        if storable(text := getattr(worker, name)) != text
+    }
+    labels = {name: storable_json(getattr(worker, name)) for name in ("labels", "reported_labels")}
+    trainers = tuple(map(storable, worker.trainers))
+    gpus = tuple(replace(gpu, uuid=storable(gpu.uuid), name=storable(gpu.name)) for gpu in worker.gpus)
+    return replace(worker, **texts, **labels, trainers=trainers, gpus=gpus)

@@ -1,0 +1,46 @@
+"""Reading in a thread of its own: each look in a snapshot begun after it was asked for."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.store.failures import BatchLost
+from simpletuner_fleet.store.sql.database import Session
+from simpletuner_fleet.store.sql.view import SqlView
+from simpletuner_fleet.store.writing.lane import Answer, Lane, Task, unavailable
+
+T = TypeVar("T")
+MAX_READS_PER_TURN = 64
+
+
+class Reader:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._view: View = SqlView(session)
+
+    def lane(self, name: str) -> Lane:
+        return Lane(name, self.run_batch, self._session.tidy, self._session.close, MAX_READS_PER_TURN)
+
+    def run_batch(self, batch: list[Task]) -> list[Answer]:
+        return [self._answer(task) for task in batch]
+
+    def _answer(self, task: Task) -> Answer:
+        try:
+            return Answer(task.future, self.look(task.step))
+        except BatchLost as lost:
+            return unavailable(task, str(lost))
+        except BaseException as error:
+            return Answer(task.future, error=error)
+
+    def look(self, look: Callable[[View], T]) -> T:
+        try:
+            self._session.begin()
+            result = look(self._view)
+            self._session.commit()
+        except BaseException:
+            self._session.rollback()
+            raise
+        return result
+
+    def close(self) -> None:
+        self._session.close()

@@ -1,0 +1,103 @@
+"""Permissions: what exists, what each role may do, and who may do what to whom."""
+
+import pytest
+
+from simpletuner_fleet.core.people.accounts import Role
+from simpletuner_fleet.core.people.permissions import (
+    EVERYTHING,
+    PERMISSIONS,
+    allowed,
+    allows,
+    is_permission,
+    may_steer_job,
+    missing_for,
+    only_own_jobs,
+    role_permissions,
+)
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "expected"),
+    [
+        ("admin.workers", "admin.workers", True),
+        ("*", "admin.workers", True),
+        ("admin.*", "admin.workers", True),
+        ("admin.*", "admin.workers.delete", True),
+        ("admin.*", "admin", False),
+        ("admin.*", "administrator.workers", False),
+        ("admin", "admin.workers", False),
+        ("admin.w*", "admin.workers", False),
+        (".*", "admin.workers", False),
+        ("", "admin.workers", False),
+        ("**", "admin.workers", False),
+        ("*.workers", "admin.workers", False),
+        ("ADMIN.WORKERS", "admin.workers", False),
+        (" admin.workers", "admin.workers", False),
+        ("admin.workers.*", "admin.workers", False),
+    ],
+)
+def test_a_permission_allows_itself_and_what_a_whole_star_covers(
+    held: str, asked: str, expected: bool
+) -> None:
+    assert allows(held, asked) is expected
+
+
+def test_a_set_allows_what_one_of_it_allows() -> None:
+    assert not allowed((), "jobs.read")
+    assert allowed(("queue.read", "jobs.*"), "jobs.cancel")
+    assert not allowed(("queue.read", "jobs.*"), "queue.cancel")
+    assert allowed((EVERYTHING,), "what.later.versions.add")
+
+
+def test_a_viewer_sees_but_no_secrets_and_changes_nothing() -> None:
+    assert set(role_permissions(Role.VIEWER)) == {"queue.read", "jobs.read", "configs.read", "data.read"}
+
+
+def test_a_member_works_with_jobs_configs_and_data_and_never_on_the_servers_own_machine() -> None:
+    more = set(role_permissions(Role.MEMBER)) - set(role_permissions(Role.VIEWER))
+    assert more == {
+        *("queue.submit", "queue.cancel", "jobs.cancel", "jobs.retry"),
+        *("configs.write", "data.write", "secrets.read"),
+    }
+
+
+def test_each_role_holds_what_the_one_below_it_holds() -> None:
+    viewer, member, admin = (role_permissions(role) for role in (Role.VIEWER, Role.MEMBER, Role.ADMIN))
+    assert set(viewer) < set(member) < set(PERMISSIONS)
+    assert all(allowed(admin, permission) for permission in PERMISSIONS)
+    assert not any(permission.startswith("admin.") for permission in member)
+
+
+@pytest.mark.parametrize(
+    ("name", "exists"),
+    [("jobs.read", True), (EVERYTHING, True), ("jobs.*", False), ("jobs", False), ("", False)],
+)
+def test_only_whole_permissions_can_be_given_to_a_token(name: str, exists: bool) -> None:
+    assert is_permission(name) is exists
+
+
+@pytest.mark.parametrize(
+    ("holder", "made", "may"),
+    [
+        (Role.ADMIN, Role.ADMIN, True),
+        (Role.ADMIN, Role.VIEWER, True),
+        (Role.MEMBER, Role.ADMIN, False),
+        (Role.MEMBER, Role.MEMBER, True),
+        (Role.MEMBER, Role.VIEWER, True),
+        (Role.VIEWER, Role.MEMBER, False),
+    ],
+)
+def test_nobody_makes_another_what_they_are_not_themselves(holder: Role, made: Role, may: bool) -> None:
+    assert (missing_for(role_permissions(holder), made) is None) is may
+
+
+def test_what_is_missing_is_named() -> None:
+    assert missing_for(("admin.users",), Role.ADMIN) == EVERYTHING
+    assert missing_for(("admin.users", *role_permissions(Role.VIEWER)), Role.MEMBER) == "queue.submit"
+
+
+def test_all_but_admins_steer_their_own_jobs_alone() -> None:
+    assert [role for role in Role if only_own_jobs(role)] == [Role.MEMBER, Role.VIEWER]
+    assert may_steer_job(only_own=True, caller="u_1", owner="u_1")
+    assert not may_steer_job(only_own=True, caller="u_1", owner="u_2")
+    assert may_steer_job(only_own=False, caller="u_1", owner="u_2")

@@ -1,0 +1,244 @@
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.placement.explain import MAX_WORKERS_TOLD, Survey, explain, has_joined, survey
+from simpletuner_fleet.core.placement.matching import FREE, Occupancy, why_never, why_not_now
+from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind, sentence
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
+from tests.core.builders import NOW, a_gpu, a_job, a_worker
+
+BUSY = Occupancy(1, frozenset({"GPU-w_1-0"}))
+REMOTE = Requirements(target=Target.WORKER)
+
+
+def asked(requires: Requirements, *workers: Worker, held: Occupancy = FREE) -> Survey:
+    return survey(requires, [(worker, held) for worker in workers])
+
+
+def told(job: Job, fleet: Survey, limit: str | None = None, ahead: int = 0) -> Code:
+    return explain(job, fleet, limit=limit, ahead=ahead, now=NOW).code
+
+
+LOCAL = Requirements(target=Target.LOCAL)
+SURVEYS: list[tuple[Code, Survey]] = [
+    (Code.NO_WORKERS, asked(REMOTE)),
+    (Code.NO_WORKERS, asked(REMOTE, a_worker(local=True))),
+    (Code.LABELS_MATCH_NONE, asked(Requirements(labels=(("team", "nlp"),)), a_worker())),
+    (Code.GPU_COUNT_TOO_LARGE, asked(Requirements(gpus=4), a_worker(gpus=2))),
+    (Code.VRAM_TOO_SMALL, asked(Requirements(min_vram_gb=96), a_worker())),
+    (Code.WRONG_ACCELERATOR, asked(Requirements(accelerator="rocm"), a_worker())),
+    (Code.TRAINER_MISSING, asked(Requirements(trainer="command"), a_worker())),
+    (Code.DATA_TOO_LARGE, asked(Requirements(datasets=(("d1", 7),)), a_worker())),
+    (Code.ALL_MATCHING_BUSY, asked(REMOTE, a_worker(), held=BUSY)),
+    (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.OFFLINE))),
+    (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.CONNECTING, registered_at=NOW))),
+    (Code.NO_WORKERS, asked(REMOTE, a_worker(connection=Connection.CONNECTING))),
+    (Code.ALL_MATCHING_DRAINING, asked(REMOTE, a_worker(admin=AdminState.DRAINING))),
+    (Code.ALL_MATCHING_UNUSABLE, asked(REMOTE, a_worker(gpus=(replace(a_gpu(), unusable="unhealthy"),)))),
+    (Code.BEHIND_OTHERS, asked(REMOTE, a_worker())),
+    (Code.LOCAL_GPU_BUSY, asked(LOCAL, a_worker(local=True), held=BUSY)),
+    (Code.LOCAL_NO_GPU, asked(LOCAL)),
+    (Code.LOCAL_NO_GPU, asked(LOCAL, a_worker())),
+    (Code.LOCAL_NO_GPU, asked(LOCAL, a_worker(local=True, gpus=0))),
+]
+
+
+@pytest.mark.parametrize(("code", "fleet"), SURVEYS)
+def test_the_fleet_gives_its_reason_and_the_job_repeats_it(code: Code, fleet: Survey) -> None:
+    assert fleet.code is code
+    explanation = explain(a_job(), fleet, limit=None, ahead=4, now=NOW)
+    assert explanation.code is code
+    assert explanation.kind is REASONS[code].kind
+    assert explanation.sentence == sentence(code, fleet.params)
+    assert explanation.fixes == fleet.fixes
+    assert (explanation.ahead, explanation.as_of, explanation.state) == (4, NOW, JobState.QUEUED)
+    assert (fleet.possible == 0) is (code in IMPOSSIBLE)
+
+
+@pytest.mark.parametrize(
+    ("code", "job", "limit"),
+    [
+        (Code.APPROVAL_REQUIRED, a_job(state=JobState.BLOCKED, hold=Hold.APPROVAL), None),
+        (Code.DEPENDENCY, a_job(state=JobState.BLOCKED, hold=Hold.DEPENDENCY, depends_on=("j_0",)), None),
+        (Code.RETRY_BACKOFF, a_job(hold=Hold.BACKOFF, not_before=NOW + 9), None),
+        (Code.QUOTA_USER, a_job(), "QUOTA_USER"),
+        (Code.QUOTA_GLOBAL, a_job(), "QUOTA_GLOBAL"),
+        (Code.NOT_WAITING, a_job(state=JobState.RUNNING), None),
+    ],
+)
+def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: str | None) -> None:
+    explanation = explain(job, asked(REMOTE, a_worker()), limit=limit, ahead=4, now=NOW)
+    assert explanation.code is code
+    assert explanation.fixes == ()
+    if job.state is not JobState.QUEUED:
+        assert (explanation.funnel, explanation.workers, explanation.ahead) == ((), (), 0)
+
+
+def test_together_these_tests_reach_every_code() -> None:
+    reached = {code for code, _ in SURVEYS} | {
+        *(Code.APPROVAL_REQUIRED, Code.DEPENDENCY, Code.RETRY_BACKOFF, Code.NOT_WAITING),
+        *(Code.QUOTA_USER, Code.QUOTA_GLOBAL),
+    }
+    assert reached == set(Code) == set(REASONS)
+
+
+def test_the_contracts_codes_all_exist() -> None:
+    assert {code.value for code in Code} >= {
+        *("NO_WORKERS", "LABELS_MATCH_NONE", "GPU_COUNT_TOO_LARGE", "VRAM_TOO_SMALL"),
+        *("WRONG_ACCELERATOR", "TRAINER_MISSING", "ALL_MATCHING_BUSY", "ALL_MATCHING_OFFLINE"),
+        *("ALL_MATCHING_DRAINING", "BEHIND_OTHERS", "RETRY_BACKOFF", "APPROVAL_REQUIRED"),
+        *("DEPENDENCY", "QUOTA_USER", "QUOTA_GLOBAL", "LOCAL_GPU_BUSY", "LOCAL_NO_GPU"),
+    }
+    assert {kind.value for kind in Kind} == {"wait", "change", "admin"}
+
+
+@pytest.mark.parametrize("job", [a_job(), a_job(hold=Hold.BACKOFF, not_before=NOW + 60)])
+@pytest.mark.parametrize("limit", [None, "QUOTA_USER"])
+def test_what_can_never_be_is_said_at_once(job: Job, limit: str | None) -> None:
+    fleet = asked(Requirements(gpus=16), a_worker(gpus=8))
+    explanation = explain(job, fleet, limit=limit, ahead=0, now=NOW)
+    assert explanation.code is Code.GPU_COUNT_TOO_LARGE
+    assert explanation.sentence == "the job needs 16 GPUs, the largest worker has 8"
+    assert explanation.fixes == (
+        "Adjust --num_processes in the training config: the largest worker has 8 GPUs.",
+    )
+
+
+def test_a_backoff_is_told_before_a_limit_and_a_limit_before_a_busy_fleet() -> None:
+    fleet = asked(REMOTE, a_worker(), held=BUSY)
+    held_back = a_job(hold=Hold.BACKOFF, not_before=NOW + 9)
+    assert told(held_back, fleet, limit="QUOTA_USER") is Code.RETRY_BACKOFF
+    assert told(a_job(), fleet, limit="QUOTA_USER") is Code.QUOTA_USER
+    assert told(a_job(), fleet) is Code.ALL_MATCHING_BUSY
+
+
+def test_a_wait_counts_down_and_never_below_zero() -> None:
+    fleet = asked(REMOTE, a_worker())
+    for not_before, wait_s in ((NOW + 9, 9.0), (NOW - 9, 0.0), (None, 0.0)):
+        job = a_job(hold=Hold.BACKOFF, not_before=not_before)
+        explanation = explain(job, fleet, limit=None, ahead=0, now=NOW)
+        assert explanation.params == {"wait_s": wait_s}
+
+
+def test_the_largest_worker_is_one_in_the_place_asked_for() -> None:
+    fleet = asked(Requirements(target=Target.WORKER, gpus=4), a_worker(gpus=2), a_worker(local=True, gpus=8))
+    assert fleet.code is Code.GPU_COUNT_TOO_LARGE
+    assert fleet.params["largest"] == 2
+
+
+def test_the_memory_to_ask_for_is_what_enough_gpus_of_one_worker_have() -> None:
+    one_big = a_worker("w_1", gpus=(a_gpu(0, vram_gb=80),))
+    two_small = a_worker("w_2", gpus=(a_gpu(0, vram_gb=48), a_gpu(1, vram_gb=24)))
+    fleet = asked(Requirements(gpus=2, min_vram_gb=40), one_big, two_small)
+    assert fleet.code is Code.VRAM_TOO_SMALL
+    assert fleet.fixes == ("Ask for at most 24 GB of GPU memory.",)
+    assert asked(Requirements(gpus=2, min_vram_gb=24), one_big, two_small).code is Code.BEHIND_OTHERS
+
+
+def test_labels_are_named_one_by_one_or_as_a_combination() -> None:
+    wanted = (("team", "nlp"), ("zone", "eu"))
+    neither = asked(Requirements(labels=wanted), a_worker(labels={"team": "nlp"}))
+    assert neither.params["unmatched"] == ["zone"]
+    assert "the label zone" in sentence(neither.code, neither.params)
+    apart = asked(
+        Requirements(labels=wanted), a_worker(labels={"team": "nlp"}), a_worker(labels={"zone": "eu"})
+    )
+    assert apart.params["unmatched"] == []
+    assert "combination" in sentence(apart.code, apart.params)
+
+
+def test_the_funnel_narrows_step_by_step_in_the_order_of_the_rules() -> None:
+    fleet = survey(
+        Requirements(gpus=2, trainer="command"),
+        [
+            (a_worker("w_small"), FREE),
+            (a_worker("w_plain", gpus=2), FREE),
+            (a_worker("w_off", gpus=2, trainers=("command",), connection=Connection.OFFLINE), FREE),
+            (a_worker("w_good", gpus=2, trainers=("command",)), FREE),
+        ],
+    )
+    assert [(step.step, step.left) for step in fleet.funnel] == [
+        ("workers", 4),
+        ("too_few_gpus", 3),
+        ("trainer_missing", 2),
+        ("offline", 1),
+    ]
+    assert [(verdict.id, verdict.fails) for verdict in fleet.workers] == [
+        ("w_off", ("offline",)),
+        ("w_plain", ("trainer_missing",)),
+        ("w_small", ("too_few_gpus",)),
+    ]
+    assert fleet.possible == 2
+
+
+def test_a_large_fleet_is_told_in_part() -> None:
+    fleet = asked(Requirements(gpus=9), *(a_worker(f"w_{n}") for n in range(200)))
+    assert len(fleet.workers) == MAX_WORKERS_TOLD
+    assert fleet.funnel[0].left == 200
+
+
+fleets = st.lists(
+    st.builds(
+        lambda n, gpus, vram, local, admin, connection, live: (
+            a_worker(
+                f"w_{n}",
+                gpus=tuple(a_gpu(i, vram_gb=vram) for i in range(gpus)),
+                local=local,
+                admin=admin,
+                connection=connection,
+            ),
+            Occupancy(live),
+        ),
+        st.integers(0, 9),
+        st.integers(0, 4),
+        st.sampled_from([8.0, 80.0]),
+        st.booleans(),
+        st.sampled_from(AdminState),
+        st.sampled_from(Connection),
+        st.integers(0, 1),
+    ),
+    max_size=6,
+)
+wishes = st.builds(
+    Requirements,
+    target=st.sampled_from(Target),
+    gpus=st.integers(0, 5),
+    min_vram_gb=st.sampled_from([0.0, 24.0]),
+    accelerator=st.sampled_from(["", "cuda", "rocm"]),
+    labels=st.sampled_from([(), (("team", "nlp"),)]),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(wishes, fleets)
+def test_a_survey_agrees_with_the_matcher_worker_by_worker(
+    requires: Requirements, fleet: list[tuple[Worker, Occupancy]]
+) -> None:
+    found = survey(requires, fleet)
+    fleet = [(worker, held) for worker, held in fleet if has_joined(worker)]
+    could_ever = sum(why_never(worker, requires) is None for worker, _ in fleet)
+    could_now = sum(why_not_now(worker, held, requires) is None for worker, held in fleet)
+    assert found.possible == could_ever
+    assert found.funnel[0].left == len(fleet)
+    assert found.funnel[-1].left == could_now
+    assert (found.code in IMPOSSIBLE) is (could_ever == 0)
+    assert (found.code is Code.BEHIND_OTHERS) is (could_now > 0)
+    assert sentence(found.code, found.params)
+
+
+def test_every_state_and_hold_has_a_sentence() -> None:
+    fleet = asked(REMOTE, a_worker())
+    for state, hold in product(JobState, Hold):
+        job = a_job(state=state, hold=hold, depends_on=("j_0", "j_9"))
+        assert explain(job, fleet, limit=None, ahead=0, now=NOW).sentence
+
+
+def test_without_a_remote_worker_an_automatic_job_is_told_that_there_is_none() -> None:
+    own_machine = a_worker(local=True, gpus=0)
+    told = survey(Requirements(target=Target.AUTO, gpus=1, trainer="command"), [(own_machine, FREE)])
+    assert told.code is Code.NO_WORKERS

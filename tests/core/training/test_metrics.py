@@ -1,0 +1,155 @@
+"""Lines of numbers and progress bars in, points and curves out."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simpletuner_fleet.core.training.metrics import (
+    KEY,
+    MAX_KEYS,
+    downsample,
+    eta_s,
+    key_of,
+    last_bar,
+    rate_of,
+    read_bar,
+    read_point,
+)
+from simpletuner_fleet.trainers.demo import progress
+
+steps = st.integers(0, 2**53)
+numbers = st.floats(allow_nan=True, allow_infinity=True)
+names = st.text(st.sampled_from("abcxyz_09.-"), min_size=1, max_size=20).filter(
+    lambda name: (
+        name.strip(".") == name and name not in ("step", "global_step", "total", "time", "at", "metrics")
+    )
+)
+
+
+def same(left: float, right: float) -> bool:
+    return left == right or (math.isnan(left) and math.isnan(right))
+
+
+@given(steps, st.dictionaries(names, numbers, max_size=8))
+def test_a_flat_line_and_a_nested_one_tell_the_same(step: int, values: dict[str, float]) -> None:
+    flat = read_point(json.dumps({"step": step, **values}))
+    nested = read_point(json.dumps({"schema_version": 1, "timestamp": 5.0, "step": step, "metrics": values}))
+    assert flat
+    assert nested
+    assert (flat.step, nested.step, nested.at) == (step, step, 5.0)
+    for found in (flat, nested):
+        assert found.values.keys() == values.keys()
+        assert all(same(found.values[name], value) for name, value in values.items())
+
+
+@given(st.text() | st.binary())
+def test_whatever_else_a_line_holds_it_is_no_point_or_a_sound_one(line: str | bytes) -> None:
+    point = read_point(line)
+    assert point is None or (point.step >= 0 and all(KEY.fullmatch(key) for key in point.values))
+
+
+def test_nan_and_infinity_are_kept_and_text_flags_and_lists_are_not() -> None:
+    point = read_point('{"step": 3, "loss": NaN, "norm": -Infinity, "who": "me", "ok": true, "all": [1]}')
+    assert point
+    assert math.isnan(point.values["loss"])
+    assert point.values["norm"] == -math.inf
+    assert set(point.values) == {"loss", "norm"}
+
+
+def test_a_line_tells_its_time_and_how_many_steps_there_are() -> None:
+    point = read_point('{"step": 3, "total": 50, "time": "2026-01-01T00:00:00Z", "loss": 1}')
+    assert point
+    assert (point.at, point.total, point.values) == (1767225600.0, 50, {"loss": 1.0})
+
+
+def test_lines_without_a_usable_step_are_no_points() -> None:
+    for line in ('{"loss": 1}', '{"step": -1}', '{"step": 1.5}', '{"step": true}', "[1]", "{", "[" * 9000):
+        assert read_point(line) is None
+    assert read_point('{"step": 1, "x": ' + "1" * 400 + "}") is not None
+
+
+@given(st.text(max_size=100))
+def test_any_name_becomes_a_key(name: str) -> None:
+    assert KEY.fullmatch(key_of(name))
+    assert key_of(name).strip(".")
+
+
+def test_a_line_with_very_many_numbers_keeps_the_first_of_them() -> None:
+    point = read_point(json.dumps({"step": 1, **{f"k{at}": at for at in range(MAX_KEYS + 9)}}))
+    assert point
+    assert len(point.values) == MAX_KEYS
+
+
+@given(
+    st.integers(1, 10**6).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total))),
+    st.floats(0.01, 1000),
+)
+def test_the_demo_trainers_bar_is_read_back(steps: tuple[int, int], rate: float) -> None:
+    step, total = steps
+    bar = read_bar(progress.line(step, total, 9.0, rate, "loss=0.1234, lr=1e-05"))
+    assert bar
+    assert (bar.step, bar.total, bar.of_training) == (step, total, True)
+    assert bar.values == {"loss": 0.1234, "lr": 1e-5}
+    assert bar.rate
+    assert math.isclose(bar.rate, rate, rel_tol=0.5)
+
+
+def test_bars_of_other_programs_are_read_or_passed_over() -> None:
+    slow = read_bar("Steps:  10%|█         | 12/120 [00:30<1:04:30, 2.50s/it, lr=5e-5, step_loss=nan]")
+    assert slow
+    assert (slow.rate, slow.eta_s) == (0.4, 3870.0)
+    assert math.isnan(slow.values["step_loss"])
+    assert read_bar("100%|██| 7/7 [00:01<?, ?it/s]") is not None
+    assert read_bar("Loss is 5/7 [today]") is None
+    text = "\r".join(
+        (
+            "Steps:  10%|#| 12/120 [00:30<01:30, 1.50it/s]",
+            "Loading shards:  50%|#####     | 1/2 [00:00<00:00, 3.10it/s]",
+            "done",
+        )
+    )
+    bar = last_bar(text)
+    assert bar
+    assert bar.step == 12
+
+
+def test_a_long_line_that_is_no_bar_costs_no_time() -> None:
+    assert last_bar("a" + " " * 1_000_000 + "\r" + "5% " * 300_000) is None
+
+
+@given(st.lists(numbers, max_size=300), st.integers(1, 50))
+def test_downsampling_loses_no_peak_no_valley_and_no_end(values: list[float], count: int) -> None:
+    samples = [(step, float(step), value) for step, value in enumerate(values)]
+    buckets = downsample(samples, count)
+    assert len(buckets) == min(count, len(values))
+    finite = [value for value in values if math.isfinite(value)]
+    assert min((b.min for b in buckets if b.min is not None), default=None) == min(finite, default=None)
+    assert max((b.max for b in buckets if b.max is not None), default=None) == max(finite, default=None)
+    assert [bucket.step for bucket in buckets] == sorted({bucket.step for bucket in buckets})
+    if buckets:
+        assert buckets[-1].step == len(values) - 1
+        assert same(buckets[-1].last, values[-1])
+
+
+@given(st.lists(numbers, max_size=60))
+def test_with_room_for_all_nothing_is_put_together(values: list[float]) -> None:
+    samples = [(step, 0.0, value) for step, value in enumerate(values)]
+    assert [bucket.step for bucket in downsample(samples, 60)] == list(range(len(values)))
+
+
+def test_rate_and_eta_are_told_once_they_can_be() -> None:
+    assert rate_of([]) is rate_of([(1, 1.0)]) is rate_of([(1, 1.0), (2, 1.0)]) is None
+    assert rate_of([(10, 0.0), (15, 2.0), (30, 10.0)]) == 2.0
+    assert eta_s(30, 100, 2.0) == 35.0
+    assert eta_s(30, None, 2.0) is eta_s(30, 100, None) is None
+
+
+@pytest.mark.parametrize(("told", "value"), [("NaN", math.nan), ("Infinity", math.inf), ("-inf", -math.inf)])
+def test_what_strict_json_must_put_into_words_is_a_value_too(told: str, value: float) -> None:
+    point = read_point(json.dumps({"step": 3, "loss": told, "note": "none"}))
+    assert point is not None
+    assert list(point.values) == ["loss"]
+    assert point.values["loss"] == pytest.approx(value, nan_ok=True)

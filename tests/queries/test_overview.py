@@ -1,0 +1,185 @@
+"""The fleet in one look, over the memory store."""
+
+from collections.abc import Callable
+from typing import Any
+
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, Outcome, Requirements
+from simpletuner_fleet.core.placement.matching import Occupancy
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, WorkerType
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.streams import StreamHub
+from simpletuner_fleet.ports import Tx
+from simpletuner_fleet.queries import overview
+from simpletuner_fleet.queries.overview import DAY_S, gpu_kinds, largest_start
+from simpletuner_fleet.store import MemoryStore
+from tests.store.samples import BUNDLE, attempt, job, worker
+
+NOW = 10 * DAY_S
+HOUR_S = 3600.0
+ENDED = AttemptState.ENDED
+
+
+class StoppedClock:
+    def now(self) -> float:
+        return NOW
+
+
+def gpus(count: int, name: str = "A100", vram_gb: float = 80.0, **more: Any) -> tuple[Gpu, ...]:
+    return tuple(
+        Gpu(index=at, uuid=f"GPU-{name}-{at}", name=name, vram_gb=vram_gb, **more) for at in range(count)
+    )
+
+
+def connected(number: int, **given: Any) -> Any:
+    fresh = {"connection": Connection.CONNECTED, "token_created_at": NOW, "trainers": ("simpletuner",)}
+    return worker(number, **{**fresh, **given})
+
+
+async def fleet_of(*steps: Callable[[Tx], object]) -> Fleet:
+    store = MemoryStore()
+    for step in steps:
+        await store.write(step)
+    return Fleet(store, FleetIndex(), StoppedClock(), RandomIds(b"s" * 32), StreamHub(), Policy())
+
+
+def test_gpus_of_one_kind_are_counted_by_what_one_could_do_with_them() -> None:
+    workers = [
+        connected(1, gpus=gpus(4), max_jobs=4),
+        connected(2, gpus=gpus(2), admin=AdminState.DRAINING),
+        connected(3, gpus=gpus(1, "RTX", 24.0)),
+        connected(4, gpus=gpus(1, unusable="unhealthy")),
+    ]
+    occupancy = {
+        "w_1": Occupancy(1, frozenset({"GPU-A100-0"})),
+        "w_3": Occupancy(1, frozenset({"GPU-RTX-0"})),
+    }
+    a100, rtx = gpu_kinds(workers, occupancy)
+    assert (a100.name, a100.free, a100.busy, a100.away) == ("A100", 3, 1, 3)
+    assert (rtx.name, rtx.free, rtx.busy, rtx.away) == ("RTX", 0, 1, 0)
+    assert largest_start(workers, occupancy) == 3
+
+
+def test_a_worker_that_takes_no_second_job_has_no_free_gpu() -> None:
+    workers = [connected(1, gpus=gpus(4), max_jobs=1)]
+    occupancy = {"w_1": Occupancy(1, frozenset({"GPU-A100-0"}))}
+    (kind,) = gpu_kinds(workers, occupancy)
+    assert (kind.free, kind.busy) == (0, 4)
+    assert largest_start(workers, occupancy) == 0
+
+
+async def test_what_does_not_mend_itself_is_named_and_the_rest_is_not() -> None:
+    away = {"connection": Connection.OFFLINE, "offline_since": NOW - 60}
+    fleet = await fleet_of(
+        lambda tx: tx.add_worker(connected(1, gpus=gpus(1))),
+        lambda tx: tx.add_worker(connected(2, chosen_type=WorkerType.PERSISTENT, **away)),
+        lambda tx: tx.add_worker(connected(3, chosen_type=WorkerType.EPHEMERAL, **away)),
+        lambda tx: tx.add_worker(connected(4, token_created_at=NOW - 100 * DAY_S)),
+        lambda tx: tx.add_job(job(1, state=JobState.FAILED, finished_at=NOW - HOUR_S, name="fox"), BUNDLE),
+        lambda tx: tx.add_job(job(2, state=JobState.FAILED, finished_at=NOW - 2 * DAY_S), BUNDLE),
+        lambda tx: tx.add_job(job(3, requires=Requirements(gpus=64), class_id="c_big"), BUNDLE),
+        lambda tx: tx.add_job(job(4, state=JobState.BLOCKED, hold=Hold.APPROVAL), BUNDLE),
+    )
+    seen = await overview.look(fleet, None, lanes=False)
+    needs = {need.kind: (need.count, [name for _, name in need.named]) for need in seen.needs}
+    assert needs == {
+        "workers_away": (1, ["gpu-2"]),
+        "jobs_failed": (1, ["fox"]),
+        "jobs_hopeless": (1, ["sdxl"]),
+        "jobs_unapproved": (1, ["sdxl"]),
+        "tokens_old": (1, ["gpu-4"]),
+    }
+
+
+async def test_the_line_is_counted_by_reason_and_its_first_are_shown() -> None:
+    fleet = await fleet_of(
+        lambda tx: tx.add_worker(connected(1, gpus=gpus(1))),
+        *(
+            (lambda tx, number=number: tx.add_job(job(number, requires=Requirements(gpus=9)), BUNDLE))
+            for number in range(1, 6)
+        ),
+    )
+    line = (await overview.look(fleet, None, lanes=False)).line
+    assert (line.waiting, line.by_reason, line.oldest_at) == (5, {"GPU_COUNT_TOO_LARGE": 5}, 101.0)
+    assert [one.job.id for one in line.first] == ["j_1", "j_2", "j_3"]
+
+
+async def test_mine_are_the_jobs_of_one_owner() -> None:
+    fleet = await fleet_of(
+        lambda tx: tx.add_job(job(1, state=JobState.RUNNING, owner="u_anna"), BUNDLE),
+        lambda tx: tx.add_job(job(2, state=JobState.RUNNING, owner="u_ben"), BUNDLE),
+        lambda tx: tx.add_job(job(3, owner="u_anna"), BUNDLE),
+        lambda tx: tx.add_job(job(4, state=JobState.COMPLETED, owner="u_anna"), BUNDLE),
+    )
+    mine = (await overview.look(fleet, "u_anna", lanes=False)).mine
+    everybody = (await overview.look(fleet, None, lanes=False)).mine
+    shown = [[one.job.id for one in part] for part in (mine.running, mine.waiting, mine.ended)]
+    assert shown == [["j_1"], ["j_3"], ["j_4"]]
+    assert [one.job.id for one in everybody.running] == ["j_2", "j_1"]
+
+
+async def test_a_lane_has_runs_and_spans_of_absence_within_the_last_day() -> None:
+    def changed(at: float, was: str, now: str) -> Callable[[Tx], object]:
+        event = Event(
+            type=EventType.WORKER_STATUS_CHANGED,
+            actor=ORCHESTRATOR,
+            target_type="worker",
+            target_id="w_1",
+            details={"from": was, "to": now},
+        )
+        return lambda tx: tx.append_audit(at, [event])
+
+    run = {"accepted_at": NOW - 30 * HOUR_S, "ended_at": NOW - 20 * HOUR_S, "gpus": ("GPU-1",)}
+    fleet = await fleet_of(
+        lambda tx: tx.add_worker(connected(1, gpus=gpus(1))),
+        lambda tx: tx.add_job(job(1, state=JobState.RUNNING, name="fox"), BUNDLE),
+        lambda tx: tx.add_attempt(attempt(1, state=ENDED, outcome=Outcome.LOST, **run)),
+        lambda tx: tx.add_attempt(attempt(2, state=AttemptState.RUNNING, accepted_at=NOW - HOUR_S)),
+        changed(NOW - 10 * HOUR_S, "idle", "offline"),
+        changed(NOW - 9 * HOUR_S, "offline", "idle"),
+    )
+    (lane,) = (await overview.look(fleet, None, lanes=True)).lanes
+    assert [(bar.start, bar.end, bar.outcome) for bar in lane.bars] == [
+        (NOW - DAY_S, NOW - 20 * HOUR_S, "lost"),
+        (NOW - HOUR_S, NOW, ""),
+    ]
+    assert lane.away == ((NOW - 10 * HOUR_S, NOW - 9 * HOUR_S),)
+
+
+async def test_a_worker_that_is_away_now_has_been_so_since_it_left() -> None:
+    gone = {"connection": Connection.OFFLINE, "offline_since": NOW - 2 * HOUR_S}
+    fleet = await fleet_of(lambda tx: tx.add_worker(connected(1, **gone)))
+    (lane,) = (await overview.look(fleet, None, lanes=True)).lanes
+    assert lane.away == ((NOW - 2 * HOUR_S, NOW),)
+
+
+async def test_gpu_hours_are_summed_by_owner_for_a_week() -> None:
+    two = ("GPU-1", "GPU-2")
+    fleet = await fleet_of(
+        lambda tx: tx.add_job(job(1, owner="u_anna", state=JobState.RUNNING), BUNDLE),
+        lambda tx: tx.add_job(job(2, owner="u_ben", state=JobState.COMPLETED), BUNDLE),
+        lambda tx: tx.add_attempt(
+            attempt(1, state=AttemptState.RUNNING, started_at=NOW - 3 * HOUR_S, gpus=two)
+        ),
+        lambda tx: tx.add_attempt(
+            attempt(
+                2,
+                job_id="j_2",
+                state=ENDED,
+                outcome=Outcome.COMPLETED,
+                started_at=NOW - 9 * DAY_S,
+                ended_at=NOW - 7 * DAY_S + HOUR_S,
+                gpus=two[:1],
+            )
+        ),
+    )
+    assert await overview.gpu_hours(fleet) == [("u_anna", 6.0), ("u_ben", 1.0)]
+
+
+async def test_a_machine_without_gpus_has_room_for_a_job_that_needs_none() -> None:
+    fleet = await fleet_of(lambda tx: tx.add_worker(connected(1)))
+    seen = await overview.look(fleet, None, lanes=False)
+    assert (seen.starts_now, seen.room, seen.workers) == (0, True, 1)
