@@ -13,6 +13,10 @@ STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/stor
 INBOX = ("tests/agent/test_inbox.py", *SIM)
 STOPPING = ("tests/core/jobs/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)
+PIPELINE = ("tests/store/test_pipeline.py",)
+DIRECT_STEPS = ("tests/store/test_direct_steps.py",)
+LIVE_ROWS = ("tests/store/test_live_rows.py",)
+UNSAVED = ("tests/store/test_unsaved.py",)
 API = ("tests/http/api/workers/test_api_byzantine.py", "tests/http/api/workers/test_api_workers.py")
 
 
@@ -342,16 +346,17 @@ MUTANTS = (
         "stream-open-places-nothing",
         "a job queued while no worker was there waits for ever",
         "engine/transaction.py",
-        "        if hears:\n            self._offer_to(worker_id)",
-        "        if hears and self.touched:\n            self._offer_to(worker_id)",
+        "        if reachable:\n            self._offer_to(worker_id)",
+        "        if reachable and not worker_id:\n            self._offer_to(worker_id)",
         ("tests/orchestrator/test_dispatch_causes.py", *SIM),
     ),
     Mutant(
         "job-end-places-nothing",
         "a worker that has become free is not given the next job",
         "engine/transaction.py",
-        "        self.wake(attempt.worker_id)\n        self._offer_to(attempt.worker_id)",
-        "        self.wake(attempt.worker_id)",
+        "        for worker_id in (attempt.worker_id, *roster.neighbours(attempt.worker_id)):\n"
+        "            self._offer_to(worker_id)\n",
+        "",
         ("tests/orchestrator/test_dispatch_causes.py", *SIM),
     ),
     Mutant(
@@ -406,32 +411,32 @@ MUTANTS = (
         "index-not-reloaded",
         "after a failed transaction the index keeps what was never stored",
         "engine/index.py",
-        'look again before the next step."""\n        self._loaded = False',
-        'look again before the next step."""',
+        "    def rows_reset(self) -> None:\n        self.roster = Roster()\n",
+        "    def rows_reset(self) -> None:\n",
         SIM,
     ),
     Mutant(
         "placement-lost-with-the-commit",
         "a job whose placement failed to commit is not placed again",
         "engine/fleet.py",
-        "        if looked_again:\n            transaction.consider_every_class()\n",
+        "        if index.unplaced:\n            transaction.consider_every_class()\n",
         "",
         FOUND_OR_SIM,
     ),
     Mutant(
         "deaf-for-ever",
         "a worker that let one offer pass gets no other",
-        "orchestrator/attendance.py",
-        "    deaf = not worker.legacy and not leaving and not fleet.hears(worker.id)",
-        "    deaf = False",
+        "core/workers/heartbeat.py",
+        "    if worker.legacy and not news and not facts.leaving:",
+        "    if not news and not facts.leaving:",
         FOUND_OR_SIM,
     ),
     Mutant(
         "offers-to-who-leaves",
         "a job that a leaving worker has given back is offered to it again",
         "orchestrator/attendance.py",
-        "    leaving = message.status == LEAVING",
-        "    leaving = False",
+        "        leaving=message.status == LEAVING,",
+        "        leaving=False,",
         FOUND,
     ),
     Mutant(
@@ -446,8 +451,9 @@ MUTANTS = (
         "reservation-leaves-a-hole",
         "nobody is placed on a worker whose reservation has ended",
         "engine/transaction.py",
-        "        for worker_id in self.index.roster.see_job(job, before):\n            self._offer_to(worker_id)\n",
-        "        self.index.roster.see_job(job, before)\n",
+        "        freed, self.index.roster.freed = self.index.roster.freed, []\n"
+        "        for worker_id in freed:\n            self._offer_to(worker_id)\n",
+        "        self.index.roster.freed = []\n",
         FOUND,
     ),
     # Registration
@@ -495,8 +501,8 @@ MUTANTS = (
         "lost-final-report",
         "an older agent whose one final report was lost keeps its job running for ever",
         "orchestrator/attendance.py",
-        "        if message.status == IDLE and not message.current_job_id:",
-        "        if message.status == IDLE and message.current_job_id:",
+        "message.status == IDLE and not message.current_job_id,",
+        "message.status == IDLE and bool(message.current_job_id),",
         FOUND_OR_SIM,
     ),
     Mutant(
@@ -680,16 +686,16 @@ MUTANTS = (
         "audit-omits-a-column",
         "the address can be rewritten and the log stays valid",
         "core/audit.py",
-        "        entry.actor_name,\n        entry.ip,\n",
-        "        entry.actor_name,\n",
+        "(entry.ip, entry.target_type, entry.target_id)",
+        "(entry.target_type, entry.target_id)",
         ("tests/core/test_audit.py", "tests/store/test_audit.py"),
     ),
     Mutant(
         "audit-without-a-chain",
         "entries can be deleted and the log stays valid",
         "core/audit.py",
-        "        entry.details,\n        previous_hash,\n",
-        "        entry.details,\n",
+        "        canonical(previous_hash),\n",
+        "",
         ("tests/core/test_audit.py", "tests/store/test_audit.py"),
     ),
     Mutant(
@@ -707,6 +713,202 @@ MUTANTS = (
         "            entries = self.tx.append_audit(self.now, self._events)",
         "            entries = self.tx.append_audit(self.now, self._events[:1])",
         DEFENDED,
+    ),
+    # Memory that mirrors the database
+    Mutant(
+        "answered-before-the-commit",
+        "a step is acknowledged while its commit is still on its way to the disk",
+        "store/writing/pipeline.py",
+        "        self._in_thread(commit, lambda trouble: self._committed([batch], answers, trouble))",
+        "        self._answer(answers)\n"
+        "        self._in_thread(commit, lambda trouble: self._committed([batch], answers, trouble))",
+        PIPELINE,
+    ),
+    Mutant(
+        "look-overtakes-the-commit",
+        "whoever only looks is answered before what he has seen is stored",
+        "store/writing/pipeline.py",
+        "                self._ahead.append(Answer(task.future, result))",
+        "                answer = Answer(task.future, result)\n"
+        "                self._ahead.append(answer) if self._tx.changed else self._answer([answer])",
+        PIPELINE,
+    ),
+    Mutant(
+        "later-steps-outlive-the-batch",
+        "what ran on top of a batch that was lost is acknowledged all the same",
+        "store/writing/pipeline.py",
+        "        lost = [*answers, *self._ahead]\n        self._ahead = []\n",
+        "        lost = [*answers]\n",
+        PIPELINE,
+    ),
+    Mutant(
+        "memory-outlives-the-batch",
+        "memory keeps what a commit could not store",
+        "store/writing/pipeline.py",
+        "        self._ahead = []\n        self._tx.forget()\n",
+        "        self._ahead = []\n",
+        PIPELINE,
+    ),
+    Mutant(
+        "broken-batch-hangs",
+        "a row that cannot be encoded leaves everybody of its batch waiting for ever",
+        "store/writing/pipeline.py",
+        "            self._lose(answers, error)\n            self._go_on()\n            return\n\n        def commit",
+        "            raise error\n\n        def commit",
+        PIPELINE,
+    ),
+    Mutant(
+        "peeks-past-a-commit",
+        "a step sees older rows than the one before it, whose commit is under way",
+        "store/writing/sql_tx.py",
+        "        if self._peek is None or self._direct_batch_in_flight:",
+        "        if self._peek is None:",
+        DIRECT_STEPS,
+    ),
+    Mutant(
+        "direct-step-is-blind",
+        "a step with the connection does not see the rows that it has changed itself",
+        "store/writing/sql_tx.py",
+        "        self._write_step_down()\n        return self._session",
+        "        return self._session",
+        DIRECT_STEPS,
+    ),
+    Mutant(
+        "answer-in-flight-unseen",
+        "a submission repeated while the first one is being committed becomes a second job",
+        "store/writing/live_tx.py",
+        "        for unsaved in self._layers:\n            if (key, owner) in unsaved.answers:",
+        "        for unsaved in self._layers[:2]:\n            if (key, owner) in unsaved.answers:",
+        DIRECT_STEPS,
+    ),
+    Mutant(
+        "observer-is-not-reset",
+        "the placement index keeps rows that memory has forgotten",
+        "store/rows/live_rows.py",
+        "            rows.clear()\n        self.observer.rows_reset()",
+        "            rows.clear()",
+        PIPELINE,
+    ),
+    Mutant(
+        "undoing-is-not-told",
+        "the placement index keeps what a refused step had changed",
+        "store/rows/live_rows.py",
+        "            setter(key, old)\n",
+        "            watching, self.observer = self.observer, NobodyWatches()\n"
+        "            setter(key, old)\n            self.observer = watching\n",
+        LIVE_ROWS,
+    ),
+    Mutant(
+        "evicted-too-early",
+        "a job that has ended is its old self again while its end is being committed",
+        "store/writing/sql_tx.py",
+        "        return Batch(unsaved, unsaved.writes(self._rows), counters if changed else None)",
+        "        batch = Batch(unsaved, unsaved.writes(self._rows), counters if changed else None)\n"
+        "        self._in_flight = Unsaved()\n"
+        "        self._let_go(unsaved.jobs, unsaved.new_jobs, unsaved.attempts, unsaved.new_attempts)\n"
+        "        return batch",
+        LIVE_ROWS,
+    ),
+    Mutant(
+        "never-evicted",
+        "every job that ever ended stays in memory",
+        "store/writing/sql_tx.py",
+        "            self._let_go(stored.jobs, stored.new_jobs, stored.attempts, stored.new_attempts)",
+        "            self._let_go((), (), (), ())",
+        LIVE_ROWS,
+    ),
+    Mutant(
+        "version-unguarded",
+        "a row that another program has changed is written over",
+        "store/rows/batches.py",
+        '    guard = f" AND {table.name}.{table.guard} = {_new(table, EXPECTED)}" if table.guard else ""',
+        '    guard = f" AND {table.name}.{table.guard} < {_new(table, table.guard)}" if table.guard else ""',
+        LIVE_ROWS,
+    ),
+    Mutant(
+        "version-unguarded-on-postgres",
+        "the same where PostgreSQL is the database",
+        "store/rows/batches.py",
+        '    guard = f" AND {table.guard} = %({EXPECTED})s" if table.guard else ""',
+        '    guard = ""',
+        LIVE_ROWS,
+    ),
+    Mutant(
+        "next-attempt-before-the-end",
+        "an attempt that begins is stored before the one that ended, which the database refuses",
+        "store/rows/unsaved.py",
+        "        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if not one.live], update=True)\n"
+        "        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if one.live], update=True)\n"
+        "        yield from self._new_attempts(rows)\n",
+        "        yield from self._new_attempts(rows)\n"
+        "        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed], update=True)\n",
+        LIVE_ROWS,
+    ),
+    Mutant(
+        "audit-head-not-undone",
+        "the audit log breaks after a step that was refused",
+        "store/writing/sql_tx.py",
+        "        self._seq, self._epoch, self._top_seq, self._top_epoch, self._audit_head = self._marks\n",
+        "        self._seq, self._epoch, self._top_seq, self._top_epoch, _ = self._marks\n",
+        LIVE_ROWS,
+    ),
+    Mutant(
+        "counters-unsaved",
+        "numbers are given away again after a restart",
+        "store/writing/sql_tx.py",
+        "unsaved.writes(self._rows), counters if changed else None)",
+        "unsaved.writes(self._rows), None)",
+        UNSAVED,
+    ),
+    Mutant(
+        "tally-not-undone",
+        "jobs that were refused are counted",
+        "store/writing/sql_tx.py",
+        "        touched, self._step = self._step, Unsaved()\n",
+        "        touched, self._step = self._step, Unsaved()\n"
+        "        self._step.tallies |= touched.tallies\n",
+        UNSAVED,
+    ),
+    Mutant(
+        "class-known-though-undone",
+        "no job of a class can be stored whose first one was refused",
+        "store/writing/sql_tx.py",
+        "        self._known_classes.difference_update(self._written.classes)\n",
+        "",
+        UNSAVED,
+    ),
+    Mutant(
+        "retired-forgotten",
+        "an agent that was superseded is heard again after a restart",
+        "store/rows/workers.py",
+        '    columns=(*WORKERS.columns, "name_key"),\n',
+        '    columns=(*WORKERS.columns, "name_key"),\n    fixed=frozenset({"retired"}),\n',
+        UNSAVED,
+    ),
+    Mutant(
+        "refused-bundle-remembered",
+        "the bundle of a job that was refused is remembered for whoever gets its id",
+        "store/writing/sql_tx.py",
+        "            if bundle is not None and not may_be_undone:",
+        "            if bundle is not None:",
+        UNSAVED,
+    ),
+    Mutant(
+        "name-given-before-it-is-free",
+        "a worker that takes the name of a renamed one is written before that one, which the database refuses",
+        "store/rows/unsaved.py",
+        "            changed[row_id] = changed.pop(row_id, version)",
+        "            changed.setdefault(row_id, version)",
+        UNSAVED,
+    ),
+    Mutant(
+        "deleted-after-it-was-added",
+        "a worker that is deleted and added again in one step is not stored",
+        "store/rows/unsaved.py",
+        "        for key, change in later.tallies.items():\n            self.tallies[key] += change\n",
+        "        for key, change in later.tallies.items():\n            self.tallies[key] += change\n"
+        "        for worker_id in later.deleted_workers:\n            self.delete_worker(worker_id)\n",
+        UNSAVED,
     ),
     # Stopping
     Mutant(
@@ -761,8 +963,8 @@ MUTANTS = (
         "gpu-freed-under-its-holder",
         "a late word of a lost attempt frees the GPU of the one who has it now",
         "core/placement/roster.py",
-        "if times > 0)",
-        "if times > 0 and uuid not in (() if attempt.live else attempt.gpus))",
+        "            holders.pop(attempt.id, None)",
+        "            holders.clear()",
         STOPPING,
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Every promise is tested in all three homes."""
+"""Every promise is tested in all three homes; those about memory beside a database, in both that have one."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +9,7 @@ from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sqlite import SqliteStore
+from tests.store.outsider import Rig, postgres_rig, sqlite_rig
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -23,3 +24,13 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             opened = PostgresStore(request.getfixturevalue("postgres_database"))
     yield opened
     await opened.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    if request.param == "sqlite":
+        async with sqlite_rig(tmp_path / "fleet.db") as made:
+            yield made
+    else:
+        async with postgres_rig(request.getfixturevalue("postgres_database")) as made:
+            yield made

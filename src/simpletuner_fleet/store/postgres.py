@@ -160,7 +160,7 @@ class PostgresSession:
     def _sent(self, connection: psycopg.Connection[Row], write: RowWrite) -> psycopg.Cursor[Row]:
         cursor = connection.cursor()
         statement = one_row(write.table, write.update, write.on_conflict).encode()
-        names = write.table.columns
+        names = write.columns
         cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
         return cursor
 

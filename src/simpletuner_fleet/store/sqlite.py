@@ -299,7 +299,8 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        # The writer goes last: the last connection to close checkpoints.
+        # Steps that still run may peek. The writer goes last: the last connection to close checkpoints.
+        await self._writer.finish()
         await self._reader.close()
         self._peeking.close()
         await self._writer.close()

@@ -8,13 +8,14 @@ from msgspec import Struct
 
 Values = tuple[Any, ...]
 LARGEST_CHUNK = 64
+EXPECTED = "expected"
 
 
 class Table(Struct, frozen=True, kw_only=True):
     """How rows of one table are written. Values come in the order of the columns.
 
     An update finds its row by the first `key` columns and writes the others, but for the `fixed` ones. Where `guard`
-    names a column, a stored row with a higher value of it stays as it is.
+    names a column, one more value says what that column must hold: a row that somebody else has changed stays.
     """
 
     name: str
@@ -22,6 +23,11 @@ class Table(Struct, frozen=True, kw_only=True):
     key: int = 1
     fixed: frozenset[str] = frozenset()
     guard: str = ""
+
+    @property
+    def update_columns(self) -> tuple[str, ...]:
+        """Names for the values of an update."""
+        return (*self.columns, EXPECTED) if self.guard else self.columns
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -39,6 +45,10 @@ class RowWrite(NamedTuple):
     rows: Sequence[Values]
     update: bool = False
     on_conflict: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.table.update_columns if self.update else self.table.columns
 
     @property
     def exact(self) -> bool:
@@ -69,17 +79,18 @@ def _flat(rows: Sequence[Values]) -> list[Any]:
 @lru_cache(maxsize=512)
 def many_rows(table: Table, update: bool, on_conflict: str, rows: int) -> str:
     """One statement for so many rows, with `?` for each value."""
-    values = ", ".join([f"({', '.join('?' * len(table.columns))})"] * rows)
+    columns = table.update_columns if update else table.columns
+    values = ", ".join([f"({', '.join('?' * len(columns))})"] * rows)
     if not update:
         return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES {values} {on_conflict}"
     sets = ", ".join(f"{name} = {_new(table, name)}" for name in table.written)
     found = " AND ".join(f"{table.name}.{name} = {_new(table, name)}" for name in table.keys)
-    guard = f" AND {table.name}.{table.guard} <= {_new(table, table.guard)}" if table.guard else ""
+    guard = f" AND {table.name}.{table.guard} = {_new(table, EXPECTED)}" if table.guard else ""
     return f"UPDATE {table.name} SET {sets} FROM (VALUES {values}) AS new WHERE {found}{guard}"
 
 
 def _new(table: Table, name: str) -> str:
-    return f"new.column{table.columns.index(name) + 1}"
+    return f"new.column{table.update_columns.index(name) + 1}"
 
 
 @lru_cache(maxsize=512)
@@ -90,5 +101,5 @@ def one_row(table: Table, update: bool, on_conflict: str) -> str:
         return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values}) {on_conflict}"
     sets = ", ".join(f"{name} = %({name})s" for name in table.written)
     found = " AND ".join(f"{name} = %({name})s" for name in table.keys)
-    guard = f" AND {table.guard} <= %({table.guard})s" if table.guard else ""
+    guard = f" AND {table.guard} = %({EXPECTED})s" if table.guard else ""
     return f"UPDATE {table.name} SET {sets} WHERE {found}{guard}"

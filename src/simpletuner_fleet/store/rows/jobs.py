@@ -89,6 +89,5 @@ JOB_TABLE = Table(
     guard="version",
 )
 """What is fixed is set when the job is added; a save leaves it alone, and with it the indexes over it."""
-ATTEMPT_TABLE = Table(
-    name="attempts", columns=ATTEMPTS.columns, fixed=frozenset({"job_id", "number", "epoch"}), guard="epoch"
-)
+ATTEMPT_TABLE = Table(name="attempts", columns=ATTEMPTS.columns, key=4)
+"""Found by its id, job, number and epoch, of which none ever changes."""

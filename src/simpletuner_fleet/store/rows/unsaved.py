@@ -26,6 +26,8 @@ ADD_TO_TALLY = "ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n
 
 AnswerKey = tuple[str, str]
 Tally = tuple[str, str]
+Changed = dict[str, int]
+"""Ids of rows, each with the version that is stored; 0 where rows have none."""
 
 
 class Unsaved:
@@ -49,13 +51,13 @@ class Unsaved:
 
     def __init__(self) -> None:
         self.new_jobs: dict[str, None] = {}
-        self.jobs: dict[str, None] = {}
+        self.jobs: Changed = {}
         self.new_attempts: dict[str, None] = {}
-        self.attempts: dict[str, None] = {}
+        self.attempts: Changed = {}
         self.new_workers: dict[str, None] = {}
-        self.workers: dict[str, None] = {}
+        self.workers: Changed = {}
         self.deleted_workers: dict[str, None] = {}
-        self.marks: dict[str, None] = {}
+        self.marks: Changed = {}
         self.classes: dict[str, Job] = {}
         """By class id, a job of the class."""
         self.bundles: dict[str, bytes] = {}
@@ -67,28 +69,34 @@ class Unsaved:
         return any(getattr(self, name) for name in self.__slots__)
 
     @staticmethod
-    def change(changed: dict[str, None], new: dict[str, None], row_id: str) -> None:
-        """A row that is not stored yet is stored as it is in the end."""
+    def change(changed: Changed, new: dict[str, None], row_id: str, version: int = 0) -> None:
+        """A row that is not stored yet is stored as it is in the end. The others keep the order of their last changes:
+        who took another's name is written after the one who gave it up.
+        """
         if row_id not in new:
-            changed[row_id] = None
+            changed[row_id] = changed.pop(row_id, version)
 
     def absorb(self, later: "Unsaved") -> None:
-        """Takes over what a later step has changed."""
+        """Takes over what a later step has changed; a worker that it deleted it may have added again since."""
+        for worker_id in later.deleted_workers:
+            self.delete_worker(worker_id)
         self.new_jobs |= later.new_jobs
         self.new_attempts |= later.new_attempts
         self.new_workers |= later.new_workers
-        self.jobs |= _without(later.jobs, self.new_jobs)
-        self.attempts |= _without(later.attempts, self.new_attempts)
-        self.workers |= _without(later.workers, self.new_workers)
-        self.marks |= _without(later.marks, self.new_workers)
-        for worker_id in later.deleted_workers:
-            self.delete_worker(worker_id)
+        self._change_all(self.jobs, self.new_jobs, later.jobs)
+        self._change_all(self.attempts, self.new_attempts, later.attempts)
+        self._change_all(self.workers, self.new_workers, later.workers)
+        self._change_all(self.marks, self.new_workers, later.marks)
         self.classes |= later.classes
         self.bundles |= later.bundles
         self.answers |= later.answers
         self.audit += later.audit
         for key, change in later.tallies.items():
             self.tallies[key] += change
+
+    def _change_all(self, changed: Changed, new: dict[str, None], later: Changed) -> None:
+        for row_id, version in later.items():
+            self.change(changed, new, row_id, version)
 
     def delete_worker(self, worker_id: str) -> None:
         self.workers.pop(worker_id, None)
@@ -116,12 +124,20 @@ class Unsaved:
             [(job.id, needed) for job in new_jobs for needed in job.depends_on],
             on_conflict=KEEP_OLD,
         )
-        yield RowWrite(JOB_TABLE, [JOBS.values(rows.jobs[job_id]) for job_id in self.jobs], update=True)
+        yield RowWrite(
+            JOB_TABLE,
+            [(*JOBS.values(rows.jobs[id]), stored) for id, stored in self.jobs.items()],
+            update=True,
+        )
         changed = [rows.attempts[attempt_id] for attempt_id in self.attempts]
         yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if not one.live], update=True)
         yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if one.live], update=True)
         yield from self._new_attempts(rows)
-        yield RowWrite(WORKER_TABLE, [worker_values(rows.workers[id]) for id in self.workers], update=True)
+        yield RowWrite(
+            WORKER_TABLE,
+            [(*worker_values(rows.workers[id]), stored) for id, stored in self.workers.items()],
+            update=True,
+        )
         yield RowWrite(WORKER_TABLE, [worker_values(rows.workers[id]) for id in self.new_workers])
         yield RowWrite(MARKS_TABLE, list(self._marks(rows)), update=True)
         yield RowWrite(
@@ -142,10 +158,6 @@ class Unsaved:
             if worker_id not in self.workers:
                 worker = rows.workers[worker_id]
                 yield worker_id, worker.message_seq, worker.last_heartbeat
-
-
-def _without(ids: dict[str, None], known: dict[str, None]) -> dict[str, None]:
-    return {one: None for one in ids if one not in known} if known else ids
 
 
 def _answer_values(answer: IdempotentAnswer) -> Values:

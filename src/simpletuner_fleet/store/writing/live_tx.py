@@ -93,7 +93,7 @@ class LiveTx(SqlView):
             raise ConcurrentChange(f"job {job.id} is no longer at version {job.version}")
         if (old.state, job.state) not in LEGAL_EDGES:
             raise IllegalTransition(f"A job that is {old.state} cannot become {job.state}.")
-        self._step.change(self._step.jobs, self._step.new_jobs, job.id)
+        self._step.change(self._step.jobs, self._step.new_jobs, job.id, job.version)
         if old.state is not job.state:
             self._step.tallies[JOBS, old.state.value] -= 1
             self._step.tallies[JOBS, job.state.value] += 1
@@ -195,7 +195,7 @@ class LiveTx(SqlView):
         if old is None or old.version != worker.version:
             raise ConcurrentChange(f"worker {worker.id} is no longer at version {worker.version}")
         self._refuse_namesake(worker)
-        self._step.change(self._step.workers, self._step.new_workers, worker.id)
+        self._step.change(self._step.workers, self._step.new_workers, worker.id, worker.version)
         self._rows.set_worker(worker.id, _storable_worker(replace(worker, version=worker.version + 1)))
 
     def _refuse_namesake(self, worker: Worker) -> None:

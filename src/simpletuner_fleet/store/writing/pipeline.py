@@ -62,15 +62,23 @@ class CommitPipeline:
         self._waiting: deque[Task] = deque()
         self._ahead: list[Answer] = []
         """Answers to steps that have run since the last batch was put together."""
+        self._blocked: Task | None = None
+        """A step that need not be tried in memory again before the thread has done what it does now."""
+        self._newcomer: RowObserver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_is_due = False
         self._work: ThreadWork | None = None
         self._closed = False
+        self._session_is_closed = False
         self._idle: list[asyncio.Future[None]] = []
         self._thread = ThreadPoolExecutor(1, "store-writer")
 
     def observe(self, observer: RowObserver) -> None:
-        self._tx.observe(observer)
+        """Memory is loaded anew for it, which would lose what is under way: then it comes in when that is stored."""
+        if self._work or self._ahead:
+            self._newcomer = observer
+        else:
+            self._tx.observe(observer)
 
     async def submit(self, step: Callable[[Any], T]) -> T:
         if self._closed:
@@ -81,10 +89,8 @@ class CommitPipeline:
         self._turn_soon(loop)
         return await future
 
-    async def close(self) -> None:
-        """What was handed in before is still done."""
-        if self._closed:
-            return
+    async def finish(self) -> None:
+        """Takes no further step; what was handed in before is still done."""
         self._closed = True
         loop = asyncio.get_running_loop()
         self._turn_soon(loop)
@@ -92,7 +98,13 @@ class CommitPipeline:
             idle = loop.create_future()
             self._idle.append(idle)
             await idle
-        await loop.run_in_executor(self._thread, self._session.close)
+
+    async def close(self) -> None:
+        if self._session_is_closed:
+            return
+        await self.finish()
+        self._session_is_closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._session.close)
         self._thread.shutdown(wait=False)
 
     # Turns in the event loop
@@ -117,20 +129,27 @@ class CommitPipeline:
         self._turn_is_due = False
         if self._work is not None and self._work.exclusive:
             return
+        self._let_newcomer_in()
         if self._waiting and not self._tx.loaded:
             if self._work is None:
                 self._load()
             return
-        blocked = self._run_in_memory()
+        blocked = self._newcomer is not None or self._run_in_memory()
         if self._work is None:
             if self._ahead or self._tx.changed:
                 self._start_commit()
             elif blocked:
                 self._begin_direct()
+                blocked = False
             else:
                 self._tell_idle()
         if self._waiting and not blocked and len(self._ahead) < MAX_UNCOMMITTED:
             self._turn_soon(loop)
+
+    def _let_newcomer_in(self) -> None:
+        if self._newcomer is not None and self._work is None and not self._ahead:
+            self._tx.observe(self._newcomer)
+            self._newcomer = None
 
     def _run_in_memory(self) -> bool:
         """Runs what can be run now; True if the first that waits needs the connection."""
@@ -138,11 +157,17 @@ class CommitPipeline:
             if not self._waiting or len(self._ahead) >= MAX_UNCOMMITTED:
                 return False
             task = self._waiting[0]
+            if task is self._blocked:
+                return True
             try:
                 result = task.step(self._tx)
             except NeedsConnection:
                 self._tx.undo_step()
+                self._blocked = task
                 return True
+            except BatchLost as lost:
+                self._tx.undo_step()
+                self._ahead.append(unavailable(task, str(lost)))
             except BaseException as error:
                 self._tx.undo_step()
                 self._ahead.append(Answer(task.future, error=error))
@@ -161,7 +186,12 @@ class CommitPipeline:
             self._answer(answers)
             self._go_on()
             return
-        batch = self._tx.take_batch()
+        try:
+            batch = self._tx.take_batch()
+        except BaseException as error:  # a row that cannot be put into words of the database
+            self._lose(answers, error)
+            self._go_on()
+            return
 
         def commit() -> None:
             with self._rolled_back_on_failure():
@@ -339,6 +369,7 @@ class CommitPipeline:
     def _finish_work(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._work is not None and loop is self._loop and self._work.done.done():
             work, self._work = self._work, None
+            self._blocked = None
             work.then(work.done.exception())
 
     def _go_on(self) -> None:

@@ -228,7 +228,8 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx):
         bundle = self._bundles.get(job_id)
         if bundle is None:
             bundle = super().job_bundle(job_id)
-            if bundle is not None:
+            may_be_undone = job_id in self._step.bundles or job_id in self._written.bundles
+            if bundle is not None and not may_be_undone:
                 self._bundles.put(job_id, bundle)
         return bundle
 
