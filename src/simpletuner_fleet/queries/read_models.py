@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.matching import labels_match
-from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import JobFilter, View
 from simpletuner_fleet.queries.explainer import Explainer
@@ -36,6 +36,8 @@ class SeenJob(Struct, frozen=True, kw_only=True):
 class SeenWorker(Struct, frozen=True, kw_only=True):
     worker: Worker
     held: list[Attempt]
+    gpu_holders: dict[str, Attempt] = {}
+    """By GPU, the attempt that holds it, on this worker or on another one of the same machine."""
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):
@@ -121,9 +123,14 @@ async def workers(
 ) -> list[SeenWorker]:
     def look(view: View) -> list[SeenWorker]:
         held: dict[str, list[Attempt]] = {}
-        for attempt in view.live_attempts():
+        live = view.live_attempts()
+        for attempt in live:
             held.setdefault(attempt.worker_id, []).append(attempt)
-        return [SeenWorker(worker=worker, held=held.get(worker.id, [])) for worker in view.workers()]
+        holders = holders_by_identity(live)
+        return [
+            SeenWorker(worker=one, held=held.get(one.id, []), gpu_holders=gpu_holders(one, holders))
+            for one in view.workers()
+        ]
 
     return [
         seen
@@ -138,9 +145,24 @@ async def one_worker(fleet: Fleet, worker_id: str) -> SeenWorker:
         worker = view.worker(worker_id)
         if worker is None:
             raise NotFound(f"There is no worker {worker_id}.")
-        return SeenWorker(worker=worker, held=view.live_attempts_of_worker(worker_id))
+        return SeenWorker(
+            worker=worker,
+            held=view.live_attempts_of_worker(worker_id),
+            gpu_holders=gpu_holders(worker, holders_by_identity(view.live_attempts())),
+        )
 
     return await fleet.read(look)
+
+
+def holders_by_identity(live: Iterable[Attempt]) -> dict[str, Attempt]:
+    """Returns the attempt that holds each GPU, by what makes the GPU one."""
+    return {gpu_identity(one.worker_id, uuid): one for one in live for uuid in one.gpus}
+
+
+def gpu_holders(worker: Worker, holders: Mapping[str, Attempt]) -> dict[str, Attempt]:
+    """Returns those of a worker's own GPUs that are held, through whichever worker."""
+    identities = {gpu.uuid: gpu_identity(worker.id, gpu.uuid) for gpu in worker.gpus}
+    return {uuid: holders[identity] for uuid, identity in identities.items() if identity in holders}
 
 
 async def worker_counts(fleet: Fleet) -> dict[str, int]:

@@ -13,7 +13,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import AuditFilter, View
-from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
+from simpletuner_fleet.queries.read_models import SeenJob, gpu_holders, holders_by_identity, with_reasons
 
 LAST_ATTEMPTS = 20
 LAST_EVENTS = 20
@@ -49,6 +49,8 @@ class EndedAttempt(Struct, frozen=True, kw_only=True):
 class WorkerDetails(Struct, frozen=True, kw_only=True):
     worker: Worker
     status: str
+    gpu_holders: dict[str, Attempt]
+    """By GPU, the attempt that holds it, on this worker or on another one of the same machine."""
     running: list[SeenJob]
     runs: list[EndedAttempt]
     """The last ones that ended, newest first."""
@@ -116,6 +118,7 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
         return WorkerDetails(
             worker=worker,
             status=worker.status(bool(live)),
+            gpu_holders=gpu_holders(worker, holders_by_identity(view.live_attempts())),
             running=with_reasons(view, jobs, now),
             runs=[
                 EndedAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]

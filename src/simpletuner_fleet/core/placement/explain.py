@@ -43,6 +43,8 @@ class WorkerVerdict(Struct, frozen=True):
     id: str
     name: str
     fails: tuple[str, ...]
+    gpus_held_through: tuple[str, ...] = ()
+    """The ids of other workers of the same machine that use its GPUs."""
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -78,11 +80,11 @@ def has_joined(worker: Worker) -> bool:
 
 
 def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
+    asked = [(worker, occupancy) for worker, occupancy in workers if has_joined(worker)]
     verdicts: list[tuple[Worker, Refusal | None]] = [
-        (worker, why_not_now(worker, occupancy, requires))
-        for worker, occupancy in workers
-        if has_joined(worker)
+        (worker, why_not_now(worker, occupancy, requires)) for worker, occupancy in asked
     ]
+    through = {worker.id: tuple(sorted(occupancy.through)) for worker, occupancy in asked}
     refused = Counter(refusal for _, refusal in verdicts)
     left = len(verdicts)
     funnel = [FunnelStep("workers", left, JOINED)]
@@ -101,7 +103,7 @@ def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) 
         params=params,
         funnel=tuple(funnel),
         workers=tuple(
-            WorkerVerdict(worker.id, worker.name, (refusal.name.lower(),))
+            WorkerVerdict(worker.id, worker.name, (refusal.name.lower(),), through[worker.id])
             for worker, refusal in told[:MAX_WORKERS_TOLD]
             if refusal
         ),
@@ -119,7 +121,7 @@ def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -
     if left:
         return Code.BEHIND_OTHERS
     if requires.target is Target.LOCAL:
-        if any(refused[step] for step in (Refusal.BUSY, Refusal.UNUSABLE, Refusal.DRAINING, Refusal.OFFLINE)):
+        if any(refused[step] for step in STEPS if step not in NEVER):
             return Code.LOCAL_GPU_BUSY
         return Code.LOCAL_NO_GPU
     got_furthest = [step for step in reversed(STEPS) if refused[step]]

@@ -24,6 +24,7 @@ class Refusal(StrEnum):
     OFFLINE = N_("is not connected")
     DRAINING = N_("is draining")
     UNUSABLE = N_("has GPUs that are unhealthy or used by somebody else")
+    HELD_ELSEWHERE = N_("has GPUs that another worker of the same machine uses")
     BUSY = N_("is busy")
 
 
@@ -38,6 +39,8 @@ class Occupancy(Struct, frozen=True):
     gpus: frozenset[str] = frozenset()
     elsewhere: frozenset[str] = frozenset()
     """Those of them that are held through another worker of the same machine."""
+    through: frozenset[str] = frozenset()
+    """The ids of those other workers."""
 
 
 FREE = Occupancy()
@@ -111,9 +114,12 @@ def why_not_now(worker: Worker, occupancy: Occupancy, requires: Requirements) ->
         return Refusal.DRAINING
     if len(_usable(worker, requires)) < requires.gpus:
         return Refusal.UNUSABLE
-    if not is_open(worker, occupancy) or allocate(worker, occupancy, requires) is None:
+    if not is_open(worker, occupancy):
         return Refusal.BUSY
-    return None
+    if allocate(worker, occupancy, requires) is not None:
+        return None
+    own = Occupancy(occupancy.live, occupancy.gpus - occupancy.elsewhere)
+    return Refusal.BUSY if allocate(worker, own, requires) is None else Refusal.HELD_ELSEWHERE
 
 
 Preference = tuple[bool, int, int, float]

@@ -158,7 +158,7 @@ REASONS: dict[str, Reason] = {
             kind=Kind.WAIT,
             sentence=N_("all matching workers are busy"),
             label=N_("fitting workers are busy"),
-            refusals=(Refusal.BUSY,),
+            refusals=(Refusal.BUSY, Refusal.HELD_ELSEWHERE),
             advice=(_SEE_STATUS, _SEE_CONNECTED, N_("check for label mismatch between job and workers")),
         ),
         Reason(

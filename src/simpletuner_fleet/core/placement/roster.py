@@ -82,8 +82,9 @@ class Roster:
         held = [uuid for uuid in (gpu.uuid for gpu in worker.gpus) if self._holders_of(worker_id, uuid)]
         if not held:
             return Occupancy(live) if live else FREE
-        elsewhere = (uuid for uuid in held if worker_id not in self._holders_of(worker_id, uuid).values())
-        return Occupancy(live, frozenset(held), frozenset(elsewhere))
+        elsewhere = [uuid for uuid in held if worker_id not in self._holders_of(worker_id, uuid).values()]
+        through = chain.from_iterable(self._holders_of(worker_id, uuid).values() for uuid in elsewhere)
+        return Occupancy(live, frozenset(held), frozenset(elsewhere), frozenset(through))
 
     def _holders_of(self, worker_id: str, uuid: str) -> dict[str, str]:
         return self._gpu_holders.get(gpu_identity(worker_id, uuid), {})

@@ -1,11 +1,13 @@
 """Workers and their GPUs as they look on the wire."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from simpletuner_fleet.core.configs.datasets import told
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.core.workers.worker import Gpu, Worker
 from simpletuner_fleet.http.edge.routes import rfc3339
 from simpletuner_fleet.http.views.fields import Time, view_of
 
@@ -20,6 +22,14 @@ class GpuView(Struct, kw_only=True):
     accelerator_type: str
     unusable: str | None
     """Why it is handed to nobody for now."""
+    held_by: "GpuHolderView | None" = None
+    """Who uses it, on this worker or on another one of the same machine."""
+
+
+class GpuHolderView(Struct, kw_only=True):
+    job_id: str
+    worker_id: str
+    worker_name: str
 
 
 class HeldView(Struct, kw_only=True):
@@ -74,14 +84,25 @@ class WorkerListView(Struct):
     workers: list[WorkerView]
 
 
-def worker_view(worker: Worker, held: list[Attempt], policy: Policy, now: float) -> WorkerView:
+def _gpu_view(gpu: Gpu, holder: Attempt | None) -> GpuView:
+    held_by = view_of(GpuHolderView, holder) if holder else None
+    return view_of(GpuView, gpu, unusable=gpu.unusable or None, held_by=held_by)
+
+
+def worker_view(
+    worker: Worker,
+    held: list[Attempt],
+    policy: Policy,
+    now: float,
+    gpu_holders: Mapping[str, Attempt],
+) -> WorkerView:
     age_s = max(0.0, now - worker.token_created_at)
     plan = worker.drain_plan
     return view_of(
         WorkerView,
         worker,
         status=worker.status(bool(held)),
-        gpus=[view_of(GpuView, gpu, unusable=gpu.unusable or None) for gpu in worker.gpus],
+        gpus=[_gpu_view(gpu, gpu_holders.get(gpu.uuid)) for gpu in worker.gpus],
         admin_state=worker.admin,
         drain_deadline=rfc3339(plan.deadline) if plan else None,
         drain_checkpoint_first=plan.checkpoint_first if plan else None,

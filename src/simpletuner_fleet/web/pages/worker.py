@@ -1,11 +1,13 @@
 """One worker: its GPUs over time, what it runs and ran, what happened to it, and what can be done with it."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerStatus
 from simpletuner_fleet.engine.gpu_history import GpuHistory
 from simpletuner_fleet.http.api.deps import deps as deps_of
@@ -57,7 +59,7 @@ async def worker_page(call: Call[None]) -> Reply:
             published=info.status,
             type=worker_type_name(words, worker.worker_type),
             sentence=state_sentence(info),
-            pictures=_pictures(worker, fleet.gpu_history, now - span_s, now),
+            pictures=_pictures(worker, info.gpu_holders, fleet.gpu_history, now - span_s, now),
             span=call.query.span,
             since=now - span_s,
             until=now,
@@ -113,11 +115,13 @@ def kept_because(worker: Worker, status: str) -> str:
     return ""
 
 
-def _pictures(worker: Worker, history: GpuHistory, since: float, until: float) -> list[GpuPicture]:
+def _pictures(
+    worker: Worker, holders: Mapping[str, Attempt], history: GpuHistory, since: float, until: float
+) -> list[GpuPicture]:
     points, latest = history.of(worker.id, since), history.latest(worker.id)
     return [
         GpuPicture(gpu=gpu, chart=gpu_chart(points.get(gpu.uuid, []), gpu.vram_gb, since, until))
-        for gpu in gpu_rows(worker, latest)
+        for gpu in gpu_rows(worker, latest, holders)
     ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.workers.gpu_health import OCCUPIED, UNHEALTHY
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerStatus
 from simpletuner_fleet.engine.gpu_history import GpuPoint
@@ -13,6 +14,7 @@ from simpletuner_fleet.languages.names import status_name, worker_type_name
 from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker
 
 LABELS_SHOWN = 4
+NOBODY: Mapping[str, Attempt] = {}
 UNUSABLE = {UNHEALTHY: N_("unhealthy"), OCCUPIED: N_("used by another program")}
 
 
@@ -70,11 +72,21 @@ def worker_row(info: ListedWorker, latest: Mapping[str, GpuPoint]) -> WorkerRow:
     )
 
 
-def gpu_rows(worker: Worker, latest: Mapping[str, GpuPoint]) -> list[GpuRow]:
-    return [_gpu_row(gpu, latest.get(gpu.uuid)) for gpu in sorted(worker.gpus, key=lambda gpu: gpu.index)]
+def gpu_rows(
+    worker: Worker, latest: Mapping[str, GpuPoint], holders: Mapping[str, Attempt] = NOBODY
+) -> list[GpuRow]:
+    in_order = sorted(worker.gpus, key=lambda gpu: gpu.index)
+    return [_gpu_row(gpu, latest.get(gpu.uuid), _used_by(worker, holders.get(gpu.uuid))) for gpu in in_order]
 
 
-def _gpu_row(gpu: Gpu, point: GpuPoint | None) -> GpuRow:
+def _used_by(worker: Worker, holder: Attempt | None) -> str:
+    """Says which other worker of the same machine uses a GPU, if one does."""
+    if holder is None or holder.worker_id == worker.id:
+        return ""
+    return _("used through worker %(worker)s", worker=holder.worker_name)
+
+
+def _gpu_row(gpu: Gpu, point: GpuPoint | None, used_by: str) -> GpuRow:
     used = point.memory_used_gb if point else None
     return GpuRow(
         index=gpu.index,
@@ -85,7 +97,7 @@ def _gpu_row(gpu: Gpu, point: GpuPoint | None) -> GpuRow:
         utilization=point.utilization if point else None,
         temperature_c=point.temperature_c if point else None,
         power_w=point.power_w if point else None,
-        unusable=_(UNUSABLE[gpu.unusable]) if gpu.unusable in UNUSABLE else gpu.unusable,
+        unusable=used_by or (_(UNUSABLE[gpu.unusable]) if gpu.unusable in UNUSABLE else gpu.unusable),
         said=_memory_text(gpu, used),
     )
 

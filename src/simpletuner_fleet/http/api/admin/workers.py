@@ -152,7 +152,7 @@ def _label(text: str) -> tuple[str, str]:
 def _shown(call: Call[Any], seen: read_models.SeenWorker) -> WorkerView:
     fleet = deps_of(call).fleet
     worker = with_newest_heartbeat(fleet, seen.worker)
-    return worker_view(worker, seen.held, fleet.policy, fleet.clock.now())
+    return worker_view(worker, seen.held, fleet.policy, fleet.clock.now(), seen.gpu_holders)
 
 
 def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:
