@@ -636,8 +636,8 @@ MUTANTS = (
         "cancel-stops-whatever-runs",
         "an order for an old attempt stops the new one",
         "agent/inbox.py",
-        "        turn = (order.job_id, order.epoch)\n        if order.reason",
-        "        turn = next((held for held in self.held if held[0] == order.job_id), (order.job_id, order.epoch))\n"
+        "        turn = Turn(order.job_id, order.epoch)\n        if order.reason",
+        "        turn = next((held for held in self.held if held[0] == order.job_id), Turn(order.job_id, order.epoch))\n"
         "        if order.reason",
         INBOX,
     ),

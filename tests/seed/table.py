@@ -23,8 +23,8 @@ def http(folder: str, file: str, *names: str) -> tuple[str, ...]:
     return _in(f"http/{folder}", file, *names)
 
 
-def core(file: str, *names: str) -> tuple[str, ...]:
-    return _in("core", file, *names)
+def core(folder: str, file: str, *names: str) -> tuple[str, ...]:
+    return _in(f"core/{folder}", file, *names)
 
 
 SPREAD = e2e("fleet", "jobs_spread_over_ephemeral_and_persistent_workers_of_one_fleet")
@@ -209,7 +209,7 @@ ROWS = (
         MODES,
         "Orchestrator cleans up offline ephemeral workers after 1 hour",
         LEAVES
-        + core("liveness", "only_ephemeral_workers_offline_for_an_hour_are_cleaned_up")
+        + core("workers", "liveness", "only_ephemeral_workers_offline_for_an_hour_are_cleaned_up")
         + _in("cli/frame", "resolve_settings", "the_defaults_are_the_documented_ones"),
     ),
     Row(MODES, "**Persistent (`--persistent`):**", STAYS),
@@ -223,7 +223,7 @@ ROWS = (
     Row(
         LIFECYCLE,
         "┌─────────────┐     ┌─────────────┐     ┌─────────────┐",
-        DIAGRAM + core("worker", "the_published_status_follows_from_three_facts"),
+        DIAGRAM + core("workers", "worker", "the_published_status_follows_from_three_facts"),
     ),
     Row(LIFECYCLE, "| `CONNECTING` | Worker establishing connection |", DIAGRAM),
     Row(LIFECYCLE, "| `IDLE` | Ready to receive jobs |", DIAGRAM + RUNS),
@@ -246,14 +246,14 @@ ROWS = (
     Row(
         HEALTH,
         "**Health check loop:** Runs every 60 seconds on orchestrator",
-        core("liveness", "a_loss_is_seen_soon_after_its_timeout")
+        core("workers", "liveness", "a_loss_is_seen_soon_after_its_timeout")
         + _in("orchestrator", "runtime", "the_health_check_goes_on_after_the_store_failed"),
     ),
     Row(FAILURES, "**Worker goes offline during a job:**", DEAD_MACHINE),
     Row(
         FAILURES,
         "Job marked as failed after heartbeat timeout",
-        DEAD_MACHINE + core("lifecycle", "without_retries_the_first_loss_is_the_end"),
+        DEAD_MACHINE + core("jobs", "lifecycle", "without_retries_the_first_loss_is_the_end"),
     ),
     Row(
         FAILURES,
@@ -261,7 +261,7 @@ ROWS = (
         DEAD_MACHINE
         + EXHAUSTED
         + DEFAULTS
-        + core("lifecycle", "three_retries_are_four_charged_attempts_and_no_more"),
+        + core("jobs", "lifecycle", "three_retries_are_four_charged_attempts_and_no_more"),
     ),
     Row(FAILURES, "Next available worker picks up the job", DEAD_MACHINE + KILLED),
     Row(FAILURES, "**Orchestrator restarts:**", RECONNECT),
@@ -319,7 +319,7 @@ ROWS = (
     Row(
         TOKENS,
         "Tokens are SHA-256 hashed before storage",
-        SHOWN_ONCE + core("tokens", "only_the_hash_is_stored"),
+        SHOWN_ONCE + core("people", "tokens", "only_the_hash_is_stored"),
     ),
     Row(TOKENS, "Tokens never leave the orchestrator after creation", SHOWN_ONCE),
     Row(

@@ -73,7 +73,7 @@ def test_refusals_are_tried_in_the_contracts_order() -> None:
     assert [step.name for step in STEPS] == [
         *("NOT_REMOTE", "NOT_LOCAL", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM", "WRONG_ACCELERATOR"),
         *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA"),
-        *("OFFLINE", "DRAINING", "UNUSABLE", "BUSY"),
+        *("OFFLINE", "DRAINING", "UNUSABLE", "HELD_ELSEWHERE", "BUSY"),
     ]
     assert STEPS[:8] == tuple(step for step in STEPS if step in NEVER)
 
@@ -206,3 +206,16 @@ def test_a_remote_worker_comes_before_our_own_and_the_tightest_fit_first() -> No
     assert ordered == [cheap, remote_small, remote_big, ours]
     busy_big = Occupancy(1, frozenset(gpu.uuid for gpu in remote_big.gpus[:7]))
     assert preference(remote_big, busy_big, asks) == preference(remote_small, FREE, asks)
+
+
+def test_gpus_used_through_another_worker_are_told_apart_from_a_busy_worker() -> None:
+    worker = a_worker(gpus=2, max_jobs=2)
+    first, second = (gpu.uuid for gpu in worker.gpus)
+    shared = Occupancy(0, frozenset({first, second}), frozenset({first, second}), frozenset({"w_2"}))
+    assert why_not_now(worker, shared, Requirements()) is Refusal.HELD_ELSEWHERE
+    assert why_not_now(worker, shared, Requirements(gpus=0)) is None
+    both = Occupancy(1, frozenset({first, second}), frozenset({second}), frozenset({"w_2"}))
+    assert why_not_now(worker, both, Requirements()) is Refusal.HELD_ELSEWHERE
+    assert why_not_now(worker, both, Requirements(gpus=2)) is Refusal.BUSY
+    own = Occupancy(1, frozenset({first, second}))
+    assert why_not_now(worker, own, Requirements()) is Refusal.BUSY

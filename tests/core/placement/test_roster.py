@@ -444,7 +444,10 @@ def test_a_gpu_held_through_one_worker_is_not_given_away_through_another() -> No
     assert fleet.pick_worker(SMALL) is None
     assert fleet.try_worker(SMALL, "w_2") is None
     assert fleet.occupancy("w_2") == Occupancy(
-        0, frozenset({"GPU-w_1-0"}), elsewhere=frozenset({"GPU-w_1-0"})
+        0,
+        frozenset({"GPU-w_1-0"}),
+        elsewhere=frozenset({"GPU-w_1-0"}),
+        through=frozenset({"w_1"}),
     )
     assert fleet.holders_of_gpu("w_2", "GPU-w_1-0") == {"a_1": "w_1"}
     assert fleet.neighbours("w_1") == ["w_2"]
