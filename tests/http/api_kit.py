@@ -269,15 +269,17 @@ class Agent:
         assert answer.status_code == expect, answer.text
         return answer.json()
 
-    async def register(self, gpus: int | None = 0, expect: int = 200, **facts: Any) -> Any:
+    async def register(
+        self, gpus: int | list[dict[str, Any]] | None = 0, expect: int = 200, **facts: Any
+    ) -> Any:
         self.seq += 1
         listed = (
-            None
-            if gpus is None
-            else [
+            [
                 {"index": at, "uuid": f"GPU-{self.id}-{at}", "name": "NVIDIA A100", "vram_gb": 80}
                 for at in range(gpus)
             ]
+            if isinstance(gpus, int)
+            else gpus
         )
         body = {
             "name": "whatever",
