@@ -96,7 +96,7 @@ def _machine(args: argparse.Namespace) -> Iterator[CheckFinding]:
 
 
 def _server_data(args: argparse.Namespace) -> Iterator[CheckFinding]:
-    if find_spec("uvicorn") is None or find_spec("starlette") is None:
+    if find_spec("httptools") is None or find_spec("uvloop") is None:
         yield bad(_("server packages"), _("not installed"), "pip install 'simpletuner-fleet[server]'")
         return
     # a worker's machine has no server packages

@@ -45,5 +45,5 @@ def set_up_logging(form: str | None, *, verbose: bool) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     logging.getLogger("simpletuner_fleet").setLevel(logging.DEBUG if verbose else logging.INFO)
-    for chatty in ("httpx2", "httpcore2", "httpx", "httpcore", "uvicorn", "asyncio"):
+    for chatty in ("httpx2", "httpcore2", "httpx", "httpcore", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
