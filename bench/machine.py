@@ -14,7 +14,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PACKAGES = (
     "simpletuner-fleet",
-    "uvicorn",
+    "httptools",
     "uvloop",
     "httptools",
     "msgspec",
