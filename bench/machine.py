@@ -14,7 +14,6 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PACKAGES = (
     "simpletuner-fleet",
-    "httptools",
     "uvloop",
     "httptools",
     "msgspec",

@@ -799,6 +799,14 @@ MUTANTS = (
         LIVE_ROWS,
     ),
     Mutant(
+        "reachable-outlives-its-step",
+        "a step that is run again finds its worker reachable already, and offers it nothing",
+        "engine/fleet.py",
+        "            transaction.undo()\n",
+        "",
+        ("tests/engine/test_rerun_steps.py", *SIM),
+    ),
+    Mutant(
         "evicted-too-early",
         "a job that has ended is its old self again while its end is being committed",
         "store/writing/sql_tx.py",

@@ -31,7 +31,9 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
 def entry_hash(entry: AuditEntry, previous_hash: str, details: str | None = None) -> str:
     """Hashes the canonical text of the list of all columns; `details` is their text where it is known already."""
     columns = [
-        *map(canonical, (entry.seq, repr(entry.at), entry.event_type, entry.actor_id, entry.actor_name)),
+        # A number in the database may have become anything; ours needs no encoder.
+        str(entry.seq) if type(entry.seq) is int else canonical(entry.seq),
+        *map(canonical, (repr(entry.at), entry.event_type, entry.actor_id, entry.actor_name)),
         *map(canonical, (entry.ip, entry.target_type, entry.target_id)),
         canonical(entry.details) if details is None else details,
         canonical(previous_hash),

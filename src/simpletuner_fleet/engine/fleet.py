@@ -116,9 +116,13 @@ class Fleet:
         transaction = Transaction(tx, index, self.ids, self.policy, self.clock.now(), self.vault)
         if index.unplaced:
             transaction.consider_every_class()
-        value = step(transaction)
-        place_waiting_jobs(transaction)
-        transaction.finish()
+        try:
+            value = step(transaction)
+            place_waiting_jobs(transaction)
+            transaction.finish()
+        except BaseException:
+            transaction.undo()
+            raise
         index.unplaced = False
         return value, transaction.effects
 

@@ -75,6 +75,7 @@ class Transaction:
         self._workers: dict[str, Worker] = {}
         self._status_before: dict[str, WorkerStatus] = {}
         self._events: list[Event] = []
+        self._reachable_before: dict[str, bool] = {}
 
     # Reading: each row once, as this transaction has left it.
 
@@ -155,13 +156,19 @@ class Transaction:
         self.tx.delete_worker(worker.id)
         self._workers.pop(worker.id, None)
         self._status_before.pop(worker.id, None)
-        self.index.reachable.discard(worker.id)
+        self.set_reachable(worker.id, False)
         self.effects.left.append(worker.id)
 
     def set_reachable(self, worker_id: str, reachable: bool) -> None:
+        self._reachable_before.setdefault(worker_id, worker_id in self.index.reachable)
         self.index.set_reachable(worker_id, reachable)
         if reachable:
             self._offer_to(worker_id)
+
+    def undo(self) -> None:
+        """Takes back what no row holds; the store takes back the rows."""
+        for worker_id, reachable in self._reachable_before.items():
+            self.index.set_reachable(worker_id, reachable)
 
     def wake(self, worker_id: str) -> None:
         self.effects.wake.add(worker_id)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from random import Random
 from typing import Any, Protocol
 
 from simpletuner_fleet.core.errors import FleetError, IllegalTransition, InvalidToken, StoreUnavailable
@@ -170,6 +171,8 @@ class Orchestrator:
         self.world = world
         self.policy = policy
         self.store = SimStore()
+        self.store.breaks_off_after = self._calls_before_a_break
+        self._breaks = Random(world.seed)
         self.ids = SeededIds()
         self.wall_offset_s = 0.0
         self.fleet: Fleet | None = None
@@ -187,6 +190,10 @@ class Orchestrator:
         self._life = 0
         self._backlog: list[tuple[Callable[[], Any], Answered]] = []
         self._to_look: dict[Stream, None] = {}
+
+    def _calls_before_a_break(self) -> int | None:
+        """Has chance of its own: how often steps are run again changes nothing else."""
+        return self._breaks.randrange(12) if self._breaks.random() < 0.1 else None
 
     # Life and death
 

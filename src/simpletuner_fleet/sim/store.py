@@ -1,7 +1,7 @@
 """The memory store with a crash switch and a witness of every commit."""
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -31,11 +31,31 @@ class Changes(Struct):
         return bool(self.jobs or self.attempts or self.workers or self.audit)
 
 
+class Interrupted(BaseException):
+    """The step needs what memory does not hold: it will be run again from its beginning."""
+
+
+class InterruptingTx:
+    """A transaction that breaks a step off at one of its calls, as a store does that needs its connection for it."""
+
+    def __init__(self, tx: Tx, calls_left: int) -> None:
+        self._tx = tx
+        self._calls_left = calls_left
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls_left -= 1
+        if self._calls_left < 0:
+            raise Interrupted
+        return getattr(self._tx, name)
+
+
 class SimStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.crash_at: CrashPoint | None = None
         self.watch: Callable[[Changes], None] = lambda changes: None
+        self.breaks_off_after: Callable[[], int | None] = lambda: None
+        """Asked at every step: after how many calls it is broken off, if at all."""
         self._audited = 0
 
     @property
@@ -49,7 +69,7 @@ class SimStore(MemoryStore):
         changes = Changes()
 
         def watched(tx: Tx) -> T:
-            result = step(tx)
+            result = self._run(step, tx)
             self._gather(changes)
             if self.crash_at == "before commit" and changes:
                 raise SimCrash
@@ -62,6 +82,15 @@ class SimStore(MemoryStore):
             if self.crash_at:
                 raise SimCrash
         return result
+
+    def _run(self, step: Callable[[Tx], T], tx: Tx) -> T:
+        calls = self.breaks_off_after()
+        if calls is not None:
+            try:
+                return step(cast(Tx, InterruptingTx(tx, calls)))
+            except Interrupted:
+                self._tables.take_back()
+        return step(tx)
 
     def _gather(self, changes: Changes) -> None:
         tables = self._tables

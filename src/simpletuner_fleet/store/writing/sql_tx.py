@@ -133,7 +133,10 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx):
         if self._step:
             for job_id, bundle in self._step.bundles.items():
                 self._bundles.put(job_id, bundle)
-            self._kept.absorb(self._step)
+            if self._kept:
+                self._kept.absorb(self._step)
+            else:
+                self._kept = self._step
             self._step = Unsaved()
         self._end_visits()
         self._mark()
@@ -183,13 +186,22 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx):
     ) -> None:
         """Evicts those that are over, unless a change of them still waits to be stored."""
         for job_id in chain(jobs, more_jobs):
-            if not any(job_id in layer.jobs or job_id in layer.new_jobs for layer in self._layers):
+            job = self._rows.jobs.get(job_id)
+            if job is not None and job.terminal and not self._waits_to_be_stored("jobs", "new_jobs", job_id):
                 self._rows.evict_job(job_id)
         for attempt_id in chain(attempts, more):
-            if not any(
-                attempt_id in layer.attempts or attempt_id in layer.new_attempts for layer in self._layers
+            attempt = self._rows.attempts.get(attempt_id)
+            if (
+                attempt is not None
+                and not attempt.live
+                and not self._waits_to_be_stored("attempts", "new_attempts", attempt_id)
             ):
                 self._rows.evict_attempt(attempt_id)
+
+    def _waits_to_be_stored(self, changed: str, new: str, row_id: str) -> bool:
+        return any(
+            row_id in getattr(layer, changed) or row_id in getattr(layer, new) for layer in self._layers
+        )
 
     # The connection
 
