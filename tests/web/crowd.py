@@ -13,6 +13,7 @@ from simpletuner_fleet.core.jobs.job import (
     Requirements,
     Target,
 )
+from simpletuner_fleet.core.jobs.progress import read_progress
 from simpletuner_fleet.core.placement.ordering import class_id, rank
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker, WorkerType
@@ -95,7 +96,7 @@ def _add_with_attempt(tx: Tx, job: Job, host: Worker | None, now: float, live: b
         "attempts": 1,
         "epoch": epoch,
         "started_at": job.created_at + 5,
-        "progress": {"step": job.seq % 1000, "total": 1000, "loss": 0.2, "rate": 1.5},
+        "progress": read_progress({"step": job.seq % 1000, "total": 1000, "loss": 0.2, "rate": 1.5}),
         "finished_at": None if live else job.created_at + 900,
         "worker_id": host.id if host else None,
     }
