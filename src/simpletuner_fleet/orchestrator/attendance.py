@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import Witness
-from simpletuner_fleet.core.errors import InvalidToken, StaleMessage, Superseded
+from simpletuner_fleet.core.errors import InvalidToken, StaleMessage, StoreUnavailable, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
@@ -122,7 +122,7 @@ async def stream_alive(fleet: Fleet, worker_id: str) -> None:
         _heard_with(fleet, worker_id, live)
 
 
-def _heard_with(fleet: Fleet, worker_id: str, attempts: Sequence[Attempt]) -> None:
+def _heard_with(fleet: Fleet, worker_id: str, attempts: Sequence[Attempt | HeldAttempt]) -> None:
     fleet.presence.heard(worker_id, fleet.clock.now())
     for attempt in attempts:
         fleet.presence.confirmed(Turn(attempt.job_id, attempt.epoch), worker_id)
@@ -130,13 +130,16 @@ def _heard_with(fleet: Fleet, worker_id: str, attempts: Sequence[Attempt]) -> No
 
 async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
     expected = fleet.presence.expected(worker_id)
-    answer, worker, live = await fleet.act(
-        lambda transaction: _heartbeat(transaction, worker_id, message, base_url, expected)
-    )
-    fleet.presence.heard(worker_id, fleet.clock.now())
-    named = live if worker.legacy else message.attempts or ()
-    for one in named:
-        fleet.presence.confirmed(Turn(one.job_id, one.epoch), worker_id)
+    try:
+        answer, worker, live = await fleet.act(
+            lambda transaction: _heartbeat(transaction, worker_id, message, base_url, expected)
+        )
+    except StoreUnavailable:
+        # It was heard all the same: a database that is away must not make every worker count as lost.
+        if expected:
+            _heard_with(fleet, worker_id, message.attempts or ())
+        raise
+    _heard_with(fleet, worker_id, live if worker.legacy else message.attempts or ())
     gpus = {gpu.uuid for gpu in worker.gpus}
     samples = [one for one in message.gpus if one.uuid in gpus]
     if samples:
