@@ -9,7 +9,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
-from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.index import LIMITS_SETTING, FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.store.sqlite import SqliteStore
@@ -51,4 +51,22 @@ async def test_a_step_that_is_refused_leaves_its_worker_as_reachable_as_it_was(t
     with pytest.raises(NotFound):
         await fleet.act(step)
     assert index.reachable == {"w_1"}
+    await store.close()
+
+
+async def test_limits_that_were_refused_are_forgotten(tmp_path: Path) -> None:
+    store, index = SqliteStore(tmp_path / "fleet.db"), FleetIndex()
+    fleet = Fleet(store, index, SteadyClock(), RandomIds(b"s" * 32), StreamHub(), Policy())
+    await fleet.act(lambda transaction: transaction.add_worker(a_worker()))
+
+    def step(transaction: Transaction) -> None:
+        transaction.tx.put_setting(LIMITS_SETTING, '{"global_running": 7}')
+        transaction.limits_changed()
+        assert transaction.limits.global_running == 7
+        transaction.worker("w_unknown")
+
+    with pytest.raises(NotFound):
+        await fleet.act(step)
+    limits = await fleet.act(lambda transaction: transaction.limits)
+    assert limits.global_running is None
     await store.close()

@@ -76,6 +76,7 @@ class Transaction:
         self._status_before: dict[str, WorkerStatus] = {}
         self._events: list[Event] = []
         self._reachable_before: dict[str, bool] = {}
+        self._limits_changed = False
 
     # Reading: each row once, as this transaction has left it.
 
@@ -169,6 +170,8 @@ class Transaction:
         """Takes back what no row holds; the store takes back the rows."""
         for worker_id, reachable in self._reachable_before.items():
             self.index.set_reachable(worker_id, reachable)
+        if self._limits_changed:
+            self.index.limits = None
 
     def wake(self, worker_id: str) -> None:
         self.effects.wake.add(worker_id)
@@ -183,6 +186,7 @@ class Transaction:
         self.effects.published.append((event, data))
 
     def limits_changed(self) -> None:
+        self._limits_changed = True
         self.index.limits = None
         self.consider_every_class()
 
