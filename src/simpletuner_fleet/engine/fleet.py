@@ -73,6 +73,10 @@ class Fleet:
             if worker.drain_is_due(now) and roster.occupancy(worker.id).live
         ]
 
+    def neighbours(self, worker_id: str) -> list[str]:
+        """Returns the other workers that report one of this worker's GPUs: mostly none, so nobody has to walk them all."""
+        return self._index.roster.neighbours(worker_id)
+
     async def read(self, look: Callable[[View], T]) -> T:
         return await self.store.read(look)
 

@@ -141,14 +141,15 @@ async def workers(
 
 
 async def one_worker(fleet: Fleet, worker_id: str) -> SeenWorker:
+    neighbours = fleet.neighbours(worker_id)
+
     def look(view: View) -> SeenWorker:
         worker = view.worker(worker_id)
         if worker is None:
             raise NotFound(f"There is no worker {worker_id}.")
+        held = view.live_attempts_of_worker(worker_id)
         return SeenWorker(
-            worker=worker,
-            held=view.live_attempts_of_worker(worker_id),
-            gpu_holders=gpu_holders(worker, holders_by_identity(view.live_attempts())),
+            worker=worker, held=held, gpu_holders=gpu_holders_near(view, worker, held, neighbours)
         )
 
     return await fleet.read(look)
@@ -157,6 +158,14 @@ async def one_worker(fleet: Fleet, worker_id: str) -> SeenWorker:
 def holders_by_identity(live: Iterable[Attempt]) -> dict[str, Attempt]:
     """Returns the attempt that holds each GPU, by what makes the GPU one."""
     return {gpu_identity(one.worker_id, uuid): one for one in live for uuid in one.gpus}
+
+
+def gpu_holders_near(
+    view: View, worker: Worker, held: Sequence[Attempt], neighbours: Sequence[str]
+) -> dict[str, Attempt]:
+    """Returns who holds a worker's GPUs, looking at its own attempts and at its neighbours' alone."""
+    near = [attempt for other in neighbours for attempt in view.live_attempts_of_worker(other)]
+    return gpu_holders(worker, holders_by_identity([*near, *held]))
 
 
 def gpu_holders(worker: Worker, holders: Mapping[str, Attempt]) -> dict[str, Attempt]:

@@ -13,7 +13,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import AuditFilter, View
-from simpletuner_fleet.queries.read_models import SeenJob, gpu_holders, holders_by_identity, with_reasons
+from simpletuner_fleet.queries.read_models import SeenJob, gpu_holders_near, with_reasons
 
 LAST_ATTEMPTS = 20
 LAST_EVENTS = 20
@@ -108,7 +108,7 @@ async def machines(
 
 
 async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
-    now = fleet.clock.now()
+    now, neighbours = fleet.clock.now(), fleet.neighbours(worker_id)
 
     def look(view: View) -> WorkerDetails:
         worker = _worker(fleet, view, worker_id)
@@ -118,7 +118,7 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
         return WorkerDetails(
             worker=worker,
             status=worker.status(bool(live)),
-            gpu_holders=gpu_holders(worker, holders_by_identity(view.live_attempts())),
+            gpu_holders=gpu_holders_near(view, worker, live, neighbours),
             running=with_reasons(view, jobs, now),
             runs=[
                 EndedAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]
