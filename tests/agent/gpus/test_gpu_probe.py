@@ -47,6 +47,24 @@ async def test_declared_gpus_go_before_all_detection() -> None:
     ]
 
 
+def test_a_declared_gpu_may_have_its_own_uuid() -> None:
+    gpus = declared_gpus('[{"name":"A"},{"name":"H200","uuid":"GPU-8932f937-d72c"}]')
+    assert [gpu.uuid for gpu in gpus] == ["GPU-declared-0", "GPU-8932f937-d72c"]
+
+
+@pytest.mark.parametrize(
+    ("declaration", "complaint"),
+    [
+        ('[{"name":"A","uuid":"GPU-1","count":2}]', "its count is 1"),
+        ('[{"name":"A","uuid":"card 1"}]', "begins with 'GPU-' or 'MIG-'"),
+        ('[{"name":"A","uuid":"GPU-1"},{"name":"B","uuid":"GPU-1"}]', "two GPUs have the same uuid"),
+    ],
+)
+def test_a_uuid_that_cannot_be_one_gpus_is_refused(declaration: str, complaint: str) -> None:
+    with pytest.raises(InventoryError, match=complaint):
+        declared_gpus(declaration)
+
+
 def test_gpus_of_several_kinds_can_be_declared_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "gpus.json"
     file.write_text('[{"name":"A"},{"name":"B","count":2,"vram_gb":24.5,"accelerator_type":"ROCm"}]')

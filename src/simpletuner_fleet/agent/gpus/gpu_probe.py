@@ -20,6 +20,7 @@ from simpletuner_fleet.core.policy import MAX_LABEL_VALUE_CHARS
 from simpletuner_fleet.core.workers.gpu_health import Health
 from simpletuner_fleet.core.workers.worker import Gpu
 from simpletuner_fleet.protocol.messages import GpuSample
+from simpletuner_fleet.trainers.environment import CUDA_UUID_PREFIXES
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,8 @@ class _DeclaredGpu(Struct, frozen=True, forbid_unknown_fields=True):
     vram_gb: float = 0.0
     count: int = 1
     accelerator_type: str = "cuda"
+    uuid: str = ""
+    """Its own, where two workers of one machine declare it: then only one of them is given it at a time."""
 
 
 class _NvmlGpu(Struct, frozen=True):
@@ -208,17 +211,32 @@ def declared_gpus(declaration: str) -> tuple[Gpu, ...]:
             )
         if not (math.isfinite(kind.vram_gb) and kind.vram_gb >= 0):
             raise InventoryError(f"{INVENTORY_VARIABLE}: vram_gb must be a size, not {kind.vram_gb}.")
+    _check_uuids([kind for kind in kinds if kind.uuid])
     each = [kind for kind in kinds for _ in range(kind.count)]
     return tuple(
         Gpu(
             index=index,
-            uuid=f"GPU-declared-{index}",
+            uuid=kind.uuid or f"GPU-declared-{index}",
             name=kind.name,
             vram_gb=kind.vram_gb,
             accelerator_type=kind.accelerator_type.lower(),
         )
         for index, kind in enumerate(each)
     )
+
+
+def _check_uuids(named: Sequence[_DeclaredGpu]) -> None:
+    for kind in named:
+        if kind.count != 1:
+            raise InventoryError(
+                f"{INVENTORY_VARIABLE}: the uuid {kind.uuid} is one GPU's, so its count is 1."
+            )
+        if not kind.uuid.startswith(CUDA_UUID_PREFIXES) and kind.accelerator_type.lower() == "cuda":
+            raise InventoryError(
+                f"{INVENTORY_VARIABLE}: a CUDA uuid begins with 'GPU-' or 'MIG-', not {kind.uuid}."
+            )
+    if len({kind.uuid for kind in named}) != len(named):
+        raise InventoryError(f"{INVENTORY_VARIABLE}: two GPUs have the same uuid.")
 
 
 def select_gpus(gpus: Sequence[Gpu], selection: str | None) -> tuple[Gpu, ...]:
