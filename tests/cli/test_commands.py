@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
+from simpletuner_fleet.cli.jobs.job_text import explained
 from simpletuner_fleet.cli.main import main
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.cli.remote.connection import ConnectionSettings
@@ -257,6 +258,16 @@ def test_an_impossible_job_is_accepted_with_a_warning(ask: Run, server: FakeServ
     assert result.code == 0
     assert "warning: the job needs 16 GPUs, the largest worker has 8" in result.err
     assert "adjust --num_processes in the training config" in result.err
+
+
+def test_explain_says_through_whom_a_shared_gpu_is_used() -> None:
+    verdicts = [
+        {"name": "four", "fails": ["held_elsewhere"], "gpus_held_through": ["w_3"]},
+        {"name": "three", "fails": ["busy"]},
+    ]
+    lines = explained({"code": "ALL_MATCHING_BUSY", "workers": verdicts})
+    assert "  four: held_elsewhere (w_3)" in lines
+    assert "  three: busy" in lines
 
 
 def test_explain_tells_the_funnel_and_the_fixes(ask: Run, fleet: FakeServer) -> None:

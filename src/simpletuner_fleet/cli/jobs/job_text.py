@@ -155,10 +155,17 @@ def explained(why: dict[str, Any]) -> list[str]:
         for left, rule in funnel_texts(words, why.get("funnel") or ())
     ]
     lines += [
-        clean(f"  {verdict.get('name')}: {', '.join(map(str, verdict.get('fails') or ()))}")
+        clean(f"  {verdict.get('name')}: {_refusal_text(verdict)}")
         for verdict in (why.get("workers") or ())[:MAX_WORKERS]
     ]
     ahead = why.get("ahead")
     if ahead:
         lines.append("  " + _("ahead of it: %(jobs)s", jobs=ahead if isinstance(ahead, int) else len(ahead)))
     return lines
+
+
+def _refusal_text(verdict: dict[str, Any]) -> str:
+    """Returns the codes, and in brackets the workers that use its GPUs."""
+    codes = ", ".join(map(str, verdict.get("fails") or ()))
+    others = ", ".join(map(str, verdict.get("gpus_held_through") or ()))
+    return f"{codes} ({others})" if others else codes
