@@ -7,15 +7,31 @@ from typing import Any
 
 from msgspec import Struct
 
-DOMAIN = b"simpletuner-fleet audit entry v1\n"
+DOMAIN = "simpletuner-fleet audit entry v1\n"
 GENESIS = "0" * 64
 canonical: Callable[[Any], str] = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
 ).encode
 """The one text of a JSON value."""
+quoted: Callable[[str], str] = json.encoder.encode_basestring_ascii
+"""The one text of a string: what `canonical` returns for it."""
 
 
-class AuditEntry(Struct, frozen=True, kw_only=True):
+def canonical_details(details: dict[str, Any]) -> str:
+    """Returns what `canonical` does, sooner: details are mostly a few texts and numbers."""
+    return f"{{{','.join([f'{quoted(name)}:{_plain_text(details[name])}' for name in sorted(details)])}}}"
+
+
+def _plain_text(value: Any) -> str:
+    kind = type(value)
+    if kind is str:
+        return quoted(value)
+    if kind is int:
+        return str(value)
+    return "null" if value is None else canonical(value)
+
+
+class AuditEntry(Struct, frozen=True):
     seq: int
     at: float
     event_type: str
@@ -28,17 +44,25 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     hash: str = ""
 
 
-def entry_hash(entry: AuditEntry, previous_hash: str, details: str | None = None) -> str:
-    """Hashes the canonical text of the list of all columns; `details` is their text where it is known already."""
-    columns = [
-        # A number in the database may have become anything; ours needs no encoder.
-        str(entry.seq) if type(entry.seq) is int else canonical(entry.seq),
-        *map(canonical, (repr(entry.at), entry.event_type, entry.actor_id, entry.actor_name)),
-        *map(canonical, (entry.ip, entry.target_type, entry.target_id)),
-        canonical(entry.details) if details is None else details,
-        canonical(previous_hash),
-    ]
-    return hashlib.sha256(DOMAIN + f"[{','.join(columns)}]".encode()).hexdigest()
+def entry_hash(entry: AuditEntry, previous_hash: str) -> str:
+    """Hashes the canonical text of the list of all columns, whatever a hand in the database may have made of them."""
+    columns = (
+        *(entry.seq, repr(entry.at), entry.event_type, entry.actor_id, entry.actor_name, entry.ip),
+        *(entry.target_type, entry.target_id, entry.details, previous_hash),
+    )
+    return _hashed(canonical(columns))
+
+
+def new_entry_hash(
+    seq: int, at: float, event_type: str, actor_and_target: Iterable[str], details: str, previous_hash: str
+) -> str:
+    """Returns what `entry_hash` will, of columns whose types are sure; `details` is their canonical text."""
+    texts = ",".join(map(quoted, (repr(at), event_type, *actor_and_target)))
+    return _hashed(f"[{seq},{texts},{details},{quoted(previous_hash)}]")
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(f"{DOMAIN}{text}".encode()).hexdigest()
 
 
 class Problem(Struct, frozen=True):

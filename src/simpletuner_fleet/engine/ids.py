@@ -7,7 +7,7 @@ import secrets
 from simpletuner_fleet.core.people import tokens
 
 ID_CHARS = 12
-ID_RANGE = 62**ID_CHARS
+RANDOM_BYTES = 4096
 MIN_SECRET_BYTES = 32
 REMEMBERED_TOKENS = 256
 
@@ -18,9 +18,17 @@ class RandomIds:
             raise ValueError(f"the secret has at least {MIN_SECRET_BYTES} bytes")
         self._secret = secret
         self._derived: dict[tuple[str, str], str] = {}
+        self._digits = ""
+        self._used = 0
 
     def new(self, prefix: str) -> str:
-        return f"{prefix}_{tokens.base62(secrets.randbelow(ID_RANGE), ID_CHARS)}"
+        begin = self._used
+        end = self._used = begin + ID_CHARS
+        if end > len(self._digits):
+            self._digits = tokens.random_digits(secrets.token_bytes(RANDOM_BYTES))
+            begin, end = 0, ID_CHARS
+            self._used = end
+        return f"{prefix}_{self._digits[begin:end]}"
 
     def token(self, prefix: str) -> str:
         return tokens.make(prefix, secrets.token_bytes(tokens.SECRET_BYTES))

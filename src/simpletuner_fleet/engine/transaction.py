@@ -208,8 +208,8 @@ class Transaction:
     def _save_job(self, job: Job) -> None:
         before = self.job(job.id)
         self.tx.save_job(job)
-        self._jobs[job.id] = saved = replace(job, version=job.version + 1)
-        self._follow_job(saved, before)
+        del self._jobs[job.id]
+        self._follow_job(self.job(job.id), before)
 
     def _save_attempt(self, attempt: Attempt) -> None:
         self._note_status(attempt.worker_id)

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import logging
+import sys
 import os
 import ssl
 import sys
@@ -59,6 +60,9 @@ log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
 BACKGROUND_TASKS_TIMEOUT_S = 0.5
+SWITCH_INTERVAL_S = 0.0005
+"""How long the event loop may keep the thread that commits from going on: each of a commit's statements asks for the
+interpreter again, and with the usual 5 ms a commit under load would take longer than the disk needs."""
 
 
 def run_server(args: argparse.Namespace) -> int:
@@ -67,6 +71,7 @@ def run_server(args: argparse.Namespace) -> int:
     if args.admin_token:
         check_admin_token(args.admin_token, "SIMPLETUNER_ADMIN_TOKEN")
     data_dir = private_folder(Path(args.data_dir))
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_Server(args, policy, data_dir).run())

@@ -12,6 +12,10 @@ SESSION, ONE_TIME = "ss", "ok"
 
 
 _PAIRS = [high + low for high in BASE62 for low in BASE62]
+_EVEN = 256 - 256 % len(BASE62)
+"""Bytes below this make every digit equally likely; the others are left out."""
+_DIGIT_OF_BYTE = bytes(ord(BASE62[byte % len(BASE62)]) for byte in range(256))
+_UNEVEN = bytes(range(_EVEN, 256))
 
 
 def base62(number: int, width: int) -> str:
@@ -23,6 +27,11 @@ def base62(number: int, width: int) -> str:
             ten, pair = divmod(ten, 62 * 62)
             digits.append(_PAIRS[pair])
     return "".join(reversed(digits))[-width:]
+
+
+def random_digits(random_bytes: bytes) -> str:
+    """Returns about as many digits as there are bytes, each as random as they are."""
+    return random_bytes.translate(_DIGIT_OF_BYTE, _UNEVEN).decode("ascii")
 
 
 def checksum(text: str) -> str:

@@ -114,7 +114,7 @@ class Route(Struct, frozen=True):
     pieces: bool = False
     """A raw body is handed over as it arrives, as an `Incoming`."""
     prompt: bool = False
-    """The handler may be begun without a task: until it first waits, it uses nothing that needs one (`asyncio.timeout`)."""
+    """The handler runs without a task: it uses nothing that needs one, as `asyncio.timeout` does."""
     rest: bool = False
     """The last name of the path takes all that follows, slashes too."""
 

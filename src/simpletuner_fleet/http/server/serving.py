@@ -109,6 +109,7 @@ class HttpServer:
         self._idle_timeout_s = idle_timeout_s
         self._connections: set[HttpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._walks: set[Walk] = set()
         self._most = most_connections()
         self._all_gone = asyncio.Event()
         self.tls = tls
@@ -130,22 +131,24 @@ class HttpServer:
             self._all_gone.set()
 
     def run(self, exchange: HttpExchange) -> None:
-        """Walks through a request at once, as far as it goes without waiting; the rest of it becomes a task."""
-        coroutine = self._app(exchange)
-        context = copy_context()
+        """Walks through a request at once, as far as it goes without waiting."""
         exchange.in_task = False
-        try:
-            awaited = context.run(coroutine.send, None)
-        except StopIteration:
-            finished(exchange)
-        except Exception:
-            log.exception("a request was not answered")
-            finished(exchange)
-        else:
-            exchange.in_task = True
-            task = self._loop.create_task(_go_on(coroutine, awaited, exchange), context=context)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        walk = Walk(self, self._app(exchange), exchange)
+        walk.context.run(walk.go_on)
+
+    def under_way(self, walk: "Walk") -> None:
+        """Remembers a request that waits, so that it can be ended when the server stops."""
+        self._walks.add(walk)
+
+    def over(self, walk: "Walk") -> None:
+        self._walks.discard(walk)
+
+    def into_task(self, walk: "Walk") -> None:
+        self._walks.discard(walk)
+        walk.exchange.in_task = True
+        task = self._loop.create_task(_rest_of(walk), context=walk.context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def sweep_until(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -179,6 +182,8 @@ class HttpServer:
             await _first_of(self._all_gone.wait(), stopping.at_once.wait(), asyncio.sleep(GRACE_S))
         for task in list(self._tasks):
             task.cancel("the server stops")
+        for walk in list(self._walks):
+            walk.end()
         for connection in list(self._connections):
             connection.abort()
         if self._tasks:
@@ -188,17 +193,66 @@ class HttpServer:
         self.date_line = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
 
 
-async def _go_on(coroutine: Coroutine[Any, Any, None], awaited: Any, exchange: HttpExchange) -> None:
+class Walk:
+    """A request that is being answered without a task, which costs more than the rest of a small answer.
+
+    Whatever it waits for calls it back. Where it needs a task after all, it is given one and goes on there.
+    """
+
+    __slots__ = ("context", "coroutine", "exchange", "_server")
+
+    def __init__(
+        self, server: HttpServer, coroutine: Coroutine[Any, Any, None], exchange: HttpExchange
+    ) -> None:
+        self._server = server
+        self.coroutine = coroutine
+        self.exchange = exchange
+        self.context = copy_context()
+
+    def go_on(self, _awaited: "asyncio.Future[Any] | None" = None) -> None:
+        if self.coroutine.cr_frame is None:
+            return  # it was broken off while it waited
+        try:
+            awaited = self.coroutine.send(None)
+        except StopIteration:
+            self._finish()
+        except Exception:
+            log.exception("a request was not answered")
+            self._finish()
+        else:
+            self._wait_for(awaited)
+
+    def end(self) -> None:
+        """Breaks the request off where it waits."""
+        with suppress(StopIteration, asyncio.CancelledError):
+            self.coroutine.throw(asyncio.CancelledError("the server stops"))
+        self._finish()
+
+    def _wait_for(self, awaited: "asyncio.Future[Any] | None") -> None:
+        if awaited is None:
+            self._server.into_task(self)
+            return
+        awaited._asyncio_future_blocking = False  # as a task does when it begins to wait
+        awaited.add_done_callback(self.go_on, context=self.context)
+        self._server.under_way(self)
+
+    def _finish(self) -> None:
+        self._server.over(self)
+        finished(self.exchange)
+
+
+async def _rest_of(walk: Walk) -> None:
     try:
-        await _rest_of(coroutine, awaited)
+        await _unfinished(walk.coroutine)
     finally:
-        finished(exchange)
+        finished(walk.exchange)
 
 
 @types.coroutine
-def _rest_of(coroutine: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
-    """Goes on with a coroutine that was begun outside of any task and waits for `awaited`, or only for a task."""
-    wanted_a_task = awaited is None
+def _unfinished(coroutine: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
+    """Goes on, within a task, with a coroutine that was begun outside of any."""
+    awaited: Any = None
+    wanted_a_task = True
     try:
         while True:
             try:

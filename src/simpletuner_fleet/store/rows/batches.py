@@ -14,8 +14,9 @@ EXPECTED = "expected"
 class Table(Struct, frozen=True, kw_only=True):
     """How rows of one table are written. Values come in the order of the columns.
 
-    An update finds its row by the first `key` columns and writes the others, but for the `fixed` ones. Where `guard`
-    names a column, one more value says what that column must hold: a row that somebody else has changed stays.
+    An update finds its row by the first `key` columns and writes the others; its values leave out the `fixed` columns.
+    Where `guard` names a column, one more value says what that column must hold: a row that somebody else has changed
+    stays.
     """
 
     name: str
@@ -27,7 +28,8 @@ class Table(Struct, frozen=True, kw_only=True):
     @property
     def update_columns(self) -> tuple[str, ...]:
         """Names for the values of an update."""
-        return (*self.columns, EXPECTED) if self.guard else self.columns
+        changing = tuple(name for name in self.columns if name not in self.fixed)
+        return (*changing, EXPECTED) if self.guard else changing
 
     @property
     def keys(self) -> tuple[str, ...]:

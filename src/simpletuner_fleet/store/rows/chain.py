@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
-from simpletuner_fleet.core.audit import AuditEntry, canonical, entry_hash
+from simpletuner_fleet.core.audit import AuditEntry, canonical_details, new_entry_hash
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.store.rows.text import storable, storable_json
 
@@ -17,20 +15,18 @@ def chained(
     They hold exactly what will be read back.
     """
     entries: list[tuple[AuditEntry, str]] = []
+    at = float(at)
     for event in events:
         last_seq += 1
-        bare = AuditEntry(
-            seq=last_seq,
-            at=float(at),
-            event_type=event.type.value,
-            actor_id=storable(event.actor.id),
-            actor_name=storable(event.actor.name),
-            ip=storable(event.actor.ip),
-            target_type=storable(event.target_type),
-            target_id=storable(event.target_id),
-            details=storable_json(event.details),
+        kind, details = event.type.value, storable_json(event.details)
+        people_and_things = (
+            storable(event.actor.id),
+            storable(event.actor.name),
+            storable(event.actor.ip),
+            storable(event.target_type),
+            storable(event.target_id),
         )
-        details = canonical(bare.details)
-        last_hash = entry_hash(bare, last_hash, details)
-        entries.append((replace(bare, hash=last_hash), details))
+        text = canonical_details(details)
+        last_hash = new_entry_hash(last_seq, at, kind, people_and_things, text, last_hash)
+        entries.append((AuditEntry(last_seq, at, kind, *people_and_things, details, last_hash), text))
     return entries

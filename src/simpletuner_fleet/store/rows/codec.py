@@ -1,7 +1,8 @@
 """How the fields of a struct become the columns of a row and come back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -31,8 +32,16 @@ def optional(codec: Codec) -> Codec:
 
 
 def enum_codec(kind: type[StrEnum]) -> Codec:
+    """By look-up, which costs less than asking a member for its value."""
     members = {member.value: member for member in kind}
-    return Codec(lambda member: member.value, members.__getitem__)
+    values = {member: member.value for member in kind}
+    return Codec(values.__getitem__, members.__getitem__)
+
+
+def optional_enum(kind: type[StrEnum]) -> Codec:
+    members: dict[str | None, StrEnum | None] = {None: None, **{member.value: member for member in kind}}
+    values: dict[StrEnum | None, str | None] = {None: None, **{member: member.value for member in kind}}
+    return Codec(values.__getitem__, members.__getitem__)
 
 
 def json_codec(kind: Any, clean: Callable[[Any], Any] = lambda value: value) -> Codec:
@@ -52,25 +61,48 @@ def _unchanged(value: Any) -> Any:
     return value
 
 
-TEXT = Codec(storable, _unchanged)
 TRUTH = Codec(int, bool)
 JSON_LIST = Codec(json_list, strings)
 
 
 class RowCodec(Generic[S]):
-    """Every field of the struct is the column of its name; the rest of them are stored as they are."""
+    """Every field of the struct is the column of its name; the rest of them are stored as they are.
 
-    def __init__(self, struct: type[S], codecs: Mapping[str, Codec]) -> None:
+    `fixed` are the columns that never change once a row is there.
+    """
+
+    def __init__(
+        self, struct: type[S], codecs: Mapping[str, Codec], fixed: frozenset[str] = frozenset()
+    ) -> None:
         self.columns: tuple[str, ...] = struct.__struct_fields__
         self._struct: Callable[..., S] = struct
-        places = {name: place for place, name in enumerate(self.columns)}
-        self._to_column = [(places[name], codec.to_column) for name, codec in codecs.items()]
-        self._to_field = [(places[name], codec.to_field) for name, codec in codecs.items()]
+        changing = [name for name in self.columns if name not in fixed]
+        self._changing: Callable[[S], tuple[Any, ...]] = attrgetter(*changing)
+        self._to_column = self._placed(self.columns, codecs)
+        self._to_changing_column = self._placed(changing, codecs)
+        self._to_field = [
+            (place, codecs[name].to_field) for place, name in enumerate(self.columns) if name in codecs
+        ]
+
+    @staticmethod
+    def _placed(names: Sequence[str], codecs: Mapping[str, Codec]) -> list[tuple[int, Callable[[Any], Any]]]:
+        return [
+            (place, codecs[name].to_column)
+            for place, name in enumerate(names)
+            if name in codecs and codecs[name].to_column is not _unchanged
+        ]
 
     def values(self, row: S) -> tuple[Any, ...]:
         """Returns the row's values in the order of the columns."""
         values = list(astuple(row))
         for place, to_column in self._to_column:
+            values[place] = to_column(values[place])
+        return tuple(values)
+
+    def changing_values(self, row: S) -> tuple[Any, ...]:
+        """Returns the values of all columns but the fixed ones."""
+        values = list(self._changing(row))
+        for place, to_column in self._to_changing_column:
             values[place] = to_column(values[place])
         return tuple(values)
 

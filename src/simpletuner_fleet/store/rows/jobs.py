@@ -1,4 +1,7 @@
-"""Jobs and attempts as rows: the columns are the fields, and a codec says how a value is stored."""
+"""Jobs and attempts as rows: the columns are the fields, and a codec says how a value is stored.
+
+Their texts were made storable when the rows were set, so that memory holds what will be read back.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,9 +21,16 @@ from simpletuner_fleet.core.jobs.job import (
 )
 from simpletuner_fleet.core.jobs.progress import Progress, read_progress
 from simpletuner_fleet.store.rows.batches import Table
-from simpletuner_fleet.store.rows.codec import JSON_LIST, TEXT, TRUTH, Codec, enum_codec, json_codec, optional
+from simpletuner_fleet.store.rows.codec import (
+    JSON_LIST,
+    TRUTH,
+    Codec,
+    enum_codec,
+    json_codec,
+    optional,
+    optional_enum,
+)
 from simpletuner_fleet.store.rows.codec import RowCodec as RowCodec
-from simpletuner_fleet.store.rows.text import storable_json
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _object: Callable[[str], dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]).decode
@@ -38,7 +48,7 @@ def requirements_of(text: str) -> Requirements:
 
 
 def progress_text(progress: Progress) -> str:
-    return _encode(storable_json(progress.fields())).decode()
+    return _encode(progress.fields()).decode()
 
 
 def progress_of(text: str) -> Progress:
@@ -46,48 +56,37 @@ def progress_of(text: str) -> Progress:
     return read_progress(_object(text))
 
 
+FIXED_IN_JOBS = frozenset(
+    {"seq", "config_name", "config_version", "requires", "class_id", "owner", "created_at"}
+    | {"depends_on", "retry_of"}
+)
+"""What is fixed is set when the row is added; a save leaves it alone, and with it the indexes over it."""
+FIXED_IN_ATTEMPTS = frozenset({"worker_id", "worker_name", "offered_at"})
 JOBS = RowCodec(
     Job,
     {
-        "config_name": TEXT,
         "requires": Codec(requirements_text, requirements_of),
         "state": enum_codec(JobState),
         "hold": enum_codec(Hold),
         "retry_on_failure": TRUTH,
         "depends_on": JSON_LIST,
-        "name": optional(TEXT),
         "lost_workers": JSON_LIST,
         "gpus": JSON_LIST,
         "progress": optional(Codec(progress_text, progress_of)),
-        "error": optional(TEXT),
-        "reason": optional(TEXT),
     },
+    FIXED_IN_JOBS,
 )
 ATTEMPTS = RowCodec(
     Attempt,
     {
-        "worker_name": TEXT,
         "state": enum_codec(AttemptState),
         "gpus": JSON_LIST,
         "gpu_indices": json_codec(tuple[int, ...]),
-        "outcome": optional(enum_codec(Outcome)),
-        "error": optional(TEXT),
-        "last_lines": optional(TEXT),
-        "failure_class": optional(TEXT),
-        "failure_evidence": optional(TEXT),
+        "outcome": optional_enum(Outcome),
         "stopping": optional(json_codec(Stopping)),
-        "reason": optional(TEXT),
     },
+    FIXED_IN_ATTEMPTS,
 )
-JOB_TABLE = Table(
-    name="jobs",
-    columns=JOBS.columns,
-    fixed=frozenset(
-        {"seq", "config_name", "config_version", "requires", "class_id", "owner", "created_at"}
-        | {"depends_on", "retry_of"}
-    ),
-    guard="version",
-)
-"""What is fixed is set when the job is added; a save leaves it alone, and with it the indexes over it."""
-ATTEMPT_TABLE = Table(name="attempts", columns=ATTEMPTS.columns, key=4)
+JOB_TABLE = Table(name="jobs", columns=JOBS.columns, fixed=FIXED_IN_JOBS, guard="version")
+ATTEMPT_TABLE = Table(name="attempts", columns=ATTEMPTS.columns, key=4, fixed=FIXED_IN_ATTEMPTS)
 """Found by its id, job, number and epoch, of which none ever changes."""

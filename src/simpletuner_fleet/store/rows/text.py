@@ -21,6 +21,8 @@ def storable_or_none(text: str | None) -> str | None:
 
 def storable_json(value: Any) -> Any:
     """The same JSON value with every string storable, and tuples as the lists they come back as."""
+    if value is None or type(value) is int:
+        return value
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):

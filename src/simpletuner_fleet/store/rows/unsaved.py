@@ -66,7 +66,21 @@ class Unsaved:
         self.tallies: defaultdict[Tally, int] = defaultdict(int)
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__slots__)
+        return bool(
+            self.audit  # first what most steps leave
+            or self.marks
+            or self.jobs
+            or self.attempts
+            or self.new_jobs
+            or self.new_attempts
+            or self.workers
+            or self.new_workers
+            or self.deleted_workers
+            or self.classes
+            or self.bundles
+            or self.answers
+            or self.tallies
+        )
 
     @staticmethod
     def change(changed: Changed, new: dict[str, None], row_id: str, version: int = 0) -> None:
@@ -126,12 +140,14 @@ class Unsaved:
         )
         yield RowWrite(
             JOB_TABLE,
-            [(*JOBS.values(rows.jobs[id]), stored) for id, stored in self.jobs.items()],
+            [(*JOBS.changing_values(rows.jobs[id]), stored) for id, stored in self.jobs.items()],
             update=True,
         )
         changed = [rows.attempts[attempt_id] for attempt_id in self.attempts]
-        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if not one.live], update=True)
-        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if one.live], update=True)
+        ended = [ATTEMPTS.changing_values(one) for one in changed if not one.live]
+        yield RowWrite(ATTEMPT_TABLE, ended, update=True)
+        live = [ATTEMPTS.changing_values(one) for one in changed if one.live]
+        yield RowWrite(ATTEMPT_TABLE, live, update=True)
         yield from self._new_attempts(rows)
         yield RowWrite(
             WORKER_TABLE,

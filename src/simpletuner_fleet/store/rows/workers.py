@@ -8,7 +8,6 @@ from simpletuner_fleet.core.workers.worker import AdminState, Connection, DrainP
 from simpletuner_fleet.store.rows.batches import Table
 from simpletuner_fleet.store.rows.codec import (
     JSON_LIST,
-    TEXT,
     TRUTH,
     Codec,
     RowCodec,
@@ -16,6 +15,7 @@ from simpletuner_fleet.store.rows.codec import (
     json_codec,
     json_list,
     optional,
+    optional_enum,
     strings,
 )
 from simpletuner_fleet.store.rows.text import name_key, storable, storable_json
@@ -26,9 +26,8 @@ _labels = json_codec(dict[str, str], storable_json)
 WORKERS = RowCodec(
     Worker,
     {
-        "name": TEXT,
-        "chosen_type": optional(enum_codec(WorkerType)),
-        "reported_type": optional(enum_codec(WorkerType)),
+        "chosen_type": optional_enum(WorkerType),
+        "reported_type": optional_enum(WorkerType),
         "admin": enum_codec(AdminState),
         "connection": enum_codec(Connection),
         "labels": _labels,
@@ -37,13 +36,8 @@ WORKERS = RowCodec(
         "trainers": Codec(lambda names: json_list(tuple(map(storable, names))), strings),
         "legacy": TRUTH,
         "local": TRUTH,
-        "agent_version": TEXT,
-        "home": TEXT,
-        "incarnation": TEXT,
-        "drain_note": TEXT,
         "drain_plan": optional(json_codec(DrainPlan)),
         "datasets": JSON_LIST,
-        "address": TEXT,
         "former_tokens": JSON_LIST,
         "retired": JSON_LIST,
     },

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -24,6 +25,10 @@ from simpletuner_fleet.store.rows.text import (
 from simpletuner_fleet.store.rows.unsaved import Unsaved
 from simpletuner_fleet.store.sql.tallies import AUDIT, JOBS
 from simpletuner_fleet.store.sql.view import SqlView
+
+
+ATTEMPT_TEXTS = ("worker_name", "error", "last_lines", "failure_class", "failure_evidence", "reason")
+attempt_texts = attrgetter(*ATTEMPT_TEXTS)
 
 
 class LiveTx(SqlView):
@@ -97,7 +102,8 @@ class LiveTx(SqlView):
         if old.state is not job.state:
             self._step.tallies[JOBS, old.state.value] -= 1
             self._step.tallies[JOBS, job.state.value] += 1
-        self._rows.set_job(job.id, _storable_job(replace(job, version=job.version + 1)))
+        saved = replace(job, version=job.version + 1)
+        self._rows.set_job(job.id, saved if _same_texts(job, old) else _storable_job(saved))
 
     def _visited_job(self, job_id: str) -> Job | None:
         stored = self._stored.job(job_id)
@@ -244,6 +250,17 @@ class LiveTx(SqlView):
         return [entry for entry, _ in entries]
 
 
+def _same_texts(job: Job, stored: Job) -> bool:
+    """Whether every text of the job is that of the row as it is stored."""
+    return (
+        job.error is stored.error
+        and job.reason is stored.reason
+        and job.progress is stored.progress
+        and job.name is stored.name
+        and job.config_name is stored.config_name
+    )
+
+
 def _storable_job(job: Job) -> Job:
     """As it will be read back: texts that a database cannot hold are mended on the way in."""
     name, error, reason = map(storable_or_none, (job.name, job.error, job.reason))
@@ -255,12 +272,12 @@ def _storable_job(job: Job) -> Job:
 
 
 def _storable_attempt(attempt: Attempt) -> Attempt:
-    texts = {
+    mended = {
         name: storable(text)
-        for name in ("worker_name", "error", "last_lines", "failure_class", "failure_evidence", "reason")
-        if (text := getattr(attempt, name)) is not None and storable(text) != text
+        for name, text in zip(ATTEMPT_TEXTS, attempt_texts(attempt), strict=True)
+        if text is not None and storable(text) != text
     }
-    return replace(attempt, **texts) if texts else attempt
+    return replace(attempt, **mended) if mended else attempt
 
 
 def _storable_worker(worker: Worker) -> Worker:
