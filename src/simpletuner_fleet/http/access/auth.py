@@ -82,6 +82,29 @@ class Authenticator:
             self._known_worker = credentials.worker_in_memory
             self._known_api_token = credentials.known_api_token
 
+    def known_worker(self, headers: Mapping[str, str]) -> Principal | None:
+        """Returns the worker whose token this is, if it is remembered."""
+        secret = headers.get("x-worker-token")
+        if not secret or len(secret) > MAX_TOKEN_CHARS:
+            return None
+        token_hash = tokens.hashed(secret)
+        worker = self._known_worker(token_hash)
+        return _as_worker(worker, token_hash) if worker and same(worker.token_hash, token_hash) else None
+
+    def known_user(self, headers: Mapping[str, str]) -> Principal | None:
+        """Returns who has this API token, if it is remembered, good, and its use need not be noted now."""
+        secret = bearer(headers.get("authorization"))
+        if not secret or len(secret) > MAX_TOKEN_CHARS:
+            return None
+        token_hash = tokens.hashed(secret)
+        token = self._known_api_token(token_hash)
+        if token is None or not same(token.token_hash, token_hash) or token.revoked_at is not None:
+            return None
+        now = self._now()
+        if token.wants_noting(now) or (token.expires_at is not None and token.expires_at <= now):
+            return None
+        return _as_token(token, token_hash)
+
     async def user(self, headers: Mapping[str, str]) -> Principal:
         secret = bearer(headers.get("authorization")) or headers.get("x-api-key")
         if not secret:
@@ -101,9 +124,7 @@ class Authenticator:
         if token.wants_noting(self._now()):
             with suppress(StoreUnavailable):
                 await self._credentials.note_token_use(token_hash, self._now())
-        return Principal(
-            kind="token", id=token.id, name=token.name, permissions=token.permissions, token_hash=token_hash
-        )
+        return _as_token(token, token_hash)
 
     async def session(self, secret: str) -> Principal:
         if len(secret) > MAX_TOKEN_CHARS or tokens.complaint(secret, tokens.SESSION):
@@ -140,7 +161,7 @@ class Authenticator:
             worker = await self._credentials.worker(token_hash)
         if worker is None or not same(worker.token_hash, token_hash):
             raise InvalidToken
-        return Principal(kind="worker", id=worker.id, name=worker.name, token_hash=token_hash)
+        return _as_worker(worker, token_hash)
 
     async def uploader(self, headers: Mapping[str, str]) -> Principal:
         secret = headers.get("x-upload-token")
@@ -154,6 +175,16 @@ class Authenticator:
         return Principal(
             kind="upload", id=attempt.id, name=attempt.worker_name, token_hash=token_hash, attempt=attempt
         )
+
+
+def _as_worker(worker: Worker, token_hash: str) -> Principal:
+    return Principal(kind="worker", id=worker.id, name=worker.name, token_hash=token_hash)
+
+
+def _as_token(token: ApiToken, token_hash: str) -> Principal:
+    return Principal(
+        kind="token", id=token.id, name=token.name, permissions=token.permissions, token_hash=token_hash
+    )
 
 
 class SessionEnded(Unauthenticated):

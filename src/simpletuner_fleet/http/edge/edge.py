@@ -35,6 +35,7 @@ ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str, Principa
 """Given (problem, headers of the request, path, who asked as far as it is known): what a person who asked for a page
 sees; None: the problem itself."""
 HUNG_UP = 499
+STRUCTURED = (msgspec.Struct, dict)
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,8 @@ class Edge:
             compiled, parameters = self._table.find(exchange.method, exchange.path)
             row = compiled.row
             ip, secure = admission.address_of(exchange), admission.is_secure(exchange)
-            principal = await admission.admit(compiled, exchange, ip, secure)
+            known = admission.admit_known(compiled, exchange.headers)
+            principal = known or await admission.admit(compiled, exchange, ip, secure)
             admission.permit(principal, row, exchange, ip)
             query = compiled.query_decoder(exchange.query) if compiled.query_decoder else None
             body = await self._read(compiled, principal, exchange) if row.body else None
@@ -134,7 +136,7 @@ class Edge:
         if answer is None:
             exchange.respond(self._heads.plain(204, exchange.path, ""), b"")
             return 204
-        if isinstance(answer, msgspec.Struct | dict):
+        if isinstance(answer, STRUCTURED):
             exchange.respond(self._heads.plain(status, exchange.path, JSON), self._encode(answer))
             return status
         if self._observe:

@@ -18,36 +18,31 @@ MAX_REST_CHARS = 1024
 class CompiledRoute:
     """A row with everything prepared that does not depend on the request."""
 
-    __slots__ = ("body_decoder", "of_workers", "query_decoder", "row", "segments")
+    __slots__ = ("_names", "body_decoder", "of_workers", "query_decoder", "row", "segments")
 
     def __init__(self, row: Route) -> None:
         self.row = row
         self.segments = tuple(row.path.split("/")[1:])
+        self._names = [(at, part[1:-1]) for at, part in enumerate(self.segments) if part.startswith("{")]
         self.of_workers = row.path.startswith(WORKER_PATHS)
         self.body_decoder = None if row.body in (None, bytes) else msgspec.json.Decoder(row.body)
         self.query_decoder = query_decoder(row.query) if row.query else None
 
     def parameters(self, segments: Sequence[str]) -> dict[str, str] | None:
-        if not self.row.rest:
-            return self._matched(segments)
-        fixed = len(self.segments) - 1
-        parameters = self._matched([*segments[:fixed], "rest"]) if len(segments) > fixed else None
-        tail = [path_parameter(segment, MAX_REST_CHARS) for segment in segments[fixed:]]
-        if parameters is None or None in tail:
-            return None
-        return {**parameters, self.segments[-1][1:-1]: "/".join(segment for segment in tail if segment)}
-
-    def _matched(self, segments: Sequence[str]) -> dict[str, str] | None:
-        parameters = {}
-        for pattern, segment in zip(self.segments, segments, strict=True):
-            if pattern.startswith("{"):
-                value = path_parameter(segment)
-                if value is None:
-                    return None
-                parameters[pattern[1:-1]] = value
-            elif pattern != segment:
+        """Returns what the names of a path stand for that has the shape of this row's; None where one is unfit."""
+        parameters: dict[str, str] = {}
+        for at, name in self._names:
+            takes_rest = self.row.rest and at == len(self.segments) - 1
+            value = rest_parameter(segments[at:]) if takes_rest else path_parameter(segments[at])
+            if value is None:
                 return None
+            parameters[name] = value
         return parameters
+
+
+def rest_parameter(segments: Sequence[str]) -> str | None:
+    values = [path_parameter(segment, MAX_REST_CHARS) for segment in segments]
+    return None if None in values else "/".join(value for value in values if value)
 
 
 def path_parameter(segment: str, max_chars: int = MAX_PATH_PARAMETER_CHARS) -> str | None:
@@ -60,11 +55,39 @@ def path_parameter(segment: str, max_chars: int = MAX_PATH_PARAMETER_CHARS) -> s
     return None if unfit or len(value) > max_chars else value
 
 
+class Branch:
+    """Where a path may go on from one of its slashes, and what is there if it ends here."""
+
+    __slots__ = ("any_segment", "by_method", "by_segment", "rest_by_method")
+
+    def __init__(self) -> None:
+        self.by_segment: dict[str, Branch] = {}
+        self.any_segment: Branch | None = None
+        self.by_method: dict[str, CompiledRoute] = {}
+        self.rest_by_method: dict[str, CompiledRoute] = {}
+        """Rows whose last name takes all that follows."""
+
+    def grow(self, segment: str) -> "Branch":
+        if not segment.startswith("{"):
+            return self.by_segment.setdefault(segment, Branch())
+        self.any_segment = self.any_segment or Branch()
+        return self.any_segment
+
+    def find(self, segments: Sequence[str], at: int = 0) -> dict[str, CompiledRoute] | None:
+        """Returns the rows of the path, by method: a literal segment goes before a name, and a name before the rest."""
+        if at == len(segments):
+            return self.by_method or None
+        literal = self.by_segment.get(segments[at])
+        by_method = literal.find(segments, at + 1) if literal else None
+        if by_method is None and self.any_segment:
+            by_method = self.any_segment.find(segments, at + 1)
+        return by_method if by_method is not None else self.rest_by_method or None
+
+
 class RouteTable:
     def __init__(self, rows: Sequence[Route]) -> None:
         self._literal: dict[str, dict[str, CompiledRoute]] = {}
-        self._patterns: dict[int, dict[tuple[str, ...], dict[str, CompiledRoute]]] = {}
-        self._rests: dict[tuple[str, ...], dict[str, CompiledRoute]] = {}
+        self._root = Branch()
         for row in rows:
             compiled = CompiledRoute(row)
             by_method = self._methods_at(compiled)
@@ -76,21 +99,24 @@ class RouteTable:
     def _methods_at(self, compiled: CompiledRoute) -> dict[str, CompiledRoute]:
         if "{" not in compiled.row.path:
             return self._literal.setdefault(compiled.row.path, {})
-        shape = tuple("{}" if part.startswith("{") else part for part in compiled.segments)
+        branch = self._root
+        for segment in compiled.segments[:-1]:
+            branch = branch.grow(segment)
         if compiled.row.rest:
-            return self._rests.setdefault(shape, {})
-        return self._patterns.setdefault(len(shape), {}).setdefault(shape, {})
+            return branch.rest_by_method
+        return branch.grow(compiled.segments[-1]).by_method
 
     def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
         by_method = self._literal.get(path)
         if by_method is not None:
             return pick(by_method, method), {}
         segments = path.split("/")[1:]
-        for by_method in (*self._patterns.get(len(segments), {}).values(), *self._rests.values()):
-            parameters = next(iter(by_method.values())).parameters(segments)
+        by_method = self._root.find(segments)
+        if by_method is not None:
+            compiled = by_method.get(method)
+            parameters = (compiled or next(iter(by_method.values()))).parameters(segments)
             if parameters is not None:
-                chosen = pick(by_method, method)
-                return chosen, chosen.parameters(segments) or parameters
+                return compiled or pick(by_method, method), parameters
         raise NotFound("There is nothing at this path.")
 
 

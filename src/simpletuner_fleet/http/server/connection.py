@@ -9,6 +9,7 @@ import httptools
 from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.http.server.head_reader import MAX_HEAD_BYTES, HeadReader
 from simpletuner_fleet.http.server.http_exchange import HttpExchange
+from simpletuner_fleet.http.server.repeated_head import RepeatedHead
 
 HEAD_TIMEOUT_S = 15.0
 LAST_CHUNK = b"0\r\n\r\n"
@@ -49,6 +50,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         "_parser",
         "_peer",
         "_refusal",
+        "_repeated",
         "_server",
         "_starting",
         "_stream",
@@ -76,6 +78,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         self._waiting: deque[HttpExchange] | None = None
         self._stream: EventStream | None = None
         self._refusal: bytes | None = None
+        self._repeated: RepeatedHead | None = None
         self._starting = self._closing = self._chunked = False
         self.reading_paused = self.writing_paused = False
         self.state = NEW
@@ -106,6 +109,10 @@ class HttpConnection(HeadReader, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing or self._parser is None:
             return
+        at_rest = not (self._arriving or self.in_head or self._unparsed_bytes or self._waiting)
+        if at_rest and self._take_repeated(data):
+            self._start_next()
+            return
         self._unparsed_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -118,7 +125,30 @@ class HttpConnection(HeadReader, asyncio.Protocol):
                 self._refuse(b"The request's head is too large.")
             elif self.state == DISCARDING:
                 self.since = self._server.now()
+            elif at_rest and self._waiting and len(self._waiting) == 1:
+                self._learn(data, self._waiting[0])
         self._start_next()
+
+    def _learn(self, data: bytes, exchange: HttpExchange) -> None:
+        """`data` is this one request: nothing came before it, and no other began after it."""
+        if exchange.whole and exchange.keep_alive and not self.in_head:
+            self._repeated = RepeatedHead.of(data, exchange.headers)
+
+    def _take_repeated(self, data: bytes) -> bool:
+        """Takes a request with the same headers as the last one past the parser."""
+        request = self._repeated.read(data) if self._repeated else None
+        if request is None:
+            return False
+        method, path, query, headers, body = request
+        exchange = HttpExchange(
+            self, method, path, query, headers, self._peer, self._server.tls, "1.1", keep_alive=True
+        )
+        if body:
+            exchange.feed(body)
+        exchange.complete()
+        self._waiting = self._waiting or deque()
+        self._waiting.append(exchange)
+        return True
 
     def pause_writing(self) -> None:
         self.writing_paused = True

@@ -1,0 +1,63 @@
+"""A caller that keeps its connection says the same headers with every request: they need not be parsed again."""
+
+import re
+from typing import NamedTuple
+
+END_OF_LINE = b"\r\n"
+END_OF_HEAD = b"\r\n\r\n"
+LENGTH = "content-length"
+LAST_LINE = b"\r\ncontent-length: "
+MAX_LENGTH_DIGITS = 9
+LINE = re.compile(rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9_./~%:,-]*)(?:\?([A-Za-z0-9_./~%:,&=+-]*))? HTTP/1\.1")
+"""The request lines of our own agents. Whatever looks otherwise is left to the parser."""
+MEANINGFUL = frozenset({"connection", "expect", "transfer-encoding", "upgrade"})
+"""Headers that change how a request is read or what becomes of its connection: only the parser deals with them."""
+
+
+class ReadRequest(NamedTuple):
+    method: str
+    path: str
+    query: bytes
+    headers: dict[str, str]
+    body: bytes
+
+
+class RepeatedHead(NamedTuple):
+    """All headers of a request that the parser has read, byte for byte, up to the number that says how long its body is.
+
+    Where the next request has the very same bytes there, its headers mean the same.
+    """
+
+    lines: bytes
+    headers: dict[str, str]
+
+    @classmethod
+    def of(cls, request: bytes, headers: dict[str, str]) -> "RepeatedHead | None":
+        """Returns what may be repeated of a whole request whose headers the parser has read so."""
+        length = headers.get(LENGTH, "")
+        begin, end = request.find(END_OF_LINE), request.find(END_OF_HEAD)
+        lines = request[begin : end - len(length)]
+        if not length.isdecimal() or not MEANINGFUL.isdisjoint(headers):
+            return None
+        if end + len(END_OF_HEAD) + int(length) != len(request):
+            return None
+        if not lines.lower().endswith(LAST_LINE) or request[begin:end] != lines + length.encode("ascii"):
+            return None
+        return cls(lines, {name: value for name, value in headers.items() if name != LENGTH})
+
+    def read(self, data: bytes) -> ReadRequest | None:
+        """Returns the request, if all of it is here, nothing else is, and its headers are the same."""
+        end_of_line = data.find(END_OF_LINE)
+        if not data.startswith(self.lines, end_of_line):
+            return None
+        begin = end_of_line + len(self.lines)
+        end = data.find(END_OF_HEAD, begin, begin + MAX_LENGTH_DIGITS + len(END_OF_HEAD))
+        digits, body_begin = data[begin:end], end + len(END_OF_HEAD)
+        if end < 0 or not digits.isdigit() or body_begin + int(digits) != len(data):
+            return None
+        line = LINE.fullmatch(data, 0, end_of_line)
+        if line is None:
+            return None
+        method, path, query = line.groups(b"")
+        headers = self.headers | {LENGTH: digits.decode("ascii")}
+        return ReadRequest(method.decode("ascii"), path.decode("ascii"), query, headers, data[body_begin:])
