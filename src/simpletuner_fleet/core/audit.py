@@ -19,16 +19,17 @@ quoted: Callable[[str], str] = json.encoder.encode_basestring_ascii
 
 def canonical_details(details: dict[str, Any]) -> str:
     """Returns what `canonical` does, sooner: details are mostly a few texts and numbers."""
-    return f"{{{','.join([f'{quoted(name)}:{_plain_text(details[name])}' for name in sorted(details)])}}}"
-
-
-def _plain_text(value: Any) -> str:
-    kind = type(value)
-    if kind is str:
-        return quoted(value)
-    if kind is int:
-        return str(value)
-    return "null" if value is None else canonical(value)
+    parts = []
+    for name in sorted(details):
+        value = details[name]
+        kind = type(value)
+        if kind is str:
+            parts.append(f"{quoted(name)}:{quoted(value)}")
+        elif kind is int:
+            parts.append(f"{quoted(name)}:{value}")
+        else:
+            parts.append(f"{quoted(name)}:{'null' if value is None else canonical(value)}")
+    return f"{{{','.join(parts)}}}"
 
 
 class AuditEntry(Struct, frozen=True):

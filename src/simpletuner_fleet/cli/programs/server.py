@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import logging
-import sys
 import os
 import ssl
 import sys
@@ -60,7 +59,7 @@ log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
 BACKGROUND_TASKS_TIMEOUT_S = 0.5
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0001
 """How long the event loop may keep the thread that commits from going on: each of a commit's statements asks for the
 interpreter again, and with the usual 5 ms a commit under load would take longer than the disk needs."""
 

@@ -21,9 +21,9 @@ _UNEVEN = bytes(range(_EVEN, 256))
 def base62(number: int, width: int) -> str:
     """The last `width` digits. Ten at a time, then two: dividing long numbers is what it costs."""
     digits: list[str] = []
-    for _ in range((width + 9) // 10):
+    for begin in range(0, width, 10):
         number, ten = divmod(number, 62**10)
-        for _ in range(5):
+        for _ in range(begin, min(begin + 10, width), 2):
             ten, pair = divmod(ten, 62 * 62)
             digits.append(_PAIRS[pair])
     return "".join(reversed(digits))[-width:]

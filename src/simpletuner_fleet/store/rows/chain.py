@@ -7,6 +7,11 @@ from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.store.rows.text import storable, storable_json
 
 
+PLAIN = (str, int, float, type(None))
+UNSTORABLE_MARKS = ("\\u0000", "\\ud")
+"""How canonical text, which is ASCII, writes what no database holds; and pairs of surrogates, which every one does."""
+
+
 def chained(
     last_seq: int, last_hash: str, at: float, events: Iterable[Event]
 ) -> list[tuple[AuditEntry, str]]:
@@ -18,15 +23,18 @@ def chained(
     at = float(at)
     for event in events:
         last_seq += 1
-        kind, details = event.type.value, storable_json(event.details)
-        people_and_things = (
-            storable(event.actor.id),
-            storable(event.actor.name),
-            storable(event.actor.ip),
-            storable(event.target_type),
-            storable(event.target_id),
+        kind, actor = event.type.value, event.actor
+        details, text = event.details, canonical_details(event.details)
+        if not all(isinstance(value, PLAIN) for value in details.values()) or _may_be_unstorable(text):
+            details = storable_json(details)
+            text = canonical_details(details)
+        people_and_things = tuple(
+            map(storable, (actor.id, actor.name, actor.ip, event.target_type, event.target_id))
         )
-        text = canonical_details(details)
         last_hash = new_entry_hash(last_seq, at, kind, people_and_things, text, last_hash)
         entries.append((AuditEntry(last_seq, at, kind, *people_and_things, details, last_hash), text))
     return entries
+
+
+def _may_be_unstorable(text: str) -> bool:
+    return UNSTORABLE_MARKS[0] in text or UNSTORABLE_MARKS[1] in text

@@ -57,10 +57,6 @@ def strings(text: str) -> tuple[str, ...]:
     return () if text == EMPTY_LIST else _strings(text)
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
 TRUTH = Codec(int, bool)
 JSON_LIST = Codec(json_list, strings)
 
@@ -68,43 +64,43 @@ JSON_LIST = Codec(json_list, strings)
 class RowCodec(Generic[S]):
     """Every field of the struct is the column of its name; the rest of them are stored as they are.
 
-    `fixed` are the columns that never change once a row is there.
+    `fixed` are the columns that never change once a row is there, `often` those that most changes are about: an update
+    that leaves the others alone also leaves alone the indexes over them.
     """
 
     def __init__(
-        self, struct: type[S], codecs: Mapping[str, Codec], fixed: frozenset[str] = frozenset()
+        self,
+        struct: type[S],
+        codecs: Mapping[str, Codec],
+        fixed: frozenset[str] = frozenset(),
+        often: frozenset[str] = frozenset(),
     ) -> None:
         self.columns: tuple[str, ...] = struct.__struct_fields__
         self._struct: Callable[..., S] = struct
         changing = [name for name in self.columns if name not in fixed]
-        self._changing: Callable[[S], tuple[Any, ...]] = attrgetter(*changing)
-        self._to_column = self._placed(self.columns, codecs)
-        self._to_changing_column = self._placed(changing, codecs)
+        self._all = Selection[S](self.columns, codecs)
+        self._changing = Selection[S](changing, codecs)
+        self._often = Selection[S]([name for name in changing if name in often], codecs)
+        self._seldom: Callable[[S], Any] = attrgetter(*(name for name in changing if name not in often))
         self._to_field = [
             (place, codecs[name].to_field) for place, name in enumerate(self.columns) if name in codecs
         ]
 
-    @staticmethod
-    def _placed(names: Sequence[str], codecs: Mapping[str, Codec]) -> list[tuple[int, Callable[[Any], Any]]]:
-        return [
-            (place, codecs[name].to_column)
-            for place, name in enumerate(names)
-            if name in codecs and codecs[name].to_column is not _unchanged
-        ]
-
     def values(self, row: S) -> tuple[Any, ...]:
         """Returns the row's values in the order of the columns."""
-        values = list(astuple(row))
-        for place, to_column in self._to_column:
-            values[place] = to_column(values[place])
-        return tuple(values)
+        return self._all.values(row)
 
     def changing_values(self, row: S) -> tuple[Any, ...]:
         """Returns the values of all columns but the fixed ones."""
-        values = list(self._changing(row))
-        for place, to_column in self._to_changing_column:
-            values[place] = to_column(values[place])
-        return tuple(values)
+        return self._changing.values(row)
+
+    def often_values(self, row: S) -> tuple[Any, ...]:
+        """Returns the values of the columns that change often."""
+        return self._often.values(row)
+
+    def changed_as_often(self, stored: S, row: S) -> bool:
+        """Whether nothing has changed but what changes often."""
+        return bool(self._seldom(stored) == self._seldom(row))
 
     def row(self, values: tuple[Any, ...]) -> S:
         """Returns the struct of a row that was read in the order of the columns."""
@@ -112,3 +108,19 @@ class RowCodec(Generic[S]):
         for place, to_field in self._to_field:
             fields[place] = to_field(fields[place])
         return self._struct(**dict(zip(self.columns, fields, strict=True)))
+
+
+class Selection(Generic[S]):
+    """Some columns of a row, in their order."""
+
+    def __init__(self, names: Sequence[str], codecs: Mapping[str, Codec]) -> None:
+        self._fields: Callable[[S], tuple[Any, ...]] = attrgetter(*names) if len(names) > 1 else astuple
+        self._to_column = [
+            (place, codecs[name].to_column) for place, name in enumerate(names) if name in codecs
+        ]
+
+    def values(self, row: S) -> tuple[Any, ...]:
+        values = list(self._fields(row))
+        for place, to_column in self._to_column:
+            values[place] = to_column(values[place])
+        return tuple(values)

@@ -62,6 +62,12 @@ FIXED_IN_JOBS = frozenset(
 )
 """What is fixed is set when the row is added; a save leaves it alone, and with it the indexes over it."""
 FIXED_IN_ATTEMPTS = frozenset({"worker_id", "worker_name", "offered_at"})
+OFTEN_IN_JOBS = frozenset({"id", "state", "progress", "started_at", "finished_at", "version"})
+OFTEN_IN_ATTEMPTS = frozenset(
+    {"id", "job_id", "number", "epoch"}
+    | {"state", "accepted_at", "started_at", "ended_at", "outcome", "exit_code", "checkpoint_step"}
+)
+"""What one attempt after another changes while all goes well."""
 JOBS = RowCodec(
     Job,
     {
@@ -75,6 +81,7 @@ JOBS = RowCodec(
         "progress": optional(Codec(progress_text, progress_of)),
     },
     FIXED_IN_JOBS,
+    OFTEN_IN_JOBS,
 )
 ATTEMPTS = RowCodec(
     Attempt,
@@ -86,7 +93,14 @@ ATTEMPTS = RowCodec(
         "stopping": optional(json_codec(Stopping)),
     },
     FIXED_IN_ATTEMPTS,
+    OFTEN_IN_ATTEMPTS,
 )
 JOB_TABLE = Table(name="jobs", columns=JOBS.columns, fixed=FIXED_IN_JOBS, guard="version")
+JOB_OFTEN_TABLE = Table(
+    name="jobs", columns=JOBS.columns, fixed=frozenset(JOBS.columns) - OFTEN_IN_JOBS, guard="version"
+)
 ATTEMPT_TABLE = Table(name="attempts", columns=ATTEMPTS.columns, key=4, fixed=FIXED_IN_ATTEMPTS)
 """Found by its id, job, number and epoch, of which none ever changes."""
+ATTEMPT_OFTEN_TABLE = Table(
+    name="attempts", columns=ATTEMPTS.columns, key=4, fixed=frozenset(ATTEMPTS.columns) - OFTEN_IN_ATTEMPTS
+)

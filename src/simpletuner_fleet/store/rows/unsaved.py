@@ -1,13 +1,22 @@
 """What steps have changed and no commit has stored yet, and how it is written down."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
-from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.store.rows.audit import AUDIT_TABLE, ChainedEntry, entry_values
 from simpletuner_fleet.store.rows.batches import RowWrite, Table, Values
-from simpletuner_fleet.store.rows.jobs import ATTEMPT_TABLE, ATTEMPTS, JOB_TABLE, JOBS, requirements_text
+from simpletuner_fleet.store.rows.jobs import (
+    ATTEMPT_OFTEN_TABLE,
+    ATTEMPT_TABLE,
+    ATTEMPTS,
+    JOB_OFTEN_TABLE,
+    JOB_TABLE,
+    JOBS,
+    requirements_text,
+)
 from simpletuner_fleet.store.rows.live_rows import LiveRows
 from simpletuner_fleet.store.rows.text import storable
 from simpletuner_fleet.store.rows.workers import MARKS_TABLE, WORKER_TABLE, worker_values
@@ -26,8 +35,9 @@ ADD_TO_TALLY = "ON CONFLICT (kind, key) DO UPDATE SET n = tallies.n + excluded.n
 
 AnswerKey = tuple[str, str]
 Tally = tuple[str, str]
-Changed = dict[str, int]
-"""Ids of rows, each with the version that is stored; 0 where rows have none."""
+S = TypeVar("S")
+Changed = dict[str, S]
+"""Ids of rows, each with what is stored of it: the row itself or its version; 0 where neither matters."""
 
 
 class Unsaved:
@@ -51,13 +61,13 @@ class Unsaved:
 
     def __init__(self) -> None:
         self.new_jobs: dict[str, None] = {}
-        self.jobs: Changed = {}
+        self.jobs: Changed[Job] = {}
         self.new_attempts: dict[str, None] = {}
-        self.attempts: Changed = {}
+        self.attempts: Changed[Attempt] = {}
         self.new_workers: dict[str, None] = {}
-        self.workers: Changed = {}
+        self.workers: Changed[int] = {}
         self.deleted_workers: dict[str, None] = {}
-        self.marks: Changed = {}
+        self.marks: Changed[int] = {}
         self.classes: dict[str, Job] = {}
         """By class id, a job of the class."""
         self.bundles: dict[str, bytes] = {}
@@ -83,12 +93,12 @@ class Unsaved:
         )
 
     @staticmethod
-    def change(changed: Changed, new: dict[str, None], row_id: str, version: int = 0) -> None:
+    def change(changed: Changed[S], new: dict[str, None], row_id: str, stored: S) -> None:
         """A row that is not stored yet is stored as it is in the end. The others keep the order of their last changes:
         who took another's name is written after the one who gave it up.
         """
         if row_id not in new:
-            changed[row_id] = changed.pop(row_id, version)
+            changed[row_id] = changed.pop(row_id, stored)
 
     def absorb(self, later: "Unsaved") -> None:
         """Takes over what a later step has changed; a worker that it deleted it may have added again since."""
@@ -108,9 +118,9 @@ class Unsaved:
         for key, change in later.tallies.items():
             self.tallies[key] += change
 
-    def _change_all(self, changed: Changed, new: dict[str, None], later: Changed) -> None:
-        for row_id, version in later.items():
-            self.change(changed, new, row_id, version)
+    def _change_all(self, changed: Changed[S], new: dict[str, None], later: Changed[S]) -> None:
+        for row_id, stored in later.items():
+            self.change(changed, new, row_id, stored)
 
     def delete_worker(self, worker_id: str) -> None:
         self.workers.pop(worker_id, None)
@@ -138,16 +148,10 @@ class Unsaved:
             [(job.id, needed) for job in new_jobs for needed in job.depends_on],
             on_conflict=KEEP_OLD,
         )
-        yield RowWrite(
-            JOB_TABLE,
-            [(*JOBS.changing_values(rows.jobs[id]), stored) for id, stored in self.jobs.items()],
-            update=True,
-        )
-        changed = [rows.attempts[attempt_id] for attempt_id in self.attempts]
-        ended = [ATTEMPTS.changing_values(one) for one in changed if not one.live]
-        yield RowWrite(ATTEMPT_TABLE, ended, update=True)
-        live = [ATTEMPTS.changing_values(one) for one in changed if one.live]
-        yield RowWrite(ATTEMPT_TABLE, live, update=True)
+        yield from _job_updates((stored, rows.jobs[id]) for id, stored in self.jobs.items())
+        changed = [(stored, rows.attempts[id]) for id, stored in self.attempts.items()]
+        yield from _attempt_updates(pair for pair in changed if not pair[1].live)
+        yield from _attempt_updates(pair for pair in changed if pair[1].live)
         yield from self._new_attempts(rows)
         yield RowWrite(
             WORKER_TABLE,
@@ -174,6 +178,31 @@ class Unsaved:
             if worker_id not in self.workers:
                 worker = rows.workers[worker_id]
                 yield worker_id, worker.message_seq, worker.last_heartbeat
+
+
+def _job_updates(changes: Iterable[tuple[Job, Job]]) -> Iterator[RowWrite]:
+    """Each change is the row as it is stored and the row to store."""
+    often: list[Values] = []
+    seldom: list[Values] = []
+    for stored, job in changes:
+        if JOBS.changed_as_often(stored, job):
+            often.append((*JOBS.often_values(job), stored.version))
+        else:
+            seldom.append((*JOBS.changing_values(job), stored.version))
+    yield RowWrite(JOB_OFTEN_TABLE, often, update=True)
+    yield RowWrite(JOB_TABLE, seldom, update=True)
+
+
+def _attempt_updates(changes: Iterable[tuple[Attempt, Attempt]]) -> Iterator[RowWrite]:
+    often: list[Values] = []
+    seldom: list[Values] = []
+    for stored, attempt in changes:
+        if ATTEMPTS.changed_as_often(stored, attempt):
+            often.append(ATTEMPTS.often_values(attempt))
+        else:
+            seldom.append(ATTEMPTS.changing_values(attempt))
+    yield RowWrite(ATTEMPT_OFTEN_TABLE, often, update=True)
+    yield RowWrite(ATTEMPT_TABLE, seldom, update=True)
 
 
 def _answer_values(answer: IdempotentAnswer) -> Values:

@@ -98,7 +98,7 @@ class LiveTx(SqlView):
             raise ConcurrentChange(f"job {job.id} is no longer at version {job.version}")
         if (old.state, job.state) not in LEGAL_EDGES:
             raise IllegalTransition(f"A job that is {old.state} cannot become {job.state}.")
-        self._step.change(self._step.jobs, self._step.new_jobs, job.id, job.version)
+        self._step.change(self._step.jobs, self._step.new_jobs, job.id, old)
         if old.state is not job.state:
             self._step.tallies[JOBS, old.state.value] -= 1
             self._step.tallies[JOBS, job.state.value] += 1
@@ -153,7 +153,7 @@ class LiveTx(SqlView):
         if old is None or old.epoch != attempt.epoch:
             raise ConcurrentChange(f"there is no attempt {attempt.id} with epoch {attempt.epoch}")
         self._refuse_second_live(attempt)
-        self._step.change(self._step.attempts, self._step.new_attempts, attempt.id)
+        self._step.change(self._step.attempts, self._step.new_attempts, attempt.id, old)
         self._rows.set_attempt(attempt.id, _storable_attempt(attempt))
 
     def _visited_attempt(self, attempt_id: str) -> Attempt | None:
@@ -219,13 +219,13 @@ class LiveTx(SqlView):
         for worker_id, at in heard:
             worker = self._rows.workers.get(worker_id)
             if worker is not None:
-                self._step.change(self._step.marks, self._step.new_workers, worker_id)
+                self._step.change(self._step.marks, self._step.new_workers, worker_id, 0)
                 self._rows.set_marks(worker_id, (worker.message_seq, at))
 
     def note_message_seq(self, worker_id: str, seq: int) -> None:
         worker = self._rows.workers.get(worker_id)
         if worker is not None and worker.message_seq < seq:
-            self._step.change(self._step.marks, self._step.new_workers, worker_id)
+            self._step.change(self._step.marks, self._step.new_workers, worker_id, 0)
             self._rows.set_marks(worker_id, (seq, worker.last_heartbeat))
 
     # Answers and the audit log

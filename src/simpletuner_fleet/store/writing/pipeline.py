@@ -202,15 +202,18 @@ class CommitPipeline:
         self._in_thread(commit, lambda trouble: self._committed([batch], answers, trouble))
 
     def _committed(self, batches: list[Batch], answers: list[Answer], trouble: Trouble) -> None:
-        if trouble is None:
-            self._tx.stored(batches)
-            self._answer(answers)
-        else:
+        """The next commit begins before anybody is answered, so that the disk has work while answers are written."""
+        if trouble is not None:
             self._lose(answers, trouble)
+            answers = []
+        else:
+            self._tx.stored(batches)
         if self._session.untidy:
             self._in_thread(self._session.tidy, self._tidied)
-        else:
-            self._go_on()
+        elif self._ahead and self._tx.changed:
+            self._start_commit()
+        self._answer(answers)
+        self._go_on()
 
     def _lose(self, answers: list[Answer], trouble: BaseException) -> None:
         """Nothing of the batch was kept, nor anything that has run since: all of it stood on the batch."""
