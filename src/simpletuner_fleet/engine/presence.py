@@ -62,6 +62,13 @@ class Presence:
     def answered(self, turn: Turn) -> None:
         self._offered.pop(turn, None)
 
+    def reported(self, turn: Turn, worker_id: str, now: float) -> None:
+        """The worker was heard, vouches for this attempt, and has answered its offer if it had not before."""
+        self.heard(worker_id, now)
+        if self._holders.get(turn) == worker_id:
+            self._confirmed[turn] = self._heard[worker_id]
+        self._offered.pop(turn, None)
+
     def ended(self, turn: Turn) -> None:
         self._confirmed.pop(turn, None)
         self._holders.pop(turn, None)

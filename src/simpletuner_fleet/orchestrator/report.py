@@ -35,19 +35,14 @@ _OUTCOMES = {
 
 async def accept(fleet: Fleet, worker_id: str, job_id: str, message: Accept) -> Accepted:
     answer = await fleet.act(lambda transaction: _accept(transaction, worker_id, job_id, message))
-    turn = Turn(job_id, message.epoch)
-    fleet.presence.heard(worker_id, fleet.clock.now())
-    fleet.presence.confirmed(turn, worker_id)
-    fleet.presence.answered(turn)
+    fleet.presence.reported(Turn(job_id, message.epoch), worker_id, fleet.clock.now())
     return answer
 
 
 async def report(fleet: Fleet, worker: Worker, job_id: str, message: StatusReport) -> ReportAnswer:
     """Takes a report from the worker itself."""
     answer, epoch = await fleet.act(lambda transaction: _report(transaction, worker, job_id, message))
-    fleet.presence.heard(worker.id, fleet.clock.now())
-    fleet.presence.confirmed(Turn(job_id, epoch), worker.id)
-    fleet.presence.answered(Turn(job_id, epoch))
+    fleet.presence.reported(Turn(job_id, epoch), worker.id, fleet.clock.now())
     return answer
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -35,6 +36,8 @@ from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.datasets import check_datasets
 
 MAX_IDEMPOTENCY_KEY_CHARS = 255
+MAX_REMEMBERED_BUNDLE_BYTES = 64 * 1024
+UNCHANGED_WATCHDOG = SubmitRequest().watchdog
 LAST_EVENTS = 20
 """The end of a job is among so many events at the end of its history."""
 
@@ -181,8 +184,17 @@ def _config(transaction: Transaction, request: SubmitRequest) -> ChosenConfig:
             f"There is no config '{request.config_name}'.",
             next_step="List them with 'simpletuner configs list', or import one with 'simpletuner configs import'.",
         )
-    bundle = msgspec.json.decode(stored.bundle, type=Bundle)
-    return stored_config(request, stored.name, stored.version, bundle)
+    changes_it = request.overrides or request.datasets or request.watchdog != UNCHANGED_WATCHDOG
+    if changes_it or len(stored.bundle) > MAX_REMEMBERED_BUNDLE_BYTES:
+        bundle = msgspec.json.decode(stored.bundle, type=Bundle)
+        return stored_config(request, stored.name, stored.version, bundle)
+    return _unchanged_config(stored.name, stored.version, stored.bundle)
+
+
+@lru_cache(maxsize=64)
+def _unchanged_config(name: str, version: int, stored: bytes) -> ChosenConfig:
+    """One config is often submitted many times: it is read and checked once. Nobody changes what this returns."""
+    return stored_config(SubmitRequest(), name, version, msgspec.json.decode(stored, type=Bundle))
 
 
 def _never_approved(transaction: Transaction, job: Job) -> bool:

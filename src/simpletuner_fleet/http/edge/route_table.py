@@ -75,12 +75,20 @@ class Branch:
 
     def find(self, segments: Sequence[str], at: int = 0) -> dict[str, CompiledRoute] | None:
         """Returns the rows of the path, by method: a literal segment goes before a name, and a name before the rest."""
-        if at == len(segments):
-            return self.by_method or None
-        literal = self.by_segment.get(segments[at])
-        by_method = literal.find(segments, at + 1) if literal else None
+        branch = self
+        while at < len(segments):
+            literal = branch.by_segment.get(segments[at])
+            if literal is None or branch.any_segment or branch.rest_by_method:
+                return branch._find_otherwise(literal, segments, at + 1)
+            branch, at = literal, at + 1
+        return branch.by_method or None
+
+    def _find_otherwise(
+        self, literal: "Branch | None", segments: Sequence[str], at: int
+    ) -> dict[str, CompiledRoute] | None:
+        by_method = literal.find(segments, at) if literal else None
         if by_method is None and self.any_segment:
-            by_method = self.any_segment.find(segments, at + 1)
+            by_method = self.any_segment.find(segments, at)
         return by_method if by_method is not None else self.rest_by_method or None
 
 

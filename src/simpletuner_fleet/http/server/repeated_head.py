@@ -10,6 +10,7 @@ LAST_LINE = b"\r\ncontent-length: "
 MAX_LENGTH_DIGITS = 9
 LINE = re.compile(rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9_./~%:,-]*)(?:\?([A-Za-z0-9_./~%:,&=+-]*))? HTTP/1\.1")
 """The request lines of our own agents. Whatever looks otherwise is left to the parser."""
+METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "DELETE")}
 MEANINGFUL = frozenset({"connection", "expect", "transfer-encoding", "upgrade"})
 """Headers that change how a request is read or what becomes of its connection: only the parser deals with them."""
 
@@ -59,5 +60,6 @@ class RepeatedHead(NamedTuple):
         if line is None:
             return None
         method, path, query = line.groups(b"")
-        headers = self.headers | {LENGTH: digits.decode("ascii")}
-        return ReadRequest(method.decode("ascii"), path.decode("ascii"), query, headers, data[body_begin:])
+        headers = self.headers.copy()
+        headers[LENGTH] = digits.decode("ascii")
+        return ReadRequest(METHODS[method], path.decode("ascii"), query, headers, data[body_begin:])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from simpletuner_fleet.core.audit import AuditEntry, canonical_details, new_entry_hash
+from simpletuner_fleet.core.audit import AuditEntry, canonical, new_entry_hash
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.store.rows.text import storable, storable_json
 
@@ -24,10 +24,10 @@ def chained(
     for event in events:
         last_seq += 1
         kind, actor = event.type.value, event.actor
-        details, text = event.details, canonical_details(event.details)
+        details, text = event.details, canonical(event.details)
         if not all(isinstance(value, PLAIN) for value in details.values()) or _may_be_unstorable(text):
             details = storable_json(details)
-            text = canonical_details(details)
+            text = canonical(details)
         people_and_things = tuple(
             map(storable, (actor.id, actor.name, actor.ip, event.target_type, event.target_id))
         )

@@ -104,16 +104,25 @@ class Unsaved:
         """Takes over what a later step has changed; a worker that it deleted it may have added again since."""
         for worker_id in later.deleted_workers:
             self.delete_worker(worker_id)
-        self.new_jobs |= later.new_jobs
-        self.new_attempts |= later.new_attempts
-        self.new_workers |= later.new_workers
-        self._change_all(self.jobs, self.new_jobs, later.jobs)
-        self._change_all(self.attempts, self.new_attempts, later.attempts)
-        self._change_all(self.workers, self.new_workers, later.workers)
-        self._change_all(self.marks, self.new_workers, later.marks)
-        self.classes |= later.classes
-        self.bundles |= later.bundles
-        self.answers |= later.answers
+        if later.new_jobs:
+            self.new_jobs |= later.new_jobs
+            self.bundles |= later.bundles
+        if later.new_attempts:
+            self.new_attempts |= later.new_attempts
+        if later.new_workers:
+            self.new_workers |= later.new_workers
+        if later.jobs:
+            self._change_all(self.jobs, self.new_jobs, later.jobs)
+        if later.attempts:
+            self._change_all(self.attempts, self.new_attempts, later.attempts)
+        if later.workers:
+            self._change_all(self.workers, self.new_workers, later.workers)
+        if later.marks:
+            self._change_all(self.marks, self.new_workers, later.marks)
+        if later.classes:
+            self.classes |= later.classes
+        if later.answers:
+            self.answers |= later.answers
         self.audit += later.audit
         for key, change in later.tallies.items():
             self.tallies[key] += change
