@@ -983,4 +983,29 @@ MUTANTS = (
         "is_older(worker.incarnation, message.incarnation)",
         STOPPING,
     ),
+    # What is read or written less than before
+    Mutant(
+        "headers-of-the-request-before",
+        "a request on a kept connection counts as having the headers of the one before, token and all",
+        "http/server/repeated_head.py",
+        "if not data.startswith(self.lines, end_of_line):",
+        "if not data.startswith(self.lines[:20], end_of_line):",
+        ("tests/http/server/test_repeated_head.py",),
+    ),
+    Mutant(
+        "seldom-changes-of-a-job-are-lost",
+        "an update of a job writes only what most updates are about",
+        "store/rows/unsaved.py",
+        "if JOBS.changed_as_often(stored, job):",
+        "if stored.version <= job.version:",
+        ("tests/store/test_jobs.py",),
+    ),
+    Mutant(
+        "seldom-changes-of-an-attempt-are-lost",
+        "an update of an attempt writes only what most updates are about",
+        "store/rows/unsaved.py",
+        "if ATTEMPTS.changed_as_often(stored, attempt):",
+        "if stored.epoch == attempt.epoch:",
+        ("tests/store/test_attempts.py",),
+    ),
 )

@@ -25,6 +25,17 @@ def test_ids_are_short_url_safe_and_do_not_repeat() -> None:
     assert all(re.fullmatch(r"j_[0-9A-Za-z]{12}", one) for one in made)
 
 
+def test_ids_that_are_made_later_sort_later_and_those_of_one_moment_lie_together() -> None:
+    now = [1_000_000.0]
+    ids = RandomIds(b"s" * 32, lambda: now[0])
+    moments = []
+    for _ in range(50):
+        moments.append([ids.new("j") for _ in range(20)])
+        now[0] += 0.1
+    assert all(max(one) < min(next_one) for one, next_one in zip(moments, moments[1:], strict=False))
+    assert len({one for moment in moments for one in moment}) == 1_000
+
+
 def test_tokens_have_the_form_of_the_contract_and_do_not_repeat() -> None:
     ids = RandomIds(b"s" * 32)
     first, second = ids.token(tokens.WORKER), ids.token(tokens.WORKER)
