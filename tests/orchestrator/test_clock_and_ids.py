@@ -1,5 +1,6 @@
 """Time that never jumps, names nobody guesses."""
 
+import itertools
 import re
 
 import pytest
@@ -32,7 +33,7 @@ def test_ids_that_are_made_later_sort_later_and_those_of_one_moment_lie_together
     for _ in range(50):
         moments.append([ids.new("j") for _ in range(20)])
         now[0] += 0.1
-    assert all(max(one) < min(next_one) for one, next_one in zip(moments, moments[1:], strict=False))
+    assert all(max(one) < min(next_one) for one, next_one in itertools.pairwise(moments))
     assert len({one for moment in moments for one in moment}) == 1_000
 
 

@@ -199,7 +199,7 @@ class Walk:
     Whatever it waits for calls it back. Where it needs a task after all, it is given one and goes on there.
     """
 
-    __slots__ = ("context", "coroutine", "exchange", "_server")
+    __slots__ = ("_over", "_server", "context", "coroutine", "exchange")
 
     def __init__(
         self, server: HttpServer, coroutine: Coroutine[Any, Any, None], exchange: HttpExchange
@@ -208,9 +208,10 @@ class Walk:
         self.coroutine = coroutine
         self.exchange = exchange
         self.context = copy_context()
+        self._over = False
 
     def go_on(self, _awaited: "asyncio.Future[Any] | None" = None) -> None:
-        if self.coroutine.cr_frame is None:
+        if self._over:
             return  # it was broken off while it waited
         try:
             awaited = self.coroutine.send(None)
@@ -237,6 +238,7 @@ class Walk:
         self._server.under_way(self)
 
     def _finish(self) -> None:
+        self._over = True
         self._server.over(self)
         finished(self.exchange)
 

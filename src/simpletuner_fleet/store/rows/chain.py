@@ -6,7 +6,6 @@ from simpletuner_fleet.core.audit import AuditEntry, canonical, new_entry_hash
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.store.rows.text import storable, storable_json
 
-
 PLAIN = (str, int, float, type(None))
 UNSTORABLE_MARKS = ("\\u0000", "\\ud")
 """How canonical text, which is ASCII, writes what no database holds; and pairs of surrogates, which every one does."""
@@ -28,8 +27,12 @@ def chained(
         if not all(isinstance(value, PLAIN) for value in details.values()) or _may_be_unstorable(text):
             details = storable_json(details)
             text = canonical(details)
-        people_and_things = tuple(
-            map(storable, (actor.id, actor.name, actor.ip, event.target_type, event.target_id))
+        people_and_things = (
+            storable(actor.id),
+            storable(actor.name),
+            storable(actor.ip),
+            storable(event.target_type),
+            storable(event.target_id),
         )
         last_hash = new_entry_hash(last_seq, at, kind, people_and_things, text, last_hash)
         entries.append((AuditEntry(last_seq, at, kind, *people_and_things, details, last_hash), text))

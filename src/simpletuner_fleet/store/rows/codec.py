@@ -9,8 +9,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from simpletuner_fleet.store.rows.text import storable
-
 S = TypeVar("S", bound=Struct)
 EMPTY_LIST = "[]"
 

@@ -102,30 +102,32 @@ class Unsaved:
 
     def absorb(self, later: "Unsaved") -> None:
         """Takes over what a later step has changed; a worker that it deleted it may have added again since."""
-        for worker_id in later.deleted_workers:
-            self.delete_worker(worker_id)
+        self._absorb_workers(later)
         if later.new_jobs:
             self.new_jobs |= later.new_jobs
             self.bundles |= later.bundles
+            self.classes |= later.classes
         if later.new_attempts:
             self.new_attempts |= later.new_attempts
-        if later.new_workers:
-            self.new_workers |= later.new_workers
         if later.jobs:
             self._change_all(self.jobs, self.new_jobs, later.jobs)
         if later.attempts:
             self._change_all(self.attempts, self.new_attempts, later.attempts)
-        if later.workers:
-            self._change_all(self.workers, self.new_workers, later.workers)
-        if later.marks:
-            self._change_all(self.marks, self.new_workers, later.marks)
-        if later.classes:
-            self.classes |= later.classes
         if later.answers:
             self.answers |= later.answers
         self.audit += later.audit
         for key, change in later.tallies.items():
             self.tallies[key] += change
+
+    def _absorb_workers(self, later: "Unsaved") -> None:
+        for worker_id in later.deleted_workers:
+            self.delete_worker(worker_id)
+        if later.new_workers:
+            self.new_workers |= later.new_workers
+        if later.workers:
+            self._change_all(self.workers, self.new_workers, later.workers)
+        if later.marks:
+            self._change_all(self.marks, self.new_workers, later.marks)
 
     def _change_all(self, changed: Changed[S], new: dict[str, None], later: Changed[S]) -> None:
         for row_id, stored in later.items():

@@ -26,7 +26,6 @@ from simpletuner_fleet.store.rows.unsaved import Unsaved
 from simpletuner_fleet.store.sql.tallies import AUDIT, JOBS
 from simpletuner_fleet.store.sql.view import SqlView
 
-
 ATTEMPT_TEXTS = ("worker_name", "error", "last_lines", "failure_class", "failure_evidence", "reason")
 attempt_texts = attrgetter(*ATTEMPT_TEXTS)
 
