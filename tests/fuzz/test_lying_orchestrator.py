@@ -198,6 +198,15 @@ async def test_odd_answers_to_heartbeats_and_registrations_stop_nothing(tmp_path
         await on_stage.ends_well()
 
 
+async def test_a_cancelled_agent_leaves_no_loop_behind(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on_stage:
+        await on_stage.goes_on()
+        on_stage.agent.cancel()
+        await asyncio.gather(on_stage.agent, return_exceptions=True)
+        left = {getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()}
+        assert not left & {"stream_loop", "heartbeat_loop", "_deliver_once_known", "Agent._run"}
+
+
 def escaped_from(folder: Path) -> list[Path]:
     return list(folder.rglob("*escaped*")) + [path for path in (Path("/escaped"),) if path.exists()]
 

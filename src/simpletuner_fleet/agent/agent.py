@@ -237,6 +237,15 @@ class Agent:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
+    async def drop_work(self) -> None:
+        """Ends what was begun and is still under way: nothing of it outlives the agent."""
+        for turn in self.inbox.held:
+            self.attempts.senders.forget(turn)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _accept(self, turn: Turn, attempt: int, seq: int) -> None:
         """Nothing starts before the answer: an unanswered acceptance is sent again until there is one."""
         backoff = Backoff(0.1, 2.0)

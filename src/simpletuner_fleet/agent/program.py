@@ -184,19 +184,26 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(agent, task))
-    departure = await agent.departure
-    log.info("leaving: %s", departure.reason)
+    try:
+        departure = await agent.departure
+        log.info("leaving: %s", departure.reason)
+        await _finish_work(agent)
+    finally:
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        await agent.drop_work()
+    if departure.code is None and agent.connected.is_set():
+        await _say_goodbye(agent, departure)
+    return departure
+
+
+async def _finish_work(agent: Agent) -> None:
     try:
         async with asyncio.timeout(LEAVE_WITHIN_S):
             await agent.settled()
     except TimeoutError:
         log.warning("not everything could be finished; what is left is taken up at the next start")
-    for loop in loops:
-        loop.cancel()
-    await asyncio.gather(*loops, return_exceptions=True)
-    if departure.code is None and agent.connected.is_set():
-        await _say_goodbye(agent, departure)
-    return departure
 
 
 async def _take_up(agent: Agent) -> None:
