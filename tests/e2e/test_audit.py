@@ -48,7 +48,7 @@ def test_every_act_is_logged_and_the_log_verifies(world: World) -> None:
     worker.becomes("offline")
     world.post(f"/api/admin/workers/{worker.id}/token")
     world.call("DELETE", f"/api/admin/workers/{worker.id}")
-    found = types(world)
+    event_types = types(world)
     acts = {
         "registration attempts, success": "worker.registered",
         "registration attempts, failure": "worker.registration_failed",
@@ -65,7 +65,7 @@ def test_every_act_is_logged_and_the_log_verifies(world: World) -> None:
         "configs": "config.saved",
         "goodbye": "worker.disconnected",
     }
-    missing = {act for act, event_type in acts.items() if event_type not in found}
+    missing = {act for act, event_type in acts.items() if event_type not in event_types}
     assert not missing
     for once in (
         "worker.created",
@@ -74,7 +74,7 @@ def test_every_act_is_logged_and_the_log_verifies(world: World) -> None:
         "worker.token_rotated",
         "worker.deleted",
     ):
-        assert found.count(once) == 1, once
+        assert event_types.count(once) == 1, once
     verdict = world.get("/api/audit/verify")
     assert verdict["valid"]
     assert verdict["checked"] == world.get("/api/audit")["total"]

@@ -112,8 +112,8 @@ def test_a_machine_dies_half_way_and_another_finishes_from_the_newest_checkpoint
 
 
 def named(world: World, job_id: str, name: str) -> Json:
-    found = world.get(f"/api/jobs/{job_id}/artifacts")["manifests"]
-    return dict(next(manifest for manifest in found if manifest["name"] == name))
+    manifests = world.get(f"/api/jobs/{job_id}/artifacts")["manifests"]
+    return dict(next(manifest for manifest in manifests if manifest["name"] == name))
 
 
 def unpacked(world: World, job_id: str, manifest: Json) -> dict[str, bytes]:
@@ -218,8 +218,8 @@ def test_results_that_a_dead_agent_could_not_send_are_sent_by_the_next(bare_worl
     assert world.get(f"/api/jobs/{job_id}/artifacts")["manifests"] == []
     worker.arguments = worker.arguments[: worker.arguments.index("--upload-limit-mbps")]
     worker.start()
-    found = wait_until(
+    manifests = wait_until(
         lambda: world.get(f"/api/jobs/{job_id}/artifacts")["manifests"], "it is sent after all"
     )
-    assert [(one["name"], one["total_bytes"]) for one in found] == [("output", 3_000_000)]
+    assert [(one["name"], one["total_bytes"]) for one in manifests] == [("output", 3_000_000)]
     wait_until((ended.parent / "delivered").exists, "it is not thought of again")

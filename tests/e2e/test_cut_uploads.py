@@ -47,7 +47,7 @@ def test_no_byte_that_arrived_is_sent_again_however_often_the_line_is_cut(bare_w
 def offsets_of(requests: list[str], file: Path) -> list[int]:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     uploads = [line for line in requests if line.startswith("PUT") and digest in line]
-    return [int(found[1]) for line in uploads if (found := OFFSET.search(line))]
+    return [int(match[1]) for line in uploads if (match := OFFSET.search(line))]
 
 
 def offsets_before_anything_came(cuts: list[int]) -> int:

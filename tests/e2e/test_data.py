@@ -37,7 +37,7 @@ class Data:
     def train(self, dataset_id: str, name: str) -> tuple[str, str]:
         """On which worker it was read, and where; what it read is checked."""
         self._reads += 1
-        told = self.world.folder / f"read-{self._reads}.json"
+        output = self.world.folder / f"read-{self._reads}.json"
         config = self.world.command(
             sys.executable,
             "-I",
@@ -45,12 +45,12 @@ class Data:
             "-c",
             READS,
             "dataset://pets",
-            str(told),
+            str(output),
             datasets={"pets": dataset_id},
         )
         job = self.world.becomes(self.world.submit(config), "completed")
-        place, found = json.loads(told.read_text())
-        assert found == self._contents(name)
+        place, files = json.loads(output.read_text())
+        assert files == self._contents(name)
         return str(job["worker_name"]), place
 
     def _contents(self, name: str) -> dict[str, str]:
@@ -71,8 +71,8 @@ class Data:
         )
 
     def holds(self, worker: str) -> list[str]:
-        (found,) = [one for one in self.world.get("/api/admin/workers")["workers"] if one["name"] == worker]
-        return list(found["datasets"])
+        (shown,) = [one for one in self.world.get("/api/admin/workers")["workers"] if one["name"] == worker]
+        return list(shown["datasets"])
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ def start_gpu_worker(world: World, name: str) -> Worker:
 
 
 def pictures(world: World, job_id: str) -> dict[str, Json]:
-    found = world.get(f"/api/jobs/{job_id}/artifacts")["manifests"]
-    samples = [one for one in found if one["name"] == "samples"]
+    manifests = world.get(f"/api/jobs/{job_id}/artifacts")["manifests"]
+    samples = [one for one in manifests if one["name"] == "samples"]
     assert len(samples) <= 1, "a newer one replaces the older"
     return {file["path"]: {**file, "manifest": one["id"]} for one in samples for file in one["files"]}
 
@@ -39,13 +39,13 @@ def test_its_gpus_and_its_pictures_are_seen_before_it_ends(world: World) -> None
     wait_until(lambda: pictures(world, job_id), "a picture is stored", LONG)
     wait_until(lambda: "gpu.1.utilization" in metrics(world, job_id)["keys"], "its GPU is told of", LONG)
     assert world.job(job_id)["status"] == "running"
-    told = metrics(world, job_id)
-    assert [key for key in told["keys"] if key.startswith("gpu.")] == [
+    metrics_now = metrics(world, job_id)
+    assert [key for key in metrics_now["keys"] if key.startswith("gpu.")] == [
         "gpu.1.memory_gb",
         "gpu.1.temperature_c",
         "gpu.1.utilization",
     ]
-    assert {point["last"] for point in told["series"]["gpu.1.memory_gb"]} == {80.5}
+    assert {point["last"] for point in metrics_now["series"]["gpu.1.memory_gb"]} == {80.5}
     path, picture = next(iter(pictures(world, job_id).items()))
     assert path.startswith("validation_images/step_")
     base = f"/api/jobs/{job_id}/artifacts/{picture['manifest']}"

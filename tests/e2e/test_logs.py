@@ -46,8 +46,8 @@ def log_of(world: World, job_id: str, query: str = "") -> bytes:
 
 def test_every_byte_of_both_streams_arrives_also_when_agent_and_server_are_killed(world: World) -> None:
     worker = world.start_worker("gpu-1")
-    told = world.folder / "digest"
-    job_id = world.submit(world.command(sys.executable, "-I", "-S", "-c", PRINTS_BYTES, str(told)))
+    digest_file = world.folder / "digest"
+    job_id = world.submit(world.command(sys.executable, "-I", "-S", "-c", PRINTS_BYTES, str(digest_file)))
     wait_until(lambda: log_of(world, job_id), "the log begins")
     world.kill_server()
     worker.running.kill()
@@ -56,7 +56,10 @@ def test_every_byte_of_both_streams_arrives_also_when_agent_and_server_are_kille
     world.becomes(job_id, "completed")
 
     def all_there() -> bool:
-        return told.exists() and hashlib.sha256(log_of(world, job_id)).hexdigest() == told.read_text()
+        return (
+            digest_file.exists()
+            and hashlib.sha256(log_of(world, job_id)).hexdigest() == digest_file.read_text()
+        )
 
     wait_until(all_there, "every byte is there")
 
@@ -95,8 +98,8 @@ def test_progress_is_folded_times_are_kept_and_a_follower_survives_a_restart(wor
     times = [line["at"] for line in page["lines"]]
     assert times == sorted(times)
     assert times[0] < times[-1]
-    found = world.get(f"/api/jobs/{job_id}/logs/search?q=epoch%20%5Cd%20done&regex=1")
-    assert len(found["matches"]) == 3
+    hits = world.get(f"/api/jobs/{job_id}/logs/search?q=epoch%20%5Cd%20done&regex=1")
+    assert len(hits["matches"]) == 3
     shown = world.cli("jobs", "logs", job_id, "--grep", "end|done", "--timestamps")
     assert [line.split(" ", 1)[1] for line in shown.stdout.splitlines()][-1] == "the end"
 

@@ -40,10 +40,10 @@ def test_every_step_of_a_training_arrives_once_and_its_progress_is_seen_on_the_w
     assert on_the_way["total"] == STEPS
     job = world.becomes(job_id, "completed", LONG)
     assert job["progress"]["step"] == STEPS
-    told = world.get(f"/api/jobs/{job_id}/metrics?points=5000")
-    assert told["total"] == STEPS
-    assert {"loss", "lr", "grad_norm"} <= set(told["keys"])
-    curve = told["series"]["loss"]
+    metrics = world.get(f"/api/jobs/{job_id}/metrics?points=5000")
+    assert metrics["total"] == STEPS
+    assert {"loss", "lr", "grad_norm"} <= set(metrics["keys"])
+    curve = metrics["series"]["loss"]
     assert [bucket["step"] for bucket in curve] == list(range(1, STEPS + 1))
     assert [bucket["last"] for bucket in curve] == losses_written(worker.work_dir, world.attempts(job_id)[0])
     printed = world.cli("jobs", "metrics", job_id, "--key", "loss", "-o", "csv").stdout.splitlines()
@@ -58,8 +58,8 @@ def test_the_curve_has_no_gap_where_another_machine_went_on_from_a_checkpoint(wo
     world.start_worker("second")
     world.becomes(job_id, "completed", LONG)
     assert world.attempts(job_id)[1]["resumed_from_step"] >= 40
-    told = world.get(f"/api/jobs/{job_id}/metrics?points=5000&key=loss")
-    assert [bucket["step"] for bucket in told["series"]["loss"]] == list(range(1, STEPS + 1))
+    metrics = world.get(f"/api/jobs/{job_id}/metrics?points=5000&key=loss")
+    assert [bucket["step"] for bucket in metrics["series"]["loss"]] == list(range(1, STEPS + 1))
 
 
 def test_points_made_while_the_orchestrator_and_the_agent_were_dead_arrive_without_a_gap(

@@ -85,17 +85,17 @@ def test_local_jobs_are_off_beyond_a_loopback_bind(bare_world: World) -> None:
     world.local_as_usual = True
     world.start_server("--host", "0.0.0.0", SIMPLETUNER_GPU_INVENTORY=json.dumps(A100))
     answer = world.call("POST", "/api/queue/submit", {"config": world.command("true"), "target": "local"})
-    told = answer.json()
-    assert answer.status_code >= 400 or told["explain"]["code"] == "LOCAL_NO_GPU", told
+    answer_body = answer.json()
+    assert answer.status_code >= 400 or answer_body["explain"]["code"] == "LOCAL_NO_GPU", answer_body
     assert world.get("/api/admin/workers")["workers"] == []
 
 
 def local_worker(world: World) -> dict[str, Any]:
-    def found() -> dict[str, Any] | None:
+    def idle_local_worker() -> dict[str, Any] | None:
         workers = world.get("/api/admin/workers?local=true")["workers"]
         return next((worker for worker in workers if worker["local"] and worker["status"] == "idle"), None)
 
-    worker = wait_until(found, "the local worker is idle")
+    worker = wait_until(idle_local_worker, "the local worker is idle")
     assert worker
     return worker
 
@@ -179,14 +179,14 @@ def test_every_waiting_job_says_why_it_waits(mixed: World) -> None:
         ("WRONG_ACCELERATOR", "change", {"accelerator": "tpu"}),
         ("DEPENDENCY", "wait", {"depends_on": [running]}),
     ]
-    for code, kind, wishes in reasons:
-        told = world.submitted(plain, **wishes)
-        explained = world.explain(told["job_id"])
-        assert (explained["code"], explained["class"]) == (code, kind), wishes
+    for code, kind, options in reasons:
+        submitted = world.submitted(plain, **options)
+        explained = world.explain(submitted["job_id"])
+        assert (explained["code"], explained["class"]) == (code, kind), options
         assert explained["sentence"]
         if code != "DEPENDENCY":
             assert explained["funnel"]
-            assert told["explain"]["code"] == code, "said at once"
+            assert submitted["explain"]["code"] == code, "said at once"
     missing = world.submitted({"settings": {"model_type": "lora"}})
     assert missing["explain"]["code"] == "TRAINER_MISSING"
     listed = {job["id"]: job for job in world.get("/api/queue")["jobs"]}

@@ -19,8 +19,8 @@ ENV_A100 = {"SIMPLETUNER_GPU_INVENTORY": json.dumps([{**A100[0], "count": 2}])}
 
 def block(words: str) -> str:
     """The one block of the document that holds these words."""
-    [found] = [text for text in code_blocks() if words in text]
-    return found
+    [code_block] = [text for text in code_blocks() if words in text]
+    return code_block
 
 
 def run_block(world: World, text: str, **environment: str) -> str:
@@ -128,9 +128,9 @@ def test_without_trust_in_loopback_the_same_lines_are_refused(world: World) -> N
 
 
 def fingerprint_in(text: str) -> str:
-    found = re.search(r"sha256:[0-9a-f]{64}", text)
-    assert found
-    return found[0]
+    match = re.search(r"sha256:[0-9a-f]{64}", text)
+    assert match
+    return match[0]
 
 
 def run_one_job(world: World, *choices: str, **environment: str) -> Program:

@@ -73,12 +73,12 @@ def test_a_trainer_finds_no_worker_token_anywhere_it_can_look(world: World) -> N
         config = world.command(sys.executable, "-c", SHOW_EVERYTHING, str(world.orchestrator.pid))
         job_id = world.submit(config, worker_labels={"hostname": "*"}, name=worker.name)
         world.becomes(job_id, "completed")
-        told = log_of(world, job_id)
-        shown = json.loads(told)
+        log_text = log_of(world, job_id)
+        shown = json.loads(log_text)
         assert len(shown["above"]) >= 3, "the trainer, its shim and the worker"
         for secret in (by_flag.token, by_environment.token, world.admin_token):
-            assert secret not in told
-        assert "wt_" not in told
+            assert secret not in log_text
+        assert "wt_" not in log_text
         assert set(shown["env"]["SIMPLETUNER_UPLOAD_TOKEN"]) == {"*"}, "masked in the log"
         assert shown["env"]["SIMPLETUNER_JOB_ID"] == job_id
         world.post(f"/api/admin/workers/{world.job(job_id)['worker_id']}/drain")
@@ -87,10 +87,10 @@ def test_a_trainer_finds_no_worker_token_anywhere_it_can_look(world: World) -> N
 def test_the_upload_token_serves_its_own_attempt_alone(world: World) -> None:
     world.start_worker("uploader")
     gate = world.gate()
-    told = world.folder / "upload-token"
+    token_file = world.folder / "upload-token"
     tell = "import os, sys; open(sys.argv[1], 'w').write(os.environ['SIMPLETUNER_UPLOAD_TOKEN'])"
-    world.becomes(world.submit(world.command(sys.executable, "-c", tell, str(told))), "completed")
-    upload_token = told.read_text()
+    world.becomes(world.submit(world.command(sys.executable, "-c", tell, str(token_file))), "completed")
+    upload_token = token_file.read_text()
     assert upload_token.startswith("ut_")
     other = world.submit(world.ticking(gate))
     world.runs(other)

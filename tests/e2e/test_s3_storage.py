@@ -24,8 +24,8 @@ PREFIX = "fleet/a"
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    with running_s3() as found:
-        yield found
+    with running_s3() as running:
+        yield running
 
 
 def objects_in(endpoint: str) -> set[str]:

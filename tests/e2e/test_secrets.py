@@ -58,12 +58,12 @@ def fingerprint(value: str) -> str:
 
 def files_that_hold(folder: Path, *values: str) -> set[str]:
     """What a trainer prints lies in its own output file, unmasked, on its own machine."""
-    found = set()
+    paths = set()
     for file in folder.rglob("*"):
         if file.is_file() and file.name != "output.log":
             content = file.read_bytes()
-            found |= {str(file) for value in values if value.encode() in content}
-    return found
+            paths |= {str(file) for value in values if value.encode() in content}
+    return paths
 
 
 def test_a_secret_reaches_its_trainer_and_is_seen_nowhere_else(world: World) -> None:
@@ -71,13 +71,13 @@ def test_a_secret_reaches_its_trainer_and_is_seen_nowhere_else(world: World) -> 
     world.start_worker("careful")
     job_id = world.submit(wants_secret(1), name="prints it")
     world.becomes(job_id, "failed")
-    told = log_of(world, job_id)
+    log_text = log_of(world, job_id)
     masked = "*" * len(CANARY)
-    assert f"got {fingerprint(CANARY)}" in told
-    assert "above: 0" in told
-    assert f"whole {masked}\n" in told
-    assert f"half {masked}\n" in told
-    assert f"'HF_TOKEN': '{masked}'" in told
+    assert f"got {fingerprint(CANARY)}" in log_text
+    assert "above: 0" in log_text
+    assert f"whole {masked}\n" in log_text
+    assert f"half {masked}\n" in log_text
+    assert f"'HF_TOKEN': '{masked}'" in log_text
     orders = list(world.folder.rglob("order.json"))
     assert len(orders) == 1
     assert '"HF_TOKEN":""' in orders[0].read_text()

@@ -46,9 +46,9 @@ def test_a_cancelled_job_saves_a_checkpoint_first_when_asked_to(world: World) ->
     worker = world.start_worker("steady")
     job_id = world.submit(demo(checkpointing_steps=0, max_train_steps=5000))
     trains(world, job_id)
-    told = world.cli("jobs", "cancel", job_id, "--checkpoint-first")
-    assert told.returncode == 0, told.stderr
-    assert "cancelling: saving a checkpoint first" in told.stdout + told.stderr
+    result = world.cli("jobs", "cancel", job_id, "--checkpoint-first")
+    assert result.returncode == 0, result.stderr
+    assert "cancelling: saving a checkpoint first" in result.stdout + result.stderr
     job = world.becomes(job_id, "cancelled", LONG)
     (attempt,) = world.attempts(job_id)
     done = steps_of(worker, attempt)[-1]
@@ -68,8 +68,8 @@ def test_a_drain_stops_what_runs_at_its_deadline_though_the_server_died_and_it_g
     first = world.start_worker("first")
     job_id = world.submit(demo(checkpointing_steps=0, max_train_steps=STEPS, demo_step_delay_s=0.1))
     trains(world, job_id)
-    told = world.cli("workers", "drain", "first", "--timeout", "2s", "--note", "new driver")
-    assert told.returncode == 0, told.stderr
+    result = world.cli("workers", "drain", "first", "--timeout", "2s", "--note", "new driver")
+    assert result.returncode == 0, result.stderr
     assert first.seen["drain_deadline"] is not None
     world.kill_server()
     world.restart_server()

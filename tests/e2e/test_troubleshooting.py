@@ -15,7 +15,7 @@ from tests.e2e.processes import SIMPLETUNER, Program
 WELL_FORMED = "wt_" + "0" * 43
 
 
-def told(program: Program, exit_code: int, *words: str) -> None:
+def assert_says(program: Program, exit_code: int, *words: str) -> None:
     assert program.wait() == exit_code, program.text
     for word in ("error:", "why:", "next:", "code:", *words):
         assert word in program.text, program.text
@@ -53,7 +53,7 @@ def test_connection_refused_is_told_with_the_three_things_to_check(bare_world: W
         *("worker", "worker", "--orchestrator-url", url, "--check"),
         SIMPLETUNER_WORKER_TOKEN=well_formed_token(),
     )
-    told(
+    assert_says(
         worker,
         6,
         "connection refused",
@@ -84,7 +84,9 @@ def test_a_rotated_token_is_told_as_an_invalid_token(world: World) -> None:
     worker = world.create_worker("rotated")
     world.post(f"/api/admin/workers/{worker.id}/token")
     worker.start("--orchestrator-url", world.url, "--work-dir", str(worker.work_dir))
-    told(worker.running, 4, "Invalid token", "may have been rotated", "request a new one", "E_INVALID_TOKEN")
+    assert_says(
+        worker.running, 4, "Invalid token", "may have been rotated", "request a new one", "E_INVALID_TOKEN"
+    )
 
 
 def test_whitespace_in_a_token_is_told_as_whitespace(world: World) -> None:
@@ -93,7 +95,7 @@ def test_whitespace_in_a_token_is_told_as_whitespace(world: World) -> None:
         *("broken", "worker", "--orchestrator-url", world.url),
         SIMPLETUNER_WORKER_TOKEN=f"{token[:20]} {token[20:]}",
     )
-    told(broken, 4, "whitespace", "check for whitespace in the token string")
+    assert_says(broken, 4, "whitespace", "check for whitespace in the token string")
 
 
 def test_whitespace_around_a_token_is_taken_off_and_told(world: World) -> None:
@@ -110,7 +112,7 @@ def test_a_mistyped_token_is_told_before_anybody_is_asked(bare_world: World) -> 
         *("mistyped", "worker", "--orchestrator-url", f"http://127.0.0.1:{free_port()}"),
         SIMPLETUNER_WORKER_TOKEN=token[:-1] + "!",
     )
-    told(mistyped, 4, "cut or mistyped")
+    assert_says(mistyped, 4, "cut or mistyped")
 
 
 def test_a_certificate_nobody_vouches_for_is_told_with_every_way_out(bare_world: World) -> None:
@@ -119,7 +121,7 @@ def test_a_certificate_nobody_vouches_for_is_told_with_every_way_out(bare_world:
     world.start_server("--ssl")
     worker = world.create_worker("distrustful")
     worker.start("--orchestrator-url", world.url, "--work-dir", str(worker.work_dir), "--check")
-    told(
+    assert_says(
         worker.running,
         10,
         "certificate verify failed",
@@ -162,7 +164,7 @@ def test_a_crashed_trainer_is_told_with_what_to_look_for(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "steps"),
+    ("options", "steps"),
     [
         ({"gpus": 9}, ("adjust --num_processes in the training config",)),
         ({"worker_labels": {"team": "none"}}, ("check for label mismatch between job and workers",)),
@@ -170,11 +172,11 @@ def test_a_crashed_trainer_is_told_with_what_to_look_for(world: World) -> None:
     ],
 )
 def test_a_job_that_is_not_dispatched_says_what_to_check(
-    world: World, wishes: dict[str, object], steps: tuple[str, ...]
+    world: World, options: dict[str, object], steps: tuple[str, ...]
 ) -> None:
     world.start_worker("busy")
     world.runs(world.submit(world.ticking(world.gate())))
-    job_id = world.submit(world.command("true"), **wishes)
+    job_id = world.submit(world.command("true"), **options)
     text = at_a_terminal(world, "jobs", "get", job_id)
     for step in steps:
         assert step in text

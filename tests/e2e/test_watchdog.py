@@ -29,8 +29,8 @@ def test_a_nan_takes_the_training_back_below_it_and_it_finishes(world: World) ->
     assert job["failures"] == 1
     assert [note["attempt"] for note in nans(world, job_id)] == [1]
     assert f"the loss was NaN at step {BAD_STEP}" in world.cli("jobs", "events", job_id).stdout
-    told = world.get(f"/api/jobs/{job_id}/metrics?points=5000&key=loss")["series"]["loss"]
-    assert "NaN" not in [bucket["last"] for bucket in told]
+    losses = world.get(f"/api/jobs/{job_id}/metrics?points=5000&key=loss")["series"]["loss"]
+    assert "NaN" not in [bucket["last"] for bucket in losses]
     spoiled = world.get(f"/api/jobs/{job_id}/metrics?points=5000&key=loss&attempt=1")["series"]["loss"]
     assert "NaN" in [bucket["last"] for bucket in spoiled]
     printed = world.cli("jobs", "metrics", job_id, "--key", "loss", "--attempt", "1", "-o", "csv").stdout
@@ -45,8 +45,8 @@ def test_what_is_found_while_nobody_listens_is_told_and_followed_later(bare_worl
     stored_step(world, job_id, 20)
     attempt = world.attempts(job_id)[0]
     world.kill_server()
-    found = attempt_folder(worker, attempt) / "watchdog.json"
-    wait_until(found.exists, "the watchdog finds the NaN", LONG)
+    findings_file = attempt_folder(worker, attempt) / "watchdog.json"
+    wait_until(findings_file.exists, "the watchdog finds the NaN", LONG)
     world.restart_server()
     world.becomes(job_id, "completed", LONG)
     assert [note["attempt"] for note in nans(world, job_id)] == [1]

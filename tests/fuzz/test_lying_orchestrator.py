@@ -103,8 +103,8 @@ class Stage(Struct):
         await until(lambda: self.outcome("j_good") == "completed", "the job's end is reported")
 
     def outcome(self, job_id: str) -> str | None:
-        found = [one["status"] for one in self.server.reports if one["job_id"] == job_id]
-        return found[-1] if found else None
+        statuses = [one["status"] for one in self.server.reports if one["job_id"] == job_id]
+        return statuses[-1] if statuses else None
 
 
 async def until(condition: Any, what: str) -> None:

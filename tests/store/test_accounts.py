@@ -47,8 +47,8 @@ async def test_two_users_cannot_have_one_name(store: Store) -> None:
 
 
 async def sessions(store: Store) -> list[str]:
-    found = await store.read(lambda view: [*view.sessions_of_user("u_1"), *view.sessions_of_user("u_2")])
-    return [each.token_hash for each in found]
+    rows = await store.read(lambda view: [*view.sessions_of_user("u_1"), *view.sessions_of_user("u_2")])
+    return [each.token_hash for each in rows]
 
 
 async def furnish(store: Store, *made: Session) -> None:

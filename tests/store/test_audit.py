@@ -70,7 +70,7 @@ async def test_entries_are_paged_filtered_and_counted(store: Store) -> None:
     for number, each in enumerate(EVENTS):
         await append(store, float(number), each)
 
-    async def found(
+    async def entries_found(
         limit: int = 9, offset: int = 0, newest_first: bool = True, **where: Any
     ) -> tuple[list[int], int]:
         def look(view: View) -> tuple[list[int], int]:
@@ -79,16 +79,16 @@ async def test_entries_are_paged_filtered_and_counted(store: Store) -> None:
 
         return await store.read(look)
 
-    assert await found() == ([4, 3, 2, 1], 4)
-    assert await found(limit=2, offset=1) == ([3, 2], 4)
-    assert await found(limit=2, newest_first=False) == ([1, 2], 4)
-    assert await found(event_type="job.submitted") == ([4, 1], 2)
-    assert await found(event_type="job.failed") == ([], 0)
-    assert await found(actor_id="t_anna") == ([3, 1], 2)
-    assert await found(target_type="worker") == ([3], 1)
-    assert await found(target_type="job", target_id="j_1") == ([2, 1], 2)
-    assert await found(since=1.0, until=3.0) == ([3, 2], 2)
-    assert await found(event_type="job.submitted", since=1.0) == ([4], 1)
+    assert await entries_found() == ([4, 3, 2, 1], 4)
+    assert await entries_found(limit=2, offset=1) == ([3, 2], 4)
+    assert await entries_found(limit=2, newest_first=False) == ([1, 2], 4)
+    assert await entries_found(event_type="job.submitted") == ([4, 1], 2)
+    assert await entries_found(event_type="job.failed") == ([], 0)
+    assert await entries_found(actor_id="t_anna") == ([3, 1], 2)
+    assert await entries_found(target_type="worker") == ([3], 1)
+    assert await entries_found(target_type="job", target_id="j_1") == ([2, 1], 2)
+    assert await entries_found(since=1.0, until=3.0) == ([3, 2], 2)
+    assert await entries_found(event_type="job.submitted", since=1.0) == ([4], 1)
     stats = await store.read(lambda view: view.audit_stats())
     assert stats == {"job.submitted": 2, "job.dispatched": 1, "worker.created": 1}
 

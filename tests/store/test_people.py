@@ -107,8 +107,8 @@ async def test_settings_are_found_by_how_their_keys_begin(store: Store) -> None:
             tx.put_setting(key, f"of {key}")
 
     await store.write(step)
-    found = await store.read(lambda view: view.settings_with_prefix("secret:"))
-    assert list(found.items()) == [
+    settings = await store.read(lambda view: view.settings_with_prefix("secret:"))
+    assert list(settings.items()) == [
         ("secret:B", "of secret:B"),
         ("secret:a%", "of secret:a%"),
         ("secret:b", "of secret:b"),

@@ -121,9 +121,9 @@ def test_one_event_loop_finishes_what_another_has_left(tmp_path: Path) -> None:
 
     async def go_on() -> list[bool]:
         await store.write(adding(3))
-        found = await store.read(lambda view: [view.job(f"j_{number}") is not None for number in (1, 2, 3)])
+        exist = await store.read(lambda view: [view.job(f"j_{number}") is not None for number in (1, 2, 3)])
         await store.close()
-        return found
+        return exist
 
     asyncio.run(leave_midway())
     assert asyncio.run(go_on()) == [True, True, True]

@@ -110,8 +110,8 @@ async def test_a_step_that_fails_among_others_takes_nobody_with_it(store: Store)
         )
 
     kept = [f"j_{number}" for number in range(30) if number % 3]
-    found, seqs, audited = await store.read(look)
-    assert (found, seqs, audited) == (sorted(kept), list(range(1, 21)), kept)
+    are_stored, seqs, audited = await store.read(look)
+    assert (are_stored, seqs, audited) == (sorted(kept), list(range(1, 21)), kept)
 
 
 async def test_numbers_never_repeat_even_after_a_failure(store: Store) -> None:

@@ -78,12 +78,12 @@ async def test_a_manifest_is_added_once_and_only_to_a_job_that_exists(store: Sto
 
 async def test_manifests_of_a_job_come_oldest_first_and_go_one_by_one(store: Store) -> None:
     await add(store, manifest(3), manifest(1), manifest(2), manifest(4, job_id="j_2"))
-    found = await store.read(lambda view: view.manifests_of_job("j_1"))
-    assert [each.id for each in found] == ["m_1", "m_2", "m_3"]
+    manifests = await store.read(lambda view: view.manifests_of_job("j_1"))
+    assert [each.id for each in manifests] == ["m_1", "m_2", "m_3"]
     await store.write(lambda tx: tx.delete_manifest("m_2"))
     await store.write(lambda tx: tx.delete_manifest("m_2"))
-    found = await store.read(lambda view: view.manifests_of_job("j_1"))
-    assert [each.id for each in found] == ["m_1", "m_3"]
+    manifests = await store.read(lambda view: view.manifests_of_job("j_1"))
+    assert [each.id for each in manifests] == ["m_1", "m_3"]
 
 
 async def test_the_newest_checkpoint_has_the_highest_step_and_then_the_latest_time(store: Store) -> None:
@@ -171,8 +171,8 @@ async def test_endings_are_told_in_order_page_by_page(store: Store) -> None:
             tx.add_job(job(number, state=JobState.COMPLETED, finished_at=at), BUNDLE)
 
     async def endings(after: Ending, before: float, limit: int = 10) -> list[str]:
-        found = await store.read(lambda view: view.endings(after, before, limit))
-        return [ending.job_id for ending in found]
+        rows = await store.read(lambda view: view.endings(after, before, limit))
+        return [ending.job_id for ending in rows]
 
     await store.write(step)
     start = Ending(at=0.0, job_id="")

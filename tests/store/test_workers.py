@@ -86,9 +86,9 @@ async def test_names_are_unique_without_regard_to_case(store: Store, first: str,
         await add(store, worker(3, name=second))
     with pytest.raises(NameTaken):
         await store.write(lambda tx: tx.save_worker(worker(2, name=second)))
-    found = await store.read(lambda view: view.worker_by_name(second))
-    assert found is not None
-    assert found.id == "w_1"
+    stored_worker = await store.read(lambda view: view.worker_by_name(second))
+    assert stored_worker is not None
+    assert stored_worker.id == "w_1"
 
 
 async def test_two_workers_share_neither_id_nor_token(store: Store) -> None:
@@ -146,5 +146,5 @@ async def test_the_number_of_the_newest_message_only_rises(store: Store) -> None
             tx.note_message_seq(fresh.id, seq)
 
     await store.write(note)
-    found = await store.read(lambda view: view.worker(fresh.id))
-    assert found == replace(fresh, message_seq=7)
+    stored_worker = await store.read(lambda view: view.worker(fresh.id))
+    assert stored_worker == replace(fresh, message_seq=7)

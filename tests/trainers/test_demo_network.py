@@ -78,8 +78,8 @@ class KnowsTheAnswer:
 def test_with_perfect_predictions_both_samplers_arrive_at_the_image(steps: int, eta: float) -> None:
     image, labels = draw_batch(np.random.default_rng(1), 4)
     clean = (image + np.float32(0.55)) / np.float32(0.71)
-    found = sample(KnowsTheAnswer(clean), labels, np.random.default_rng(2), steps=steps, eta=eta)
-    assert np.abs(found - image).max() < 1e-3
+    images = sample(KnowsTheAnswer(clean), labels, np.random.default_rng(2), steps=steps, eta=eta)
+    assert np.abs(images - image).max() < 1e-3
 
 
 def test_chance_depends_on_seed_purpose_and_step_alone() -> None:

@@ -232,7 +232,7 @@ class Agent:
             self.perform(self.inbox.went_stale(turn))
         self.depart(Departure("another agent has registered with this worker's token", "E_SUPERSEDED"))
 
-    async def settled(self) -> None:
+    async def finish_tasks(self) -> None:
         """Waits until nothing that was begun is under way."""
         while self._tasks:
             await asyncio.wait(self._tasks)

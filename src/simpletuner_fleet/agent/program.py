@@ -201,7 +201,7 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
 async def _finish_work(agent: Agent) -> None:
     try:
         async with asyncio.timeout(LEAVE_WITHIN_S):
-            await agent.settled()
+            await agent.finish_tasks()
     except TimeoutError:
         log.warning("not everything could be finished; what is left is taken up at the next start")
 

@@ -1,4 +1,4 @@
-"""Whom a client trusts: the TLS context for a URL, settled before any secret is sent."""
+"""Whom a client trusts: the TLS context for a URL, decided before any secret is sent."""
 
 import hashlib
 import http.client

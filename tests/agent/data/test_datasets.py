@@ -76,8 +76,8 @@ async def a_server(*datasets: dict[str, bytes]) -> AsyncIterator[tuple[ObjectSer
 
 
 def assert_laid_out(folder: Path, files: dict[str, bytes]) -> None:
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert found == files.keys()
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert names == files.keys()
     assert all((folder / path).read_bytes() == content for path, content in files.items())
 
 

@@ -339,13 +339,13 @@ async def test_a_time_limit_ends_the_trainer(folder: Path) -> None:
 async def test_at_a_time_limit_that_allows_a_checkpoint_the_agent_is_told_and_has_its_time(
     folder: Path,
 ) -> None:
-    told = asyncio.Event()
+    limit_reached = asyncio.Event()
     order = order_for(folder, TICKER, time_limit_s=0.2, time_limit_save_s=600.0)
     async with Runner() as runner:
         running = await runner.start(order)
-        running.on_out_of_time = told.set
+        running.on_out_of_time = limit_reached.set
         async with asyncio.timeout(20):
-            await told.wait()
+            await limit_reached.wait()
         ticks = len(read(folder / "ticks"))
         await until(lambda: len(read(folder / "ticks")) > ticks, "it goes on until it is stopped")
         assert running.out_of_time
@@ -451,16 +451,16 @@ async def test_an_end_stays_readable_after_the_shim_is_gone(folder: Path) -> Non
         running = await runner.start(order_for(folder, "print('bye'); raise SystemExit(6)"))
         await running.wait()
         await running.release()
-        found = await runner.adopt(folder)
-    assert isinstance(found, EndedAttempt)
-    assert (found.exit.exit_code, found.exit.last_lines, found.reported) == (6, "bye", False)
+        adopted = await runner.adopt(folder)
+    assert isinstance(adopted, EndedAttempt)
+    assert (adopted.exit.exit_code, adopted.exit.last_lines, adopted.reported) == (6, "bye", False)
 
 
 async def test_an_attempt_that_never_began_is_told_as_lost(folder: Path) -> None:
     async with Runner() as runner:
-        found = await runner.adopt(folder)
-    assert isinstance(found, EndedAttempt)
-    assert found.exit.reason == "shim_lost"
+        adopted = await runner.adopt(folder)
+    assert isinstance(adopted, EndedAttempt)
+    assert adopted.exit.reason == "shim_lost"
 
 
 async def test_an_attempt_that_was_given_up_is_not_started_any_more(folder: Path) -> None:

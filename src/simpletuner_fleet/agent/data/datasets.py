@@ -9,7 +9,7 @@ from typing import ParamSpec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.data.data_cache import DataCache, Manifests, NoRoom
+from simpletuner_fleet.agent.data.data_cache import CacheFull, DataCache, Manifests
 from simpletuner_fleet.agent.data.downloads import PATIENCE_S, DownloadFailed, Downloads, DownloadStalled
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.configs.datasets import with_places
@@ -95,9 +95,9 @@ class Datasets:
             await self._in_the_books(self._begin, offer.attempt_id, manifests)
             await self._fetch_all(_contents(manifests), downloads, fetching)
             await self._in_the_books(self._lay_out, offer, manifests)
-        except (NoRoom, Invalid) as error:
+        except (CacheFull, Invalid) as error:
             raise DataFailed(
-                error.detail if isinstance(error, NoRoom) else f"the data: {error.detail}"
+                error.detail if isinstance(error, CacheFull) else f"the data: {error.detail}"
             ) from error
         except DownloadStalled as error:
             raise DataUnreachable(f"the data could not be fetched: {error}") from error

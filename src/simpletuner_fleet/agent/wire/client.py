@@ -30,7 +30,7 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
 )
 from simpletuner_fleet.protocol.metrics import MetricPoint, MetricsAnswer, MetricsSent
-from simpletuner_fleet.protocol.sse import Decoder, Event, EventTooLarge
+from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 from simpletuner_fleet.protocol.uploads import (
     Manifest,
     ManifestAnswer,
@@ -206,7 +206,7 @@ class OrchestratorClient:
     @asynccontextmanager
     async def stream(
         self, path: str, last_event_id: str, silence_s: Callable[[], float]
-    ) -> AsyncIterator[AsyncIterator[Event]]:
+    ) -> AsyncIterator[AsyncIterator[ServerEvent]]:
         """Events as they come. A line that stays silent longer than the pings allow is given up as dead."""
         headers = {"X-Worker-Token": self._token(), "Accept": "text/event-stream"}
         if last_event_id:
@@ -251,7 +251,7 @@ class OrchestratorClient:
         return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
 
 
-async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> AsyncIterator[Event]:
+async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> AsyncIterator[ServerEvent]:
     decoder = Decoder()
     chunks = response.aiter_raw()
     while True:

@@ -46,8 +46,8 @@ class Checkpoints:
 
     def complete(self) -> list[tuple[int, Path]]:
         """Step and folder of each, the oldest first."""
-        found = ((_NAME.fullmatch(path.name), path) for path in self._folder.glob("checkpoint-*"))
-        return sorted((int(name[1]), path) for name, path in found if name and (path / GUARD).is_file())
+        candidates = ((_NAME.fullmatch(path.name), path) for path in self._folder.glob("checkpoint-*"))
+        return sorted((int(name[1]), path) for name, path in candidates if name and (path / GUARD).is_file())
 
     def save(self, checkpoint: Checkpoint, architecture: Architecture) -> Path:
         final = self._folder / f"checkpoint-{checkpoint.step}"

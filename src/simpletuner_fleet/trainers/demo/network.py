@@ -52,13 +52,13 @@ Named = dict[str, Floats]
 
 def views(architecture: Architecture, flat: Floats) -> Named:
     """The named matrices inside the flat vector, sharing its memory."""
-    found: Named = {}
+    named_parts: Named = {}
     start = 0
     for name, shape in architecture.shapes().items():
         end = start + math.prod(shape)
-        found[name] = flat[start:end].reshape(shape)
+        named_parts[name] = flat[start:end].reshape(shape)
         start = end
-    return found
+    return named_parts
 
 
 def first_weights(architecture: Architecture, random: np.random.Generator) -> Floats:

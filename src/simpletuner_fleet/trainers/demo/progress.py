@@ -9,7 +9,7 @@ BAR = 10
 SHORTEST_PAUSE_S = 0.1
 
 
-class Progress:
+class ProgressBar:
     def __init__(
         self, out: TextIO, *, total: int, start: int, clock: Callable[[], float] = time.monotonic
     ) -> None:

@@ -10,7 +10,7 @@ SIGNAL_FILE = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
 """Names a file such as {"manual_checkpoint": 3}; each time the number has grown, one checkpoint is saved."""
 
 
-class StopRequest:
+class StopSignal:
     """Remembers the first SIGTERM or SIGINT; the training looks between steps. Other signals keep their meaning."""
 
     def __init__(self) -> None:

@@ -53,8 +53,8 @@ class TorchBackend:
 
     def predict_noise(self, noisy: Floats, levels: Labels, labels: Labels) -> Floats:
         with self._torch.no_grad():
-            found: Floats = self._forward(self._state["average"], noisy, levels, labels).cpu().numpy()
-        return found
+            predicted: Floats = self._forward(self._state["average"], noisy, levels, labels).cpu().numpy()
+        return predicted
 
     def state(self) -> dict[str, Floats]:
         return {name: np.array(vector.detach().cpu().numpy()) for name, vector in self._state.items()}
@@ -78,8 +78,8 @@ class TorchBackend:
         condition = silu(features @ weights["condition.weight"] + weights["condition.bias"])
         flow = pixels @ weights["input.weight"] + weights["input.bias"]
         for block in (f"block{index}" for index in range(self._architecture.blocks)):
-            told = condition @ weights[f"{block}.condition"] + weights[f"{block}.bias"]
-            flow = flow + silu(flow @ weights[f"{block}.inner"] + told) @ weights[f"{block}.outer"]
+            shift = condition @ weights[f"{block}.condition"] + weights[f"{block}.bias"]
+            flow = flow + silu(flow @ weights[f"{block}.inner"] + shift) @ weights[f"{block}.outer"]
         output = flow @ weights["output.weight"] + weights["output.bias"]
         output = output + (condition @ weights["skip.weight"]) * pixels
         signal = self._signal[self._here(levels)][:, None]
