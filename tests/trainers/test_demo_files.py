@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simpletuner_fleet.trainers.demo.backend import STATE
-from simpletuner_fleet.trainers.demo.checkpoints import Checkpoint, CheckpointError, Checkpoints
-from simpletuner_fleet.trainers.demo.metrics import MetricsLog
-from simpletuner_fleet.trainers.demo.network import Architecture
-from simpletuner_fleet.trainers.demo.png import encode_png
-from simpletuner_fleet.trainers.demo.progress import ProgressBar, line
+from simpletuner_fleet.trainers.demo.learning.backend import STATE
+from simpletuner_fleet.trainers.demo.learning.network import Architecture
+from simpletuner_fleet.trainers.demo.output.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from simpletuner_fleet.trainers.demo.output.metrics import MetricsLog
+from simpletuner_fleet.trainers.demo.output.png import encode_png
+from simpletuner_fleet.trainers.demo.output.progress import ProgressBar, line
 from simpletuner_fleet.trainers.demo.requests import SaveRequests
 from simpletuner_fleet.trainers.demo.settings import Settings, SettingsError, parse_settings
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from simpletuner_fleet.trainers.demo.backend import NumpyBackend
-from simpletuner_fleet.trainers.demo.data import CLASSES, PIXELS, draw_batch
-from simpletuner_fleet.trainers.demo.diffusion import (
+from simpletuner_fleet.trainers.demo.judge import judge_images
+from simpletuner_fleet.trainers.demo.learning.backend import NumpyBackend
+from simpletuner_fleet.trainers.demo.learning.data import CLASSES, PIXELS, draw_batch
+from simpletuner_fleet.trainers.demo.learning.diffusion import (
     LEVELS,
     SIGNAL,
     Example,
@@ -14,15 +15,14 @@ from simpletuner_fleet.trainers.demo.diffusion import (
     make_example,
     sample,
 )
-from simpletuner_fleet.trainers.demo.judge import judge_images
-from simpletuner_fleet.trainers.demo.network import (
+from simpletuner_fleet.trainers.demo.learning.network import (
     Architecture,
     Pass,
     condition_features,
     first_weights,
     views,
 )
-from simpletuner_fleet.trainers.demo.torch_backend import TorchBackend, torch_with_cuda
+from simpletuner_fleet.trainers.demo.learning.torch_backend import TorchBackend, torch_with_cuda
 
 SMALL = Architecture(width=8, hidden=12, blocks=2, time_features=4, condition=6)
 

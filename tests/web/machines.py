@@ -13,7 +13,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.training import metrics
 from simpletuner_fleet.http.access.sessions import COOKIE
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER
-from simpletuner_fleet.trainers.demo.png import encode_png
+from simpletuner_fleet.trainers.demo.output.png import encode_png
 from tests.http.api_kit import Agent, Running
 
 PASSWORD = "a long and quiet afternoon"

@@ -18,7 +18,7 @@ from simpletuner_fleet.core.training.metrics import (
     read_bar,
     read_point,
 )
-from simpletuner_fleet.trainers.demo import progress
+from simpletuner_fleet.trainers.demo.output import progress
 
 steps = st.integers(0, 2**53)
 numbers = st.floats(allow_nan=True, allow_infinity=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.backend import Backend, NumpyBackend
-from simpletuner_fleet.trainers.demo.checkpoints import Checkpoint, Checkpoints
-from simpletuner_fleet.trainers.demo.data import CLASSES, SIDE, Floats
-from simpletuner_fleet.trainers.demo.diffusion import (
+from simpletuner_fleet.trainers.demo.faults import Faults
+from simpletuner_fleet.trainers.demo.learning.backend import Backend, NumpyBackend
+from simpletuner_fleet.trainers.demo.learning.data import CLASSES, SIDE, Floats
+from simpletuner_fleet.trainers.demo.learning.diffusion import (
     FINAL,
     FIRST_WEIGHTS,
     LEVELS,
@@ -22,15 +22,15 @@ from simpletuner_fleet.trainers.demo.diffusion import (
     make_example,
     sample,
 )
-from simpletuner_fleet.trainers.demo.faults import Faults
-from simpletuner_fleet.trainers.demo.metrics import MetricsLog
-from simpletuner_fleet.trainers.demo.model import write_model
-from simpletuner_fleet.trainers.demo.network import Architecture, first_weights
-from simpletuner_fleet.trainers.demo.png import write_grid
-from simpletuner_fleet.trainers.demo.progress import ProgressBar
+from simpletuner_fleet.trainers.demo.learning.network import Architecture, first_weights
+from simpletuner_fleet.trainers.demo.learning.torch_backend import TorchBackend, torch_with_cuda
+from simpletuner_fleet.trainers.demo.output.checkpoints import Checkpoint, Checkpoints
+from simpletuner_fleet.trainers.demo.output.metrics import MetricsLog
+from simpletuner_fleet.trainers.demo.output.model import write_model
+from simpletuner_fleet.trainers.demo.output.png import write_grid
+from simpletuner_fleet.trainers.demo.output.progress import ProgressBar
 from simpletuner_fleet.trainers.demo.requests import SaveRequests, StopSignal
 from simpletuner_fleet.trainers.demo.settings import Settings, SettingsError, read_settings
-from simpletuner_fleet.trainers.demo.torch_backend import TorchBackend, torch_with_cuda
 
 VALIDATION_STEPS = 50
 

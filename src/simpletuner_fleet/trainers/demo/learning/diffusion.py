@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.data import CLASSES, PIXELS, Floats, Labels, draw_batch
+from simpletuner_fleet.trainers.demo.learning.data import CLASSES, PIXELS, Floats, Labels, draw_batch
 
 LEVELS = 200
 _MEAN, _SCALE = np.float32(-0.55), np.float32(0.71)

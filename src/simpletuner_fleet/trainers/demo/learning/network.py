@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.data import CLASSES, PIXELS, Floats, Labels
+from simpletuner_fleet.trainers.demo.learning.data import CLASSES, PIXELS, Floats, Labels
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

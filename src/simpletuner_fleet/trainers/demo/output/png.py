@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simpletuner_fleet.trainers.demo.data import CLASSES, SIDE, Floats
-from simpletuner_fleet.trainers.demo.files import write_whole
+from simpletuner_fleet.trainers.demo.learning.data import CLASSES, SIDE, Floats
+from simpletuner_fleet.trainers.demo.output.files import write_whole
 
 ENLARGE = 4
 GAP = 4

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.backend import STATE, NumpyBackend
-from simpletuner_fleet.trainers.demo.checkpoints import npz
-from simpletuner_fleet.trainers.demo.data import CLASSES, SIDE, Floats
-from simpletuner_fleet.trainers.demo.files import write_whole
-from simpletuner_fleet.trainers.demo.network import Architecture, views
+from simpletuner_fleet.trainers.demo.learning.backend import STATE, NumpyBackend
+from simpletuner_fleet.trainers.demo.learning.data import CLASSES, SIDE, Floats
+from simpletuner_fleet.trainers.demo.learning.network import Architecture, views
+from simpletuner_fleet.trainers.demo.output.checkpoints import npz
+from simpletuner_fleet.trainers.demo.output.files import write_whole
 
 
 def write_model(folder: Path, architecture: Architecture, average: Floats, *, step: int, seed: int) -> None:

@@ -5,9 +5,9 @@ from typing import Protocol
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.data import Floats, Labels
-from simpletuner_fleet.trainers.demo.diffusion import LEVELS, SIGNAL, Example
-from simpletuner_fleet.trainers.demo.network import Architecture, Pass, condition_features, views
+from simpletuner_fleet.trainers.demo.learning.data import Floats, Labels
+from simpletuner_fleet.trainers.demo.learning.diffusion import LEVELS, SIGNAL, Example
+from simpletuner_fleet.trainers.demo.learning.network import Architecture, Pass, condition_features, views
 
 STATE = ("weights", "average", "momentum", "square")
 FIRST_DECAY, SECOND_DECAY, TINY = 0.9, 0.99, 1e-8

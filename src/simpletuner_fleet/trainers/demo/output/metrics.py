@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.trainers.demo.files import write_whole
+from simpletuner_fleet.trainers.demo.output.files import write_whole
 
 
 class MetricsLog:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.backend import (
+from simpletuner_fleet.trainers.demo.learning.backend import (
     FIRST_DECAY,
     LARGEST_GRADIENT,
     SECOND_DECAY,
@@ -16,9 +16,9 @@ from simpletuner_fleet.trainers.demo.backend import (
     average_share,
     level_features,
 )
-from simpletuner_fleet.trainers.demo.data import Floats, Labels
-from simpletuner_fleet.trainers.demo.diffusion import SIGNAL, Example
-from simpletuner_fleet.trainers.demo.network import Architecture
+from simpletuner_fleet.trainers.demo.learning.data import Floats, Labels
+from simpletuner_fleet.trainers.demo.learning.diffusion import SIGNAL, Example
+from simpletuner_fleet.trainers.demo.learning.network import Architecture
 
 
 def torch_with_cuda() -> Any | None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.backend import STATE
-from simpletuner_fleet.trainers.demo.data import Floats
-from simpletuner_fleet.trainers.demo.files import sync_folder, write_whole
-from simpletuner_fleet.trainers.demo.network import Architecture
+from simpletuner_fleet.trainers.demo.learning.backend import STATE
+from simpletuner_fleet.trainers.demo.learning.data import Floats
+from simpletuner_fleet.trainers.demo.learning.network import Architecture
+from simpletuner_fleet.trainers.demo.output.files import sync_folder, write_whole
 
 GUARD = ".guard"
 _NAME = re.compile(r"checkpoint-(\d+)")
