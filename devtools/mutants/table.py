@@ -644,10 +644,10 @@ MUTANTS = (
     Mutant(
         "report-error-swallowed",
         "a final report that could not be delivered is dropped",
-        "agent/delivery.py",
+        "agent/ship/delivery.py",
         "        except Unreachable:\n            return False",
         "        except Unreachable:\n            pass",
-        ("tests/agent/test_delivery.py",),
+        ("tests/agent/ship/test_delivery.py",),
     ),
     # The store and the log
     Mutant(

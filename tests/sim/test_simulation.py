@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from simpletuner_fleet.sim.__main__ import main
+from simpletuner_fleet.sim.checks.tally import Tally
 from simpletuner_fleet.sim.run import run_seed
-from simpletuner_fleet.sim.tally import Tally
 
 SEEDS = 2000
 CHUNK = 50

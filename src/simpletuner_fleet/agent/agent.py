@@ -21,12 +21,12 @@ from simpletuner_fleet.agent.actions import (
 )
 from simpletuner_fleet.agent.attempts import Attempts
 from simpletuner_fleet.agent.data.datasets import FetchProgress
-from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.senders import AttemptEvents
-from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.ship.delivery import Delivery
+from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient

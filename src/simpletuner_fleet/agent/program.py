@@ -28,7 +28,7 @@ from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
 from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
-from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
 from simpletuner_fleet.agent.stream_loop import stream_loop
 from simpletuner_fleet.agent.token_source import TokenSource

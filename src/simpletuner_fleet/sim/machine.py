@@ -11,9 +11,9 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
+from simpletuner_fleet.sim.checks.truth import Run, Truth
 from simpletuner_fleet.sim.network import Link, LinkDown
 from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
-from simpletuner_fleet.sim.truth import Run, Truth
 from simpletuner_fleet.sim.world import World
 
 ADOPT_GRACE_S = 2.0

@@ -18,10 +18,10 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
     StreamMessage,
 )
+from simpletuner_fleet.sim.checks.truth import Run
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, LinkDown
 from simpletuner_fleet.sim.orchestrator import Stream
-from simpletuner_fleet.sim.truth import Run
 
 RECONNECT_S = 10.0
 

@@ -1,8 +1,8 @@
 import asyncio
 from pathlib import Path
 
-from simpletuner_fleet.agent.delivery import Delivery
-from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.ship.delivery import Delivery
+from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import ReportAnswer, ReportStatus, StatusReport

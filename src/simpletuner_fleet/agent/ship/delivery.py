@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from simpletuner_fleet.agent.ship.courier import pause
-from simpletuner_fleet.agent.spool import Spool, Spooled
+from simpletuner_fleet.agent.ship.spool import Spool, Spooled
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable

@@ -25,7 +25,7 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, published_status
 from simpletuner_fleet.engine.index import FleetIndex, read_limits
 from simpletuner_fleet.ports import View
-from simpletuner_fleet.sim.truth import Truth
+from simpletuner_fleet.sim.checks.truth import Truth
 
 Problem = tuple[str, str]
 """Which promise, and how it was broken."""

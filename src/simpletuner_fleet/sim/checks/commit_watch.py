@@ -12,7 +12,7 @@ from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobSt
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Worker, WorkerStatus
 from simpletuner_fleet.ports import View
-from simpletuner_fleet.sim.checkers import (
+from simpletuner_fleet.sim.checks.checkers import (
     Problem,
     attempt_problems,
     gpu_problems,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.spool import MAX_RECORD_BYTES, Spool, SpoolFull
+from simpletuner_fleet.agent.ship.spool import MAX_RECORD_BYTES, Spool, SpoolFull
 from simpletuner_fleet.protocol.messages import ReportStatus, StatusReport
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from simpletuner_fleet.core.jobs.job import Outcome
-from simpletuner_fleet.sim.commit_watch import EDGES
+from simpletuner_fleet.sim.checks.commit_watch import EDGES
 from simpletuner_fleet.sim.run import Result
 
 FAULTS = (
