@@ -9,14 +9,14 @@ DEFENDED = (DEFENCES, *SIM)
 FOUND = ("tests/sim/test_found_by_simulation.py",)
 FOUND_OR_SIM = (*FOUND, *SIM)
 CORE_OR_SIM = ("tests/core/jobs/test_lifecycle.py", "tests/core/jobs/test_retry.py", *SIM)
-STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/store/test_transactions.py")
+STORE = ("tests/store/tables/test_jobs.py", "tests/store/tables/test_attempts.py", "tests/store/writing/test_transactions.py")
 INBOX = ("tests/agent/test_inbox.py", *SIM)
 STOPPING = ("tests/core/jobs/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)
-PIPELINE = ("tests/store/test_pipeline.py",)
-DIRECT_STEPS = ("tests/store/test_direct_steps.py",)
-LIVE_ROWS = ("tests/store/test_live_rows.py",)
-UNSAVED = ("tests/store/test_unsaved.py",)
+PIPELINE = ("tests/store/writing/test_pipeline.py",)
+DIRECT_STEPS = ("tests/store/writing/test_direct_steps.py",)
+LIVE_ROWS = ("tests/store/writing/test_live_rows.py",)
+UNSAVED = ("tests/store/writing/test_unsaved.py",)
 API = ("tests/http/api/workers/test_api_byzantine.py", "tests/http/api/workers/test_api_workers.py")
 
 
@@ -688,7 +688,7 @@ MUTANTS = (
         "core/audit.py",
         "(entry.ip, entry.target_type, entry.target_id)",
         "(entry.target_type, entry.target_id)",
-        ("tests/core/test_audit.py", "tests/store/test_audit.py"),
+        ("tests/core/test_audit.py", "tests/store/tables/test_audit.py"),
     ),
     Mutant(
         "audit-without-a-chain",
@@ -696,7 +696,7 @@ MUTANTS = (
         "core/audit.py",
         "        canonical(previous_hash),\n",
         "",
-        ("tests/core/test_audit.py", "tests/store/test_audit.py"),
+        ("tests/core/test_audit.py", "tests/store/tables/test_audit.py"),
     ),
     Mutant(
         "truncation-unnoticed",

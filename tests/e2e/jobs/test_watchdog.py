@@ -2,7 +2,7 @@
 
 from tests.e2e.kit import Json, World
 from tests.e2e.processes import wait_until
-from tests.e2e.test_checkpoints import LONG, attempt_folder, demo, stored_step
+from tests.e2e.storage.test_checkpoints import LONG, attempt_folder, demo, stored_step
 
 BAD_STEP = 60
 

@@ -7,7 +7,7 @@ from typing import Any
 from simpletuner_fleet.storage.metrics import RECORD
 from tests.e2e.kit import Json, World
 from tests.e2e.processes import wait_until
-from tests.e2e.test_checkpoints import kill_machine
+from tests.e2e.storage.test_checkpoints import kill_machine
 
 STEPS = 80
 LONG = 90.0

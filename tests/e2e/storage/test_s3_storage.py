@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.e2e.kit import World
-from tests.e2e.test_checkpoints import (
+from tests.e2e.storage.test_checkpoints import (
     LONG,
     assert_joined,
     attempt_folder,

@@ -3,11 +3,11 @@
 import sys
 from pathlib import Path
 
+from tests.e2e.jobs.test_metrics import demo
 from tests.e2e.kit import Json, Worker, World
 from tests.e2e.processes import Program, wait_until
-from tests.e2e.test_metrics import demo
 
-GPU_WORKER = Path(__file__).with_name("gpu_worker.py")
+GPU_WORKER = Path(__file__).parent.parent / "gpu_worker.py"
 PNG = b"\x89PNG\r\n\x1a\n"
 LONG = 90.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kit import World
-from tests.e2e.test_checkpoints import kill_machine, stored_step
+from tests.e2e.storage.test_checkpoints import kill_machine, stored_step
 
 STEPS = 500
 LONG = 180.0

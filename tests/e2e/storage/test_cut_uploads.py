@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.e2e.kit import World
 from tests.e2e.proxy import Proxy
-from tests.e2e.test_checkpoints import LONG, attempt_folder, named, unpacked
+from tests.e2e.storage.test_checkpoints import LONG, attempt_folder, named, unpacked
 
 CHECKPOINT_BYTES, MODEL_BYTES = 16_000_000, 9_000_000
 MAKES_BOTH = f"""

@@ -5,9 +5,10 @@ import sys
 import time
 from pathlib import Path
 
+from tests.e2e.jobs.test_metrics import losses_written
 from tests.e2e.kit import Json, World
 from tests.e2e.processes import wait_until
-from tests.e2e.test_checkpoints import (
+from tests.e2e.storage.test_checkpoints import (
     LONG,
     STEPS,
     assert_joined,
@@ -16,7 +17,6 @@ from tests.e2e.test_checkpoints import (
     steps_of,
     stored_step,
 )
-from tests.e2e.test_metrics import losses_written
 
 LINES = 300
 WRITES_ALL_THE_TIME = f"""
