@@ -143,7 +143,7 @@ MUTANTS = (
         "engine/presence.py",
         "        if self._holders.get(turn) != worker_id:",
         "        if turn not in self._holders:",
-        API,
+        ("tests/engine/test_presence.py",),
     ),
     Mutant(
         "accept-after-withdrawal",

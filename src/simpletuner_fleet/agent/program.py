@@ -277,7 +277,7 @@ async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
 
 
 async def sample_once(agent: Agent, probe: GpuProbe) -> None:
-    """How the GPUs are doing: for the next heartbeat, and for the jobs that run on them."""
+    """Returns how the GPUs are doing: for the next heartbeat, and for the jobs that run on them."""
     agent.samples = await probe.sample()
     await agent.attempts.senders.metrics.note_gpus(agent.samples)
 

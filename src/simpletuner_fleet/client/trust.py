@@ -27,7 +27,7 @@ class Choices(NamedTuple):
     no_verify: bool = False
 
     def kind(self, url: str) -> str:
-        """How the server is known, as the orchestrator shows it."""
+        """Returns how the server is known, as the orchestrator shows it."""
         if urlsplit(url).scheme != "https":
             return "none"
         if self.fingerprint:

@@ -42,7 +42,7 @@ def with_facts(worker: Worker, message: Register) -> Worker:
 
 
 def held_data(held: DataHeld | None) -> dict[str, Any]:
-    """What an agent says of its cache; one that says nothing has none."""
+    """Returns what an agent says of its cache; one that says nothing has none."""
     if held is None:
         return {"datasets": (), "data_bytes": 0, "data_limit_bytes": 0}
     ids = (dataset_id for dataset_id in held.datasets if SHA256.fullmatch(dataset_id))

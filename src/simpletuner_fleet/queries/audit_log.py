@@ -13,7 +13,7 @@ PROBLEMS_TOLD = 100
 
 
 async def verify(fleet: Fleet) -> tuple[int, list[Problem]]:
-    """How many entries were checked and what is wrong with them, against every head that somebody remembers."""
+    """Returns how many entries were checked and what is wrong with them, against every head that somebody remembers."""
     witnesses = list(fleet.witnesses.values())
     if fleet.audit_head:
         witnesses.append(Witness("the orchestrator", fleet.audit_head.seq, fleet.audit_head.hash))

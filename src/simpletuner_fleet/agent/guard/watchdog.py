@@ -287,7 +287,7 @@ class Watchdogs(SendersByAttempt[TrainerWatchdog]):
             await watchdog.look_once()
 
     async def last_word(self, turn: Turn, ending: AttemptEnding) -> AttemptEnding:
-        """How the attempt is to be reported: as it ended, unless the watchdog has ended it."""
+        """Returns how the attempt is to be reported: as it ended, unless the watchdog has ended it."""
         watchdog = self.get(turn)
         if watchdog is None:
             return ending

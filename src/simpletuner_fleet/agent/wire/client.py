@@ -112,7 +112,10 @@ class OrchestratorClient:
         return await self._control_call(f"/api/workers/job/{job_id}/status", message, ReportAnswer)
 
     async def send_log(self, job_id: str, epoch: int, chunk: Chunk, rank: int = 0) -> int:
-        """How much of the log the orchestrator has then. Ages are sent, not times: its clock may differ from ours."""
+        """Returns how much of the log the orchestrator has then.
+
+        Ages are sent, not times: its clock may differ from ours.
+        """
         query = f"?epoch={epoch}&offset={chunk.offset}&gap={chunk.gap}&rank={rank}"
         now = time.time()
         ages = ",".join(f"{offset}:{max(0, round((now - at) * 1000))}" for offset, at in chunk.times)

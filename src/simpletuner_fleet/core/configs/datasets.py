@@ -68,7 +68,7 @@ def prefixed_id(dataset_id: str) -> str:
 
 
 def read_id(text: str, path: str) -> str:
-    """With or without `sha256:` before it."""
+    """Takes it with or without `sha256:` before it."""
     bare = text.removeprefix(PREFIX)
     if not SHA256.fullmatch(bare):
         raise Invalid(
@@ -124,7 +124,7 @@ def dataset_of(
 
 
 def check_mounts(datasets: Mapping[str, str], path: str) -> dict[str, str]:
-    """What a config says under `datasets`: a name for the config's own use, and a dataset's id."""
+    """Checks what a config says under `datasets`: a name for the config's own use, and a dataset's id."""
     if len(datasets) > MAX_DATASETS_PER_JOB:
         raise Invalid(f"A job names at most {MAX_DATASETS_PER_JOB} datasets.", path=path)
     for name in datasets:

@@ -84,7 +84,7 @@ class Bucket(NamedTuple):
 
 
 def read_point(line: str | bytes) -> Point | None:
-    """Of a JSON line, flat or with the numbers in `metrics`; None where it is none."""
+    """Reads a JSON line, flat or with the numbers in `metrics`; None where it is none."""
     if len(line) > MAX_LINE_CHARS:
         return None
     try:
@@ -107,7 +107,7 @@ def read_point(line: str | bytes) -> Point | None:
 
 
 def values_of(fields: dict[str, Any]) -> dict[str, float]:
-    """What is told by any name, as values by keys."""
+    """Returns what is told by any name, as values by keys."""
     values = {
         key: number
         for name, value in fields.items()

@@ -47,7 +47,7 @@ def with_earlier(manifest: Manifest, known: Sequence[StoredManifest]) -> Manifes
 
 
 def _earlier(known: Sequence[StoredManifest]) -> list[FileEntry]:
-    """Of the newest that is stored, the last drawn first."""
+    """Returns them of the newest that is stored, the last drawn first."""
     stored = [one for one in known if (one.kind, one.name) == ("artifact", SAMPLES)]
     newest = max(stored, key=lambda one: (one.epoch, one.created_at), default=None)
     files = [file for file in newest.files if is_picture(file.path)] if newest else []

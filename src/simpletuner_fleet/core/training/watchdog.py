@@ -65,7 +65,7 @@ def merged(usual: Watchdog, asked: Watchdog) -> Watchdog:
 
 
 def read_watchdog(fields: dict[str, Any]) -> Watchdog:
-    """As an offer has it: what a newer orchestrator says and this agent does not understand is left out."""
+    """Reads it as an offer has it: what a newer orchestrator says and this agent does not understand is left out."""
     known = {}
     for name, value in fields.items():
         try:

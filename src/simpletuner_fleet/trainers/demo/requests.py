@@ -42,7 +42,7 @@ class SaveRequests:
         return cls(os.environ.get(SIGNAL_FILE))
 
     def take(self) -> bool:
-        """Whether a checkpoint was asked for since the last look. A file half-written is read again next time."""
+        """Tells whether a checkpoint was asked for since the last look. A file half-written is read again next time."""
         count = self._count()
         asked = count > self._seen
         self._seen = max(self._seen, count)

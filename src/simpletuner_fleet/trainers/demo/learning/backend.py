@@ -24,7 +24,7 @@ class Backend(Protocol):
         ...
 
     def predict_noise(self, noisy: Floats, levels: Labels, labels: Labels) -> Floats:
-        """By the averaged weights."""
+        """Predicts by the averaged weights."""
         ...
 
     def state(self) -> dict[str, Floats]:
@@ -37,7 +37,7 @@ class Backend(Protocol):
 
 
 def average_share(step: int) -> float:
-    """How much of the average a step replaces: much at first, half a percent later."""
+    """Returns how much of the average a step replaces: much at first, half a percent later."""
     return 1.0 - min(0.995, (1 + step) / (10 + step))
 
 

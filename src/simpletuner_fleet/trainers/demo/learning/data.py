@@ -38,7 +38,7 @@ def draw_kinds(random: np.random.Generator, labels: Labels) -> Floats:
 
 
 def coverage(kind: str, place: Distances, radius: Distances) -> Distances:
-    """How much of each pixel the shape covers, 0 to 1, from the distance to its edge."""
+    """Returns how much of each pixel the shape covers, 0 to 1, from the distance to its edge."""
     axis = np.arange(SIDE, dtype=np.float64)
     across = axis[None, None, :] - place[0][:, None, None]
     down = axis[None, :, None] - place[1][:, None, None]

@@ -40,7 +40,7 @@ class Checkpoints:
         self._folder, self._keep, self._guard_delay_s = folder, keep, guard_delay_s
 
     def clean_up(self) -> None:
-        """What a killed process left half-made."""
+        """Removes what a killed process left half-made."""
         for leftover in self._folder.glob("checkpoint-*-tmp"):
             shutil.rmtree(leftover)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Under a temporary name first: a reader never sees half of it."""
+    """Writes under a temporary name first: a reader never sees half of it."""
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as file:
         file.write(content)
