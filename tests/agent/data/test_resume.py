@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
-from simpletuner_fleet.agent.data.resume import CheckpointFetcher, ResumeFailed, ResumeUnreadable, read_resume
+from simpletuner_fleet.agent.data.resume import CheckpointFetcher, read_resume
 from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
@@ -21,6 +21,7 @@ from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.training.checkpoint import FileEntry
+from simpletuner_fleet.core.worker_errors import ResumeFailed, ResumeUnreadable
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.registry import Registry

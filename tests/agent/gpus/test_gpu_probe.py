@@ -11,13 +11,12 @@ from simpletuner_fleet.agent.gpus.gpu_probe import (
     INVENTORY_VARIABLE,
     GpuProbe,
     Inventory,
-    InventoryError,
-    NoSuchGpu,
     declared_gpus,
     gpu_type_of,
     reported_labels,
     select_gpus,
 )
+from simpletuner_fleet.core.worker_errors import InventoryError, NoSuchGpu
 from simpletuner_fleet.protocol.messages import GpuSample
 
 TWO_A100 = '[{"name":"NVIDIA A100-SXM4-80GB","vram_gb":80,"count":2,"accelerator_type":"cuda"}]'

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.ship.spool import MAX_RECORD_BYTES, Spool, SpoolFull
+from simpletuner_fleet.agent.ship.spool import MAX_RECORD_BYTES, Spool
+from simpletuner_fleet.core.worker_errors import SpoolFull
 from simpletuner_fleet.protocol.messages import ReportStatus, StatusReport
 
 

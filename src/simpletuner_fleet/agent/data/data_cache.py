@@ -23,11 +23,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet.agent.ship.hashing import sha256_of
-from simpletuner_fleet.agent.state_dir import StateDirError, checked_id, write_whole
+from simpletuner_fleet.agent.state_dir import checked_id, write_whole
 from simpletuner_fleet.core.configs.datasets import MAX_HELD, MOUNT, canonical, id_of, read_manifest
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import SHA256, FileEntry
+from simpletuner_fleet.core.worker_errors import CacheFull, CacheInUse, CacheUnusable, StateDirError
 
 log = logging.getLogger(__name__)
 
@@ -40,26 +41,6 @@ SPARE_BYTES = 256 * 1024 * 1024
 POLICY = Policy()
 Manifests = dict[str, tuple[FileEntry, ...]]
 """Files by a dataset's id."""
-
-
-class CacheInUse(FleetError):
-    """Another worker uses this data cache."""
-
-    code = "data_cache_in_use"
-    next_step = "Give each worker of this machine a --data-cache-dir of its own."
-
-
-class CacheUnusable(FleetError):
-    """The data cache cannot be used."""
-
-    code = "data_cache"
-    next_step = "Name another folder with --data-cache-dir."
-
-
-class CacheFull(FleetError):
-    """The dataset does not fit on this worker."""
-
-    code = "data_no_room"
 
 
 class CachedDataset(Struct):

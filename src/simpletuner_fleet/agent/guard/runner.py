@@ -34,8 +34,8 @@ from simpletuner_fleet.agent.guard.shim_client import (
     boottime,
 )
 from simpletuner_fleet.agent.ship.output_log import last_lines
-from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.core.worker_errors import ShimUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +51,6 @@ KEPT_VARIABLES = (
     "TZ",
 )
 """A shim gets no more of the worker's environment: a trainer may read what its parent was started with."""
-
-
-class ShimUnavailable(FleetError):
-    """The trainer's guardian could not be started."""
-
-    code = "shim_unavailable"
-    next_step = "Check the process and memory limits of this machine, and that its Python still works."
 
 
 class TrainerExit(Struct, frozen=True, kw_only=True):

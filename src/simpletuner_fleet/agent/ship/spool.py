@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.worker_errors import SpoolFull
 from simpletuner_fleet.protocol.messages import FINAL_REPORTS, StatusReport
 
 log = logging.getLogger(__name__)
@@ -22,12 +22,6 @@ MAX_RECORDS = 4096
 MAX_RECORD_BYTES = 256 * 1024
 MAX_TEXT_CHARS = 16 * 1024
 SUFFIX = ".report"
-
-
-class SpoolFull(FleetError):
-    """Too many reports wait for the orchestrator."""
-
-    code = "spool_full"
 
 
 class Spooled(Struct, frozen=True, kw_only=True):
