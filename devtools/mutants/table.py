@@ -9,7 +9,11 @@ DEFENDED = (DEFENCES, *SIM)
 FOUND = ("tests/sim/test_found_by_simulation.py",)
 FOUND_OR_SIM = (*FOUND, *SIM)
 CORE_OR_SIM = ("tests/core/jobs/test_lifecycle.py", "tests/core/jobs/test_retry.py", *SIM)
-STORE = ("tests/store/tables/test_jobs.py", "tests/store/tables/test_attempts.py", "tests/store/writing/test_transactions.py")
+STORE = (
+    "tests/store/tables/test_jobs.py",
+    "tests/store/tables/test_attempts.py",
+    "tests/store/writing/test_transactions.py",
+)
 INBOX = ("tests/agent/test_inbox.py", *SIM)
 STOPPING = ("tests/core/jobs/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)

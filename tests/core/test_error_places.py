@@ -1,4 +1,4 @@
-"""The errors that anybody is told stand together: in core/errors.py, and in core/worker_errors.py those of a worker's machine."""
+"""Errors that anybody is told stand together, in core/errors.py; those of a worker's machine in core/worker_errors.py."""
 
 import ast
 from pathlib import Path
