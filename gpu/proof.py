@@ -33,12 +33,12 @@ class Fleet:
         self.environment |= {"SIMPLETUNER_HEARTBEAT_INTERVAL": "1", "SIMPLETUNER_HEARTBEAT_TIMEOUT": "6"}
         self.programs: dict[str, subprocess.Popen[bytes]] = {}
         self.start("server", "server", "--port", "0", "--no-local")
-        told = folder / "server" / "server.json"
-        wait_for(lambda: told.exists() or self.programs["server"].poll() is not None, "the server")
-        if not told.exists():
+        state_file = folder / "server" / "server.json"
+        wait_for(lambda: state_file.exists() or self.programs["server"].poll() is not None, "the server")
+        if not state_file.exists():
             raise SystemExit((folder / "server.log").read_text())
         token = (folder / "server" / "admin_token").read_text().strip()
-        self.url = json.loads(told.read_text())["url"]
+        self.url = json.loads(state_file.read_text())["url"]
         self.http = httpx2.Client(
             base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=60, trust_env=False
         )
@@ -68,8 +68,8 @@ class Fleet:
         answer.raise_for_status()
         return answer.json()
 
-    def submit(self, config: dict[str, Any], **wishes: Any) -> str:
-        body = {"config": config, "target": "worker", **wishes}
+    def submit(self, config: dict[str, Any], **options: Any) -> str:
+        body = {"config": config, "target": "worker", **options}
         return str(self.call("POST", "/api/queue/submit", body)["job_id"])
 
     def ended(self, job_id: str, within_s: float = 240) -> dict[str, Any]:
@@ -114,11 +114,11 @@ def descendants(pid: int) -> list[int]:
     for line in listed.splitlines()[1:]:
         child, parent = map(int, line.split())
         parents.setdefault(parent, []).append(child)
-    found, new = [], [pid]
+    pids, new = [], [pid]
     while new:
         new = [child for parent in new for child in parents.get(parent, ())]
-        found += new
-    return found
+        pids += new
+    return pids
 
 
 def rate_in(text: str) -> float:
@@ -206,20 +206,20 @@ def main() -> int:
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="gpu-proof-"))
     fleet = Fleet(folder)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     try:
         worker = fleet.worker("gpu-1")
-        found["worker"] = {key: worker[key] for key in ("gpu_count", "gpu_name", "reported_labels")}
-        found["speed"] = speed(fleet, folder, args.rounds, args.steps)
-        found["torchrun"] = torchrun(fleet)
-        found["out_of_memory"] = out_of_memory(fleet)
-        found["kill_and_resume"] = kill_and_resume(fleet, "gpu-2")
-        found["gpus_seen"] = fleet.call("GET", f"/api/admin/workers/{worker['id']}").get("gpus")
+        results["worker"] = {key: worker[key] for key in ("gpu_count", "gpu_name", "reported_labels")}
+        results["speed"] = speed(fleet, folder, args.rounds, args.steps)
+        results["torchrun"] = torchrun(fleet)
+        results["out_of_memory"] = out_of_memory(fleet)
+        results["kill_and_resume"] = kill_and_resume(fleet, "gpu-2")
+        results["gpus_seen"] = fleet.call("GET", f"/api/admin/workers/{worker['id']}").get("gpus")
     finally:
         fleet.stop()
-        print(json.dumps(found, indent=1, default=str), flush=True)
+        print(json.dumps(results, indent=1, default=str), flush=True)
         if args.out:
-            args.out.write_text(json.dumps(found, indent=1, default=str))
+            args.out.write_text(json.dumps(results, indent=1, default=str))
             for log in folder.glob("*.log"):
                 args.out.with_name(log.name).write_bytes(log.read_bytes()[-200_000:])
     return 0

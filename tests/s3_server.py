@@ -1,9 +1,7 @@
 """An S3 of our own: moto's server, from its wheel, with one empty bucket."""
 
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,37 +10,32 @@ import httpx2
 KEY, SECRET = "an-access-key", "a-secret-of-tests"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 BUCKET = "bucket"
-PATIENCE_S = 20.0
+PROGRAM = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
 
 
 @contextmanager
 def running_s3() -> Iterator[str]:
-    """Its endpoint."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
+    """Yields its endpoint. The server chooses its port and tells it once it listens, however long it takes to start."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-    )
-    endpoint = f"http://127.0.0.1:{port}"
-    try:
-        _make_bucket(endpoint)
-        yield endpoint
-    finally:
-        server.terminate()
-        server.wait(10)
-
-
-def _make_bucket(endpoint: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+        text=True,
+    ) as server:
+        assert server.stdout
+        port = server.stdout.readline().strip()
+        assert port, "the S3 server ended before it listened"
+        endpoint = f"http://127.0.0.1:{port}"
         try:
             httpx2.put(f"{endpoint}/{BUCKET}", trust_env=False).raise_for_status()
-        except httpx2.TransportError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+            yield endpoint
+        finally:
+            server.terminate()

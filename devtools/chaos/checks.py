@@ -11,8 +11,14 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Outcome
 from simpletuner_fleet.ports import AuditFilter, JobFilter, View
-from simpletuner_fleet.sim.checkers import Problem, audit_problems, outcome_problems, store_problems, unrest
-from simpletuner_fleet.sim.truth import Run, Truth
+from simpletuner_fleet.sim.checks.checkers import (
+    Problem,
+    audit_problems,
+    outcome_problems,
+    store_problems,
+    unrest,
+)
+from simpletuner_fleet.sim.checks.truth import Run, Truth
 from simpletuner_fleet.store import open_store
 
 ENDED = {"job.completed", "job.failed", "job.cancelled"}

@@ -15,7 +15,7 @@ from devtools.chaos.faults import KINDS, draw_faults
 from devtools.chaos.fleet import ChaosFleet, wait_until
 from devtools.chaos.injector import Fault, FaultInjector
 from devtools.chaos.workload import Workload
-from simpletuner_fleet.sim.checkers import Problem
+from simpletuner_fleet.sim.checks.checkers import Problem
 
 JOB_ID = re.compile(r"\bj_[A-Za-z0-9_-]+")
 PROCESSES_GONE_WITHIN_S = 10.0

@@ -9,14 +9,18 @@ DEFENDED = (DEFENCES, *SIM)
 FOUND = ("tests/sim/test_found_by_simulation.py",)
 FOUND_OR_SIM = (*FOUND, *SIM)
 CORE_OR_SIM = ("tests/core/jobs/test_lifecycle.py", "tests/core/jobs/test_retry.py", *SIM)
-STORE = ("tests/store/test_jobs.py", "tests/store/test_attempts.py", "tests/store/test_transactions.py")
+STORE = (
+    "tests/store/tables/test_jobs.py",
+    "tests/store/tables/test_attempts.py",
+    "tests/store/writing/test_transactions.py",
+)
 INBOX = ("tests/agent/test_inbox.py", *SIM)
 STOPPING = ("tests/core/jobs/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)
-PIPELINE = ("tests/store/test_pipeline.py",)
-DIRECT_STEPS = ("tests/store/test_direct_steps.py",)
-LIVE_ROWS = ("tests/store/test_live_rows.py",)
-UNSAVED = ("tests/store/test_unsaved.py",)
+PIPELINE = ("tests/store/writing/test_pipeline.py",)
+DIRECT_STEPS = ("tests/store/writing/test_direct_steps.py",)
+LIVE_ROWS = ("tests/store/writing/test_live_rows.py",)
+UNSAVED = ("tests/store/writing/test_unsaved.py",)
 API = ("tests/http/api/workers/test_api_byzantine.py", "tests/http/api/workers/test_api_workers.py")
 
 
@@ -143,7 +147,7 @@ MUTANTS = (
         "engine/presence.py",
         "        if self._holders.get(turn) != worker_id:",
         "        if turn not in self._holders:",
-        API,
+        ("tests/engine/test_presence.py",),
     ),
     Mutant(
         "accept-after-withdrawal",
@@ -644,10 +648,10 @@ MUTANTS = (
     Mutant(
         "report-error-swallowed",
         "a final report that could not be delivered is dropped",
-        "agent/delivery.py",
+        "agent/ship/delivery.py",
         "        except Unreachable:\n            return False",
         "        except Unreachable:\n            pass",
-        ("tests/agent/test_delivery.py",),
+        ("tests/agent/ship/test_delivery.py",),
     ),
     # The store and the log
     Mutant(
@@ -688,7 +692,7 @@ MUTANTS = (
         "core/audit.py",
         "(entry.ip, entry.target_type, entry.target_id)",
         "(entry.target_type, entry.target_id)",
-        ("tests/core/test_audit.py", "tests/store/test_audit.py"),
+        ("tests/core/test_audit.py", "tests/store/tables/test_audit.py"),
     ),
     Mutant(
         "audit-without-a-chain",
@@ -696,7 +700,7 @@ MUTANTS = (
         "core/audit.py",
         "        canonical(previous_hash),\n",
         "",
-        ("tests/core/test_audit.py", "tests/store/test_audit.py"),
+        ("tests/core/test_audit.py", "tests/store/tables/test_audit.py"),
     ),
     Mutant(
         "truncation-unnoticed",

@@ -115,7 +115,7 @@ class View(Protocol):
         ...
 
     def queued_ahead(self, rank: float, seq: int) -> int:
-        """How many queued jobs stand before this place. Walks an index: for single look-ups only."""
+        """Returns how many queued jobs stand before this place. Walks an index: for single look-ups only."""
         ...
 
     def job_counts(self) -> dict[str, int]: ...
@@ -185,7 +185,7 @@ class View(Protocol):
     def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None: ...
     def setting(self, key: str) -> str | None: ...
     def settings_with_prefix(self, prefix: str) -> dict[str, str]:
-        """By whole key, in order. Looks at every setting, of which there are few."""
+        """Returns them by whole key, in order. Looks at every setting, of which there are few."""
         ...
 
     def audit_page(
@@ -220,11 +220,11 @@ class View(Protocol):
         ...
 
     def endings(self, after: Ending, before: float, limit: int) -> list[Ending]:
-        """Of jobs that ended after this one and before that time, in their order. Looks at every job."""
+        """Returns the endings of jobs that ended after this one and before that time, in their order. Looks at every job."""
         ...
 
     def object_has_owner(self, sha256: str) -> bool:
-        """Whether any job still has it, or somebody uploaded it for a dataset."""
+        """Tells whether any job still has it, or somebody uploaded it for a dataset."""
         ...
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
@@ -249,7 +249,7 @@ class View(Protocol):
         ...
 
     def dataset_bytes(self) -> int:
-        """Of all that was uploaded for datasets. Walks all of it."""
+        """Returns the size of all that was uploaded for datasets. Walks all of it."""
         ...
 
     def unused_dataset_objects(self, before: float, limit: int) -> list[str]:
@@ -338,11 +338,11 @@ class Tx(View, Protocol):
         ...
 
     def disown_objects(self, rows: Collection[tuple[str, str]]) -> None:
-        """Of (job id, SHA-256)."""
+        """Takes pairs of job id and SHA-256."""
         ...
 
     def add_notes(self, notes: Sequence[JobNote]) -> int:
-        """How many were new: one whose (job, id) is known is left as it is."""
+        """Returns how many were new: one whose (job, id) is known is left as it is."""
         ...
 
     def begin_dataset(self, dataset: Dataset) -> None:
@@ -359,7 +359,7 @@ class Tx(View, Protocol):
 
     def hide_dataset(self, dataset_id: str) -> None: ...
     def drop_dataset_files(self, dataset_id: str, at: float, limit: int) -> int:
-        """How many went; fewer than `limit`, and it went itself if it was hidden.
+        """Returns how many went; fewer than `limit`, and it went itself if it was hidden.
 
         Content that no other dataset names counts as unused since `at`.
         """
@@ -432,7 +432,7 @@ class Blobs(Protocol):
         ...
 
     async def put_part(self, key: str, offset: int, data: bytes) -> int:
-        """As `append`, for the parts of an object that is on its way."""
+        """Does as `append`, for the parts of an object that is on its way."""
         ...
 
     async def part_size(self, key: str) -> int: ...

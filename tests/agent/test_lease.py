@@ -10,7 +10,7 @@ from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox
 from simpletuner_fleet.agent.machine_facts import MachineFacts
-from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.client import OrchestratorClient

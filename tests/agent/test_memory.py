@@ -30,5 +30,5 @@ asyncio.run(main())
 
 
 def test_large_buffers_of_many_threads_leave_nothing_behind() -> None:
-    told = subprocess.run([sys.executable, "-c", STORY], capture_output=True, text=True, check=True)
-    assert int(told.stdout) < 8 * 1024, "kibibytes that stayed"
+    completed = subprocess.run([sys.executable, "-c", STORY], capture_output=True, text=True, check=True)
+    assert int(completed.stdout) < 8 * 1024, "kibibytes that stayed"

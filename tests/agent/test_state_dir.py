@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.state_dir import StateDir, StateDirError, StateDirInUse, default_state_dir
+from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir
+from simpletuner_fleet.core.worker_errors import StateDirError, StateDirInUse
 from simpletuner_fleet.protocol.messages import JobSubmit
 
 

@@ -47,6 +47,6 @@ def test_a_machine_without_ca_certificates_is_told_what_it_lacks(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
-    with pytest.raises(StorageRefused, match="could not be made") as told:
+    with pytest.raises(StorageRefused, match="could not be made") as caught:
         open_blobs("s3://bucket/prefix?endpoint=http://127.0.0.1:9", tmp_path)
-    assert "ca-certificates" in (told.value.next or "")
+    assert "ca-certificates" in (caught.value.next or "")

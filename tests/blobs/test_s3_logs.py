@@ -1,7 +1,10 @@
 """Logs in a bucket: segments leave the folder as they fill, and reading knows no border."""
 
+import asyncio
 import random
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -180,3 +183,100 @@ async def test_bytes_that_are_taken_back_leave_the_folder_and_the_bucket(
     await again.truncate("logs/a", 0)
     assert await in_bucket(bucket) == []
     assert await logs_in(bucket, tmp_path).size("logs/a") == 0
+
+
+class BucketThatWaits:
+    """Holds each put back until `let_go` is set, and says when one has begun."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.let_go, self.done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._put: Callable[..., Coroutine[Any, Any, object]] = obstore.put_async
+        monkeypatch.setattr(obstore, "put_async", self._put_late)
+
+    async def _put_late(self, *arguments: Any) -> object:
+        self.begun.set()
+        await self.let_go.wait()
+        result = await self._put(*arguments)
+        self.done.set()
+        return result
+
+
+async def test_what_is_deleted_while_it_is_sent_does_not_come_back(
+    bucket: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = BucketThatWaits(monkeypatch)
+    logs = logs_in(bucket, tmp_path)
+    await logs.append("logs/a", 0, b"x" * 1000)
+    await logs.append("logs/a", 1000, b"y" * 1000)
+    await slow.begun.wait()
+    deletion = asyncio.create_task(logs.delete("logs/a"))
+    await asyncio.wait([deletion], timeout=0.3)
+    slow.let_go.set()
+    await deletion
+    await logs.send_due_once()
+    assert (await in_bucket(bucket), in_folder(tmp_path)) == ([], [])
+    assert await logs.append("logs/a", 0, b"new") == 3
+
+
+async def test_bytes_that_are_taken_back_while_they_are_sent_do_not_come_back(
+    bucket: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = BucketThatWaits(monkeypatch)
+    logs = logs_in(bucket, tmp_path)
+    await logs.append("logs/a", 0, b"x" * 1000)
+    await slow.begun.wait()
+
+    async def replace_the_end() -> None:
+        await logs.truncate("logs/a", 500)
+        await logs.append("logs/a", 500, b"z" * 500)
+
+    replacing = asyncio.create_task(replace_the_end())
+    await asyncio.wait([replacing], timeout=1)
+    slow.let_go.set()
+    await replacing
+    await slow.done.wait()
+    while logs._growing["logs/a"].waits:
+        await logs.send_due_once()
+    assert await logs_in(bucket, tmp_path).read("logs/a", 0, 2000) == b"x" * 500 + b"z" * 500
+
+
+async def test_a_segment_sent_by_two_at_once_is_whole(
+    bucket: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = BucketThatWaits(monkeypatch)
+    logs = logs_in(bucket, tmp_path)
+    await logs.append("logs/a", 0, b"x" * 1000)
+    await slow.begun.wait()
+    async with logs._locks.holding(
+        "logs/a"
+    ):  # the first sender has put the segment, and the second has not looked yet
+        slow.let_go.set()
+        await slow.done.wait()
+        second = asyncio.create_task(logs.send_due_once())
+        await asyncio.wait([second], timeout=0.3)
+    await second
+    assert [size for _, size in await in_bucket(bucket)] == [1000]
+    assert await logs.read("logs/a", 0, 2000) == b"x" * 1000
+
+
+async def test_a_put_without_an_answer_brings_nothing_back(
+    bucket: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put: Callable[..., Coroutine[Any, Any, object]] = obstore.put_async
+
+    async def put_and_say_nothing(*arguments: Any) -> object:
+        await put(*arguments)
+        raise OSError("the answer was lost")
+
+    logs = logs_in(bucket, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(obstore, "put_async", put_and_say_nothing)
+        await logs.append("logs/a", 0, b"x" * 1000)
+        await logs.append("logs/b", 0, b"x" * 1000)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await logs.send_due_once()
+            await logs.truncate("logs/a", 400)
+    await logs.delete("logs/b")
+    assert await in_bucket(bucket) == []
+    assert await logs_in(bucket, tmp_path).read("logs/a", 0, 2000) == b"x" * 400

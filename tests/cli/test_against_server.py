@@ -33,7 +33,7 @@ class Machine:
         with (folder / "server.log").open("w") as log:
             self.process = subprocess.Popen(words, env={**os.environ, **self.environ}, stderr=log)
 
-    def told(self) -> dict[str, Any]:
+    def started_info(self) -> dict[str, Any]:
         """What the server says of itself once it is up."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (self.folder / "data" / "server.json").exists():
@@ -65,7 +65,7 @@ class Machine:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     started = Machine(tmp_path_factory.mktemp("machine"))
-    started.told()
+    started.started_info()
     yield started
     started.stop()
 
@@ -155,7 +155,7 @@ def test_the_doctor_finds_the_way(machine: Machine) -> None:
 def test_tls_is_found_pinned_and_refused(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "--ssl")
     try:
-        said = machine.told()
+        said = machine.started_info()
         assert machine.data("whoami")["name"] == "admin"
         token = (tmp_path / "data" / "admin_token").read_text()
         elsewhere = {

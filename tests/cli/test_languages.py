@@ -97,8 +97,8 @@ def columns() -> set[str]:
     titles: set[str] = set()
     for module in pkgutil.walk_packages(simpletuner_fleet.cli.__path__, "simpletuner_fleet.cli."):
         for value in vars(importlib.import_module(module.name)).values():
-            found = value if isinstance(value, tuple) else ()
-            titles |= {column.title for column in found if isinstance(column, Column)}
+            texts = value if isinstance(value, tuple) else ()
+            titles |= {column.title for column in texts if isinstance(column, Column)}
     return titles
 
 

@@ -105,18 +105,18 @@ def test_every_command_has_help_and_a_function_behind_it(capsys: pytest.CaptureF
 
 
 def leaves() -> list[tuple[list[str], str]]:
-    found = []
+    commands = []
 
     def walk(parser: object, words: list[str]) -> None:
         groups = parser._subparsers  # type: ignore[attr-defined]
         if groups is None:
-            found.append((words, parser.get_default("run")))  # type: ignore[attr-defined]
+            commands.append((words, parser.get_default("run")))  # type: ignore[attr-defined]
             return
         for name, child in groups._group_actions[0].choices.items():
             walk(child, [*words, name])
 
     walk(build_parser(), [])
-    return found
+    return commands
 
 
 def test_the_tree_is_the_documented_one() -> None:

@@ -82,24 +82,24 @@ def test_every_column_is_watched() -> None:
 def test_an_edit_of_any_column_of_any_entry_is_found(column: str, at: int) -> None:
     edited = list(HONEST)
     edited[at] = replace(edited[at], **{column: COLUMNS[column]})
-    found = problems(edited)
-    assert found
-    assert found[0].seq in {HONEST[at].seq, COLUMNS["seq"]}
+    reported = problems(edited)
+    assert reported
+    assert reported[0].seq in {HONEST[at].seq, COLUMNS["seq"]}
 
 
 @pytest.mark.parametrize("at", range(len(HONEST) - 1))
 def test_a_deletion_before_the_end_is_found(at: int) -> None:
-    found = problems(HONEST[:at] + HONEST[at + 1 :])
+    reported = problems(HONEST[:at] + HONEST[at + 1 :])
     missing = {"first": at + 1, "last": at + 1}
-    assert found == [Problem(at + 2, f"entries {at + 1} to {at + 1} are missing", "missing", missing)]
+    assert reported == [Problem(at + 2, f"entries {at + 1} to {at + 1} are missing", "missing", missing)]
 
 
 @pytest.mark.parametrize("left", range(len(HONEST)))
 def test_a_cut_at_the_end_is_found_with_a_witness_and_only_then(left: int) -> None:
     assert problems(HONEST[:left]) == []
-    found = problems(HONEST[:left], HEAD)
-    assert [problem.seq for problem in found] == [7]
-    assert found[0].what == f"the log ends at {left}, but worker w_1 has seen entry 7: it was cut off"
+    reported = problems(HONEST[:left], HEAD)
+    assert [problem.seq for problem in reported] == [7]
+    assert reported[0].what == f"the log ends at {left}, but worker w_1 has seen entry 7: it was cut off"
 
 
 def test_a_deletion_that_renumbers_the_rest_is_found() -> None:

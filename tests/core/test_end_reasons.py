@@ -39,8 +39,8 @@ def first_arguments_of(method: str) -> set[str]:
 
 
 def function(name: str) -> ast.FunctionDef:
-    (found,) = [n for n in ast.walk(TREE) if isinstance(n, ast.FunctionDef) and n.name == name]
-    return found
+    (definition,) = [n for n in ast.walk(TREE) if isinstance(n, ast.FunctionDef) and n.name == name]
+    return definition
 
 
 def matched_in(name: str) -> set[str]:

@@ -10,8 +10,8 @@ def test_each_test_gets_an_empty_database_of_its_own(postgres_database: str) -> 
 
 def test_what_an_earlier_test_left_behind_is_not_seen(postgres_database: str) -> None:
     with psycopg.connect(postgres_database) as connection:
-        found = connection.execute("SELECT to_regclass('left_behind')").fetchone()
-    assert found == (None,)
+        row = connection.execute("SELECT to_regclass('left_behind')").fetchone()
+    assert row == (None,)
 
 
 def test_a_database_is_dropped_even_while_somebody_is_connected(

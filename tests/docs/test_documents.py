@@ -26,14 +26,14 @@ DEV_COMMANDS = set(
 
 
 def commands() -> list[tuple[str, list[str]]]:
-    found = []
+    commands = []
     for document in DOCUMENTS:
         for block in BLOCK.findall(document.read_text()):
             for line in block.replace("\\\n", " ").splitlines():
                 words = shlex.split(line, comments=True)
                 if words:
-                    found.append((document.name, words))
-    return found
+                    commands.append((document.name, words))
+    return commands
 
 
 @pytest.mark.parametrize(

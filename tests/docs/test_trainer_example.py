@@ -56,9 +56,9 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 def block(language: str) -> str:
-    found = re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert len(found) == 1, f"the document has one example in {language}"
-    return str(found[0])
+    blocks = re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    assert len(blocks) == 1, f"the document has one example in {language}"
+    return str(blocks[0])
 
 
 def install(folder: Path) -> None:
@@ -90,14 +90,14 @@ def test_the_documents_trainer_is_found_by_its_entry_point_and_runs_a_job(tmp_pa
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert "rscript" in told["available"]
-    assert told["exit_code"] == 0
-    assert told["last_lines"].startswith("ran ")
-    assert told["last_lines"].endswith("/train.R")
-    assert told["seen"] == {"script": "train.R", "steps": 3}
-    assert told["job"] == "j_1\n"
-    assert told["refused"] == "settings.script must name one of the config's files."
+    result = json.loads(ran.stdout)
+    assert "rscript" in result["available"]
+    assert result["exit_code"] == 0
+    assert result["last_lines"].startswith("ran ")
+    assert result["last_lines"].endswith("/train.R")
+    assert result["seen"] == {"script": "train.R", "steps": 3}
+    assert result["job"] == "j_1\n"
+    assert result["refused"] == "settings.script must name one of the config's files."
 
 
 def test_the_example_is_short() -> None:

@@ -41,5 +41,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     report = yield
     world = item.stash.get(WORLD, None)
     if report.when == "call" and report.failed and world is not None:
-        report.sections += list(world.told())
+        report.sections += list(world.outputs())
     return report

@@ -43,11 +43,11 @@ class Journal:
 
     def runs(self, job_id: str) -> list[Run]:
         """In the order in which they began; one per start, so that a second start of an epoch shows."""
-        found: list[list[Line]] = []
+        runs: list[list[Line]] = []
         for line in self.lines(job_id):
             if line.event == "start":
-                found.append([])
-            next(run for run in reversed(found) if not run or run[0].pid == line.pid).append(line)
+                runs.append([])
+            next(run for run in reversed(runs) if not run or run[0].pid == line.pid).append(line)
         return [
             Run(
                 epoch=run[0].epoch,
@@ -58,7 +58,7 @@ class Journal:
                 ended=run[-1].event == "end",
                 ticks=sum(line.event == "tick" for line in run),
             )
-            for run in found
+            for run in runs
         ]
 
     def assert_one_at_a_time(self, job_id: str) -> list[Run]:

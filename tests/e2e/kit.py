@@ -179,8 +179,8 @@ class World:
 
     # Workers
 
-    def create_worker(self, name: str, **wishes: Any) -> Worker:
-        created = self.post("/api/admin/workers", {"name": name, **wishes})
+    def create_worker(self, name: str, **options: Any) -> Worker:
+        created = self.post("/api/admin/workers", {"name": name, **options})
         return self.worker_of(created)
 
     def worker_of(self, created: Json, gpus: list[Json] | None = A100) -> Worker:
@@ -197,9 +197,9 @@ class World:
         gpus: list[Json] | None = A100,
         url: str | None = None,
         becomes: str | None = "idle",
-        **wishes: Any,
+        **options: Any,
     ) -> Worker:
-        created = self.post("/api/admin/workers", {"name": name, **wishes})
+        created = self.post("/api/admin/workers", {"name": name, **options})
         worker = self.worker_of(created, gpus)
         words = ["--orchestrator-url", url or self.url, "--name", name, "--work-dir", str(worker.work_dir)]
         worker.start(*words, *(["--persistent"] if persistent else []), *more)
@@ -219,12 +219,12 @@ class World:
     def command(*argv: str, **bundle: Any) -> Json:
         return {"trainer": "command", "settings": {"command": list(argv)}, **bundle}
 
-    def submit(self, config: Json | str, **wishes: Any) -> str:
-        return str(self.submitted(config, **wishes)["job_id"])
+    def submit(self, config: Json | str, **options: Any) -> str:
+        return str(self.submitted(config, **options)["job_id"])
 
-    def submitted(self, config: Json | str, **wishes: Any) -> Json:
+    def submitted(self, config: Json | str, **options: Any) -> Json:
         chosen = {"config_name": config} if isinstance(config, str) else {"config": config}
-        return self.post("/api/queue/submit", {"target": "worker", **chosen, **wishes})
+        return self.post("/api/queue/submit", {"target": "worker", **chosen, **options})
 
     def job(self, job_id: str) -> Json:
         return self.get(f"/api/jobs/{job_id}")
@@ -245,9 +245,9 @@ class World:
                 raise AssertionError(f"{job_id} ended: {job}")
             return job if job["status"] == status else None
 
-        found = wait_until(look, f"{job_id} becomes {status}", within_s)
-        assert found
-        return found
+        job_then = wait_until(look, f"{job_id} becomes {status}", within_s)
+        assert job_then
+        return job_then
 
     def runs(self, job_id: str, times: int = 1, within_s: float = PATIENCE_S) -> int:
         """Waits for this many starts of its trainer and a tick of the last; gives the trainer's pid."""
@@ -302,7 +302,7 @@ class World:
                 program.kill()
         end_everything_under(self.folder)
 
-    def told(self) -> Iterator[tuple[str, str]]:
+    def outputs(self) -> Iterator[tuple[str, str]]:
         for program in self.programs:
             exit_code = program.process.poll()
             ending = "alive" if exit_code is None else f"exit {exit_code}"

@@ -98,9 +98,9 @@ def stat_of(pid: int) -> list[str]:
 def end_everything_under(folder: Path) -> None:
     """Kills what still works in this folder: trainers and shims outlive their agents on purpose."""
     deadline = time.monotonic() + PATIENCE_S
-    while found := living_under(folder):
-        assert time.monotonic() < deadline, f"processes that do not die: {found}"
-        for pid in found:
+    while processes := living_under(folder):
+        assert time.monotonic() < deadline, f"processes that do not die: {processes}"
+        for pid in processes:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -109,7 +109,7 @@ def end_everything_under(folder: Path) -> None:
 
 
 def living_under(folder: Path) -> list[int]:
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -118,5 +118,5 @@ def living_under(folder: Path) -> list[int]:
         except OSError:
             continue
         if (where == str(folder) or where.startswith(f"{folder}/")) and alive(int(entry.name)):
-            found.append(int(entry.name))
-    return found
+            processes.append(int(entry.name))
+    return processes

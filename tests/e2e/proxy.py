@@ -194,7 +194,7 @@ class Proxy:
                 await asyncio.sleep(self._delay_s)
             if direction == TO_SERVER:
                 line.last_request = data
-                self.requests += [found.decode() for found in REQUEST_LINE.findall(data)]
+                self.requests += [request_line.decode() for request_line in REQUEST_LINE.findall(data)]
                 line.holding = line.holding or (self._hold is not None and self._hold[0] in data)
                 if await self._was_cut(line, data):
                     return
@@ -231,10 +231,10 @@ class Proxy:
 
     def _swallow(self, line: _Line) -> None:
         assert self._hold is not None
-        told = self._hold[1]
+        dropped_bytes = self._hold[1]
         self._hold = None
         line.reset()
-        told()
+        dropped_bytes()
 
     def _call(self, act: Callable[[], object]) -> None:
         async def run() -> None:

@@ -17,6 +17,7 @@ class LyingServer:
         self.registrations = 0
         self._streams: list[asyncio.StreamWriter] = []
         self._opened = asyncio.Event()
+        self._open: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> "LyingServer":
@@ -27,8 +28,8 @@ class LyingServer:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        for stream in self._streams:
-            stream.transport.abort()
+        for writer in self._open:
+            writer.transport.abort()
 
     async def say(self, data: bytes) -> None:
         """On the newest stream; waits for one if there is none. Who hangs up while we speak misses the rest."""
@@ -42,6 +43,7 @@ class LyingServer:
             self._streams[-1].transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             length = next(
@@ -50,6 +52,7 @@ class LyingServer:
             )
             body = await reader.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError):
+            self._hang_up(writer)
             return
         path = head.split(" ", 2)[1]
         if path.startswith("/api/workers/stream"):
@@ -60,6 +63,10 @@ class LyingServer:
             self._opened.set()
             return
         writer.write(self._answer(path, body))
+        self._hang_up(writer)
+
+    def _hang_up(self, writer: asyncio.StreamWriter) -> None:
+        self._open.discard(writer)
         writer.close()
 
     def _answer(self, path: str, body: bytes) -> bytes:

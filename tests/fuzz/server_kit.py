@@ -151,8 +151,8 @@ class RunningServer:
         assert answer.status < 300, answer
         return answer.json()
 
-    async def submit(self, **wishes: Any) -> str:
-        answer = await self.as_admin("POST", "/api/queue/submit", {"config": CPU_JOB, **wishes})
+    async def submit(self, **options: Any) -> str:
+        answer = await self.as_admin("POST", "/api/queue/submit", {"config": CPU_JOB, **options})
         return str(answer["job_id"])
 
     async def worker(self, name: str) -> "Peer":

@@ -158,11 +158,11 @@ class Street:
     phases=[Phase.generate],
 )
 @given(st.lists(st.tuples(lies, st.booleans()), min_size=1, max_size=25))
-def test_no_lie_of_one_worker_changes_what_is_anothers(told: list[tuple[tuple[str, Any], bool]]) -> None:
+def test_no_lie_of_one_worker_changes_what_is_anothers(told_lies: list[tuple[tuple[str, Any], bool]]) -> None:
     async def story() -> None:
         street = await Street().open()
         before = await street.others()
-        for (what, body), upload in told:
+        for (what, body), upload in told_lies:
             await street.lie(what, body, upload=upload)
             assert await street.others() == before, (what, street.fill(body))
 

@@ -103,8 +103,8 @@ class Stage(Struct):
         await until(lambda: self.outcome("j_good") == "completed", "the job's end is reported")
 
     def outcome(self, job_id: str) -> str | None:
-        found = [one["status"] for one in self.server.reports if one["job_id"] == job_id]
-        return found[-1] if found else None
+        statuses = [one["status"] for one in self.server.reports if one["job_id"] == job_id]
+        return statuses[-1] if statuses else None
 
 
 async def until(condition: Any, what: str) -> None:
@@ -196,6 +196,15 @@ async def test_odd_answers_to_heartbeats_and_registrations_stop_nothing(tmp_path
             )
         await on_stage.goes_on()
         await on_stage.ends_well()
+
+
+async def test_a_cancelled_agent_leaves_no_loop_behind(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on_stage:
+        await on_stage.goes_on()
+        on_stage.agent.cancel()
+        await asyncio.gather(on_stage.agent, return_exceptions=True)
+        left = {getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()}
+        assert not left & {"stream_loop", "heartbeat_loop", "_deliver_once_known", "Agent._run"}
 
 
 def escaped_from(folder: Path) -> list[Path]:

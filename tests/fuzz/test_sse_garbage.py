@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simpletuner_fleet.protocol.sse import Decoder, Event, EventTooLarge
+from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 
 pieces = st.one_of(
     st.binary(max_size=40),
@@ -29,7 +29,7 @@ pieces = st.one_of(
 )
 
 
-def heard(chunks: list[bytes], limit: int) -> tuple[list[Event], bool]:
+def heard(chunks: list[bytes], limit: int) -> tuple[list[ServerEvent], bool]:
     decoder, events = Decoder(limit), []
     try:
         for chunk in chunks:

@@ -75,10 +75,10 @@ class Running(Struct):
         answer = await self.http.put(f"/api/configs/{name}", json=body or CPU_CONFIG)
         assert answer.status_code == 200, answer.text
 
-    async def submit(self, **wishes: Any) -> dict[str, Any]:
-        if "config_name" not in wishes and "config" not in wishes:
-            wishes["config"] = CPU_CONFIG
-        answer: dict[str, Any] = await self.post("/api/queue/submit", wishes)
+    async def submit(self, **options: Any) -> dict[str, Any]:
+        if "config_name" not in options and "config" not in options:
+            options["config"] = CPU_CONFIG
+        answer: dict[str, Any] = await self.post("/api/queue/submit", options)
         return answer
 
     async def job(self, job_id: str) -> dict[str, Any]:
@@ -335,9 +335,9 @@ async def until(condition: Any, within_s: float = PATIENCE_S) -> None:
     """Waits for what a background task of the server will do shortly."""
     async with asyncio.timeout(within_s):
         while True:
-            found = condition()
-            if asyncio.iscoroutine(found):
-                found = await found
-            if found:
+            value = condition()
+            if asyncio.iscoroutine(value):
+                value = await value
+            if value:
                 return
             await asyncio.sleep(0.01)

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx2
 
-from simpletuner_fleet.core.configs.datasets import canonical, id_of, told
+from simpletuner_fleet.core.configs.datasets import canonical, id_of, prefixed_id
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from tests.http.upload_kit import sha
 
@@ -16,7 +16,7 @@ def manifest_of(files: dict[str, bytes]) -> bytes:
 
 
 def dataset_id(files: dict[str, bytes]) -> str:
-    return told(id_of(manifest_of(files)))
+    return prefixed_id(id_of(manifest_of(files)))
 
 
 async def ask(http: httpx2.AsyncClient, *files: bytes) -> httpx2.Response:

@@ -53,14 +53,14 @@ class Uploader:
     async def manifest(
         self, step: int | None, files: dict[str, bytes], expect: int = 200, **more: Any
     ) -> Any:
-        told = {
+        manifest = {
             "kind": "checkpoint",
             "name": f"checkpoint-{step}",
             "step": step,
             "files": [entry(path, data) for path, data in files.items()],
             **more,
         }
-        body = {"epoch": self.offer["epoch"], "manifest": told}
+        body = {"epoch": self.offer["epoch"], "manifest": manifest}
         answer = await self.agent.http.post(f"{self.base}/manifests", json=body, headers=self.headers)
         assert answer.status_code == expect, answer.text
         return answer.json()
@@ -76,7 +76,7 @@ class Uploader:
         )
 
 
-async def uploading(running: Running, name: str = "gpu-1", **wishes: Any) -> Uploader:
+async def uploading(running: Running, name: str = "gpu-1", **options: Any) -> Uploader:
     agent = await running.worker(name)
-    await running.submit(**wishes)
+    await running.submit(**options)
     return Uploader(agent, await agent.take())

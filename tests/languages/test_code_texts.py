@@ -54,12 +54,12 @@ def explanation(code: str, params: dict[str, Any] = PARAMS) -> dict[str, Any]:
 @others
 @pytest.mark.parametrize("code", list(Code))
 def test_every_reason_is_told_in_every_language_with_its_parameters(lang: str, code: Code) -> None:
-    told = explanation(code)
+    explained = explanation(code)
     words = translator(lang)
-    assert reason_text(words, told) != told["sentence"]
-    assert "%(" not in reason_text(words, told)
-    assert len(fix_texts(words, told)) == len(told["fixes"])
-    assert all(text not in told["fixes"] for text in fix_texts(words, told))
+    assert reason_text(words, explained) != explained["sentence"]
+    assert "%(" not in reason_text(words, explained)
+    assert len(fix_texts(words, explained)) == len(explained["fixes"])
+    assert all(text not in explained["fixes"] for text in fix_texts(words, explained))
 
 
 @others
@@ -79,9 +79,9 @@ def test_every_step_that_helps_is_told_in_every_language(lang: str) -> None:
 
 @pytest.mark.parametrize("code", list(Code))
 def test_english_reasons_are_those_of_the_api(code: Code) -> None:
-    told = explanation(code)
-    assert reason_text(translator("en"), told) == told["sentence"]
-    assert fix_texts(translator("en"), told) == told["fixes"]
+    explained = explanation(code)
+    assert reason_text(translator("en"), explained) == explained["sentence"]
+    assert fix_texts(translator("en"), explained) == explained["fixes"]
 
 
 def test_the_parameters_stand_in_the_sentence() -> None:
@@ -174,7 +174,7 @@ def test_details_are_known_again_by_their_words(english: str, japanese: str) -> 
 def test_what_a_stopping_job_does_is_told_in_every_language(
     reason: Literal["cancelled", "drained"], save_s: float | None, stored: int | None
 ) -> None:
-    wish = Stopping(reason=EndReason(reason), asked_at=1.0, grace_s=5.0, save_s=save_s)
-    told = f"{DOING[reason]}: {_doing_now(wish, stored)}"
+    stopping = Stopping(reason=EndReason(reason), asked_at=1.0, grace_s=5.0, save_s=save_s)
+    sentence = f"{DOING[reason]}: {_doing_now(stopping, stored)}"
     for language in LANGUAGES[1:]:
-        assert detail_text(translator(language.code), told) != told
+        assert detail_text(translator(language.code), sentence) != sentence

@@ -20,7 +20,7 @@ class Reader(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.bare_words: list[str] = []
         self._apart: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -39,7 +39,7 @@ class Reader(HTMLParser):
             self._read(data)
 
     def _read(self, text: str) -> None:
-        self.found += [word for word in WORD.findall(text) if word not in NAMES]
+        self.bare_words += [word for word in WORD.findall(text) if word not in NAMES]
 
 
 def is_example(text: str) -> bool:
@@ -50,7 +50,7 @@ def is_example(text: str) -> bool:
 def bare_words(text: str) -> list[str]:
     reader = Reader()
     reader.feed(JINJA.sub("", text))
-    return reader.found
+    return reader.bare_words
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.rglob("*.html")), ids=lambda path: path.stem)

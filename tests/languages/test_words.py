@@ -34,8 +34,8 @@ def test_each_language_counts_in_its_own_way(lang: str, singular: set[int]) -> N
     words = translator(lang)
     many = words.plural(*JOBS, 5, called="j").replace("5", "#")
     for n in (0, 1, 2, 5, 21, 1_000_000):
-        told = words.plural(*JOBS, n, called="j").replace(str(n), "#")
-        assert (told != many) == (n in singular), n
+        text = words.plural(*JOBS, n, called="j").replace(str(n), "#")
+        assert (text != many) == (n in singular), n
 
 
 def test_the_language_of_a_block_is_that_blocks_alone() -> None:
@@ -64,17 +64,19 @@ def test_templates_speak_the_language_of_the_block_and_escape_what_is_filled_in(
 
 @pytest.mark.parametrize("lang", [language.code for language in LANGUAGES])
 def test_scripts_get_every_sentence_of_theirs(lang: str) -> None:
-    told = for_scripts(lang)
-    assert told["lang"] == lang
-    assert set(told["messages"]) | set(told["plurals"]) == {entry[0] for entry in sentences()}
-    assert all(told["messages"].values())
-    assert all(1 <= len(forms) <= 2 for forms in told["plurals"].values())
+    script_sentences = for_scripts(lang)
+    assert script_sentences["lang"] == lang
+    assert set(script_sentences["messages"]) | set(script_sentences["plurals"]) == {
+        entry[0] for entry in sentences()
+    }
+    assert all(script_sentences["messages"].values())
+    assert all(1 <= len(forms) <= 2 for forms in script_sentences["plurals"].values())
 
 
 def test_the_pseudo_language_is_longer_and_keeps_blanks_and_marks() -> None:
     text = "Hello %(name)s, see <b>this</b> at 50 %% or `run it`"
-    told = stretched(text)
+    longer = stretched(text)
     assert len(stretched("Save a checkpoint")) >= 1.4 * len("Save a checkpoint")
-    assert all(part in told for part in ("%(name)s", "<b>", "</b>", "%%", "`run it`"))
+    assert all(part in longer for part in ("%(name)s", "<b>", "</b>", "%%", "`run it`"))
     assert translator(PSEUDO).text("there is no job '%(called)s'", called="j_1").count("j_1") == 1
     assert translator(PSEUDO).plural(*WAITING, 3).count("3") == 1

@@ -9,9 +9,9 @@ from devtools import words_checks
 from devtools.words import Sentence
 
 
-def catalogue(msgid: str | tuple[str, str], told: str | tuple[str, ...], **more: object) -> Catalog:
+def catalogue(msgid: str | tuple[str, str], translation: str | tuple[str, ...], **more: object) -> Catalog:
     made = Catalog(locale="pt_BR")
-    made.add(msgid, told, **more)  # type: ignore[arg-type]
+    made.add(msgid, translation, **more)  # type: ignore[arg-type]
     return made
 
 
@@ -32,7 +32,7 @@ def test_what_nobody_says_any_more_is_found_and_what_is_new_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "translation",
     [
         "Olá",
         "Olá %(nome)s",
@@ -42,13 +42,13 @@ def test_what_nobody_says_any_more_is_found_and_what_is_new_too() -> None:
         "Olá %(name)s 50% já",
     ],
 )
-def test_a_broken_blank_is_found(told: str) -> None:
-    assert len(words_checks.wrong_placeholders(catalogue("Hello %(name)s", told))) == 1
+def test_a_broken_blank_is_found(translation: str) -> None:
+    assert len(words_checks.wrong_placeholders(catalogue("Hello %(name)s", translation))) == 1
 
 
-@pytest.mark.parametrize("told", ["Olá %(name)s", "%(name)s: olá, 50 %%"])
-def test_blanks_may_move(told: str) -> None:
-    assert words_checks.wrong_placeholders(catalogue("Hello %(name)s", told)) == []
+@pytest.mark.parametrize("translation", ["Olá %(name)s", "%(name)s: olá, 50 %%"])
+def test_blanks_may_move(translation: str) -> None:
+    assert words_checks.wrong_placeholders(catalogue("Hello %(name)s", translation)) == []
 
 
 def test_a_form_may_leave_out_the_number_but_nothing_else() -> None:

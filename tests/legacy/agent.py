@@ -91,12 +91,12 @@ class LegacyAgent:
         if answer.status_code == 401:
             self.left = "401"
             return False
-        told = answer.json()
-        self.worker_id = told["worker_id"]
-        if told["resume_job"]:
-            self.resumed.append(told["resume_job"]["job_id"])
-        if told["abandon_job"]:
-            self.abandoned.append(told["abandon_job"])
+        registered = answer.json()
+        self.worker_id = registered["worker_id"]
+        if registered["resume_job"]:
+            self.resumed.append(registered["resume_job"]["job_id"])
+        if registered["abandon_job"]:
+            self.abandoned.append(registered["abandon_job"])
         return True
 
     async def _listen(self) -> None:

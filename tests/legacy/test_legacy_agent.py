@@ -101,8 +101,8 @@ async def test_its_open_stream_is_a_sign_of_life_while_it_says_nothing() -> None
         for _ in range(10):
             await running.pass_time(60)
             await asyncio.sleep(0.15)
-        told = await running.job(job["job_id"])
-        assert (told["status"], told["losses"]) == ("running", 0)
+        job_now = await running.job(job["job_id"])
+        assert (job_now["status"], job_now["losses"]) == ("running", 0)
         worker = (await running.get("/api/admin/workers"))["workers"][0]
         assert worker["status"] == "busy"
 
@@ -114,8 +114,8 @@ async def test_without_its_stream_silence_is_silence() -> None:
         await agent.stop()
         await until(lambda: running.deps.hub.worker_count == 0)
         await running.pass_time(130)
-        told = await running.job(job["job_id"])
-        assert (told["status"], told["losses"]) == ("queued", 1)
+        job_now = await running.job(job["job_id"])
+        assert (job_now["status"], job_now["losses"]) == ("queued", 1)
 
 
 async def test_it_registers_again_and_goes_on_with_its_job() -> None:

@@ -14,7 +14,7 @@ from simpletuner_fleet.ports import Store
 from simpletuner_fleet.store.failures import StoreRefused
 from simpletuner_fleet.store.opening import open_store
 from simpletuner_fleet.store.postgres import PostgresSession
-from simpletuner_fleet.store.sql.database import Session
+from simpletuner_fleet.store.sql.database import SqlSession
 from simpletuner_fleet.store.sql.migrate import Migration, migrate, migrations_for, reachable_pairs
 from simpletuner_fleet.store.sqlite import SqliteSession
 
@@ -32,7 +32,7 @@ class Database:
     def store(self) -> Store:
         return open_store(self.url)
 
-    def session(self) -> Session:
+    def session(self) -> SqlSession:
         if self.dialect == "sqlite":
             return SqliteSession(Path(self.url.removeprefix("sqlite:///")), writes=True)
         return PostgresSession(self.url, writes=True, monotonic=lambda: 0.0)
@@ -54,9 +54,9 @@ class Database:
             connection.close()
             return row[0]
         with psycopg.connect(self.url) as postgres:
-            found = postgres.execute(sql.encode()).fetchone()
-        assert found is not None
-        return found[0]
+            first_row = postgres.execute(sql.encode()).fetchone()
+        assert first_row is not None
+        return first_row[0]
 
     def migrate(self, migrations: list[Migration]) -> None:
         session = self.session()

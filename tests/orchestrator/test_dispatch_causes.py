@@ -65,8 +65,8 @@ async def test_a_lost_workers_job_goes_to_the_next_worker() -> None:
             await second.heartbeat()
         again = await second.offer()
         assert (again["job_id"], again["attempt"]) == (job["job_id"], 2)
-        told = await running.job(job["job_id"])
-        assert (told["losses"], told["failures"]) == (1, 0)
+        job_now = await running.job(job["job_id"])
+        assert (job_now["losses"], job_now["failures"]) == (1, 0)
 
 
 async def test_a_released_job_goes_to_another_worker_at_once() -> None:
@@ -88,8 +88,8 @@ async def test_an_offer_nobody_took_goes_elsewhere_within_fifteen_seconds_and_co
         second = await running.worker("second")
         await running.pass_time(running.fleet.policy.offer_timeout_s + 3)
         assert (await second.offer())["job_id"] == job["job_id"]
-        told = await running.job(job["job_id"])
-        assert (told["losses"], told["failures"]) == (0, 0)
+        job_now = await running.job(job["job_id"])
+        assert (job_now["losses"], job_now["failures"]) == (0, 0)
 
 
 async def test_a_resumed_worker_gets_what_waited() -> None:
@@ -108,8 +108,8 @@ async def test_a_retry_that_is_due_is_placed_by_the_timer() -> None:
         for _ in range(2):
             offer = await agent.take()
             await agent.report(offer, "failed", exit_code=1)
-        told = await running.job(job["job_id"])
-        assert (told["status"], told["explain"]["code"]) == ("queued", "RETRY_BACKOFF")
+        job_now = await running.job(job["job_id"])
+        assert (job_now["status"], job_now["explain"]["code"]) == ("queued", "RETRY_BACKOFF")
         await agent.heartbeat()
         await running.pass_time(21)
         assert (await agent.offer())["attempt"] == 3
@@ -123,8 +123,12 @@ async def test_retries_end_and_the_job_fails_with_the_count() -> None:
             offer = await agent.take()
             await agent.report(offer, "failed", exit_code=1)
             await running.pass_time(3)
-        told = await running.job(job["job_id"])
-        assert (told["status"], told["reason"], told["attempt"]) == ("failed", "retries_exhausted", 4)
+        job_now = await running.job(job["job_id"])
+        assert (job_now["status"], job_now["reason"], job_now["attempt"]) == (
+            "failed",
+            "retries_exhausted",
+            4,
+        )
 
 
 async def test_a_job_that_fits_is_not_held_up_by_one_that_does_not() -> None:

@@ -18,16 +18,16 @@ from simpletuner_fleet.sim.people import ADMIN
 from tests.sim.transaction_kit import Bench, Station
 
 
-def drain(bench: Bench, worker: Station, **wishes: Any) -> None:
-    bench.do(bench.orchestrator.act(lambda fleet: administer.drain(fleet, worker.id, "", ADMIN, **wishes)))
+def drain(bench: Bench, worker: Station, **options: Any) -> None:
+    bench.do(bench.orchestrator.act(lambda fleet: administer.drain(fleet, worker.id, "", ADMIN, **options)))
 
 
 def resume(bench: Bench, worker: Station) -> None:
     bench.do(bench.orchestrator.act(lambda fleet: administer.resume(fleet, worker.id, ADMIN)))
 
 
-def cancel(bench: Bench, job_id: str, **wishes: Any) -> None:
-    bench.do(bench.orchestrator.act(lambda fleet: submit.cancel(fleet, job_id, ADMIN, **wishes)))
+def cancel(bench: Bench, job_id: str, **options: Any) -> None:
+    bench.do(bench.orchestrator.act(lambda fleet: submit.cancel(fleet, job_id, ADMIN, **options)))
 
 
 def held(bench: Bench, job_id: str) -> HeldAttempt:
@@ -50,8 +50,8 @@ def stops(worker: Station, *attempts: HeldAttempt) -> list[StopAttempt]:
     return worker.beat(*attempts).stop
 
 
-def at_work(bench: Bench, worker: Station, **wishes: Any) -> str:
-    job_id = bench.submit(**wishes)
+def at_work(bench: Bench, worker: Station, **options: Any) -> str:
+    job_id = bench.submit(**options)
     worker.accept(job_id)
     return job_id
 
@@ -142,8 +142,8 @@ def test_a_cancel_that_waits_for_a_checkpoint_is_hurried_by_the_next_one() -> No
     cancel(bench, job_id, checkpoint_first=True)
     cancel(bench, job_id, grace_s=3.0)
     bench.let(1.0)
-    told = [(message.save_s, message.grace_s) for message in worker.heard if isinstance(message, JobCancel)]
-    assert told == [(300.0, 30.0), (None, 3.0)]
+    orders = [(message.save_s, message.grace_s) for message in worker.heard if isinstance(message, JobCancel)]
+    assert orders == [(300.0, 30.0), (None, 3.0)]
     tell(bench, worker, job_id, ReportStatus.CANCELLED)
     assert bench.job(job_id).state is JobState.CANCELLED
 

@@ -66,9 +66,9 @@ def test_the_stream_speaks_of_six_things() -> None:
 
 @pytest.mark.parametrize("message", EXAMPLES.values(), ids=lambda message: message.type)
 def test_older_agents_find_the_json_on_one_line_that_begins_with_data(message: StreamMessage) -> None:
-    found = [line for line in encode(message, 1).decode().split("\n") if line.startswith("data: ")]
-    assert len(found) == 1
-    assert json.loads(found[0].removeprefix("data: "))["type"] == message.type
+    data_lines = [line for line in encode(message, 1).decode().split("\n") if line.startswith("data: ")]
+    assert len(data_lines) == 1
+    assert json.loads(data_lines[0].removeprefix("data: "))["type"] == message.type
 
 
 def test_an_offer_without_an_upload_token_has_no_such_key_and_never_null() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simpletuner_fleet.protocol.messages import Drain, Ping
-from simpletuner_fleet.protocol.sse import Decoder, Event, EventTooLarge, encode, encode_raw
+from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent, encode, encode_raw
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1, max_size=6).filter(
     lambda name: not name.startswith(" ")
@@ -15,7 +15,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_siz
 lines = st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"").replace(b"\r", b""))
 events = st.lists(
     st.builds(
-        lambda name, number, data: Event(name, str(number), b"\n".join(data)),
+        lambda name, number, data: ServerEvent(name, str(number), b"\n".join(data)),
         names,
         st.integers(0, 10**9),
         st.lists(lines, min_size=1, max_size=3),
@@ -24,13 +24,13 @@ events = st.lists(
 )
 
 
-def written(event: Event, ending: bytes = b"\n") -> bytes:
+def written(event: ServerEvent, ending: bytes = b"\n") -> bytes:
     data = [b"data: " + line for line in event.data.split(b"\n")]
     whole = [b"event: " + event.name.encode(), b"id: " + event.id.encode(), *data, b"", b""]
     return ending.join(whole)
 
 
-def read(stream: bytes, cuts: list[int]) -> list[Event]:
+def read(stream: bytes, cuts: list[int]) -> list[ServerEvent]:
     decoder = Decoder()
     bounds = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
     return [event for start, end in pairwise(bounds) for event in decoder.feed(stream[start:end])]
@@ -45,7 +45,7 @@ def feed_all(decoder: Decoder, chunks: list[bytes]) -> None:
 @settings(deadline=None, max_examples=100)
 @given(events, st.lists(st.integers(0, 10**6), max_size=20), st.sampled_from([b"\n", b"\r\n"]))
 def test_events_arrive_whole_however_their_bytes_are_cut(
-    sent: list[Event], cuts: list[int], ending: bytes
+    sent: list[ServerEvent], cuts: list[int], ending: bytes
 ) -> None:
     stream = b"".join(written(event, ending) for event in sent)
     assert read(stream, cuts) == sent
@@ -62,7 +62,7 @@ def test_any_bytes_at_all_mean_the_same_however_they_are_cut(stream: bytes, cuts
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=20)), st.integers(0, 10**9))
 def test_what_is_encoded_is_decoded(content: dict[str, str], number: int) -> None:
     data = json.dumps(content).encode()
-    assert read(encode_raw("job", number, data), []) == [Event("job", str(number), data)]
+    assert read(encode_raw("job", number, data), []) == [ServerEvent("job", str(number), data)]
 
 
 def test_a_text_with_line_breaks_stays_one_event() -> None:
@@ -74,11 +74,11 @@ def test_a_text_with_line_breaks_stays_one_event() -> None:
 
 def test_comments_and_unknown_fields_are_skipped() -> None:
     stream = b": hello\n\n:\nretry: 5\nevent: ping\n: in between\nwhatever\ndata: {}\nid: 1\n\n: bye\n"
-    assert read(stream, []) == [Event("ping", "1", b"{}")]
+    assert read(stream, []) == [ServerEvent("ping", "1", b"{}")]
 
 
 def test_an_event_without_data_is_none_and_leaves_no_name_behind() -> None:
-    assert read(b"event: ghost\n\ndata: x\n\n", []) == [Event("", "", b"x")]
+    assert read(b"event: ghost\n\ndata: x\n\n", []) == [ServerEvent("", "", b"x")]
 
 
 def test_an_id_holds_until_the_next_one() -> None:
@@ -97,7 +97,7 @@ def test_half_an_event_is_not_told() -> None:
 
 
 def test_a_name_that_is_no_text_does_no_harm() -> None:
-    assert read(b"event: \xff\xfe\ndata: x\n\n", []) == [Event("\ufffd\ufffd", "", b"x")]
+    assert read(b"event: \xff\xfe\ndata: x\n\n", []) == [ServerEvent("\ufffd\ufffd", "", b"x")]
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ class Statement(NamedTuple):
 def statements(document: str | None = None) -> list[Statement]:
     """Headings are no statements, nor are the two lines that make a table's head."""
     lines = (SEED.read_text(encoding="utf-8") if document is None else document).splitlines()
-    found: list[Statement] = []
+    statements: list[Statement] = []
     section, at = "", 0
     while at < len(lines):
         line = lines[at].strip()
         at += 1
         if line.startswith("```"):
             end = next(number for number in range(at, len(lines)) if lines[number].strip() == "```")
-            found.append(Statement(section, "\n".join(lines[at:end])))
+            statements.append(Statement(section, "\n".join(lines[at:end])))
             at = end + 1
         elif line.startswith("#"):
             section = line.lstrip("# ")
@@ -33,12 +33,12 @@ def statements(document: str | None = None) -> list[Statement]:
             if at < len(lines) and re.fullmatch(r"[|\s:-]+", lines[at].strip()):
                 at += 1
             else:
-                found.append(Statement(section, line))
+                statements.append(Statement(section, line))
         elif item := re.match(r"(?:[-*]|\d+\.)\s+(.*)", line):
-            found.append(Statement(section, item[1]))
+            statements.append(Statement(section, item[1]))
         elif line:
-            found += [Statement(section, part) for part in _SENTENCE_END.split(line)]
-    return found
+            statements += [Statement(section, part) for part in _SENTENCE_END.split(line)]
+    return statements
 
 
 def code_blocks() -> list[str]:

@@ -1,6 +1,9 @@
 """Which test holds which statement of the seed true. `later`: what of the statement is not true yet."""
 
+from pathlib import Path
 from typing import NamedTuple
+
+E2E = Path(__file__).parent.parent / "e2e"
 
 
 class Row(NamedTuple):
@@ -16,7 +19,8 @@ def _in(folder: str, file: str, *names: str) -> tuple[str, ...]:
 
 
 def e2e(file: str, *names: str) -> tuple[str, ...]:
-    return _in("e2e", file, *names)
+    (path,) = E2E.glob(f"*/test_{file}.py")
+    return _in(f"e2e/{path.parent.name}", file, *names)
 
 
 def http(folder: str, file: str, *names: str) -> tuple[str, ...]:

@@ -62,11 +62,11 @@ def test_all_is_true_but_clouds_and_single_sign_on() -> None:
 
 def test_every_word_of_the_seed_is_in_a_statement_a_heading_or_a_table_head() -> None:
     """So that the splitting cannot lose anything."""
-    told = "\n".join(statement.text for statement in statements())
+    covered = "\n".join(statement.text for statement in statements())
     for line in SEED.read_text(encoding="utf-8").splitlines():
         bare = line.strip().lstrip("-*0123456789. ")
         is_head = line.startswith(("#", "|", "```"))
         if bare and not is_head:
             for part in bare.split(". "):
-                assert part.rstrip(".") in told, line
+                assert part.rstrip(".") in covered, line
     assert len(code_blocks()) == SEED.read_text(encoding="utf-8").count("```") // 2

@@ -7,7 +7,7 @@ from simpletuner_fleet.core.audit import AuditEntry, Witness
 from simpletuner_fleet.core.jobs.job import AttemptState, JobState, Outcome
 from simpletuner_fleet.core.workers.worker import AdminState, Connection
 from simpletuner_fleet.engine.index import FleetIndex
-from simpletuner_fleet.sim.checkers import (
+from simpletuner_fleet.sim.checks.checkers import (
     attempt_problems,
     audit_problems,
     follow_everything,
@@ -19,7 +19,7 @@ from simpletuner_fleet.sim.checkers import (
     unrest,
     worker_problems,
 )
-from simpletuner_fleet.sim.truth import Truth
+from simpletuner_fleet.sim.checks.truth import Truth
 from simpletuner_fleet.sim.world import Violation
 from tests.core.builders import NOW, a_worker, an_attempt, holding
 from tests.sim.transaction_kit import Bench

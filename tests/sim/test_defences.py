@@ -146,8 +146,8 @@ def test_a_completion_after_the_job_was_given_away_changes_nothing() -> None:
 
 def test_every_act_of_one_transaction_has_its_entry() -> None:
     bench, worker, job_id = fleet_with_a_running_job()
-    told = [entry.event_type for entry in bench.orchestrator.store.view.job_events(job_id, 10)]
-    assert told == ["job.submitted", "job.dispatched", "job.accepted"]
+    event_types = [entry.event_type for entry in bench.orchestrator.store.view.job_events(job_id, 10)]
+    assert event_types == ["job.submitted", "job.dispatched", "job.accepted"]
     statuses = [
         entry.details["to"]
         for entry in bench.orchestrator.store.view.audit_range(0, 100)

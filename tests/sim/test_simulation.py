@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from simpletuner_fleet.sim.__main__ import main
+from simpletuner_fleet.sim.checks.tally import Tally
 from simpletuner_fleet.sim.run import run_seed
-from simpletuner_fleet.sim.tally import Tally
 
 SEEDS = 2000
 CHUNK = 50
@@ -53,8 +53,8 @@ def test_a_seed_replays_exactly() -> None:
 def test_a_seed_replays_exactly_in_another_process(hash_seed: str) -> None:
     command = [sys.executable, "-m", "simpletuner_fleet.sim", "--seed", "1771"]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert run_seed(1771).trace_hash in told
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert run_seed(1771).trace_hash in output
 
 
 def test_one_seed_is_told_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

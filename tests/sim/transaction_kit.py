@@ -56,10 +56,10 @@ class Bench:
         fleet = self.orchestrator.fleet
         assert fleet is not None
         request = SubmitRequest(**{"config": {"run_s": 10}, "gpus": 1, **fields})
-        told: submit.Submitted = self.do(
+        submitted: submit.Submitted = self.do(
             lambda: drive(submit.submit(fleet, USER, request, local_enabled=False))
         )
-        return told.job.id
+        return submitted.job.id
 
     def do(self, work: Any) -> Any:
         """As a request would be served, effects and all; an error is raised here."""

@@ -40,8 +40,8 @@ async def ended_job(running: Running, agent: Agent) -> Uploader:
 
 async def blobs_of(running: Running, up: Uploader) -> list[str]:
     attempt_id = up.offer["attempt_id"]
-    found = [name for name in await running.deps.blobs.names("logs") if name.startswith(attempt_id)]
-    return found + [name for name in await running.deps.blobs.names("metrics") if name == attempt_id]
+    names = [name for name in await running.deps.blobs.names("logs") if name.startswith(attempt_id)]
+    return names + [name for name in await running.deps.blobs.names("metrics") if name == attempt_id]
 
 
 async def manifests_of(running: Running, up: Uploader) -> int:

@@ -72,8 +72,8 @@ def test_a_full_disk_is_told_loses_nothing_and_is_recovered_from(tmp_path: Path)
     small_disk = small_disk_command()
     story = [sys.executable, "-m", "tests.store.full_disk_story", str(tmp_path)]
     command = [*small_disk, str(tmp_path), *story, "disk"] if small_disk else [*story, "rlimit"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    seen = json.loads(told)
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    seen = json.loads(output)
     assert seen["acknowledged"] > 20
     if small_disk:
         assert seen["refusal"] == "The disk that holds the database is full; nothing was changed."

@@ -59,9 +59,9 @@ def add_job(number: int, rank: float, state: JobState, hold: Hold, needs: int) -
 
 def change_job(number: int, stale: bool, fields: dict[str, Any]) -> Operation:
     def step(tx: Tx) -> None:
-        found = tx.job(f"j_{number}")
-        if found is not None:
-            tx.save_job(replace(found, version=found.version - stale, **fields))
+        job = tx.job(f"j_{number}")
+        if job is not None:
+            tx.save_job(replace(job, version=job.version - stale, **fields))
 
     return step
 
@@ -79,18 +79,18 @@ def add_attempt(number: int, of_job: int, worker_number: int, state: AttemptStat
 
 def change_attempt(number: int, state: AttemptState, lines: str) -> Operation:
     def step(tx: Tx) -> None:
-        found = tx.attempt(f"a_{number}")
-        if found is not None:
-            tx.save_attempt(replace(found, state=state, last_lines=lines))
+        attempt = tx.attempt(f"a_{number}")
+        if attempt is not None:
+            tx.save_attempt(replace(attempt, state=state, last_lines=lines))
 
     return step
 
 
 def change_worker(number: int, stale: bool, fields: dict[str, Any]) -> Operation:
     def step(tx: Tx) -> None:
-        found = tx.worker(f"w_{number}")
-        if found is not None:
-            tx.save_worker(replace(found, version=found.version - stale, **fields))
+        worker = tx.worker(f"w_{number}")
+        if worker is not None:
+            tx.save_worker(replace(worker, version=worker.version - stale, **fields))
 
     return step
 

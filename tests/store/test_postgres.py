@@ -87,10 +87,10 @@ async def read_head(fleet: Fleet) -> int | None:
     """The reading connection was cut as well: the first look may be refused, the second is not."""
     for _ in range(2):
         try:
-            found = await fleet.store.read(lambda view: view.audit_head())
+            head = await fleet.store.read(lambda view: view.audit_head())
         except StoreUnavailable:
             continue
-        return found.seq if found else None
+        return head.seq if head else None
     return None
 
 

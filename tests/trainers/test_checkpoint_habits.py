@@ -38,9 +38,9 @@ def offer(trainer: str, config: dict[str, Any]) -> JobSubmit:
 def prepared(
     trainer: str, paths: Paths, config: dict[str, Any]
 ) -> tuple[CheckpointHabits, JobSubmit, Launch]:
-    found = Registry.load(environment={}).get(trainer)
+    plugin = Registry.load(environment={}).get(trainer)
     order = offer(trainer, config)
-    return habits_of(found), order, found.launch(order, paths)
+    return habits_of(plugin), order, plugin.launch(order, paths)
 
 
 def folder(parent: Path, name: str, guard: bool = True) -> Path:
@@ -62,8 +62,8 @@ def test_a_checkpoint_counts_once_its_guard_is_inside(paths: Paths) -> None:
         "checkpoint-x": True,
     }.items():
         folder(paths.output_dir, name, guard)
-    found = CheckpointHabits().checkpoints(paths)
-    assert [(one.name, one.step) for one in found] == [
+    checkpoints = CheckpointHabits().checkpoints(paths)
+    assert [(one.name, one.step) for one in checkpoints] == [
         ("checkpoint-9", 9),
         ("checkpoint-10", 10),
         ("checkpoint-11-rolling", 11),
@@ -123,8 +123,8 @@ def test_the_demo_leaves_a_model_and_samples_once_it_has_finished(paths: Paths) 
     assert habits.artifacts(paths) == []
     for name in ("model.npz", "model.json", "samples.png", "metrics.jsonl"):
         (output / name).touch()
-    found = {one.name: [file.name for file in one.files] for one in habits.artifacts(paths)}
-    assert found == {"model": ["model.npz", "model.json"], "samples": ["samples.png", "step_1.png"]}
+    artifacts = {one.name: [file.name for file in one.files] for one in habits.artifacts(paths)}
+    assert artifacts == {"model": ["model.npz", "model.json"], "samples": ["samples.png", "step_1.png"]}
 
 
 def test_pictures_are_found_where_validation_leaves_them(paths: Paths) -> None:
@@ -142,8 +142,8 @@ def test_pictures_are_found_where_validation_leaves_them(paths: Paths) -> None:
     ):
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).write_bytes(b"x")
-    found = CheckpointHabits().samples(paths)
-    assert [path.relative_to(output).as_posix() for path in found] == [
+    pictures = CheckpointHabits().samples(paths)
+    assert [path.relative_to(output).as_posix() for path in pictures] == [
         "sample_3.jpg",
         "samples/a.jpeg",
         "samples.png",

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simpletuner_fleet.trainers.demo.backend import STATE
-from simpletuner_fleet.trainers.demo.checkpoints import Checkpoint, CheckpointError, Checkpoints
-from simpletuner_fleet.trainers.demo.metrics import MetricsLog
-from simpletuner_fleet.trainers.demo.network import Architecture
-from simpletuner_fleet.trainers.demo.png import encode_png
-from simpletuner_fleet.trainers.demo.progress import Progress, line
+from simpletuner_fleet.trainers.demo.learning.backend import STATE
+from simpletuner_fleet.trainers.demo.learning.network import Architecture
+from simpletuner_fleet.trainers.demo.output.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from simpletuner_fleet.trainers.demo.output.metrics import MetricsLog
+from simpletuner_fleet.trainers.demo.output.png import encode_png
+from simpletuner_fleet.trainers.demo.output.progress import ProgressBar, line
 from simpletuner_fleet.trainers.demo.requests import SaveRequests
 from simpletuner_fleet.trainers.demo.settings import Settings, SettingsError, parse_settings
 
@@ -37,10 +37,10 @@ def test_a_checkpoint_comes_back_as_it_was_saved_and_its_guard_says_complete(tmp
     assert folder.name == "checkpoint-30"
     assert (folder / ".guard").read_text() == "complete\n"
     assert json.loads((folder / "training_state.json").read_text())["global_step"] == 30
-    found = checkpoints.load("latest", SMALL)
-    assert found is not None
-    assert (found.step, found.seed) == (30, 7)
-    assert all(np.array_equal(found.state[name], at(30).state[name]) for name in STATE)
+    loaded = checkpoints.load("latest", SMALL)
+    assert loaded is not None
+    assert (loaded.step, loaded.seed) == (30, 7)
+    assert all(np.array_equal(loaded.state[name], at(30).state[name]) for name in STATE)
 
 
 def test_only_the_newest_are_kept_and_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_what_has_no_guard_or_a_temporary_name_is_no_checkpoint(tmp_path: Path) 
     (tmp_path / "checkpoint-2" / ".guard").unlink()
     (tmp_path / "checkpoint-3-tmp").mkdir()
     (tmp_path / "checkpoint-3-tmp" / ".guard").touch()
-    found = checkpoints.load("latest", SMALL)
-    assert found is not None
-    assert found.step == 1
+    loaded = checkpoints.load("latest", SMALL)
+    assert loaded is not None
+    assert loaded.step == 1
     checkpoints.clean_up()
     assert not (tmp_path / "checkpoint-3-tmp").exists()
     checkpoints.save(at(2), SMALL)
@@ -118,7 +118,7 @@ def test_the_progress_line_has_tqdms_form() -> None:
 def test_progress_is_redrawn_at_most_ten_times_a_second_and_counts_this_process_only() -> None:
     now = [0.0]
     out = io.StringIO()
-    progress = Progress(out, total=500, start=300, clock=lambda: now[0])
+    progress = ProgressBar(out, total=500, start=300, clock=lambda: now[0])
     for step in range(301, 501):
         now[0] += 0.01
         progress.show(step, "loss=1")

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from simpletuner_fleet.trainers.demo.backend import NumpyBackend
-from simpletuner_fleet.trainers.demo.data import CLASSES, PIXELS, draw_batch
-from simpletuner_fleet.trainers.demo.diffusion import (
+from simpletuner_fleet.trainers.demo.judge import judge_images
+from simpletuner_fleet.trainers.demo.learning.backend import NumpyBackend
+from simpletuner_fleet.trainers.demo.learning.data import CLASSES, PIXELS, draw_batch
+from simpletuner_fleet.trainers.demo.learning.diffusion import (
     LEVELS,
     SIGNAL,
     Example,
@@ -14,15 +15,14 @@ from simpletuner_fleet.trainers.demo.diffusion import (
     make_example,
     sample,
 )
-from simpletuner_fleet.trainers.demo.judge import judge_images
-from simpletuner_fleet.trainers.demo.network import (
+from simpletuner_fleet.trainers.demo.learning.network import (
     Architecture,
     Pass,
     condition_features,
     first_weights,
     views,
 )
-from simpletuner_fleet.trainers.demo.torch_backend import TorchBackend, torch_with_cuda
+from simpletuner_fleet.trainers.demo.learning.torch_backend import TorchBackend, torch_with_cuda
 
 SMALL = Architecture(width=8, hidden=12, blocks=2, time_features=4, condition=6)
 
@@ -78,8 +78,8 @@ class KnowsTheAnswer:
 def test_with_perfect_predictions_both_samplers_arrive_at_the_image(steps: int, eta: float) -> None:
     image, labels = draw_batch(np.random.default_rng(1), 4)
     clean = (image + np.float32(0.55)) / np.float32(0.71)
-    found = sample(KnowsTheAnswer(clean), labels, np.random.default_rng(2), steps=steps, eta=eta)
-    assert np.abs(found - image).max() < 1e-3
+    images = sample(KnowsTheAnswer(clean), labels, np.random.default_rng(2), steps=steps, eta=eta)
+    assert np.abs(images - image).max() < 1e-3
 
 
 def test_chance_depends_on_seed_purpose_and_step_alone() -> None:

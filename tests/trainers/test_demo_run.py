@@ -198,8 +198,8 @@ def test_progress_comes_on_stderr_as_tqdm_writes_it(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_a_number_is_told_as_such_from_then_on(tmp_path: Path) -> None:
     code, _, err = run(tmp_path, {**SHORT, "demo_nan_at_step": 12})
     assert code == 0
-    told = [line["step"] for line in metrics(tmp_path) if np.isnan(line["loss"])]
-    assert told == list(range(12, 41))
+    broken_steps = [line["step"] for line in metrics(tmp_path) if np.isnan(line["loss"])]
+    assert broken_steps == list(range(12, 41))
     assert "loss=nan" in err
 
 

@@ -76,9 +76,9 @@ def launch(trainer: str, settings: dict[str, Any], paths: Paths, **changes: Any)
 
 def run(packages: Path, paths: Paths, given: JobSubmit) -> dict[str, Any]:
     record = paths.attempt_dir / "record.json"
-    found = registry(packages).get(given.trainer).launch(given, paths)
-    environment = {**found.env, "RECORD": str(record)}
-    subprocess.run(found.argv, env=environment, cwd=found.cwd, check=True, timeout=30)
+    launched = registry(packages).get(given.trainer).launch(given, paths)
+    environment = {**launched.env, "RECORD": str(record)}
+    subprocess.run(launched.argv, env=environment, cwd=launched.cwd, check=True, timeout=30)
     recorded: dict[str, Any] = json.loads(record.read_text())
     return recorded
 
@@ -150,11 +150,11 @@ def test_torchrun_is_called_with_its_flags_then_the_module_then_its_words(
 def test_accelerate_uses_the_gpus_of_the_job_and_no_others(
     paths: Paths, gpus: list[str], settings: dict[str, Any], devices: list[str]
 ) -> None:
-    found = launch(
+    launched = launch(
         "accelerate", {"module": "m", **settings}, paths, gpus=gpus, num_processes=max(1, len(gpus))
     )
-    assert found.argv[found.argv.index("--gpu_ids=all") + 1 : -2] == devices
-    assert "--mixed_precision=no" in found.argv
+    assert launched.argv[launched.argv.index("--gpu_ids=all") + 1 : -2] == devices
+    assert "--mixed_precision=no" in launched.argv
 
 
 def test_every_attempt_has_a_port_of_its_own(paths: Paths) -> None:

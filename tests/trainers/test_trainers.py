@@ -53,22 +53,22 @@ def launch(paths: Paths, trainer: str = "command", **changes: Any) -> Launch:
 
 def test_the_command_is_filled_in_word_by_word_and_never_meets_a_shell(paths: Paths) -> None:
     command = ["train", "--config={config}", "{gpus}", "{output_dir}/last", "{other}", "$HOME; rm -rf"]
-    found = launch(paths, config={"command": command}, gpus=REAL, gpu_indices=[0, 1])
+    launched = launch(paths, config={"command": command}, gpus=REAL, gpu_indices=[0, 1])
     config, output = paths.config_dir / "config.json", paths.output_dir
-    assert found.argv == [
+    assert launched.argv == [
         *("train", f"--config={config}", "GPU-1111,GPU-2222", f"{output}/last", "{other}", "$HOME; rm -rf")
     ]
 
 
 def test_the_bundles_environment_and_folder_are_filled_in_too(paths: Paths) -> None:
-    found = launch(
+    launched = launch(
         paths,
         env={"WHERE": "{output_dir}", "HOME": "/elsewhere"},
         config={"command": ["x"], "cwd": "{output_dir}"},
     )
-    assert found.env["WHERE"] == str(paths.output_dir)
-    assert found.env["HOME"] == "/elsewhere"
-    assert found.cwd == str(paths.output_dir)
+    assert launched.env["WHERE"] == str(paths.output_dir)
+    assert launched.env["HOME"] == "/elsewhere"
+    assert launched.cwd == str(paths.output_dir)
 
 
 def test_the_environment_holds_no_secret_of_the_worker_but_the_attempts_own_token(paths: Paths) -> None:
@@ -83,8 +83,8 @@ def test_the_environment_says_who_the_attempt_is_and_a_bundle_cannot_say_otherwi
     environment = launch(
         paths, num_processes=2, env={"SIMPLETUNER_ATTEMPT_ID": "a_other", "CUDA_VISIBLE_DEVICES": "7"}
     ).env
-    told = {name: value for name, value in environment.items() if name.startswith("SIMPLETUNER_")}
-    assert told == {
+    variables = {name: value for name, value in environment.items() if name.startswith("SIMPLETUNER_")}
+    assert variables == {
         "SIMPLETUNER_LANG": "en",
         "SIMPLETUNER_JOB_ID": "j_1",
         "SIMPLETUNER_ATTEMPT_ID": "a_9",
@@ -170,7 +170,7 @@ def test_simpletuner_gets_its_settings_as_they_are_with_this_attempts_paths(path
         "--mixed_precision": "no",
         "data_backend_config": "old.json",
     }
-    found = launch(
+    launched = launch(
         paths, "simpletuner", config=settings, dataloader=[{"id": "d"}], num_processes=4, gpus=REAL
     )
     written = json.loads(paths.config_file.read_text())
@@ -179,13 +179,13 @@ def test_simpletuner_gets_its_settings_as_they_are_with_this_attempts_paths(path
         "data_backend_config": str(paths.dataloader_file),
         "--output_dir": str(paths.output_dir),
     }
-    assert found.argv[1:3] == ["-m", "accelerate.commands.launch"]
-    assert found.argv[-2:] == ["-m", "simpletuner.train"]
-    assert "--num_processes=4" in found.argv
-    assert "--mixed_precision=no" in found.argv
-    assert found.env["CONFIG_PATH"] + ".json" == str(paths.config_file)
-    assert found.env["CONFIG_BACKEND"] == "json"
-    assert found.env["CUDA_VISIBLE_DEVICES"] == "GPU-1111,GPU-2222"
+    assert launched.argv[1:3] == ["-m", "accelerate.commands.launch"]
+    assert launched.argv[-2:] == ["-m", "simpletuner.train"]
+    assert "--num_processes=4" in launched.argv
+    assert "--mixed_precision=no" in launched.argv
+    assert launched.env["CONFIG_PATH"] + ".json" == str(paths.config_file)
+    assert launched.env["CONFIG_BACKEND"] == "json"
+    assert launched.env["CUDA_VISIBLE_DEVICES"] == "GPU-1111,GPU-2222"
 
 
 def test_simpletuner_is_available_only_where_its_python_has_it(tmp_path: Path) -> None:
@@ -223,12 +223,12 @@ def test_a_plug_in_brings_a_trainer_and_a_broken_one_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "echo_plug_in", sys.modules[__name__])
-    found = [
+    names = [
         EntryPoint("bad", "echo_plug_in:broken", "simpletuner_fleet.trainers"),
         EntryPoint("missing", "no_such_module:x", "simpletuner_fleet.trainers"),
         EntryPoint("echo", "echo_plug_in:Echo", "simpletuner_fleet.trainers"),
     ]
-    trainers = plug_ins(found, Surroundings(environment={}, trainer_python="python"))
+    trainers = plug_ins(names, Surroundings(environment={}, trainer_python="python"))
     assert [trainer.name for trainer in trainers] == ["echo"]
     assert "'bad' cannot be loaded" in caplog.text
     assert Registry(trainers).available() == ["echo"]

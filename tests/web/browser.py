@@ -76,15 +76,15 @@ async ([only, without, repeated]) => {
 
 
 def browser_program() -> str:
-    found = os.environ.get("SIMPLETUNER_TEST_BROWSER") or next(
+    program = os.environ.get("SIMPLETUNER_TEST_BROWSER") or next(
         filter(None, map(shutil.which, PROGRAMS)), None
     )
-    assert found, (
+    assert program, (
         "No browser found.\n"
         "  why:  the tests of the console run in Chromium, and there is none on the PATH.\n"
         "  next: run ./dev setup as root, or install chromium, or set SIMPLETUNER_TEST_BROWSER to one."
     )
-    return found
+    return program
 
 
 @asynccontextmanager
@@ -123,11 +123,11 @@ class Watch:
         self.allowed += parts
 
     def check(self) -> None:
-        found = [told for told in self.troubles if not any(part in told for part in self.allowed)]
-        assert not found, "the page did what it may not:\n" + "\n".join(found)
+        offences = [trouble for trouble in self.troubles if not any(part in trouble for part in self.allowed)]
+        assert not offences, "the page did what it may not:\n" + "\n".join(offences)
 
-    def _note(self, told: str) -> None:
-        self.troubles.append(told)
+    def _note(self, trouble: str) -> None:
+        self.troubles.append(trouble)
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
@@ -189,17 +189,17 @@ async def barriers(page: Page, *, only: Sequence[str] = (), without: Sequence[st
     """What axe finds that keeps people out: serious and critical findings of all its rules, or of these."""
     if not await page.evaluate("Boolean(window.axe)"):
         await page.evaluate(f"(() => {{ {AXE_SCRIPT} }})()")
-    found = await page.evaluate(LOOK_FOR_BARRIERS, [list(only), list(without), MANY_LIKE_THE_FIRST])
+    found_barriers = await page.evaluate(LOOK_FOR_BARRIERS, [list(only), list(without), MANY_LIKE_THE_FIRST])
     return [
         "\n    ".join([f"{one['impact']} {one['id']}: {one['help']}", *one["where"]])
-        for one in found
+        for one in found_barriers
         if one["impact"] in GRAVE
     ]
 
 
 async def axe(page: Page, *, only: Sequence[str] = (), without: Sequence[str] = ()) -> None:
-    found = await barriers(page, only=only, without=without)
-    assert not found, f"{page.url} keeps people out:\n  " + "\n  ".join(found)
+    problems = await barriers(page, only=only, without=without)
+    assert not problems, f"{page.url} keeps people out:\n  " + "\n  ".join(problems)
 
 
 async def wear(page: Page, theme: Theme) -> None:

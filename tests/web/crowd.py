@@ -91,7 +91,7 @@ def _add_with_attempt(tx: Tx, job: Job, host: Worker | None, now: float, live: b
     state = JobState.RUNNING if live else ENDINGS[job.seq % len(ENDINGS)]
     epoch = tx.next_epoch()
     attempt_id = f"a{job.id[1:]}"
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "state": state,
         "attempts": 1,
         "epoch": epoch,
@@ -101,10 +101,10 @@ def _add_with_attempt(tx: Tx, job: Job, host: Worker | None, now: float, live: b
         "worker_id": host.id if host else None,
     }
     if live:
-        told["attempt_id"] = attempt_id
+        fields["attempt_id"] = attempt_id
     if state is JobState.FAILED:
-        told["error"] = "the trainer ended with exit code 1"
-    tx.add_job(replace(job, **told), BUNDLE)
+        fields["error"] = "the trainer ended with exit code 1"
+    tx.add_job(replace(job, **fields), BUNDLE)
     if host is None:
         return
     tx.add_attempt(

@@ -182,8 +182,8 @@ async def _yesterday(crew: Crew, state: FleetState) -> None:
     state.jobs["cancelled"] = work.job_id
 
 
-async def _train_whole(crew: Crew, config: str, steps: int, seconds: float, **wishes: Any) -> Work:
-    work = await crew.begin("admin", config_name=config, **wishes)
+async def _train_whole(crew: Crew, config: str, steps: int, seconds: float, **options: Any) -> Work:
+    work = await crew.begin("admin", config_name=config, **options)
     await work.report("running")
     crew.running.clock.at += seconds
     await work.train(range(steps), steps, seconds)
@@ -256,9 +256,9 @@ async def _waiting_now(crew: Crew, state: FleetState) -> None:
         "waits-memory": {**ask, "min_vram_gb": 140},
         "waits-dependency": {**ask, "depends_on": [state.jobs["running"]]},
     }
-    for name, wishes in waiting.items():
+    for name, options in waiting.items():
         crew.running.clock.at += MINUTE_S
-        state.jobs[name] = await crew.queue("admin", **wishes)
+        state.jobs[name] = await crew.queue("admin", **options)
     fleet = crew.running.fleet
     usual, fleet.policy = fleet.policy, replace(fleet.policy, require_approval=True)
     token = await crew.running.token("queue.submit", name="night robot")
@@ -272,10 +272,10 @@ async def _workers_now(crew: Crew, state: FleetState) -> None:
     await running.post(
         f"/api/admin/workers/{state.workers['transaction-bruno']}/drain", {"note": "New power supply"}
     )
-    told = await running.submit(
+    submitted = await running.submit(
         config_name="nightly-eval", worker_labels={"gpu_type": "rtx4090"}, target="worker"
     )
-    state.jobs["dispatched"] = told["job_id"]
+    state.jobs["dispatched"] = submitted["job_id"]
     async with running.as_user(None) as stranger:
         await stranger.post("/api/workers/register", json={}, headers={"X-Worker-Token": "wt_" + "x" * 40})
 
@@ -286,14 +286,14 @@ MARKUP = """"><img src=x onerror="alert(1)"><script>alert(2)</script>{{7*7}}${7*
 async def _tell_hostile_things(running: Running, state: FleetState) -> None:
     machine = await Crew(running).machine("hostile", RTX4090, labels={"gpu_type": MARKUP, MARKUP[:60]: "x"})
     state.workers["hostile"] = machine.id
-    told = await running.submit(
+    submitted = await running.submit(
         config={"trainer": "command", "settings": {"command": ["true", MARKUP], MARKUP: MARKUP}},
         worker_labels={"gpu_type": "?><img*"},
         name=MARKUP,
         target="worker",
     )
     work = await machine.hold()
-    assert work.job_id == told["job_id"]
+    assert work.job_id == submitted["job_id"]
     await work.report("running")
     await work.say(
         [MARKUP, f"\x1b[31m{MARKUP}\x1b[0m", "\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07", "\x00\x07"]

@@ -13,7 +13,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.training import metrics
 from simpletuner_fleet.http.access.sessions import COOKIE
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER
-from simpletuner_fleet.trainers.demo.png import encode_png
+from simpletuner_fleet.trainers.demo.output.png import encode_png
 from tests.http.api_kit import Agent, Running
 
 PASSWORD = "a long and quiet afternoon"
@@ -61,7 +61,7 @@ class Machine(Agent):
             }
             for at, uuid in enumerate(self.gpus)
         ]
-        told = {
+        registration = {
             "persistent": True,
             "gpus": gpus,
             "trainers": ["simpletuner", "command", "demo"],
@@ -72,7 +72,7 @@ class Machine(Agent):
             "version": "0.9.0",
             **facts,
         }
-        await self.call("register", told)
+        await self.call("register", registration)
         await self.open_stream()
         return self
 
@@ -242,22 +242,22 @@ class Crew:
             await machine.come(model, persistent=kind == "persistent", labels={"hostname": name})
         return machine
 
-    async def submit(self, by: str, **wishes: Any) -> dict[str, Any]:
-        answer = await self.people[by].post("/api/queue/submit", json=wishes)
+    async def submit(self, by: str, **options: Any) -> dict[str, Any]:
+        answer = await self.people[by].post("/api/queue/submit", json=options)
         assert answer.is_success, answer.text
         return dict(answer.json())
 
-    async def begin(self, by: str, **wishes: Any) -> Work:
+    async def begin(self, by: str, **options: Any) -> Work:
         """A job that starts at once, on whichever machine it was given to."""
-        told = await self.submit(by, **wishes)
-        assert told["allocated_worker_id"], told
-        return await self.machines[told["allocated_worker_id"]].hold()
+        submitted = await self.submit(by, **options)
+        assert submitted["allocated_worker_id"], submitted
+        return await self.machines[submitted["allocated_worker_id"]].hold()
 
-    async def queue(self, by: str, **wishes: Any) -> str:
+    async def queue(self, by: str, **options: Any) -> str:
         """A job that waits, for one reason or another."""
-        told = await self.submit(by, **wishes)
-        assert not told["allocated_worker_id"], told
-        return str(told["job_id"])
+        submitted = await self.submit(by, **options)
+        assert not submitted["allocated_worker_id"], submitted
+        return str(submitted["job_id"])
 
 
 def log_line(point: dict[str, Any], total: int) -> str:

@@ -47,9 +47,9 @@ class Stage(Struct):
     async def machine(self, name: str = "gpu-1", model: Model = A100) -> Machine:
         return await self.crew.machine(name, model)
 
-    async def begin(self, **wishes: object) -> Work:
+    async def begin(self, **options: object) -> Work:
         """A job of the admin's that runs."""
-        work = await self.crew.begin("admin", **{"config_name": "sdxl-cats", "target": "worker", **wishes})
+        work = await self.crew.begin("admin", **{"config_name": "sdxl-cats", "target": "worker", **options})
         await work.report("running")
         return work
 

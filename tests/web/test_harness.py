@@ -16,7 +16,7 @@ async def test_the_page_of_the_api_does_nothing_wrong(fleet: Console, page_as: P
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "offence"),
     [
         ("console.error('oh no')", "oh no"),
         ("setTimeout(() => alert('ah'))", "alert opened"),
@@ -29,14 +29,16 @@ async def test_the_page_of_the_api_does_nothing_wrong(fleet: Console, page_as: P
         (f"location.href = '{ELSEWHERE}'", "another origin"),
     ],
 )
-async def test_what_a_page_may_not_do_is_told(fleet: Console, page_as: Pages, script: str, told: str) -> None:
+async def test_what_a_page_may_not_do_is_told(
+    fleet: Console, page_as: Pages, script: str, offence: str
+) -> None:
     page = await page_as(fleet, "nobody")
     await page.goto("/docs")
     await page.evaluate(script)
     watch = page_as.watch(page)
-    while told not in "".join(watch.troubles):
+    while offence not in "".join(watch.troubles):
         await page.wait_for_timeout(10)
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=offence):
         watch.check()
     watch.expect("")
 
@@ -63,8 +65,8 @@ async def test_what_keeps_people_out_is_told(fleet: Console, page_as: Pages) -> 
 @pytest.mark.parametrize(("role", "name"), PEOPLE.items())
 def test_everybody_is_logged_in_already(fleet: Console, role: Role, name: str) -> None:
     cookies = "; ".join(f"{key}={value}" for key, value in fleet.cookies(role).items())
-    told = fleet.world.client.get(f"{fleet.url}/api/me", headers={"cookie": cookies}).json()
-    assert told["name"] == name
+    me = fleet.world.client.get(f"{fleet.url}/api/me", headers={"cookie": cookies}).json()
+    assert me["name"] == name
 
 
 async def test_a_new_server_knows_nobody(own_empty: Console, page_as: Pages) -> None:

@@ -70,8 +70,8 @@ async def hostile_fleet(stage: Stage) -> tuple[str, str]:
         answer = await stage.running.http.post(path, json=body)
         assert answer.status_code < 500, answer.text
     async with stage.running.as_user(None) as stranger:
-        told = {"name": ALL, "trainers": [], "attempts": []}
-        await stranger.post("/api/workers/register", json=told, headers={"X-Worker-Token": SHORT})
+        registration = {"name": ALL, "trainers": [], "attempts": []}
+        await stranger.post("/api/workers/register", json=registration, headers={"X-Worker-Token": SHORT})
         await stranger.post("/api/login", json={"name": ALL, "password": ALL})
     return machine.id, work.job_id
 

@@ -21,12 +21,12 @@ from simpletuner_fleet.agent.actions import (
 )
 from simpletuner_fleet.agent.attempts import Attempts
 from simpletuner_fleet.agent.data.datasets import FetchProgress
-from simpletuner_fleet.agent.delivery import Delivery
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.senders import AttemptEvents
-from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.ship.delivery import Delivery
+from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
@@ -232,10 +232,19 @@ class Agent:
             self.perform(self.inbox.went_stale(turn))
         self.depart(Departure("another agent has registered with this worker's token", "E_SUPERSEDED"))
 
-    async def settled(self) -> None:
+    async def finish_tasks(self) -> None:
         """Waits until nothing that was begun is under way."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def drop_work(self) -> None:
+        """Ends what was begun and is still under way: nothing of it outlives the agent."""
+        for turn in self.inbox.held:
+            self.attempts.senders.forget(turn)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self, turn: Turn, attempt: int, seq: int) -> None:
         """Nothing starts before the answer: an unanswered acceptance is sent again until there is one."""

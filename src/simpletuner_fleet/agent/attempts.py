@@ -28,12 +28,13 @@ from simpletuner_fleet.agent.senders import (
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.ship.output_log import last_lines
-from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirError
+from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.core.worker_errors import StateDirError
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch
 from simpletuner_fleet.trainers.registry import Registry

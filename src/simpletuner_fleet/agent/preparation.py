@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simpletuner_fleet.agent.actions import turn_of
-from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, FetchProgress
-from simpletuner_fleet.agent.data.resume import CheckpointFetcher, ResumeFailed, read_resume
+from simpletuner_fleet.agent.data.datasets import Datasets, DataUnreachable, FetchProgress
+from simpletuner_fleet.agent.data.resume import CheckpointFetcher, read_resume
 from simpletuner_fleet.agent.endings import AttemptEnding
-from simpletuner_fleet.agent.guard.runner import ShimUnavailable
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.worker_errors import DataFailed, ResumeFailed, ShimUnavailable
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of

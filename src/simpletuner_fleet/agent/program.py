@@ -28,7 +28,7 @@ from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
 from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
-from simpletuner_fleet.agent.spool import Spool
+from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
 from simpletuner_fleet.agent.stream_loop import stream_loop
 from simpletuner_fleet.agent.token_source import TokenSource
@@ -184,19 +184,26 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(agent, task))
-    departure = await agent.departure
-    log.info("leaving: %s", departure.reason)
     try:
-        async with asyncio.timeout(LEAVE_WITHIN_S):
-            await agent.settled()
-    except TimeoutError:
-        log.warning("not everything could be finished; what is left is taken up at the next start")
-    for loop in loops:
-        loop.cancel()
-    await asyncio.gather(*loops, return_exceptions=True)
+        departure = await agent.departure
+        log.info("leaving: %s", departure.reason)
+        await _finish_work(agent)
+    finally:
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        await agent.drop_work()
     if departure.code is None and agent.connected.is_set():
         await _say_goodbye(agent, departure)
     return departure
+
+
+async def _finish_work(agent: Agent) -> None:
+    try:
+        async with asyncio.timeout(LEAVE_WITHIN_S):
+            await agent.finish_tasks()
+    except TimeoutError:
+        log.warning("not everything could be finished; what is left is taken up at the next start")
 
 
 async def _take_up(agent: Agent) -> None:
@@ -270,7 +277,7 @@ async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
 
 
 async def sample_once(agent: Agent, probe: GpuProbe) -> None:
-    """How the GPUs are doing: for the next heartbeat, and for the jobs that run on them."""
+    """Returns how the GPUs are doing: for the next heartbeat, and for the jobs that run on them."""
     agent.samples = await probe.sample()
     await agent.attempts.senders.metrics.note_gpus(agent.samples)
 

@@ -35,7 +35,7 @@ class AttemptEvents(Protocol):
         """A checkpoint is safely off this machine."""
 
     def progress_report(self, turn: Turn, progress: Progress) -> StatusReport | None:
-        """How far the trainer is; answers with the report to send, if there is one to send."""
+        """Returns how far the trainer is; answers with the report to send, if there is one to send."""
 
     def out_of_time(self, turn: Turn) -> None:
         """The time limit is reached, and the shim waits for a checkpoint to be saved."""

@@ -14,23 +14,10 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.worker_errors import StateDirError, StateDirInUse
 from simpletuner_fleet.protocol.messages import JobSubmit
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-
-class StateDirError(FleetError):
-    """The worker's state folder cannot be used."""
-
-    code = "state_dir"
-
-
-class StateDirInUse(StateDirError):
-    """Another worker is using this state folder."""
-
-    code = "state_dir_in_use"
-    next_step = "Stop that worker, or give this one another --name or --state-dir."
 
 
 def default_state_dir(worker_name: str) -> Path:
@@ -169,7 +156,7 @@ def _refuse_if_open_to_others(path: Path) -> None:
     if status.st_uid != os.geteuid():
         raise StateDirError(
             f"The state folder {path} belongs to another user.",
-            next_step="Choose a folder of your own with --state-dir.",
+            next_step="Choose a folder of your own with --work-dir.",
         )
     if stat.S_IMODE(status.st_mode) & 0o022:
         raise StateDirError(

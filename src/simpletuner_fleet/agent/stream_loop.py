@@ -12,7 +12,7 @@ from simpletuner_fleet.agent.wire.errors import UNREADABLE, Refused, TokenReject
 from simpletuner_fleet.client.troubles import format_trouble, of_connection_error
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
-from simpletuner_fleet.protocol.sse import Event
+from simpletuner_fleet.protocol.sse import ServerEvent
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ async def connect_once(agent: Agent, backoff: Backoff) -> None:
             hear(agent, event)
 
 
-def hear(agent: Agent, event: Event) -> None:
+def hear(agent: Agent, event: ServerEvent) -> None:
     """An unknown event is a newer orchestrator's, and ignored; a broken one is told and ignored."""
     inbox = agent.inbox
     log.debug("heard %s", event.name)

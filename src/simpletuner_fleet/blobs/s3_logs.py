@@ -39,6 +39,8 @@ class Segment(Struct):
     start: int
     size: int
     in_bucket: bool
+    has_copy: bool = False
+    """The bucket may have bytes of it that do not count: a put was begun, and had no answer or came too early."""
 
     @property
     def end(self) -> int:
@@ -80,6 +82,9 @@ class S3Logs:
         self._growing: OrderedDict[str, GrowingBlob] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
         self._locks = KeyedLocks()
+        self._sending = KeyedLocks()
+        """Taken before `_locks`. A blob grows and is read while a segment of it is sent, but nothing is taken back:
+        what arrives in the bucket after a deletion would bring the deleted bytes back."""
         self._sender: asyncio.Task[None] | None = None
         self._left_over = True
         """Segments of a process before this one may still be in the folder."""
@@ -126,7 +131,7 @@ class S3Logs:
         return b"".join(parts)
 
     async def truncate(self, key: str, size: int) -> None:
-        async with self._locks.holding(key):
+        async with self._sending.holding(key), self._locks.holding(key):
             blob = await self._blob(key)
             while blob.segments and blob.size > size:
                 await self._shorten(key, blob, max(size, blob.segments[-1].start))
@@ -141,24 +146,24 @@ class S3Logs:
         if segment.in_bucket:
             remaining = await self._read_segments(key, blob, segment.start, end)
             await self._staging.append(place, 0, remaining)
-            await self._delete_from_bucket(place)
-            segment.in_bucket = False
+        await self._delete_from_bucket(place, segment)
         segment.size = end - segment.start
         await self._staging.truncate(place, segment.size)
 
     async def delete(self, key: str) -> None:
-        async with self._locks.holding(key):
+        async with self._sending.holding(key), self._locks.holding(key):
             blob = await self._blob(key)
             for segment in blob.segments:
-                if segment.in_bucket:
-                    await self._delete_from_bucket(_place(key, segment.start))
+                await self._delete_from_bucket(_place(key, segment.start), segment)
             await self._staging.delete(_folder(key))
             self._growing.pop(key, None)
             self._forget_blocks(key)
 
-    async def _delete_from_bucket(self, place: str) -> None:
-        with suppress(FileNotFoundError):
-            await bucket_call(obstore.delete_async(self._bucket, place))
+    async def _delete_from_bucket(self, place: str, segment: Segment) -> None:
+        if segment.in_bucket or segment.has_copy:
+            with suppress(FileNotFoundError):
+                await bucket_call(obstore.delete_async(self._bucket, place))
+        segment.in_bucket = segment.has_copy = False
 
     def _forget_blocks(self, key: str) -> None:
         for cached in [one for one in self._blocks if one[0] == key]:
@@ -186,6 +191,8 @@ class S3Logs:
                 by_start[start] = Segment(start, size, in_bucket=True)
                 if here:
                     await self._staging.delete(_place(key, start))
+            else:
+                here.has_copy = True
         segments: list[Segment] = []
         for start in sorted(by_start):
             if start != (segments[-1].end if segments else 0):
@@ -246,25 +253,32 @@ class S3Logs:
             self._left_over = False
         for key, blob in list(self._growing.items()):
             for segment in list(blob.segments):
-                if not segment.in_bucket and self._is_due(blob, segment):
-                    await self._send(key, blob, segment)
+                if not segment.in_bucket:
+                    await self._send_if_due(key, blob, segment)
+
+    async def _send_if_due(self, key: str, blob: GrowingBlob, segment: Segment) -> None:
+        place = _place(key, segment.start)
+        async with self._sending.holding(key):
+            async with self._locks.holding(key):
+                if not self._waits_still(key, blob, segment) or not self._is_due(blob, segment):
+                    return
+                data = await self._staging.read(place, 0, segment.size)
+                segment.has_copy = True
+            await bucket_call(obstore.put_async(self._bucket, place, data))
+            async with self._locks.holding(key):
+                if segment.size == len(data):  # else it has grown, and is sent again
+                    segment.in_bucket = True
+                    await self._staging.delete(place)
+
+    def _waits_still(self, key: str, blob: GrowingBlob, segment: Segment) -> bool:
+        """Tells whether it was neither sent nor taken back while we waited for our turn."""
+        is_part = self._growing.get(key) is blob and any(one is segment for one in blob.segments)
+        return is_part and not segment.in_bucket
 
     def _is_due(self, blob: GrowingBlob, segment: Segment) -> bool:
         over = segment is not blob.segments[-1]
         idle = self._clock() - blob.touched_at >= self._idle_s
         return over or segment.size >= self._segment_bytes or idle
-
-    async def _send(self, key: str, blob: GrowingBlob, segment: Segment) -> None:
-        place = _place(key, segment.start)
-        async with self._locks.holding(key):
-            data = await self._staging.read(place, 0, segment.size)
-        await bucket_call(obstore.put_async(self._bucket, place, data))
-        async with self._locks.holding(key):
-            if segment.size == len(data) and self._growing.get(key) is blob:
-                segment.in_bucket = True
-                await self._staging.delete(place)
-            elif segment.size < len(data):  # what was taken back meanwhile must not come back from the bucket
-                await self._delete_from_bucket(place)
 
     async def _load_left_over(self) -> None:
         """Learns what a process before this one has left in the folder."""

@@ -1,4 +1,4 @@
-"""Whom a client trusts: the TLS context for a URL, settled before any secret is sent."""
+"""Whom a client trusts: the TLS context for a URL, decided before any secret is sent."""
 
 import hashlib
 import http.client
@@ -27,7 +27,7 @@ class Choices(NamedTuple):
     no_verify: bool = False
 
     def kind(self, url: str) -> str:
-        """How the server is known, as the orchestrator shows it."""
+        """Returns how the server is known, as the orchestrator shows it."""
         if urlsplit(url).scheme != "https":
             return "none"
         if self.fingerprint:

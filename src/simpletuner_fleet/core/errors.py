@@ -1,4 +1,7 @@
-"""One small family of errors. The docstring is the message; `code` is what programs read."""
+"""One small family of errors. The docstring is the message; `code` is what programs read.
+
+What only a worker raises about its own machine is in worker_errors.py.
+"""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -71,14 +71,14 @@ def _offer(
 
 
 def stop_order(attempt: Attempt, policy: Policy) -> StopAttempt:
-    wish = attempt.stopping
+    stopping = attempt.stopping
     return StopAttempt(
         job_id=attempt.job_id,
         epoch=attempt.epoch,
         attempt=attempt.number,
-        reason=wish.reason if wish else EndReason.CANCELLED,
-        grace_s=wish.grace_s if wish else policy.cancel_grace_s,
-        save_s=wish.save_s if wish else None,
+        reason=stopping.reason if stopping else EndReason.CANCELLED,
+        grace_s=stopping.grace_s if stopping else policy.cancel_grace_s,
+        save_s=stopping.save_s if stopping else None,
     )
 
 
@@ -161,5 +161,5 @@ def _resume(view: View, attempt: Attempt) -> dict[str, Any] | None:
         worker_name=stored.worker_name,
         files=stored.files,
     )
-    told: dict[str, Any] = msgspec.to_builtins(resume)
-    return told
+    resume_fields: dict[str, Any] = msgspec.to_builtins(resume)
+    return resume_fields

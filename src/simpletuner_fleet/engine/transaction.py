@@ -102,8 +102,8 @@ class Transaction:
         return self.attempt(job.attempt_id) if job.attempt_id and not job.terminal else None
 
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
-        found = self.tx.attempt_by_epoch(job_id, epoch)
-        return self._noted(found) if found else None
+        attempt = self.tx.attempt_by_epoch(job_id, epoch)
+        return self._noted(attempt) if attempt else None
 
     def worker(self, worker_id: str) -> Worker:
         worker = self._workers.get(worker_id) or self.tx.worker(worker_id)

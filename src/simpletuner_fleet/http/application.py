@@ -67,7 +67,7 @@ def build_api(
     """`pages` are for people alone: the document for programs leaves them out."""
 
     async def note_failure(failure: FailedProof) -> None:
-        refusal = attendance.Refusal(
+        refusal = attendance.FailedRegistration(
             ip=failure.ip,
             why=f"{failure.path}: {failure.why}",
             code=failure.code,

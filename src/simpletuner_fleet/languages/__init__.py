@@ -78,7 +78,7 @@ def ngettext(one: str, many: str, n: int, /, **params: Any) -> str:
 
 
 def for_scripts(lang: str) -> dict[str, Any]:
-    """What a page gives its scripts as JSON: `messages` by English text, `plurals` as lists of forms."""
+    """Returns what a page gives its scripts as JSON: `messages` by English text, `plurals` as lists of forms."""
     from simpletuner_fleet.languages.scripts import messages_of  # only the console needs it
 
     return messages_of(translator(lang))

@@ -26,7 +26,7 @@ class Words(NullTranslations):
         return self.ngettext(one, many, n) % {"n": n, **params}
 
     def context(self, context: str, msgid: str, /, **params: Any) -> str:
-        """For a word that means different things in different places."""
+        """Translates a word that means different things in different places."""
         return self.pgettext(context, msgid) % params
 
     def forms(self, one: str, many: str, /) -> list[str]:

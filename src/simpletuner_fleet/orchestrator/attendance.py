@@ -61,7 +61,7 @@ async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, 
     return answer
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
+class FailedRegistration(Struct, frozen=True, kw_only=True):
     """Of somebody who wanted to join. `code` names the sentence that people are told."""
 
     ip: str
@@ -73,12 +73,12 @@ class Refusal(Struct, frozen=True, kw_only=True):
     """Of a token that nobody has now."""
 
 
-async def registration_failed(fleet: Fleet, refusal: Refusal) -> None:
+async def registration_failed(fleet: Fleet, refusal: FailedRegistration) -> None:
     """A refused attempt leaves its trace, too; one with a token that was rotated is laid at its worker's door."""
     await fleet.act(lambda transaction: _record_refusal(transaction, refusal))
 
 
-def _record_refusal(transaction: Transaction, refusal: Refusal) -> None:
+def _record_refusal(transaction: Transaction, refusal: FailedRegistration) -> None:
     former = _former_owner(transaction, refusal.token_hash)
     code = "token_rotated" if former else refusal.code
     worker_id = former or refusal.worker_id
@@ -273,9 +273,9 @@ def _register(
     same_home = not worker.home or not message.home or worker.home == message.home
     known_process = bool(message.incarnation) and worker.incarnation == message.incarnation
     held = _held(transaction, worker, message)
-    found = reconcile(transaction.live_attempts(worker_id), held, same_home)
+    reconciliation = reconcile(transaction.live_attempts(worker_id), held, same_home)
     transaction.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= MAX_EPOCH), default=0))
-    visit = _settle_accounts(transaction, worker_id, message.incarnation, found)
+    visit = _apply_reconciliation(transaction, worker_id, message.incarnation, reconciliation)
     transaction.save_worker(
         _newcomer(transaction.worker(worker_id), message, known_process, ip, transaction.now)
     )
@@ -318,29 +318,29 @@ def _held(transaction: Transaction, worker: Worker, message: Register) -> list[H
     ]
 
 
-def _settle_accounts(
-    transaction: Transaction, worker_id: str, incarnation: str, found: Reconciliation
+def _apply_reconciliation(
+    transaction: Transaction, worker_id: str, incarnation: str, reconciliation: Reconciliation
 ) -> _Visit:
     visit = _Visit()
-    for attempt in found.lost:
+    for attempt in reconciliation.lost:
         why = "the worker came back without its trainer"
         transaction.apply(
             lifecycle.lost(
                 transaction.job(attempt.job_id), attempt, why, transaction.policy, now=transaction.now
             )
         )
-    for attempt in found.accept:
+    for attempt in reconciliation.accept:
         job = transaction.job(attempt.job_id)
         transaction.apply(lifecycle.accept(job, attempt, incarnation=incarnation, now=transaction.now))
         visit.keep.append(transaction.attempt(attempt.id))
-    for attempt in found.keep:
+    for attempt in reconciliation.keep:
         if incarnation and attempt.incarnation != incarnation:
             transaction.apply(Decision(attempt=replace(attempt, incarnation=incarnation)))
         visit.keep.append(transaction.attempt(attempt.id))
-    for attempt in found.doubtful:
+    for attempt in reconciliation.doubtful:
         # The next registration comes from the same folder as this one, and knows as little of it.
         transaction.apply(Decision(attempt=replace(attempt, incarnation=ELSEWHERE)))
-    _take_back(transaction, worker_id, incarnation, found.stop, visit)
+    _take_back(transaction, worker_id, incarnation, reconciliation.stop, visit)
     return visit
 
 

@@ -41,15 +41,15 @@ def with_facts(worker: Worker, message: Register) -> Worker:
     )
 
 
-def held_data(told: DataHeld | None) -> dict[str, Any]:
-    """What an agent says of its cache; one that says nothing has none."""
-    if told is None:
+def held_data(held: DataHeld | None) -> dict[str, Any]:
+    """Returns what an agent says of its cache; one that says nothing has none."""
+    if held is None:
         return {"datasets": (), "data_bytes": 0, "data_limit_bytes": 0}
-    ids = (dataset_id for dataset_id in told.datasets if SHA256.fullmatch(dataset_id))
+    ids = (dataset_id for dataset_id in held.datasets if SHA256.fullmatch(dataset_id))
     return {
         "datasets": tuple(dict.fromkeys(ids))[:MAX_HELD],
-        "data_bytes": min(max(0, told.bytes), MOST_BYTES),
-        "data_limit_bytes": min(max(0, told.limit_bytes), MOST_BYTES),
+        "data_bytes": min(max(0, held.bytes), MOST_BYTES),
+        "data_limit_bytes": min(max(0, held.limit_bytes), MOST_BYTES),
     }
 
 

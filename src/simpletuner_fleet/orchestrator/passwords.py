@@ -47,7 +47,7 @@ class Passwords:
         return fits and bool(known) and len(plain) <= MAX_PASSWORD_CHARS
 
     def outdated(self, known: str) -> bool:
-        """Whether it was made at another cost than new ones are."""
+        """Tells whether it was made at another cost than new ones are."""
         cost = self._cost
         return f"$m={cost.memory_kib},t={cost.iterations},p={cost.lanes}$" not in known
 

@@ -117,7 +117,7 @@ def _attempt_without_epoch(transaction: Transaction, worker_id: str, job_id: str
 
 
 def gpus_free(transaction: Transaction, attempt: Attempt) -> bool:
-    """Whether no live attempt on any worker holds a GPU of this ended one."""
+    """Tells whether no live attempt on any worker holds a GPU of this ended one."""
     roster = transaction.index.roster
     return not any(roster.occupancy(worker_id).gpus & set(attempt.gpus) for worker_id in roster.workers)
 

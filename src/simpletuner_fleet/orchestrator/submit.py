@@ -198,7 +198,7 @@ def _unchanged_config(name: str, version: int, stored: bytes) -> ChosenConfig:
 
 
 def _never_approved(transaction: Transaction, job: Job) -> bool:
-    """Whether the job was cancelled while it waited for an approval; its history tells."""
+    """Tells whether the job was cancelled while it waited for an approval; its history tells."""
     return not job.attempts and any(
         event.event_type == EventType.JOB_CANCELLED and event.details.get("reason") == NOT_APPROVED
         for event in transaction.tx.job_events(job.id, LAST_EVENTS)

@@ -20,7 +20,7 @@ def encode_raw(event: str, event_id: int, data: bytes) -> bytes:
     return b"event: %b\nid: %d\ndata: %b\n\n" % (event.encode(), event_id, data)
 
 
-class Event(msgspec.Struct, frozen=True):
+class ServerEvent(msgspec.Struct, frozen=True):
     name: str
     id: str
     data: bytes
@@ -41,7 +41,7 @@ class Decoder:
         self._id = ""
         self._data: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> Iterator[Event]:
+    def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
         *lines, rest = chunk.split(b"\n")
         if lines:
             lines[0] = bytes(self._rest) + lines[0]
@@ -62,7 +62,7 @@ class Decoder:
         if self._size > self._max:
             raise EventTooLarge
 
-    def _take(self, line: bytes) -> Event | None:
+    def _take(self, line: bytes) -> ServerEvent | None:
         if not line:
             return self._end_of_event()
         field, _, value = line.partition(b":")
@@ -75,7 +75,7 @@ class Decoder:
             self._data.append(value)
         return None
 
-    def _end_of_event(self) -> Event | None:
-        event = Event(self._name, self._id, b"\n".join(self._data)) if self._data else None
+    def _end_of_event(self) -> ServerEvent | None:
+        event = ServerEvent(self._name, self._id, b"\n".join(self._data)) if self._data else None
         self._name, self._data, self._size = "", [], 0
         return event

@@ -13,7 +13,7 @@ PROBLEMS_TOLD = 100
 
 
 async def verify(fleet: Fleet) -> tuple[int, list[Problem]]:
-    """How many entries were checked and what is wrong with them, against every head that somebody remembers."""
+    """Returns how many entries were checked and what is wrong with them, against every head that somebody remembers."""
     witnesses = list(fleet.witnesses.values())
     if fleet.audit_head:
         witnesses.append(Witness("the orchestrator", fleet.audit_head.seq, fleet.audit_head.hash))
@@ -39,11 +39,11 @@ async def entries_in_order(fleet: Fleet, where: AuditFilter) -> AsyncGenerator[l
     head = await fleet.read(lambda view: view.audit_head())
     last, after = head.seq if head else 0, 0
     while after < last:
-        found = await fleet.read(partial(_following, after=after))
-        if not found:
+        entries = await fleet.read(partial(_following, after=after))
+        if not entries:
             return
-        after = found[-1].seq
-        fitting = [entry for entry in found if entry.seq <= last and where.fits(entry)]
+        after = entries[-1].seq
+        fitting = [entry for entry in entries if entry.seq <= last and where.fits(entry)]
         if fitting:
             yield fitting
         await asyncio.sleep(0)

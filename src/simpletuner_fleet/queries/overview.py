@@ -154,11 +154,11 @@ def gpu_kinds(workers: Sequence[Worker], occupancy: dict[str, Occupancy]) -> lis
         for gpu in worker.gpus:
             counts = kinds.setdefault((gpu.name, round(gpu.vram_gb, 1)), [0, 0, 0])
             counts[_place(worker, gpu, held, full)] += 1
-    found = [
+    all_kinds = [
         GpuKind(name=name, vram_gb=vram, free=free, busy=busy, away=away)
         for (name, vram), (free, busy, away) in kinds.items()
     ]
-    return sorted(found, key=lambda kind: (-kind.vram_gb, kind.name))
+    return sorted(all_kinds, key=lambda kind: (-kind.vram_gb, kind.name))
 
 
 def _place(worker: Worker, gpu: Gpu, held: Occupancy, full: bool) -> int:
@@ -204,7 +204,7 @@ def _needs(
     blocked = view.jobs_page(JobFilter(states=(JobState.BLOCKED,)), None, MOST_WAITING)
     unapproved = [job for job in blocked if job.hold == "approval"]
     old = [worker for worker in workers if now - worker.token_created_at > policy.token_warn_age_s]
-    found = (
+    needs = (
         _of_workers("workers_away", away),
         _of_jobs("jobs_failed", failed),
         _of_jobs("jobs_hopeless", hopeless),
@@ -213,7 +213,7 @@ def _needs(
         Need(kind="registrations_refused", count=refused),
         _of_workers("tokens_old", old),
     )
-    return [need for need in found if need.count]
+    return [need for need in needs if need.count]
 
 
 def _of_workers(kind: str, workers: Sequence[Worker]) -> Need:
@@ -274,12 +274,12 @@ def _bar(
 
 def _away(view: View, since: float) -> dict[str, list[tuple[float, bool]]]:
     """Returns for each worker, in order of time, when it left (True) or came. In a busy fleet the oldest are left out."""
-    found: dict[str, list[tuple[float, bool]]] = {}
+    absences: dict[str, list[tuple[float, bool]]] = {}
     where = AuditFilter(event_type="worker.status_changed", since=since)
     for entry in view.audit_page(where, MOST_CHANGES, 0):
         if "offline" in (entry.details.get("to"), entry.details.get("from")):
-            found.setdefault(entry.target_id, []).append((entry.at, entry.details.get("to") == "offline"))
-    return {worker_id: sorted(changes) for worker_id, changes in found.items()}
+            absences.setdefault(entry.target_id, []).append((entry.at, entry.details.get("to") == "offline"))
+    return {worker_id: sorted(changes) for worker_id, changes in absences.items()}
 
 
 def _spans_of(

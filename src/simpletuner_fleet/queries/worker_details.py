@@ -41,7 +41,7 @@ class WorkerList(Struct, frozen=True, kw_only=True):
     """Those of the fitting workers that nobody needs to look at."""
 
 
-class EndedAttempt(Struct, frozen=True, kw_only=True):
+class PastAttempt(Struct, frozen=True, kw_only=True):
     attempt: Attempt
     title: str
 
@@ -52,7 +52,7 @@ class WorkerDetails(Struct, frozen=True, kw_only=True):
     gpu_holders: dict[str, Attempt]
     """By GPU, the attempt that holds it, on this worker or on another one of the same machine."""
     running: list[SeenJob]
-    runs: list[EndedAttempt]
+    runs: list[PastAttempt]
     """The last ones that ended, newest first."""
     events: list[AuditEntry]
     datasets: list[tuple[str, str]]
@@ -121,7 +121,7 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
             gpu_holders=gpu_holders_near(view, worker, live, neighbours),
             running=with_reasons(view, jobs, now),
             runs=[
-                EndedAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]
+                PastAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]
             ],
             events=view.audit_page(AuditFilter(target_type="worker", target_id=worker_id), LAST_EVENTS, 0),
             datasets=[(id, _dataset_name(view, id)) for id in worker.datasets[:DATASETS_NAMED]],

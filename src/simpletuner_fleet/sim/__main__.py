@@ -5,8 +5,8 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from simpletuner_fleet.sim.checks.tally import Tally
 from simpletuner_fleet.sim.run import Result, run_seed
-from simpletuner_fleet.sim.tally import Tally
 
 CHUNK = 50
 

@@ -11,9 +11,9 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
-from simpletuner_fleet.sim.network import Link, Unreachable
+from simpletuner_fleet.sim.checks.truth import Run, Truth
+from simpletuner_fleet.sim.network import Link, LinkDown
 from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
-from simpletuner_fleet.sim.truth import Run, Truth
 from simpletuner_fleet.sim.world import World
 
 ADOPT_GRACE_S = 2.0
@@ -231,8 +231,8 @@ class SimulatedShim:
         self.world.counts["shim reports by itself"] += 1
 
         def answered(outcome: Any) -> None:
-            told = not isinstance(outcome, Unreachable | StoreUnavailable)
-            if told:
+            was_answered = not isinstance(outcome, LinkDown | StoreUnavailable)
+            if was_answered:
                 if self.turn in self.machine.exits:
                     self.machine.reported.add(self.turn)
             elif self.world.now + 5.0 < until:
@@ -344,6 +344,6 @@ class SimulatedShim:
 
 def is_final_answer(outcome: Any) -> bool:
     """An answer after which a report need not be sent again."""
-    if isinstance(outcome, Unreachable | StoreUnavailable):
+    if isinstance(outcome, LinkDown | StoreUnavailable):
         return False
     return not (isinstance(outcome, FleetError) and outcome.code in ("invalid_token", "unauthenticated"))

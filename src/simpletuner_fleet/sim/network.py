@@ -12,15 +12,15 @@ DEAD_PEER_S = 45.0
 """The time for which a stream goes unheard before either end gives it up."""
 
 
-class Unreachable(Exception):
+class LinkDown(Exception):
     """No answer: the request may have been read or not."""
 
 
-class NobodyListens(Unreachable):
+class NobodyListens(LinkDown):
     """The orchestrator's machine answers that no orchestrator runs there."""
 
 
-UNREACHABLE = Unreachable()
+UNREACHABLE = LinkDown()
 NOBODY_LISTENS = NobodyListens()
 Answered = Callable[[Any], None]
 Serve = Callable[[Answered], None]
@@ -57,20 +57,20 @@ class Link:
         """One request. The caller hears the answer, or after a while that there is none; never both."""
         world = self.world
         open_until = world.now + CALL_TIMEOUT_S
-        settled = False
+        finished = False
 
-        def settle(outcome: Any) -> None:
-            nonlocal settled
-            if not settled:
-                settled = True
+        def finish(outcome: Any) -> None:
+            nonlocal finished
+            if not finished:
+                finished = True
                 answered(outcome)
 
         def give_up() -> None:
-            world.after(max(0.0, open_until - world.now), lambda: settle(UNREACHABLE))
+            world.after(max(0.0, open_until - world.now), lambda: finish(UNREACHABLE))
 
         def reply(outcome: Any) -> None:
-            if isinstance(outcome, Unreachable) and self.down:
-                world.after(0.05, lambda: settle(outcome))
+            if isinstance(outcome, LinkDown) and self.down:
+                world.after(0.05, lambda: finish(outcome))
                 return
             if not self.down or world.happens(self.weather.answer_lost):
                 world.counts["fault:answer lost"] += 1
@@ -80,7 +80,7 @@ class Link:
             if world.now + delay_s >= open_until:
                 give_up()
             else:
-                world.after(delay_s, lambda: settle(outcome))
+                world.after(delay_s, lambda: finish(outcome))
 
         def arrive() -> None:
             if not self.up:

@@ -18,10 +18,10 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
     StreamMessage,
 )
+from simpletuner_fleet.sim.checks.truth import Run
 from simpletuner_fleet.sim.machine import SimulatedMachine
-from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, Unreachable
+from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, LinkDown
 from simpletuner_fleet.sim.orchestrator import Stream
-from simpletuner_fleet.sim.truth import Run
 
 RECONNECT_S = 10.0
 
@@ -225,7 +225,7 @@ class OlderAgent:
 
     def _reported(self, outcome: Any) -> None:
         self._reporting = False
-        if isinstance(outcome, Unreachable) or self.machine.kind.persistent:
+        if isinstance(outcome, LinkDown) or self.machine.kind.persistent:
             return
         token = self.machine.token
         self._call(lambda: self.machine.orchestrator.has_jobs(token), self._leave_if_idle)

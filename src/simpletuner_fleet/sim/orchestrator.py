@@ -309,7 +309,7 @@ class Orchestrator:
         try:
             worker = self._worker(token)
         except InvalidToken as error:
-            refusal = attendance.Refusal(ip="10.0.0.1", why=str(error))
+            refusal = attendance.FailedRegistration(ip="10.0.0.1", why=str(error))
             drive(attendance.registration_failed(fleet, refusal))
             raise
         answer = drive(attendance.register(fleet, worker.id, message, ip="10.0.0.1", base_url=BASE_URL))

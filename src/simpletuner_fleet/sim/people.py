@@ -17,7 +17,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import administer, limits, submit
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.sim.machine import SimulatedMachine
-from simpletuner_fleet.sim.network import Answered, Link, Unreachable
+from simpletuner_fleet.sim.network import Answered, Link, LinkDown
 from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.world import Violation, World
 
@@ -102,7 +102,7 @@ class People:
         def answered(outcome: Any) -> None:
             if isinstance(outcome, Submitted):
                 self._acknowledged(request, outcome)
-            elif isinstance(outcome, Unreachable) and tries > 1:
+            elif isinstance(outcome, LinkDown) and tries > 1:
                 self.world.counts["submission repeated after a lost answer"] += 1
                 self.world.after(2.0, lambda: self._submit(user, request, tries - 1))
 

@@ -14,7 +14,7 @@ from simpletuner_fleet.queries.explainer import Explainer
 from simpletuner_fleet.sim.agent import SimulatedAgent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos
-from simpletuner_fleet.sim.checkers import (
+from simpletuner_fleet.sim.checks.checkers import (
     audit_problems,
     index_problems,
     outcome_problems,
@@ -22,14 +22,14 @@ from simpletuner_fleet.sim.checkers import (
     unplaced_problems,
     unrest,
 )
-from simpletuner_fleet.sim.commit_watch import CommitWatch, early_losses
+from simpletuner_fleet.sim.checks.commit_watch import CommitWatch, early_losses
+from simpletuner_fleet.sim.checks.truth import Truth
 from simpletuner_fleet.sim.machine import MachineKind, SimulatedMachine
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.older_agent import OlderAgent
 from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import ADMIN, People
 from simpletuner_fleet.sim.store import Changes
-from simpletuner_fleet.sim.truth import Truth
 from simpletuner_fleet.sim.world import Violation, World, drive
 
 INDEX_CHECKED_EVERY = 16

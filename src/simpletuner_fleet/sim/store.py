@@ -31,7 +31,7 @@ class Changes(Struct):
         return bool(self.jobs or self.attempts or self.workers or self.audit)
 
 
-class Interrupted(BaseException):
+class StepBrokenOff(BaseException):
     """The step needs what memory does not hold: it will be run again from its beginning."""
 
 
@@ -45,7 +45,7 @@ class InterruptingTx:
     def __getattr__(self, name: str) -> Any:
         self._calls_left -= 1
         if self._calls_left < 0:
-            raise Interrupted
+            raise StepBrokenOff
         return getattr(self._tx, name)
 
 
@@ -88,7 +88,7 @@ class SimStore(MemoryStore):
         if calls is not None:
             try:
                 return step(cast(Tx, InterruptingTx(tx, calls)))
-            except Interrupted:
+            except StepBrokenOff:
                 self._tables.take_back()
         return step(tx)
 

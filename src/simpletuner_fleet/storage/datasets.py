@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs import datasets
 from simpletuner_fleet.core.configs.bundle import Bundle
-from simpletuner_fleet.core.configs.datasets import Dataset, told
+from simpletuner_fleet.core.configs.datasets import Dataset, prefixed_id
 from simpletuner_fleet.core.errors import (
     Conflict,
     DatasetInUse,
@@ -85,7 +85,7 @@ async def read_files(storage: Storage, dataset_id: str, manifest_bytes: int) -> 
     while len(data) < manifest_bytes:
         piece = await storage.blobs.read_object(dataset_id, len(data), READ_BYTES)
         if not piece:
-            raise NotFound(f"The manifest of {told(dataset_id)} is not in the storage any more.")
+            raise NotFound(f"The manifest of {prefixed_id(dataset_id)} is not in the storage any more.")
         data += piece
     return await asyncio.to_thread(datasets.read_manifest, bytes(data), storage.fleet.policy)
 
@@ -102,7 +102,8 @@ def _dataset(view: View, dataset_id: str) -> Dataset:
     dataset = view.dataset(dataset_id)
     if dataset is None:
         raise NotFound(
-            f"There is no dataset {told(dataset_id)}.", next_step="List them with 'simpletuner data list'."
+            f"There is no dataset {prefixed_id(dataset_id)}.",
+            next_step="List them with 'simpletuner data list'.",
         )
     return dataset
 
@@ -110,7 +111,7 @@ def _dataset(view: View, dataset_id: str) -> Dataset:
 async def file_size(fleet: Fleet, dataset_id: str, sha256: str) -> int:
     size = await fleet.read_now(lambda view: view.dataset_file_size([dataset_id], sha256))
     if size is None:
-        raise NotFound(f"The dataset {told(dataset_id)} has no such file.")
+        raise NotFound(f"The dataset {prefixed_id(dataset_id)} has no such file.")
     return size
 
 
@@ -155,7 +156,7 @@ def check_datasets(view: View, bundle: Bundle) -> tuple[tuple[str, int], ...]:
         dataset = view.dataset(dataset_id)
         if dataset is None:
             raise Invalid(
-                f"There is no dataset {told(dataset_id)}.",
+                f"There is no dataset {prefixed_id(dataset_id)}.",
                 path=f"$.datasets.{name}",
                 next_step="Upload it with 'simpletuner data push DIR', or see 'simpletuner data list'.",
             )
@@ -196,6 +197,6 @@ def _event(type_: EventType, dataset: Dataset, actor: Actor) -> Event:
         type=type_,
         actor=actor,
         target_type="dataset",
-        target_id=told(dataset.id),
+        target_id=prefixed_id(dataset.id),
         details={"name": dataset.name, "files": dataset.files, "bytes": dataset.total_bytes},
     )

@@ -25,7 +25,7 @@ class UploadOwner(Protocol):
 
     @property
     def folder(self) -> str:
-        """Where its unfinished parts lie, apart from everybody else's: nobody can spoil another's upload."""
+        """Returns where its unfinished parts lie, apart from everybody else's: nobody can spoil another's upload."""
         ...
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:

@@ -116,10 +116,10 @@ class SqliteSession:
 
     def row(self, sql: str, params: Params) -> Row | None:
         try:
-            found: list[Row] = self._ran(sql, params).fetchmany(1)
+            rows: list[Row] = self._ran(sql, params).fetchmany(1)
         except sqlite3.Error as error:
             raise self._translated(error) from error
-        return found[0] if found else None
+        return rows[0] if rows else None
 
     def run(self, sql: str, params: Params) -> int:
         try:

@@ -96,11 +96,11 @@ def _unescaped(mount_point: str) -> str:
 
 def refuse_damaged(connection: sqlite3.Connection, path: Path) -> None:
     try:
-        found = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
+        complaints = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
     except sqlite3.DatabaseError as error:
-        found = [str(error)]
-    if found != ["ok"]:
+        complaints = [str(error)]
+    if complaints != ["ok"]:
         raise StoreRefused(
-            f"The database {path} is damaged: {'; '.join(found)}",
+            f"The database {path} is damaged: {'; '.join(complaints)}",
             next_step="Keep a copy of the file, and restore the newest backup.",
         )

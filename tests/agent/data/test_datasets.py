@@ -14,14 +14,15 @@ import pytest
 
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
 from simpletuner_fleet.agent.data import data_cache, datasets
-from simpletuner_fleet.agent.data.data_cache import CacheInUse, CacheUnusable, DataCache
-from simpletuner_fleet.agent.data.datasets import DataFailed, Datasets, DataUnreachable, FetchProgress
+from simpletuner_fleet.agent.data.data_cache import DataCache
+from simpletuner_fleet.agent.data.datasets import Datasets, DataUnreachable, FetchProgress
 from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.core.worker_errors import CacheInUse, CacheUnusable, DataFailed
 from simpletuner_fleet.protocol.data import DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.trainers.registry import Registry
@@ -76,8 +77,8 @@ async def a_server(*datasets: dict[str, bytes]) -> AsyncIterator[tuple[ObjectSer
 
 
 def assert_laid_out(folder: Path, files: dict[str, bytes]) -> None:
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert found == files.keys()
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert names == files.keys()
     assert all((folder / path).read_bytes() == content for path, content in files.items())
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
-from simpletuner_fleet.agent.data.resume import CheckpointFetcher, ResumeFailed, ResumeUnreadable, read_resume
+from simpletuner_fleet.agent.data.resume import CheckpointFetcher, read_resume
 from simpletuner_fleet.agent.endings import AttemptEnding, final_report
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.state_dir import StateDir
@@ -21,6 +21,7 @@ from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.training.checkpoint import FileEntry
+from simpletuner_fleet.core.worker_errors import ResumeFailed, ResumeUnreadable
 from simpletuner_fleet.protocol.messages import JobSubmit, ReportStatus
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.registry import Registry
@@ -79,9 +80,9 @@ def assert_in_place(folder: Path) -> None:
 async def test_a_checkpoint_is_fetched_whole_and_appears_at_once(tmp_path: Path) -> None:
     async with a_server() as (server, client):
         fetcher = CheckpointFetcher(client, "j_1", tmp_path / "making")
-        found = await fetcher.place(resume(), tmp_path / "output")
-        assert found == tmp_path / "output" / "checkpoint-40"
-        assert_in_place(found)
+        placed = await fetcher.place(resume(), tmp_path / "output")
+        assert placed == tmp_path / "output" / "checkpoint-40"
+        assert_in_place(placed)
         assert not (tmp_path / "making").exists()
         assert server.fetches == [0, 0, 0], "nothing is asked for an empty file"
 
@@ -104,10 +105,10 @@ async def test_what_this_machine_made_itself_is_not_fetched(tmp_path: Path) -> N
         (mine / path).write_bytes(content if path != ".guard" else b"COMPLETE\n")
     async with a_server() as (server, client):
         fetcher = CheckpointFetcher(client, "j_1", tmp_path / "making", nearby=[tmp_path / "none", mine])
-        found = await fetcher.place(resume(), tmp_path / "output")
-        assert_in_place(found)
+        placed = await fetcher.place(resume(), tmp_path / "output")
+        assert_in_place(placed)
         assert len(server.fetches) == 1, "only the file that was changed since"
-    assert (found / "model.bin").stat().st_ino == (mine / "model.bin").stat().st_ino
+    assert (placed / "model.bin").stat().st_ino == (mine / "model.bin").stat().st_ino
 
 
 async def test_damaged_bytes_are_fetched_again_and_given_up_in_the_end(tmp_path: Path) -> None:
@@ -134,21 +135,21 @@ async def test_a_checkpoint_that_is_gone_or_out_of_reach_is_a_failure(tmp_path: 
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda told: told.update(name="../checkpoint-40"),
-        lambda told: told["files"][0].update(path="../../.ssh/authorized_keys"),
-        lambda told: told["files"][0].update(path="/etc/passwd"),
-        lambda told: told["files"][0].update(sha256="x"),
-        lambda told: told["files"][0].update(size=-1),
-        lambda told: told.pop("files"),
+        lambda description: description.update(name="../checkpoint-40"),
+        lambda description: description["files"][0].update(path="../../.ssh/authorized_keys"),
+        lambda description: description["files"][0].update(path="/etc/passwd"),
+        lambda description: description["files"][0].update(sha256="x"),
+        lambda description: description["files"][0].update(size=-1),
+        lambda description: description.pop("files"),
     ],
 )
 def test_no_description_of_a_checkpoint_leads_out_of_its_folder(
     spoil: Callable[[dict[str, Any]], None],
 ) -> None:
-    told: dict[str, Any] = json.loads(msgspec.json.encode(resume()))
-    spoil(told)
+    description: dict[str, Any] = json.loads(msgspec.json.encode(resume()))
+    spoil(description)
     with pytest.raises(ResumeUnreadable):
-        read_resume(told)
+        read_resume(description)
 
 
 @pytest.mark.parametrize("trainer", ["command", "demo"])

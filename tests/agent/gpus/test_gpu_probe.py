@@ -11,13 +11,12 @@ from simpletuner_fleet.agent.gpus.gpu_probe import (
     INVENTORY_VARIABLE,
     GpuProbe,
     Inventory,
-    InventoryError,
-    NoSuchGpu,
     declared_gpus,
     gpu_type_of,
     reported_labels,
     select_gpus,
 )
+from simpletuner_fleet.core.worker_errors import InventoryError, NoSuchGpu
 from simpletuner_fleet.protocol.messages import GpuSample
 
 TWO_A100 = '[{"name":"NVIDIA A100-SXM4-80GB","vram_gb":80,"count":2,"accelerator_type":"cuda"}]'
@@ -30,7 +29,7 @@ def driver(tmp_path: Path, program: str) -> list[str]:
     return [sys.executable, "-I", "-S", str(file)]
 
 
-async def found(environment: dict[str, str], command: list[str], timeout_s: float = 30.0) -> Inventory:
+async def inventory_of(environment: dict[str, str], command: list[str], timeout_s: float = 30.0) -> Inventory:
     probe = GpuProbe(environment, command)
     try:
         return await probe.find(timeout_s)
@@ -39,7 +38,7 @@ async def found(environment: dict[str, str], command: list[str], timeout_s: floa
 
 
 async def test_declared_gpus_go_before_all_detection() -> None:
-    inventory = await found({INVENTORY_VARIABLE: TWO_A100}, ["/must/not/be/asked"])
+    inventory = await inventory_of({INVENTORY_VARIABLE: TWO_A100}, ["/must/not/be/asked"])
     assert inventory.source == "declared"
     assert [(gpu.index, gpu.uuid, gpu.vram_gb, gpu.accelerator_type) for gpu in inventory.gpus] == [
         (0, "GPU-declared-0", 80.0, "cuda"),
@@ -127,17 +126,17 @@ async def test_what_the_driver_tells_becomes_gpus_and_samples(tmp_path: Path) ->
 
 async def test_a_machine_without_nvml_has_no_gpus_and_no_problem(tmp_path: Path) -> None:
     program = 'print(\'{"absent": true, "error": "NVML Shared Library Not Found"}\')'
-    assert await found({}, driver(tmp_path, program)) == Inventory()
+    assert await inventory_of({}, driver(tmp_path, program)) == Inventory()
 
 
 async def test_a_broken_driver_is_told_and_the_machine_joins_without_gpus(tmp_path: Path) -> None:
     program = 'print(\'{"absent": false, "error": "Driver/library version mismatch"}\')'
-    inventory = await found({}, driver(tmp_path, program))
+    inventory = await inventory_of({}, driver(tmp_path, program))
     assert inventory == Inventory(problem="NVML: Driver/library version mismatch")
 
 
 async def test_a_driver_that_crashes_the_asker_is_told(tmp_path: Path) -> None:
-    inventory = await found({}, driver(tmp_path, "import os; os.kill(os.getpid(), 11)"))
+    inventory = await inventory_of({}, driver(tmp_path, "import os; os.kill(os.getpid(), 11)"))
     assert inventory.problem == "NVML gave no answer: the process that asks it has ended"
 
 
@@ -151,7 +150,7 @@ async def test_a_driver_that_hangs_costs_the_timeout_and_blocks_nothing(tmp_path
             await asyncio.sleep(0.01)
 
     ticking = asyncio.create_task(tick())
-    inventory = await found({}, driver(tmp_path, "import time; time.sleep(600)"), timeout_s=0.3)
+    inventory = await inventory_of({}, driver(tmp_path, "import time; time.sleep(600)"), timeout_s=0.3)
     ticking.cancel()
     assert inventory.problem == "NVML gave no answer: the driver did not answer within 0.3 s"
     assert ticks >= 5

@@ -33,10 +33,10 @@ def nvmlDeviceGetHandleByIndex(index):
     asked["handles"] += 1
     if gpu.get("lost_after") is not None and asked["handles"] > gpu["lost_after"]: raise NVMLError_GpuIsLost()
     return gpu
-def told(gpu, name):
+def fact_of(gpu, name):
     if name not in gpu: raise NVMLError(name)
     return gpu[name]
-def nvmlDeviceGetUUID(gpu): return told(gpu, "uuid")
+def nvmlDeviceGetUUID(gpu): return fact_of(gpu, "uuid")
 def nvmlDeviceGetName(gpu): return "NVIDIA H200"
 def nvmlDeviceGetMemoryInfo(gpu):
     if gpu.get("dead"): raise NVMLError_GpuIsLost()
@@ -45,10 +45,10 @@ def nvmlDeviceGetUtilizationRates(gpu): return Facts(gpu=5)
 def nvmlDeviceGetTemperature(gpu, kind): return 40
 def nvmlDeviceGetPowerUsage(gpu): return 90_000
 def processes(gpu, name):
-    return [Facts(pid=pid, usedGpuMemory=None if gb is None else int(gb * GIB)) for pid, gb in told(gpu, name)]
+    return [Facts(pid=pid, usedGpuMemory=None if gb is None else int(gb * GIB)) for pid, gb in fact_of(gpu, name)]
 def nvmlDeviceGetComputeRunningProcesses(gpu): return processes(gpu, "computing")
 def nvmlDeviceGetGraphicsRunningProcesses(gpu): return processes(gpu, "drawing")
-def nvmlDeviceGetTotalEccErrors(gpu, kind, counter): return told(gpu, "ecc")
+def nvmlDeviceGetTotalEccErrors(gpu, kind, counter): return fact_of(gpu, "ecc")
 """
 
 

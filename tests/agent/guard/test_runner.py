@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner
+from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner, RunningTrainer
 from simpletuner_fleet.agent.guard.shim_client import Hello, ShimGone, ShimLink, boottime
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.jobs.job import Outcome
@@ -48,6 +48,25 @@ async def test_a_trainer_that_ends_well_gives_exit_code_zero_and_its_last_lines(
         await running.release()
     assert (ended.reason, ended.exit_code, ended.signal) == ("exited", 0, None)
     assert ended.last_lines == "all done"
+
+
+async def test_who_leaves_the_runner_hangs_up_and_the_trainer_goes_on(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "import time; time.sleep(60)", lease_s=60.0))
+    try:
+        await asyncio.sleep(0)
+        assert running.is_over
+        assert running.pid is not None
+        assert psutil.pid_exists(running.pid)
+    finally:
+        async with Runner() as another:
+            found_again = await another.adopt(folder)
+            assert isinstance(found_again, RunningTrainer)
+            found_again.stop(0.0)
+            await found_again.wait()
+            await found_again.release()
+        assert running._shim.child is not None
+        running._shim.child.wait(10)
 
 
 async def test_the_exit_code_and_the_output_of_a_failing_trainer_are_told(folder: Path) -> None:
@@ -269,7 +288,11 @@ async def test_a_guard_that_meets_a_defect_ends_its_tree_first(folder: Path) -> 
 
 
 async def test_a_paused_trainer_can_be_stopped_in_grace(folder: Path) -> None:
-    program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(9)); print('on', flush=True); time.sleep(600)"
+    # Short sleeps: a signal that comes just before a sleep begins is only seen after it.
+    program = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(9)); print('on', flush=True)\n"
+        "while True: time.sleep(0.05)"
+    )
     async with Runner() as runner:
         running = await runner.start(order_for(folder, program, lease_s=600))
         await until(lambda: "on" in read(folder / "output.log"))
@@ -316,13 +339,13 @@ async def test_a_time_limit_ends_the_trainer(folder: Path) -> None:
 async def test_at_a_time_limit_that_allows_a_checkpoint_the_agent_is_told_and_has_its_time(
     folder: Path,
 ) -> None:
-    told = asyncio.Event()
+    limit_reached = asyncio.Event()
     order = order_for(folder, TICKER, time_limit_s=0.2, time_limit_save_s=600.0)
     async with Runner() as runner:
         running = await runner.start(order)
-        running.on_out_of_time = told.set
+        running.on_out_of_time = limit_reached.set
         async with asyncio.timeout(20):
-            await told.wait()
+            await limit_reached.wait()
         ticks = len(read(folder / "ticks"))
         await until(lambda: len(read(folder / "ticks")) > ticks, "it goes on until it is stopped")
         assert running.out_of_time
@@ -428,16 +451,16 @@ async def test_an_end_stays_readable_after_the_shim_is_gone(folder: Path) -> Non
         running = await runner.start(order_for(folder, "print('bye'); raise SystemExit(6)"))
         await running.wait()
         await running.release()
-        found = await runner.adopt(folder)
-    assert isinstance(found, EndedAttempt)
-    assert (found.exit.exit_code, found.exit.last_lines, found.reported) == (6, "bye", False)
+        adopted = await runner.adopt(folder)
+    assert isinstance(adopted, EndedAttempt)
+    assert (adopted.exit.exit_code, adopted.exit.last_lines, adopted.reported) == (6, "bye", False)
 
 
 async def test_an_attempt_that_never_began_is_told_as_lost(folder: Path) -> None:
     async with Runner() as runner:
-        found = await runner.adopt(folder)
-    assert isinstance(found, EndedAttempt)
-    assert found.exit.reason == "shim_lost"
+        adopted = await runner.adopt(folder)
+    assert isinstance(adopted, EndedAttempt)
+    assert adopted.exit.reason == "shim_lost"
 
 
 async def test_an_attempt_that_was_given_up_is_not_started_any_more(folder: Path) -> None:

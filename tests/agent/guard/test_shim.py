@@ -85,9 +85,9 @@ async def test_a_killed_agent_takes_its_trainer_along_and_the_shim_reports_it(fo
     assert body["error"] == "the worker agent died"
     assert (folder / "reported.json").exists()
     async with Runner() as runner:
-        found = await runner.adopt(folder)
-    assert isinstance(found, EndedAttempt)
-    assert (found.exit.reason, found.reported) == ("agent_lost", True)
+        adopted = await runner.adopt(folder)
+    assert isinstance(adopted, EndedAttempt)
+    assert (adopted.exit.reason, adopted.reported) == ("agent_lost", True)
 
 
 async def test_a_new_agent_within_the_grace_goes_on_with_the_same_trainer(folder: Path) -> None:
@@ -218,9 +218,9 @@ def state_of(pid: int) -> str:
 
 
 def children_of(pid: int) -> list[int]:
-    found = []
+    children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             if int(stat.read_bytes().rpartition(b")")[2].split()[1]) == pid:
-                found.append(int(stat.parent.name))
-    return found
+                children.append(int(stat.parent.name))
+    return children

@@ -10,7 +10,13 @@ import pytest
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.endings import AttemptEnding, final_report
-from simpletuner_fleet.agent.guard.watchdog import WRITTEN, Watchdog, Watchdogs, WatchdogSettings, judged
+from simpletuner_fleet.agent.guard.watchdog import (
+    WRITTEN,
+    TrainerWatchdog,
+    Watchdogs,
+    WatchdogSettings,
+    judged,
+)
 from simpletuner_fleet.agent.metrics.follower import MetricSources
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.job import EndReason
@@ -93,8 +99,8 @@ def guard_of(
     client: OrchestratorClient,
     clock: Clock | None = None,
     **watchdog: Any,
-) -> Watchdog:
-    return Watchdog(an_offer(**watchdog), sources, client, trainer, looks(monotonic=clock or Clock()))
+) -> TrainerWatchdog:
+    return TrainerWatchdog(an_offer(**watchdog), sources, client, trainer, looks(monotonic=clock or Clock()))
 
 
 async def notes_of(one: Attempt) -> list[dict[str, Any]]:
@@ -104,7 +110,7 @@ async def notes_of(one: Attempt) -> list[dict[str, Any]]:
 async def test_a_nan_stops_the_trainer_and_is_told(sources: MetricSources) -> None:
     trainer = Trainer()
     async with attempt() as one:
-        watchdog = Watchdog(one.offer, sources, one.client, trainer, looks())
+        watchdog = TrainerWatchdog(one.offer, sources, one.client, trainer, looks())
         running = asyncio.create_task(watchdog.run())
         write(sources.files[0], range(1, 3))
         await asyncio.sleep(0.05)
@@ -126,7 +132,7 @@ async def test_what_is_ignored_is_told_once_and_the_trainer_goes_on(sources: Met
     async with attempt() as one:
         one.offer.watchdog = {"nan": "ignore"}
         for _ in range(2):
-            watchdog = Watchdog(one.offer, sources, one.client, trainer, looks())
+            watchdog = TrainerWatchdog(one.offer, sources, one.client, trainer, looks())
             (sources.sent.parent / NAME).write_bytes(scalars(7, loss=math.nan))
             watchdog.trainer_ended()
             await asyncio.wait_for(watchdog.run(), 5)
@@ -147,7 +153,7 @@ async def test_what_was_found_while_nobody_listened_is_told_by_the_next_agent(
     sources.files[0].unlink()
     async with attempt() as one:
         again = Trainer()
-        watchdog = Watchdog(one.offer, sources, one.client, again, looks())
+        watchdog = TrainerWatchdog(one.offer, sources, one.client, again, looks())
         running = asyncio.create_task(watchdog.run())
         await asyncio.wait_for(again.stopped.wait(), 5)
         watchdog.trainer_ended()
@@ -203,7 +209,7 @@ async def test_a_disk_is_warned_of_and_then_acted_upon(
     sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
     trainer, clock, left = Trainer(), Clock(), [30e9, 3e9, 0.5e9]
-    watchdog = Watchdog(
+    watchdog = TrainerWatchdog(
         an_offer(disk="fail"),
         sources,
         nobody,
@@ -225,11 +231,11 @@ async def test_a_disk_is_warned_of_and_then_acted_upon(
 async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(
     sources: MetricSources, nobody: OrchestratorClient
 ) -> None:
-    told = []
+    calls = []
     watchdogs = Watchdogs(
         nobody,
         looks(every_s=600.0),
-        on_verdict=lambda turn, verdict: told.append((turn, verdict.resume_below)),
+        on_verdict=lambda turn, verdict: calls.append((turn, verdict.resume_below)),
     )
     offer = an_offer()
     ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -237,7 +243,7 @@ async def test_numbers_are_looked_at_before_a_checkpoint_is_stored(
     await watchdogs.look_now(turn_of(offer))
     write(sources.files[0], [3], loss=math.inf)
     await watchdogs.look_now(turn_of(offer))
-    assert told == [(turn_of(offer), 3)]
+    assert calls == [(turn_of(offer), 3)]
     ending.set_result(None)
     judged_so = await watchdogs.last_word(turn_of(offer), AttemptEnding(reason=EndReason.EXITED, exit_code=0))
     assert judged_so.error == "watchdog: the loss was infinite at step 3"

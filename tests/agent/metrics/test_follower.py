@@ -25,8 +25,8 @@ from tests.http.api_kit import Agent, Running, TurnedClock, orchestrator, until
 
 
 def line(step: int, **more: Any) -> str:
-    told = {"step": step, "total": 1000, "loss": 1 / step, "lr": 0.1, "time": 1_700_000_000 + step / 4}
-    return json.dumps({**told, **more}) + "\n"
+    point = {"step": step, "total": 1000, "loss": 1 / step, "lr": 0.1, "time": 1_700_000_000 + step / 4}
+    return json.dumps({**point, **more}) + "\n"
 
 
 def write(path: Path, steps: Iterable[int], mode: str = "a", **more: Any) -> None:
@@ -51,7 +51,7 @@ class Attempt:
         known = JobSubmit.__struct_fields__
         self.offer = JobSubmit(**{name: value for name, value in offer.items() if name in known})
         self.client = OrchestratorClient(running.listening.url, lambda: agent.token, None)
-        self.told: list[Progress] = []
+        self.progress_reports: list[Progress] = []
 
     def follower(self, sources: MetricSources, **more: Any) -> MetricsFollower:
         follower = MetricsFollower(
@@ -61,12 +61,12 @@ class Attempt:
         return follower
 
     def _note(self, progress: Progress) -> StatusReport:
-        self.told.append(progress)
+        self.progress_reports.append(progress)
         return StatusReport(status=ReportStatus.RUNNING, epoch=self.offer.epoch, progress=progress)
 
     async def steps(self, running: Running | None = None) -> list[int]:
-        told = await (running or self.running).get(f"/api/jobs/{self.offer.job_id}/metrics", points=5000)
-        return [bucket["step"] for bucket in told["series"].get("loss", [])]
+        answer = await (running or self.running).get(f"/api/jobs/{self.offer.job_id}/metrics", points=5000)
+        return [bucket["step"] for bucket in answer["series"].get("loss", [])]
 
     async def records(self, blobs: Any) -> list[int]:
         data = await blobs.read(metrics_key(self.offer.attempt_id, "step"), 0, 10**9)
@@ -80,11 +80,11 @@ async def attempt(blobs: MemoryBlobs | None = None, **more: Any) -> AsyncIterato
         await running.submit()
         offer = await agent.take()
         await agent.report(offer, "running")
-        found = Attempt(running, agent, offer)
+        one = Attempt(running, agent, offer)
         try:
-            yield found
+            yield one
         finally:
-            await found.client.close()
+            await one.client.close()
 
 
 async def test_points_arrive_while_the_file_grows_each_once(sources: MetricSources) -> None:
@@ -135,23 +135,23 @@ async def test_the_attempts_own_gpus_are_told_with_the_step_it_is_at_and_disturb
         await follower.note_gpus(samples)
         running = asyncio.create_task(follower.run())
         write(sources.files[0], range(1, 6))
-        await until(lambda: one.told and one.told[-1]["step"] == 5)
+        await until(lambda: one.progress_reports and one.progress_reports[-1]["step"] == 5)
         for _ in range(2):
             now[0] += 5.0
             await follower.note_gpus(samples)
         follower.trainer_ended()
         await follower.note_gpus(samples)
         await asyncio.wait_for(running, 20)
-        told = await one.running.get(f"/api/jobs/{one.offer.job_id}/metrics", points=5000)
-        assert [key for key in told["keys"] if key.startswith("gpu.")] == [
+        metrics = await one.running.get(f"/api/jobs/{one.offer.job_id}/metrics", points=5000)
+        assert [key for key in metrics["keys"] if key.startswith("gpu.")] == [
             "gpu.2.memory_gb",
             "gpu.2.power_w",
             "gpu.2.utilization",
         ]
-        busy = told["series"]["gpu.2.utilization"]
+        busy = metrics["series"]["gpu.2.utilization"]
         assert [(bucket["step"], bucket["last"]) for bucket in busy] == [(0, 93.0), (5, 93.0)]
-        assert told["total"] == 5
-        assert one.told[-1]["step"] == 5
+        assert metrics["total"] == 5
+        assert one.progress_reports[-1]["step"] == 5
 
 
 async def test_an_agent_that_was_restarted_sends_the_gpus_points_once(sources: MetricSources) -> None:
@@ -235,7 +235,7 @@ async def test_an_orchestrator_that_was_away_or_lost_points_gets_them_all(source
     write(sources.files[0], range(31, 1201))
     await asyncio.sleep(0.1)
     assert not follower.over.is_set()
-    assert one.told[-1]["step"] == 1200
+    assert one.progress_reports[-1]["step"] == 1200
     follower.trainer_ended()
     await asyncio.sleep(0.05)
     assert not follower.over.is_set()
@@ -261,9 +261,9 @@ async def test_progress_is_told_when_it_changes_and_not_otherwise(sources: Metri
         follower = one.follower(sources)
         running = asyncio.create_task(follower.run())
         sources.output_log.write_text("loading\rSteps:  10%|█ | 12/120 [00:30<01:30, 1.20it/s, loss=nan]\r")
-        await until(lambda: bool(one.told))
+        await until(lambda: bool(one.progress_reports))
         await asyncio.sleep(0.2)
-        assert len(one.told) == 1
+        assert len(one.progress_reports) == 1
         job = await one.running.job(one.offer.job_id)
         assert job["progress"] == {"step": 12, "total": 120, "loss": "NaN", "rate": 1.2, "eta_s": 90.0}
         follower.trainer_ended()
@@ -297,8 +297,8 @@ async def test_a_stale_attempt_is_not_followed_any_more(sources: MetricSources) 
 def test_the_points_tell_progress_and_a_bar_fills_in() -> None:
     bar = read_bar("Steps:  10%|█ | 12/120 [00:30<01:30, 1.20it/s, lr=0.5]")
     points = [Point(step=step, at=step / 2, values={"train_loss": 0.5}) for step in (10, 14)]
-    told = {"step": 14, "total": 120, "loss": 0.5, "lr": 0.5, "rate": 2.0, "eta_s": 53.0}
-    assert progress_of(points, bar) == told
+    progress = {"step": 14, "total": 120, "loss": 0.5, "lr": 0.5, "rate": 2.0, "eta_s": 53.0}
+    assert progress_of(points, bar) == progress
     assert progress_of([], None) is None
     assert progress_of(points[:1], None) == {"step": 10, "loss": 0.5}
 

@@ -137,11 +137,11 @@ def test_numbers_of_one_step_become_one_point(path: Path) -> None:
 def test_a_record_is_read_when_its_last_byte_is_there(path: Path) -> None:
     whole = scalars(1, loss=1.0) + scalars(2, loss=0.5)
     file = file_of(path)
-    told = []
+    points = []
     for end in range(len(whole) + 1):
         path.write_bytes(whole[:end])
-        told += read(file)
-    assert told == [(1, {"loss": 1.0}), (2, {"loss": 0.5})]
+        points += read(file)
+    assert points == [(1, {"loss": 1.0}), (2, {"loss": 0.5})]
 
 
 def test_at_most_so_many_points_are_read_at_once(path: Path) -> None:

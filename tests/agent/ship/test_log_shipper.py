@@ -54,11 +54,11 @@ async def attempt() -> AsyncIterator[Attempt]:
     async with orchestrator() as running:
         agent = await running.worker()
         await running.submit()
-        found = Attempt(running, agent, await agent.take())
+        one = Attempt(running, agent, await agent.take())
         try:
-            yield found
+            yield one
         finally:
-            await found.client.close()
+            await one.client.close()
 
 
 def has_ended() -> asyncio.Event:

@@ -20,8 +20,8 @@ class Studio:
         os.utime(path, (at, at))
 
     def look(self, *, last: bool = False) -> list[str]:
-        found = self.watch.look(lambda: sorted(self.root.iterdir()), self.root, last=last)
-        return [one.path.name for one in found]
+        pictures = self.watch.look(lambda: sorted(self.root.iterdir()), self.root, last=last)
+        return [one.path.name for one in pictures]
 
 
 def test_a_picture_is_whole_when_it_stayed_the_same_between_two_looks(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_the_newest_go_first_and_no_more_than_are_shown(tmp_path: Path) -> None:
     studio = Studio(tmp_path)
     for number in range(MOST + 6):
         studio.draw(f"step_{number}.png", at=1000 + number)
-    found = studio.look(last=True)
-    assert found == [f"step_{number}.png" for number in range(MOST + 5, 5, -1)]
+    pictures = studio.look(last=True)
+    assert pictures == [f"step_{number}.png" for number in range(MOST + 5, 5, -1)]
     studio.watch.were_sent()
     assert studio.look(last=True) == [], "those left out are no news"
 

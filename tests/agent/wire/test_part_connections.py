@@ -107,10 +107,10 @@ async def test_a_file_that_is_shorter_than_it_was_or_gone_is_told_apart_from_a_d
         with pytest.raises(FileNotFoundError):
             await sent(lines, file.with_name("gone"), 0, 10)
         lines.close()
-    with pytest.raises(NoAnswer) as told:
+    with pytest.raises(NoAnswer) as caught:
         await sent(lines := PartConnections(url, None), file, 0, 10)
-    assert isinstance(told.value.__cause__, OSError)
-    assert told.value.__cause__.errno == errno.ECONNREFUSED
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == errno.ECONNREFUSED
     lines.close()
 
 

@@ -60,26 +60,26 @@ def test_a_rotated_token_is_found(run: Run, server: FakeServer, monkeypatch: pyt
 
 def test_a_mistyped_token_is_found_without_sending_it(server: FakeServer) -> None:
     server.on("GET", "/health/live", {"status": "ok"})
-    found = list(way_to(server.url, Choices(), "X-Worker-Token", TOKEN[:-1], "/x"))
-    assert found[-1].mark is FindingMark.BAD
-    assert "cut or mistyped" in found[-1].what
+    checks = list(way_to(server.url, Choices(), "X-Worker-Token", TOKEN[:-1], "/x"))
+    assert checks[-1].mark is FindingMark.BAD
+    assert "cut or mistyped" in checks[-1].what
     assert [seen.path for seen in server.seen] == ["/health/live"]
 
 
 def test_a_wrong_clock_is_found(server: FakeServer) -> None:
     server.on("GET", "/health/live", Answer(200, {"status": "ok"}))
-    found = {
+    checks = {
         finding.about: finding.mark for finding in way_to(server.url, Choices(), "Authorization", None, "/x")
     }
-    assert found["clock"] is FindingMark.GOOD
+    assert checks["clock"] is FindingMark.GOOD
     assert next(_clock(formatdate(0, usegmt=True))).mark is FindingMark.DOUBT
     assert list(_clock("nonsense")) == []
 
 
 def test_the_way_ends_where_it_is_blocked() -> None:
-    found = list(way_to("http://127.0.0.1:1", Choices(), "Authorization", None, "/x"))
-    assert [finding.about for finding in found] == ["name", "connection"]
-    assert "--host 0.0.0.0" in found[-1].fix
+    checks = list(way_to("http://127.0.0.1:1", Choices(), "Authorization", None, "/x"))
+    assert [finding.about for finding in checks] == ["name", "connection"]
+    assert "--host 0.0.0.0" in checks[-1].fix
 
 
 def test_a_certificate_is_shown_or_refused(tmp_path: Path) -> None:
@@ -120,16 +120,16 @@ def test_another_command_of_the_same_name_is_found(tmp_path: Path) -> None:
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     path = f"{other.parent}{os.pathsep}{Path(sys.executable).parent}"
-    found = list(checks_machine.command_clash({"PATH": path}))
-    assert found[0].mark is FindingMark.BAD
-    assert str(other) in found[0].what
+    checks = list(checks_machine.command_clash({"PATH": path}))
+    assert checks[0].mark is FindingMark.BAD
+    assert str(other) in checks[0].what
 
 
 def test_bad_inventory_and_hidden_gpus_are_found() -> None:
-    found = list(checks_machine.gpus({"SIMPLETUNER_GPU_INVENTORY": "nonsense"}))
-    assert found[0].mark is FindingMark.BAD
-    found = list(checks_machine.gpus({"SIMPLETUNER_GPU_INVENTORY": "[]", "CUDA_VISIBLE_DEVICES": "0"}))
-    assert [finding.mark for finding in found] == [FindingMark.DOUBT, FindingMark.DOUBT]
+    checks = list(checks_machine.gpus({"SIMPLETUNER_GPU_INVENTORY": "nonsense"}))
+    assert checks[0].mark is FindingMark.BAD
+    checks = list(checks_machine.gpus({"SIMPLETUNER_GPU_INVENTORY": "[]", "CUDA_VISIBLE_DEVICES": "0"}))
+    assert [finding.mark for finding in checks] == [FindingMark.DOUBT, FindingMark.DOUBT]
 
 
 def test_a_full_disk_and_small_shared_memory_are_found(

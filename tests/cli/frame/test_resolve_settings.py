@@ -52,7 +52,7 @@ def parsed(group: str, *arguments: str) -> argparse.Namespace:
     return build_parser().parse_args([*command, *arguments])
 
 
-def settled(group: str, row: Setting, args: argparse.Namespace, environ: dict[str, str]) -> Any:
+def resolved(group: str, row: Setting, args: argparse.Namespace, environ: dict[str, str]) -> Any:
     return resolve_settings.resolve(group, args, environ)[0][row.name]
 
 
@@ -71,28 +71,28 @@ def as_parsed(row: Setting, text: str) -> Any:
 def test_flag_beats_environment_beats_file_beats_default(group: str, row: Setting, home: Path) -> None:
     flag, environment, file = SAMPLES[row.parse]
     environ = {"XDG_CONFIG_HOME": str(home / "nowhere")}
-    assert settled(group, row, parsed(group), environ).source.rank is Rank.DEFAULT
+    assert resolved(group, row, parsed(group), environ).source.rank is Rank.DEFAULT
     environ = write(home, group, row, file)
-    found = settled(group, row, parsed(group), environ)
-    assert found.value == as_parsed(row, file)
-    assert found.source == (Rank.FILE, f"file {home}/xdg/simpletuner/config.toml")
+    value_resolved = resolved(group, row, parsed(group), environ)
+    assert value_resolved.value == as_parsed(row, file)
+    assert value_resolved.source == (Rank.FILE, f"file {home}/xdg/simpletuner/config.toml")
     environ[row.env] = environment
-    found = settled(group, row, parsed(group), environ)
-    assert found.value == as_parsed(row, environment)
-    assert found.source == (Rank.ENVIRONMENT, f"environment {row.env}")
+    value_resolved = resolved(group, row, parsed(group), environ)
+    assert value_resolved.value == as_parsed(row, environment)
+    assert value_resolved.source == (Rank.ENVIRONMENT, f"environment {row.env}")
     if row.flags:
-        found = settled(group, row, parsed(group, row.flags[-1], flag), environ)
-        assert found.value == as_parsed(row, flag)
-        assert found.source == (Rank.FLAG, f"flag {row.flags[-1]}")
+        value_resolved = resolved(group, row, parsed(group, row.flags[-1], flag), environ)
+        assert value_resolved.value == as_parsed(row, flag)
+        assert value_resolved.source == (Rank.FLAG, f"flag {row.flags[-1]}")
 
 
 @pytest.mark.parametrize(("group", "row"), SWITCHES)
 def test_a_switch_follows_the_same_order(group: str, row: Setting, home: Path) -> None:
     environ = write(home, group, row, "true")
-    assert settled(group, row, parsed(group), environ).value is True
-    assert settled(group, row, parsed(group), {**environ, row.env: "off"}).value is False
+    assert resolved(group, row, parsed(group), environ).value is True
+    assert resolved(group, row, parsed(group), {**environ, row.env: "off"}).value is False
     if row.flags:
-        assert settled(group, row, parsed(group, row.flags[-1]), {**environ, row.env: "off"}).value is True
+        assert resolved(group, row, parsed(group, row.flags[-1]), {**environ, row.env: "off"}).value is True
 
 
 def test_one_flag_leaves_the_environment_of_the_others_alone() -> None:
@@ -104,11 +104,11 @@ def test_one_flag_leaves_the_environment_of_the_others_alone() -> None:
         "XDG_CONFIG_HOME": "/nowhere",
     }
     args = parsed("worker", "--orchestrator-url", "https://orchestrator.example.com:8001")
-    found, _ = resolve_settings.resolve("worker", args, environ)
-    assert found["orchestrator_url"].value == "https://orchestrator.example.com:8001"
-    assert found["worker_token"].value == "wt_env"
-    assert found["name"].value == "gpu-worker-1"
-    assert found["persistent"].value is True
+    settings, _ = resolve_settings.resolve("worker", args, environ)
+    assert settings["orchestrator_url"].value == "https://orchestrator.example.com:8001"
+    assert settings["worker_token"].value == "wt_env"
+    assert settings["name"].value == "gpu-worker-1"
+    assert settings["persistent"].value is True
 
 
 def test_a_word_that_means_neither_is_a_usage_error() -> None:
@@ -128,10 +128,10 @@ def test_a_secret_with_a_wrong_value_is_not_repeated_in_the_message(home: Path) 
 
 @pytest.mark.parametrize("token", [" wt_abc", "wt_abc\n", "\twt_abc \r\n"])
 def test_whitespace_around_a_token_is_taken_off_with_a_note(token: str) -> None:
-    found, notes = resolve_settings.resolve(
+    settings, notes = resolve_settings.resolve(
         "worker", parsed("worker"), {"SIMPLETUNER_WORKER_TOKEN": token, "XDG_CONFIG_HOME": "/nowhere"}
     )
-    assert found["worker_token"].value == "wt_abc"
+    assert settings["worker_token"].value == "wt_abc"
     assert notes == ["note: whitespace around the token was taken off (environment SIMPLETUNER_WORKER_TOKEN)"]
 
 
@@ -142,10 +142,14 @@ def test_a_named_file_must_exist_and_replaces_the_usual_one(home: Path) -> None:
     file.write_text(
         "[server]\nport = 9001\nssl = true\nssl-san = ['a', 'b']\n[worker]\nlabel = {team = 'nlp'}\n"
     )
-    found, _ = resolve_settings.resolve("server", parsed("server", "--config", str(file)), {})
-    assert (found["port"].value, found["ssl"].value, found["ssl_san"].value) == (9001, True, ["a", "b"])
-    found, _ = resolve_settings.resolve("worker", parsed("worker", "--config", str(file)), {})
-    assert found["label"].value == {"team": "nlp"}
+    settings, _ = resolve_settings.resolve("server", parsed("server", "--config", str(file)), {})
+    assert (settings["port"].value, settings["ssl"].value, settings["ssl_san"].value) == (
+        9001,
+        True,
+        ["a", "b"],
+    )
+    settings, _ = resolve_settings.resolve("worker", parsed("worker", "--config", str(file)), {})
+    assert settings["label"].value == {"team": "nlp"}
 
 
 @pytest.mark.parametrize(
@@ -160,14 +164,14 @@ def test_a_file_that_cannot_be_used_is_a_usage_error(text: str, home: Path) -> N
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    found, _ = resolve_settings.resolve(
+    settings, _ = resolve_settings.resolve(
         "server", parsed("server"), {"XDG_CONFIG_HOME": "/nowhere", "HOME": "/h"}
     )
-    assert found["host"].value == "127.0.0.1"
-    assert found["port"].value == 8001
-    assert (found["heartbeat_interval_s"].value, found["heartbeat_timeout_s"].value) == (30.0, 120.0)
-    assert (found["max_retries"].value, found["ephemeral_ttl_s"].value) == (3, 3600.0)
-    assert found["local"].value is None
-    found, _ = resolve_settings.resolve("worker", parsed("worker"), {"XDG_CONFIG_HOME": "/nowhere"})
-    assert found["persistent"].value is False
-    assert found["max_jobs"].value == 1
+    assert settings["host"].value == "127.0.0.1"
+    assert settings["port"].value == 8001
+    assert (settings["heartbeat_interval_s"].value, settings["heartbeat_timeout_s"].value) == (30.0, 120.0)
+    assert (settings["max_retries"].value, settings["ephemeral_ttl_s"].value) == (3, 3600.0)
+    assert settings["local"].value is None
+    settings, _ = resolve_settings.resolve("worker", parsed("worker"), {"XDG_CONFIG_HOME": "/nowhere"})
+    assert settings["persistent"].value is False
+    assert settings["max_jobs"].value == 1

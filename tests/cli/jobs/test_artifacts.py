@@ -44,12 +44,12 @@ async def test_what_was_uploaded_comes_down_again_as_folder_and_as_archive(
             done = await call("jobs", "download", job_id[:12], "--to", str(tmp_path / "out"))
             assert done.code == 0, done.err
             assert "2 files, 25.0 KiB, verified" in done.out + done.err
-        found = {
+        files = {
             str(path.relative_to(tmp_path / "out")): path.read_bytes()
             for path in (tmp_path / "out").rglob("*")
             if path.is_file()
         }
-        assert found == {f"model/{path}": data for path, data in model.items()}
+        assert files == {f"model/{path}": data for path, data in model.items()}
         archive = tmp_path / "newest.tar.gz"
         done = await call("jobs", "download", job_id, "--latest-checkpoint", "--archive", str(archive))
         assert done.code == 0, done.err

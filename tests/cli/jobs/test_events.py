@@ -58,7 +58,7 @@ def test_whoever_looks_at_a_job_sees_its_notes(ask: Run, fleet: FakeServer) -> N
 
 
 def test_the_watchdog_is_told_at_submission_with_numbers_as_numbers(ask: Run, fleet: FakeServer) -> None:
-    wishes = ("--watchdog", "nan=restart-from-last-good", "--watchdog", "stall=fail,stall_s=600")
-    assert ask("jobs", "submit", "c", *wishes).code == 0
+    options = ("--watchdog", "nan=restart-from-last-good", "--watchdog", "stall=fail,stall_s=600")
+    assert ask("jobs", "submit", "c", *options).code == 0
     sent = fleet.asked("POST", "/api/queue/submit")[-1].body
     assert sent["watchdog"] == {"nan": "restart-from-last-good", "stall": "fail", "stall_s": 600}

@@ -23,7 +23,7 @@ def with_job(server: FakeServer) -> FakeServer:
 
 
 def page(lines: list[tuple[int, str, bool]], **more: Any) -> dict[str, Any]:
-    told = [
+    log_lines = [
         {"offset": offset, "at": "2027-01-15T08:00:00.000Z", "text": text, "partial": partial}
         for offset, text, partial in lines
     ]
@@ -36,7 +36,7 @@ def page(lines: list[tuple[int, str, bool]], **more: Any) -> dict[str, Any]:
         "size": end,
         "gap_bytes": 0,
         "ended": False,
-        "lines": told,
+        "lines": log_lines,
         **more,
     }
 

@@ -28,8 +28,8 @@ NAN = {"step": 20, "at": "2026-01-01T00:01:00.000Z", "min": None, "max": None, "
 @pytest.fixture
 def fleet(server: FakeServer) -> FakeServer:
     server.on("GET", "/api/jobs/j_1", JOB)
-    told = {"keys": ["loss", "lr"], "attempt": None, "total": 20, "series": {"loss": [POINT, NAN]}}
-    server.on("GET", "/api/jobs/j_1/metrics", told)
+    answer = {"keys": ["loss", "lr"], "attempt": None, "total": 20, "series": {"loss": [POINT, NAN]}}
+    server.on("GET", "/api/jobs/j_1/metrics", answer)
     return server
 
 

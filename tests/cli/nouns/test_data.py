@@ -22,7 +22,7 @@ PETS = {"cats/1.png": b"cat" * 1000, "cats/2.png": b"cat" * 1000, "dogs/größe.
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     started = Machine(tmp_path_factory.mktemp("machine"))
-    started.told()
+    started.started_info()
     yield started
     started.stop()
 
@@ -109,7 +109,9 @@ class DeadLine(Api):
 
 def connected_to(machine: Machine, kind: type[Api] = Api) -> Api:
     token = (machine.folder / "data" / "admin_token").read_text().strip()
-    return kind(ConnectionSettings(machine.told()["url"], "a test", token, "a test", Choices(), "a test", []))
+    return kind(
+        ConnectionSettings(machine.started_info()["url"], "a test", token, "a test", Choices(), "a test", [])
+    )
 
 
 @pytest.mark.e2e

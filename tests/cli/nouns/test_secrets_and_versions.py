@@ -16,7 +16,7 @@ CANARY = "hf_canary_0123456789"
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     started = Machine(tmp_path_factory.mktemp("machine"))
-    started.told()
+    started.started_info()
     yield started
     started.stop()
 
@@ -118,7 +118,7 @@ def test_validation_names_the_field_and_what_to_do(
 ) -> None:
     file = tmp_path / "bad.json"
     file.write_text(json.dumps(content))
-    told = machine.run("configs", "validate", str(file))
-    assert told.code == ExitCode.USAGE
-    assert field in told.err
-    assert advice in told.err
+    result = machine.run("configs", "validate", str(file))
+    assert result.code == ExitCode.USAGE
+    assert field in result.err
+    assert advice in result.err

@@ -14,14 +14,14 @@ WORKER = ("worker", "--orchestrator-url", "https://10.0.0.5:8001", "--name", "gp
 
 
 def test_a_worker_is_installed_with_its_token_beside_the_unit(run: Run, tmp_path: Path) -> None:
-    told = run("service", "install", *WORKER, "--worker-token", TOKEN, "--root", str(tmp_path))
-    assert told.code == 0, told.err
+    result = run("service", "install", *WORKER, "--worker-token", TOKEN, "--root", str(tmp_path))
+    assert result.code == 0, result.err
     unit = (tmp_path / "etc/systemd/system/simpletuner-worker.service").read_text()
     assert "worker --orchestrator-url https://10.0.0.5:8001 --name gpu-1 --persistent" in unit
     assert '--worker-token-file "${CREDENTIALS_DIRECTORY}/worker-token"' in unit
     assert "LoadCredential=worker-token:/etc/simpletuner/worker-token\n" in unit
     assert "RestartPreventExitStatus=2 4 5 10\n" in unit
-    assert TOKEN not in unit + told.out + told.err
+    assert TOKEN not in unit + result.out + result.err
     kept = tmp_path / "etc/simpletuner/worker-token"
     assert kept.read_text().strip() == TOKEN
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -37,30 +37,30 @@ def test_what_was_removed_leaves_no_token_behind(run: Run, tmp_path: Path) -> No
 
 
 def test_printing_a_unit_changes_nothing_and_stops_later_than_its_trainers(run: Run) -> None:
-    told = run("service", "print", *WORKER, "--worker-token", TOKEN, "--shutdown-grace", "2m")
-    assert told.code == 0
-    assert "TimeoutStopSec=135\n" in told.out
-    assert "KillMode=mixed\n" in told.out
+    result = run("service", "print", *WORKER, "--worker-token", TOKEN, "--shutdown-grace", "2m")
+    assert result.code == 0
+    assert "TimeoutStopSec=135\n" in result.out
+    assert "KillMode=mixed\n" in result.out
 
 
 def test_a_server_runs_as_who_was_named(run: Run) -> None:
-    told = run("service", "print", "server", "--host", "0.0.0.0", "--ssl", "--run-as", "fleet")
-    assert "simpletuner server --host 0.0.0.0 --ssl" in told.out
-    assert "User=fleet\n" in told.out
-    assert "LoadCredential" not in told.out
+    result = run("service", "print", "server", "--host", "0.0.0.0", "--ssl", "--run-as", "fleet")
+    assert "simpletuner server --host 0.0.0.0 --ssl" in result.out
+    assert "User=fleet\n" in result.out
+    assert "LoadCredential" not in result.out
 
 
 def test_a_secret_does_not_go_into_a_unit(run: Run) -> None:
-    told = run("service", "print", "server", "--database-url", "postgresql://fleet:geheim@db/fleet")
-    assert told.code == 2
-    assert "geheim" not in told.out + told.err
+    result = run("service", "print", "server", "--database-url", "postgresql://fleet:geheim@db/fleet")
+    assert result.code == 2
+    assert "geheim" not in result.out + result.err
 
 
 def test_a_token_with_a_typo_is_refused_before_anything_is_written(run: Run, tmp_path: Path) -> None:
-    told = run(
+    result = run(
         "service", "install", *WORKER, "--worker-token", TOKEN[:-1] + "!", "--root", str(tmp_path / "image")
     )
-    assert told.code == 4
+    assert result.code == 4
     assert not (tmp_path / "image").exists()
 
 

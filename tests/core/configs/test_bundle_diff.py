@@ -9,8 +9,8 @@ from simpletuner_fleet.core.configs.bundle_diff import diff_bundles
 
 
 def diff(was: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = msgspec.to_builtins(diff_bundles(read_bundle(was), read_bundle(now)))
-    return found
+    changes: list[dict[str, Any]] = msgspec.to_builtins(diff_bundles(read_bundle(was), read_bundle(now)))
+    return changes
 
 
 def test_the_same_config_has_no_changes() -> None:

@@ -10,10 +10,10 @@ from simpletuner_fleet.core.configs.datasets import (
     canonical,
     check_mounts,
     id_of,
+    prefixed_id,
     read_id,
     read_manifest,
     references,
-    told,
     with_places,
 )
 from simpletuner_fleet.core.errors import FleetError, Invalid, TooLarge
@@ -67,7 +67,7 @@ def test_a_dataset_has_so_many_files_and_no_more() -> None:
 
 
 def test_an_id_is_read_with_or_without_its_prefix() -> None:
-    assert read_id(told("c" * 64), "$") == read_id("c" * 64, "$") == "c" * 64
+    assert read_id(prefixed_id("c" * 64), "$") == read_id("c" * 64, "$") == "c" * 64
     for wrong in ("", "sha256:", "pets", "sha256:" + "C" * 64, "sha256:" + "c" * 63, "md5:" + "c" * 64):
         with pytest.raises(Invalid) as caught:
             read_id(wrong, "$.datasets.pets")
@@ -137,8 +137,8 @@ def a_roster(holders: int = 1, others: int = 3 * CANDIDATES_COMPARED) -> Roster:
 def picked(roster: Roster) -> str | None:
     job = a_job(requires=BIG)
     roster.waiting(job.class_id, job.requires)
-    found = roster.pick_worker(job)
-    return found[0].id if found else None
+    worker = roster.pick_worker(job)
+    return worker[0].id if worker else None
 
 
 def test_who_has_the_data_is_found_among_any_number_of_workers() -> None:

@@ -271,10 +271,10 @@ USER = (
 def test_an_ending_is_taken_for_what_it_was(
     exit_code: int | None, signal: int | None, lines: str, reason: str | None, code: str, evidence: str
 ) -> None:
-    found = classify(exit_code, signal, lines, reason)
-    assert found.code == code, found
-    assert evidence in found.evidence
-    assert found.advice == ADVICE[code]
+    failure = classify(exit_code, signal, lines, reason)
+    assert failure.code == code, failure
+    assert evidence in failure.evidence
+    assert failure.advice == ADVICE[code]
 
 
 PRECEDENCE = [
@@ -314,8 +314,8 @@ def test_progress_bars_and_rank_prefixes_do_not_hide_the_line() -> None:
 
 
 def test_evidence_is_one_line_of_bounded_length() -> None:
-    found = classify(1, None, "CUDA out of memory " + "x" * 5_000, None)
-    assert len(found.evidence) == MAX_EVIDENCE_CHARS
+    failure = classify(1, None, "CUDA out of memory " + "x" * 5_000, None)
+    assert len(failure.evidence) == MAX_EVIDENCE_CHARS
 
 
 def test_every_class_has_advice_in_one_sentence_and_an_unknown_one_has_some_too() -> None:
@@ -333,9 +333,9 @@ def test_every_class_has_advice_in_one_sentence_and_an_unknown_one_has_some_too(
 def test_any_ending_has_a_class(
     code: int | None, signal: int | None, lines: str | None, reason: str | None
 ) -> None:
-    found = classify(code, signal, lines, reason)
-    assert found.code in ADVICE
-    assert "\n" not in found.evidence or "\n" in (reason or "")
+    failure = classify(code, signal, lines, reason)
+    assert failure.code in ADVICE
+    assert "\n" not in failure.evidence or "\n" in (reason or "")
 
 
 def test_a_failed_attempt_keeps_its_class_and_the_audit_log_tells_it() -> None:

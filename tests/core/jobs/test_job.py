@@ -67,10 +67,10 @@ def test_terminal_states_absorb() -> None:
 
 def test_every_other_state_can_reach_each_way_of_being_over() -> None:
     def reachable(state: JobState) -> set[JobState]:
-        found = {state}
-        while more := {to for (at, _), to in JOB_TRANSITIONS.items() if at in found} - found:
-            found |= more
-        return found
+        reached = {state}
+        while more := {to for (at, _), to in JOB_TRANSITIONS.items() if at in reached} - reached:
+            reached |= more
+        return reached
 
     for state in set(JobState) - TERMINAL - {JobState.CANCELLING}:
         assert reachable(state) >= TERMINAL

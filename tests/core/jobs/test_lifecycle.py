@@ -606,14 +606,14 @@ def test_whatever_happens_the_books_balance(
 def test_what_is_brought_before_a_trainer_starts_is_shown_until_it_starts() -> None:
     job, attempt = holding(), an_attempt()
     phase = Progress(phase="fetching data", done_bytes=3, total_bytes=8)
-    told = lifecycle.preparing(job, attempt, phase)
-    assert told.job is not None
-    assert (told.job.progress, told.attempt, told.events) == (phase, None, ())
-    assert lifecycle.preparing(told.job, attempt, phase) == NOTHING
-    started = lifecycle.progressed(told.job, attempt, None, now=NOW)
+    prepared = lifecycle.preparing(job, attempt, phase)
+    assert prepared.job is not None
+    assert (prepared.job.progress, prepared.attempt, prepared.events) == (phase, None, ())
+    assert lifecycle.preparing(prepared.job, attempt, phase) == NOTHING
+    started = lifecycle.progressed(prepared.job, attempt, None, now=NOW)
     assert started.job is not None
     assert started.job.progress is None
-    given_back = stopping.released(told.job, attempt, "the worker leaves", POLICY, now=NOW)
+    given_back = stopping.released(prepared.job, attempt, "the worker leaves", POLICY, now=NOW)
     assert given_back.job is not None
     assert given_back.job.progress is None
 

@@ -22,12 +22,12 @@ def user(number: int, role: Role, *, disabled: bool = False, password: bool = Tr
 
 
 people = st.lists(st.tuples(st.sampled_from(Role), st.booleans(), st.booleans()), min_size=1, max_size=5)
-wishes = st.lists(
+options = st.lists(
     st.tuples(st.integers(0, 4), st.none() | st.sampled_from(Role), st.none() | st.booleans()), max_size=10
 )
 
 
-@given(people, wishes)
+@given(people, options)
 def test_whatever_is_changed_somebody_who_could_administer_still_can(
     made: list[tuple[Role, bool, bool]], changes: list[tuple[int, Role | None, bool | None]]
 ) -> None:

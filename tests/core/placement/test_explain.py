@@ -20,7 +20,7 @@ def asked(requires: Requirements, *workers: Worker, held: Occupancy = FREE) -> S
     return survey(requires, [(worker, held) for worker in workers])
 
 
-def told(job: Job, fleet: Survey, limit: str | None = None, ahead: int = 0) -> Code:
+def code_of(job: Job, fleet: Survey, limit: str | None = None, ahead: int = 0) -> Code:
     return explain(job, fleet, limit=limit, ahead=ahead, now=NOW).code
 
 
@@ -112,9 +112,9 @@ def test_what_can_never_be_is_said_at_once(job: Job, limit: str | None) -> None:
 def test_a_backoff_is_told_before_a_limit_and_a_limit_before_a_busy_fleet() -> None:
     fleet = asked(REMOTE, a_worker(), held=BUSY)
     held_back = a_job(hold=Hold.BACKOFF, not_before=NOW + 9)
-    assert told(held_back, fleet, limit="QUOTA_USER") is Code.RETRY_BACKOFF
-    assert told(a_job(), fleet, limit="QUOTA_USER") is Code.QUOTA_USER
-    assert told(a_job(), fleet) is Code.ALL_MATCHING_BUSY
+    assert code_of(held_back, fleet, limit="QUOTA_USER") is Code.RETRY_BACKOFF
+    assert code_of(a_job(), fleet, limit="QUOTA_USER") is Code.QUOTA_USER
+    assert code_of(a_job(), fleet) is Code.ALL_MATCHING_BUSY
 
 
 def test_a_wait_counts_down_and_never_below_zero() -> None:
@@ -204,7 +204,7 @@ fleets = st.lists(
     ),
     max_size=6,
 )
-wishes = st.builds(
+options = st.builds(
     Requirements,
     target=st.sampled_from(Target),
     gpus=st.integers(0, 5),
@@ -215,20 +215,20 @@ wishes = st.builds(
 
 
 @settings(deadline=None, max_examples=200)
-@given(wishes, fleets)
+@given(options, fleets)
 def test_a_survey_agrees_with_the_matcher_worker_by_worker(
     requires: Requirements, fleet: list[tuple[Worker, Occupancy]]
 ) -> None:
-    found = survey(requires, fleet)
+    surveyed = survey(requires, fleet)
     fleet = [(worker, held) for worker, held in fleet if has_joined(worker)]
     could_ever = sum(why_never(worker, requires) is None for worker, _ in fleet)
     could_now = sum(why_not_now(worker, held, requires) is None for worker, held in fleet)
-    assert found.possible == could_ever
-    assert found.funnel[0].left == len(fleet)
-    assert found.funnel[-1].left == could_now
-    assert (found.code in IMPOSSIBLE) is (could_ever == 0)
-    assert (found.code is Code.BEHIND_OTHERS) is (could_now > 0)
-    assert sentence(found.code, found.params)
+    assert surveyed.possible == could_ever
+    assert surveyed.funnel[0].left == len(fleet)
+    assert surveyed.funnel[-1].left == could_now
+    assert (surveyed.code in IMPOSSIBLE) is (could_ever == 0)
+    assert (surveyed.code is Code.BEHIND_OTHERS) is (could_now > 0)
+    assert sentence(surveyed.code, surveyed.params)
 
 
 def test_every_state_and_hold_has_a_sentence() -> None:
@@ -240,5 +240,5 @@ def test_every_state_and_hold_has_a_sentence() -> None:
 
 def test_without_a_remote_worker_an_automatic_job_is_told_that_there_is_none() -> None:
     own_machine = a_worker(local=True, gpus=0)
-    told = survey(Requirements(target=Target.AUTO, gpus=1, trainer="command"), [(own_machine, FREE)])
-    assert told.code is Code.NO_WORKERS
+    surveyed = survey(Requirements(target=Target.AUTO, gpus=1, trainer="command"), [(own_machine, FREE)])
+    assert surveyed.code is Code.NO_WORKERS

@@ -226,8 +226,8 @@ class FleetAgainstPlainRecomputation(RuleBasedStateMachine):
         self.roster.put_worker(worker)
 
     def _one(self, which: int, fits: Any) -> Job | None:
-        found = [job for job in self.jobs.values() if fits(job)]
-        return found[which % len(found)] if found else None
+        matching = [job for job in self.jobs.values() if fits(job)]
+        return matching[which % len(matching)] if matching else None
 
     def _save(self, job: Job) -> None:
         before = self.jobs[job.id]

@@ -144,9 +144,9 @@ def test_content_counts_once() -> None:
 
 def test_the_newest_checkpoint_has_the_highest_step_then_the_latest_time() -> None:
     assert newest_checkpoint([stored(99, kind="artifact")]) is None
-    found = newest_checkpoint([stored(10), stored(30), stored(31, step=30), stored(20)])
-    assert found
-    assert found.id == "m_31"
+    newest = newest_checkpoint([stored(10), stored(30), stored(31, step=30), stored(20)])
+    assert newest
+    assert newest.id == "m_31"
 
 
 def test_retention_keeps_the_newest_checkpoints_and_every_artifact() -> None:

@@ -18,7 +18,7 @@ from simpletuner_fleet.core.training.metrics import (
     read_bar,
     read_point,
 )
-from simpletuner_fleet.trainers.demo import progress
+from simpletuner_fleet.trainers.demo.output import progress
 
 steps = st.integers(0, 2**53)
 numbers = st.floats(allow_nan=True, allow_infinity=True)
@@ -40,9 +40,9 @@ def test_a_flat_line_and_a_nested_one_tell_the_same(step: int, values: dict[str,
     assert flat
     assert nested
     assert (flat.step, nested.step, nested.at) == (step, step, 5.0)
-    for found in (flat, nested):
-        assert found.values.keys() == values.keys()
-        assert all(same(found.values[name], value) for name, value in values.items())
+    for point in (flat, nested):
+        assert point.values.keys() == values.keys()
+        assert all(same(point.values[name], value) for name, value in values.items())
 
 
 @given(st.text() | st.binary())
@@ -147,9 +147,9 @@ def test_rate_and_eta_are_told_once_they_can_be() -> None:
     assert eta_s(30, None, 2.0) is eta_s(30, 100, None) is None
 
 
-@pytest.mark.parametrize(("told", "value"), [("NaN", math.nan), ("Infinity", math.inf), ("-inf", -math.inf)])
-def test_what_strict_json_must_put_into_words_is_a_value_too(told: str, value: float) -> None:
-    point = read_point(json.dumps({"step": 3, "loss": told, "note": "none"}))
+@pytest.mark.parametrize(("word", "value"), [("NaN", math.nan), ("Infinity", math.inf), ("-inf", -math.inf)])
+def test_what_strict_json_must_put_into_words_is_a_value_too(word: str, value: float) -> None:
+    point = read_point(json.dumps({"step": 3, "loss": word, "note": "none"}))
     assert point is not None
     assert list(point.values) == ["loss"]
     assert point.values["loss"] == pytest.approx(value, nan_ok=True)

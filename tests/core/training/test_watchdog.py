@@ -41,10 +41,10 @@ def progress(
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("key", ["loss", "train_loss", "step_loss"])
 def test_one_loss_that_is_no_number_is_found_at_its_step(loss: float, key: str) -> None:
-    (found,) = watch().saw_points([point(59, 0.5, key), point(60, loss, key), point(61, loss, key)])
-    assert (found.id, found.trouble, found.resume_below) == ("nan-60", "nan", 60)
-    assert found.data["key"] == key
-    assert found.policy == "fail"
+    (finding,) = watch().saw_points([point(59, 0.5, key), point(60, loss, key), point(61, loss, key)])
+    assert (finding.id, finding.trouble, finding.resume_below) == ("nan-60", "nan", 60)
+    assert finding.data["key"] == key
+    assert finding.policy == "fail"
 
 
 def test_other_values_may_be_what_they_like() -> None:
@@ -55,9 +55,9 @@ def test_so_many_in_a_row_must_be_bad_as_was_asked_for() -> None:
     one = watch(nan_points=3)
     bad = [point(step, math.nan) for step in (1, 2, 4, 5)]
     assert one.saw_points([*bad[:2], point(3, 1.0), *bad[2:]]) == []
-    (found,) = one.saw_points([point(6, math.nan)])
-    assert found.resume_below == 4
-    assert "from step 4 on, 3 times in a row" in found.text
+    (finding,) = one.saw_points([point(6, math.nan)])
+    assert finding.resume_below == 4
+    assert "from step 4 on, 3 times in a row" in finding.text
 
 
 def test_a_step_told_twice_counts_once() -> None:
@@ -67,8 +67,8 @@ def test_a_step_told_twice_counts_once() -> None:
 
 def test_a_loss_that_recovers_is_found_again_when_it_is_lost_again() -> None:
     losses = [math.nan, math.nan, 1.0, math.nan]
-    found = watch(nan="ignore").saw_points([point(step, loss) for step, loss in enumerate(losses)])
-    assert [one.id for one in found] == ["nan-0", "nan-3"]
+    findings = watch(nan="ignore").saw_points([point(step, loss) for step, loss in enumerate(losses)])
+    assert [one.id for one in findings] == ["nan-0", "nan-3"]
 
 
 def test_findings_that_are_ignored_end_some_time() -> None:
@@ -77,8 +77,8 @@ def test_findings_that_are_ignored_end_some_time() -> None:
 
 
 def test_a_checkpoint_that_gave_no_good_step_is_spoiled_itself() -> None:
-    (found,) = watch(resumed_from=50).saw_points([point(51, math.nan)])
-    assert found.resume_below == 50
+    (finding,) = watch(resumed_from=50).saw_points([point(51, math.nan)])
+    assert finding.resume_below == 50
     (later,) = watch(resumed_from=50).saw_points([point(51, 1.0), point(52, math.nan)])
     assert later.resume_below == 52
 
@@ -144,20 +144,20 @@ def test_what_must_be_free_is_a_share_of_the_disk_within_limits(total: int, leas
 
 
 def test_what_is_ignored_is_no_verdict_and_what_restarts_says_from_where() -> None:
-    found = Finding(
+    finding = Finding(
         id="nan-6", trouble="nan", text="the loss was NaN at step 6", policy="ignore", resume_below=6
     )
-    assert verdict_of(found) is None
-    restart = verdict_of(Finding(**{**_fields(found), "policy": "restart-from-last-good"}))
+    assert verdict_of(finding) is None
+    restart = verdict_of(Finding(**{**_fields(finding), "policy": "restart-from-last-good"}))
     assert restart is not None
     assert (restart.restart, restart.resume_below) == (True, 6)
-    failed = verdict_of(Finding(**{**_fields(found), "policy": "fail"}))
+    failed = verdict_of(Finding(**{**_fields(finding), "policy": "fail"}))
     assert failed is not None
     assert (failed.restart, failed.error) == (False, "watchdog: the loss was NaN at step 6")
 
 
-def _fields(found: Finding) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in found.__struct_fields__}
+def _fields(finding: Finding) -> dict[str, Any]:
+    return {name: getattr(finding, name) for name in finding.__struct_fields__}
 
 
 def test_a_submission_stands_before_its_config_and_both_before_the_usual() -> None:
@@ -183,12 +183,12 @@ def test_the_first_allowance_is_not_shorter_than_the_usual_one() -> None:
 
 
 def test_what_a_newer_orchestrator_says_is_taken_as_far_as_it_is_understood() -> None:
-    told = {"nan": "explode", "stall": "fail", "gpu_heat": "fail", "stall_s": "long"}
-    assert read_watchdog(told) == Watchdog(stall="fail")
+    description = {"nan": "explode", "stall": "fail", "gpu_heat": "fail", "stall_s": "long"}
+    assert read_watchdog(description) == Watchdog(stall="fail")
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(5.0, "5 s"), (1800.0, "30 min"), (7200.0, "2 h"), (90.5, "90.5 s")]
+    ("seconds", "words"), [(5.0, "5 s"), (1800.0, "30 min"), (7200.0, "2 h"), (90.5, "90.5 s")]
 )
-def test_times_are_told_as_people_say_them(seconds: float, told: str) -> None:
-    assert told_s(seconds) == told
+def test_times_are_told_as_people_say_them(seconds: float, words: str) -> None:
+    assert told_s(seconds) == words

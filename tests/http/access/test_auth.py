@@ -70,9 +70,9 @@ class SlowCredentials(MemoryCredentials):
         self.go = asyncio.Event()
 
     async def worker(self, token_hash: str) -> Worker | None:
-        found = await super().worker(token_hash)
+        worker = await super().worker(token_hash)
         await self.go.wait()
-        return found
+        return worker
 
 
 async def test_a_look_up_that_a_rotation_overtook_is_not_remembered() -> None:

@@ -281,17 +281,17 @@ async def test_the_page_of_a_problem_knows_who_asked() -> None:
     async def forbidden(call: Call[Any]) -> Reply:
         raise Forbidden("admin.users")
 
-    told: list[tuple[str, str]] = []
+    problems: list[tuple[str, str]] = []
 
     def note(problem: ProblemAnswer, headers: Mapping[str, str], path: str, principal: Principal) -> None:
-        told.append((path, principal.id))
+        problems.append((path, principal.id))
 
     table = [Route("GET", "/closed", forbidden, ANY_USER)]
     async with running(table, problem_page=note) as here:
         html = {"accept": "text/html"}
         await here.client.get("/closed", headers={**html, **COOKIE})
         await here.client.get("/nowhere", headers={**html, **COOKIE})
-    assert told == [("/closed", "u_admin"), ("/nowhere", "anonymous")]
+    assert problems == [("/closed", "u_admin"), ("/nowhere", "anonymous")]
 
 
 async def test_a_page_has_its_own_policy_and_may_set_several_cookies() -> None:

@@ -124,10 +124,10 @@ def test_bad_settings_end_with_a_message_and_exit_2(tmp_path: Path) -> None:
         ({"SIMPLETUNER_CHECKPOINTS_KEEP": "0"}, "SIMPLETUNER_CHECKPOINTS_KEEP"),
         ({"SIMPLETUNER_WORKER_NETWORKS": "everywhere"}, "everywhere"),
     )
-    for variables, told in bad:
+    for variables, message in bad:
         code, text = refused(home, **variables)
         assert code == 2, (variables, text)
-        assert told in text
+        assert message in text
         assert "Traceback" not in text
     code, text = refused(home, "--trust-loopback", "--host", "0.0.0.0")
     assert code == 2
@@ -206,12 +206,12 @@ def test_a_link_for_the_first_admin_is_printed_until_there_is_a_user(tmp_path: P
     with server_process(home, *BARE) as server:
         with server.client(origin=server.url) as http:
             until = time.monotonic() + 10
-            while not (found := re.search(r"(http\S+)/start\?k=(\S+)", server.log.read_text())):
+            while not (match := re.search(r"(http\S+)/start\?k=(\S+)", server.log.read_text())):
                 assert time.monotonic() < until
                 time.sleep(0.02)
-            assert found[1] == server.url
+            assert match[1] == server.url
             assert http.get("/api/me").status_code == 401
-            body = {"k": found[2], "name": "Ada", "password": "correct horse battery"}
+            body = {"k": match[2], "name": "Ada", "password": "correct horse battery"}
             assert http.post("/api/start", json=body).status_code == 200
             assert http.get("/api/me").json()["role"] == "admin"
             cookies = dict(http.cookies)
@@ -348,6 +348,6 @@ def test_the_worker_beside_the_server_survives_its_crash_and_is_found_again(tmp_
         while http.get(f"/api/jobs/{job['job_id']}").json()["status"] == "running":
             assert time.monotonic() < until, server.log.read_text()
             time.sleep(0.1)
-        told = http.get(f"/api/jobs/{job['job_id']}").json()
-        assert (told["status"], told["attempt"]) == ("completed", 1)
+        job_now = http.get(f"/api/jobs/{job['job_id']}").json()
+        assert (job_now["status"], job_now["attempt"]) == ("completed", 1)
         assert (home / "local_worker.pid").read_text() == pid

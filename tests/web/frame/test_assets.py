@@ -44,7 +44,7 @@ def test_nothing_else_is_given_out(fleet: Console, http: httpx2.Client, path: st
 async def test_every_script_of_others_runs_under_our_policy(fleet: Console, page_as: Pages) -> None:
     page = await page_as(fleet, "nobody")
     await page.goto("/login")
-    told = await page.evaluate(
+    results = await page.evaluate(
         """async ([charts, colours]) => {
           const { default: uPlot } = await import(charts);
           const { default: Anser } = await import(colours);
@@ -60,7 +60,7 @@ async def test_every_script_of_others_runs_under_our_policy(fleet: Console, page
         }""",
         [ASSETS.url("vendor/uplot.js"), ASSETS.url("vendor/anser.js")],
     )
-    assert told == {"chart": 1, "colours": "ansi-red", "htmx": "4.0.0"}
+    assert results == {"chart": 1, "colours": "ansi-red", "htmx": "4.0.0"}
 
 
 async def test_an_icon_of_the_sprite_is_drawn(fleet: Console, page_as: Pages) -> None:

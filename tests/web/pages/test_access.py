@@ -31,9 +31,9 @@ def ask(console: Console, path: str, role: Role = "admin") -> httpx2.Response:
 
 
 def entry(seq: int, kind: EventType, **more: object) -> AuditEntry:
-    told = {"actor_id": "u_1", "actor_name": "Anna", "ip": "10.0.0.1", "target_type": "worker", **more}
+    fields = {"actor_id": "u_1", "actor_name": "Anna", "ip": "10.0.0.1", "target_type": "worker", **more}
     return msgspec.convert(
-        {"seq": seq, "at": float(seq), "event_type": kind, "target_id": "w_1", "details": {}, **told},
+        {"seq": seq, "at": float(seq), "event_type": kind, "target_id": "w_1", "details": {}, **fields},
         AuditEntry,
     )
 
@@ -95,8 +95,8 @@ async def test_a_user_is_given_a_password_and_what_is_wrong_with_one_is_told(
     await form.locator("[name=password]").fill("aaaaaaaaaaaa")
     await form.locator("button:not([type=button])").click()
     page_as.watch(page).expect("422")
-    told = translator("pt-BR").gettext("This password is too easy to guess.")
-    await expect(form.locator("[data-problem]")).to_contain_text(told)
+    sentence = translator("pt-BR").gettext("This password is too easy to guess.")
+    await expect(form.locator("[data-problem]")).to_contain_text(sentence)
     await form.locator("[name=password]").fill("a good long password")
     await form.locator("button:not([type=button])").click()
     await expect(page.locator("#users")).to_contain_text("Emil")
@@ -235,9 +235,9 @@ def test_a_filter_that_is_no_time_is_refused_and_none_that_fits_is_calm(fleet: C
 
 
 def test_every_permission_has_words_and_presets_know_only_those() -> None:
-    told = [name for _, group in GROUPS for name, _ in group]
-    assert sorted(told) == sorted([*PERMISSIONS, EVERYTHING])
-    assert {name for _, names in PRESETS for name in names} <= set(told)
+    all_names = [name for _, group in GROUPS for name, _ in group]
+    assert sorted(all_names) == sorted([*PERMISSIONS, EVERYTHING])
+    assert {name for _, names in PRESETS for name in names} <= set(all_names)
 
 
 def test_every_event_has_a_name_and_can_be_chosen() -> None:

@@ -98,13 +98,13 @@ async def test_who_registered_after_the_look_is_no_trouble() -> None:
 
 async def test_a_watcher_hears_of_a_refusal_at_once() -> None:
     async with orchestrator() as running:
-        told: list[tuple[str, dict[str, Any]]] = []
-        running.deps.hub.watch("the test", lambda id, event, data: told.append((event, data)))
+        events: list[tuple[str, dict[str, Any]]] = []
+        running.deps.hub.watch("the test", lambda id, event, data: events.append((event, data)))
         worker = await running.create_worker("gpu-1")
         await running.post(f"/api/admin/workers/{worker['worker_id']}/token")
         await refused(running, worker["token"])
         await asyncio.sleep(0)
-        news = [data for event, data in told if event == "audit"]
+        news = [data for event, data in events if event == "audit"]
         assert news == [{"id": worker["worker_id"], "event_type": "worker.registration_failed"}]
 
 

@@ -12,9 +12,9 @@ PASSWORD = "seven calm hours"
 
 
 def printed_link(console: Console) -> str:
-    found = LINK.search(console.world.orchestrator.says("/start?k="))
-    assert found
-    return found[0]
+    match = LINK.search(console.world.orchestrator.says("/start?k="))
+    assert match
+    return match[0]
 
 
 async def test_the_printed_link_leads_to_a_console_that_says_what_to_do_next(

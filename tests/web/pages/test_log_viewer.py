@@ -54,8 +54,8 @@ async def open_log(page: Page, work: Work, fragment: str = "") -> float:
     """Milliseconds from the click to the last lines."""
     await page.goto("about:blank")
     await page.goto(f"/jobs/{work.job_id}/logs{fragment}")
-    found = await page.wait_for_function(READY, polling=20)
-    return float(await found.json_value())
+    handle = await page.wait_for_function(READY, polling=20)
+    return float(await handle.json_value())
 
 
 async def test_a_log_of_a_million_lines_opens_at_its_end_within_a_second(long: Long, page_as: Pages) -> None:
@@ -126,8 +126,8 @@ async def test_a_pattern_is_searched_forth_and_back(long: Long, page_as: Pages) 
 
 
 async def main_thread_s(session: Any) -> float:
-    told = await session.send("Performance.getMetrics")
-    return next(float(one["value"]) for one in told["metrics"] if one["name"] == "TaskDuration")
+    measured = await session.send("Performance.getMetrics")
+    return next(float(one["value"]) for one in measured["metrics"] if one["name"] == "TaskDuration")
 
 
 async def followed(page: Page, work: Work, session: Any, first: int) -> float:

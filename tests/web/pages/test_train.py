@@ -228,11 +228,11 @@ def test_looking_ahead_speaks_the_readers_language_and_stores_nothing(fleet: Con
     before = world.get("/api/queue/stats")["total"]
     asked = {"config": {"settings": {"num_processes": 0}}}
     answer = world.call("POST", "/train/check", asked, **{"accept-language": "ja"})
-    told = answer.json()
+    body = answer.json()
     assert answer.status_code == 200
-    assert told["ok"] is False
-    assert told["path"] == "settings.num_processes"
-    assert "num_processes is 1 or more" not in told["outlook"]
+    assert body["ok"] is False
+    assert body["path"] == "settings.num_processes"
+    assert "num_processes is 1 or more" not in body["outlook"]
     hostile = {"config_name": "x<script>", "config": {"settings": {"a": 1}}}
     answer = world.call("POST", "/train/check", hostile)
     assert "<script>" not in answer.json()["outlook"]
@@ -243,10 +243,10 @@ def test_looking_ahead_speaks_the_readers_language_and_stores_nothing(fleet: Con
 async def test_where_no_worker_has_joined_the_way_to_one_is_shown() -> None:
     asked = {"config_name": "x", "config": {"settings": {"a": 1}}}
     async with orchestrator(pages=train.ROUTES) as running:
-        told = await running.post("/train/check", asked)
-        assert told["ok"] is True
-        assert "The job takes place 1 in the queue." in told["outlook"]
-        assert "/admin/workers/create" in told["outlook"]
+        checked = await running.post("/train/check", asked)
+        assert checked["ok"] is True
+        assert "The job takes place 1 in the queue." in checked["outlook"]
+        assert "/admin/workers/create" in checked["outlook"]
         async with running.as_user(await running.token("queue.submit")) as member:
             answer = await member.post("/train/check", json=asked)
         assert "/admin/workers/create" not in answer.json()["outlook"]

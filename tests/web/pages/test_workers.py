@@ -100,9 +100,9 @@ async def test_a_token_is_shown_once_and_a_rotated_one_is_recognised(
 async def test_a_list_without_workers_says_what_to_do_and_shows_the_first_one_at_once(
     own_empty: Console, page_as: Pages
 ) -> None:
-    told = own_empty.world.cli("users", "link").stdout
-    link = re.search(r"http\S+", told)
-    assert link, told
+    output = own_empty.world.cli("users", "link").stdout
+    link = re.search(r"http\S+", output)
+    assert link, output
     page = await page_as(own_empty, "nobody")
     await page.goto(link[0])
     await page.get_by_label("Name").fill("Anna")

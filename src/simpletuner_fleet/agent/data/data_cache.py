@@ -23,11 +23,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet.agent.ship.hashing import sha256_of
-from simpletuner_fleet.agent.state_dir import StateDirError, checked_id, write_whole
+from simpletuner_fleet.agent.state_dir import checked_id, write_whole
 from simpletuner_fleet.core.configs.datasets import MAX_HELD, MOUNT, canonical, id_of, read_manifest
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import SHA256, FileEntry
+from simpletuner_fleet.core.worker_errors import CacheFull, CacheInUse, CacheUnusable, StateDirError
 
 log = logging.getLogger(__name__)
 
@@ -40,26 +41,6 @@ SPARE_BYTES = 256 * 1024 * 1024
 POLICY = Policy()
 Manifests = dict[str, tuple[FileEntry, ...]]
 """Files by a dataset's id."""
-
-
-class CacheInUse(FleetError):
-    """Another worker uses this data cache."""
-
-    code = "data_cache_in_use"
-    next_step = "Give each worker of this machine a --data-cache-dir of its own."
-
-
-class CacheUnusable(FleetError):
-    """The data cache cannot be used."""
-
-    code = "data_cache"
-    next_step = "Name another folder with --data-cache-dir."
-
-
-class NoRoom(FleetError):
-    """The dataset does not fit on this worker."""
-
-    code = "data_no_room"
 
 
 class CachedDataset(Struct):
@@ -158,7 +139,7 @@ class DataCache:
         return files
 
     def begin(self, attempt_id: str, manifests: Manifests, now: float) -> None:
-        """Makes room for these datasets and keeps them as long as the attempt uses them. Raises NoRoom."""
+        """Makes room for these datasets and keeps them as long as the attempt uses them. Raises CacheFull."""
         self._uses[attempt_id] = frozenset(manifests)
         for dataset_id, files in manifests.items():
             if dataset_id not in self._held:
@@ -169,7 +150,7 @@ class DataCache:
         try:
             self._make_room()
             self._check_disk()
-        except NoRoom:
+        except CacheFull:
             self.release(attempt_id)
             for dataset_id in manifests:
                 if not self._held[dataset_id].complete and not self._in_use(dataset_id):
@@ -269,7 +250,7 @@ class DataCache:
                 return
             self._evict(dataset_id)
         if self.held_bytes > self.limit_bytes:
-            raise NoRoom(
+            raise CacheFull(
                 f"the data in use would have {_gb(self.held_bytes)}, and this worker's data cache may hold "
                 f"{_gb(self.limit_bytes)} (--data-cache-gb)"
             )
@@ -282,7 +263,9 @@ class DataCache:
             self._evict(dataset_id)
         free = shutil.disk_usage(self.folder).free
         if free < absent + SPARE_BYTES:
-            raise NoRoom(f"the data needs {_gb(absent)} more on this worker, whose disk has {_gb(free)} free")
+            raise CacheFull(
+                f"the data needs {_gb(absent)} more on this worker, whose disk has {_gb(free)} free"
+            )
 
     def _by_last_use(self) -> list[str]:
         """Returns those nobody uses, the longest unused first."""
@@ -329,7 +312,7 @@ class DataCache:
         for path in (*self.folder.glob("objects/*/*"), *self.folder.glob("parts/*")):
             if path.name not in self._wanted_by:
                 path.unlink()
-        with contextlib.suppress(NoRoom):
+        with contextlib.suppress(CacheFull):
             self._make_room()
 
 

@@ -9,12 +9,13 @@ from typing import ParamSpec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.data.data_cache import DataCache, Manifests, NoRoom
+from simpletuner_fleet.agent.data.data_cache import DataCache, Manifests
 from simpletuner_fleet.agent.data.downloads import PATIENCE_S, DownloadFailed, Downloads, DownloadStalled
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.configs.datasets import with_places
-from simpletuner_fleet.core.errors import FleetError, Invalid
+from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.training.checkpoint import SHA256, FileEntry
+from simpletuner_fleet.core.worker_errors import CacheFull, DataFailed
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 from simpletuner_fleet.protocol.messages import JobSubmit
 
@@ -22,12 +23,6 @@ P = ParamSpec("P")
 FETCHED_AT_ONCE = 4
 TRIES_AT_A_FILE = 3
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
-
-
-class DataFailed(FleetError):
-    """The data cannot be had here: the attempt does not start."""
-
-    code = "data_failed"
 
 
 class DataUnreachable(DataFailed):
@@ -95,9 +90,9 @@ class Datasets:
             await self._in_the_books(self._begin, offer.attempt_id, manifests)
             await self._fetch_all(_contents(manifests), downloads, fetching)
             await self._in_the_books(self._lay_out, offer, manifests)
-        except (NoRoom, Invalid) as error:
+        except (CacheFull, Invalid) as error:
             raise DataFailed(
-                error.detail if isinstance(error, NoRoom) else f"the data: {error.detail}"
+                error.detail if isinstance(error, CacheFull) else f"the data: {error.detail}"
             ) from error
         except DownloadStalled as error:
             raise DataUnreachable(f"the data could not be fetched: {error}") from error

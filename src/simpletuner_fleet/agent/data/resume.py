@@ -17,8 +17,8 @@ import msgspec
 from simpletuner_fleet.agent.data.downloads import PATIENCE_S, DownloadFailed, Downloads, DownloadStalled
 from simpletuner_fleet.agent.ship.hashing import sha256_of
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.training.checkpoint import NAME, SHA256, FileEntry, path_complaint
+from simpletuner_fleet.core.worker_errors import ResumeFailed, ResumeUnreadable
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 
@@ -26,18 +26,6 @@ log = logging.getLogger(__name__)
 
 TRIES_AT_A_FILE = 3
 SPARE_BYTES = 64 * 1024 * 1024
-
-
-class ResumeFailed(FleetError):
-    """The checkpoint to go on from cannot be had: the attempt does not start, least of all from the beginning."""
-
-    code = "resume_failed"
-
-
-class ResumeUnreadable(FleetError):
-    """The orchestrator's order makes no sense: no other worker could follow it either."""
-
-    code = "resume_unreadable"
 
 
 def read_resume(description: dict[str, Any]) -> Resume:

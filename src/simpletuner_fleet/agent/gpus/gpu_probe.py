@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import MAX_LABEL_VALUE_CHARS
+from simpletuner_fleet.core.worker_errors import InventoryError, NoSuchGpu
 from simpletuner_fleet.core.workers.gpu_health import Health
 from simpletuner_fleet.core.workers.worker import Gpu
 from simpletuner_fleet.protocol.messages import GpuSample
@@ -33,19 +33,6 @@ MAX_DECLARED = 1024
 MAX_ANSWER_BYTES = 1 << 20
 CHILD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "NVIDIA_VISIBLE_DEVICES")
 _VENDOR_WORDS = frozenset({"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "apple", "graphics"})
-
-
-class InventoryError(FleetError):
-    """SIMPLETUNER_GPU_INVENTORY cannot be read."""
-
-    code = "gpu_inventory"
-    next_step = 'Write it as [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 2}], or @FILE.'
-
-
-class NoSuchGpu(FleetError):
-    """--gpus names a GPU that this machine does not have."""
-
-    code = "no_such_gpu"
 
 
 class Inventory(Struct, frozen=True, kw_only=True):

@@ -34,8 +34,8 @@ from simpletuner_fleet.agent.guard.shim_client import (
     boottime,
 )
 from simpletuner_fleet.agent.ship.output_log import last_lines
-from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.core.worker_errors import ShimUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +51,6 @@ KEPT_VARIABLES = (
     "TZ",
 )
 """A shim gets no more of the worker's environment: a trainer may read what its parent was started with."""
-
-
-class ShimUnavailable(FleetError):
-    """The trainer's guardian could not be started."""
-
-    code = "shim_unavailable"
-    next_step = "Check the process and memory limits of this machine, and that its Python still works."
 
 
 class TrainerExit(Struct, frozen=True, kw_only=True):
@@ -129,6 +122,17 @@ class RunningTrainer:
         self._shim.link.send(Release())
         await self._listening
 
+    @property
+    def is_over(self) -> bool:
+        """Returns whether its shim has left and was reaped."""
+        return self._listening.done()
+
+    def leave_alone(self) -> None:
+        """Hangs up; the shim goes on by its lease."""
+        if not self._listening.done():
+            self._listening.cancel()
+            self._shim.leave_alone()
+
     async def _listen(self) -> None:
         try:
             while True:
@@ -165,11 +169,14 @@ class RunningTrainer:
 
 
 class Runner:
-    """Use it as an async context manager; leaving it lets the spare go and touches nothing that runs."""
+    """Use it as an async context manager; leaving it lets the spare go, and hangs up on what runs without stopping it."""
 
     def __init__(self, python: str = sys.executable) -> None:
         self._python = python
         self._spare: asyncio.Task[_Shim] | None = None
+        self._unwanted: list[asyncio.Task[_Shim]] = []
+        """Shims for a start that was cancelled meanwhile."""
+        self._running: list[RunningTrainer] = []
 
     async def __aenter__(self) -> Self:
         self.warm_up()
@@ -177,8 +184,10 @@ class Runner:
 
     async def __aexit__(self, *_: object) -> None:
         spare, self._spare = self._spare, None
-        if spare is not None:
-            await _dismiss(spare)
+        for running in self._running:
+            running.leave_alone()
+        for shim in [*self._unwanted, *([spare] if spare else [])]:
+            await _dismiss(shim)
 
     def warm_up(self) -> None:
         """Starts the spare shim, if there is none."""
@@ -201,7 +210,9 @@ class Runner:
             raise
         self.warm_up()
         pid = answer.pid if isinstance(answer, Started) else None
-        running = RunningTrainer(order.attempt_id, Path(order.output), shim, pid=pid, paused=False)
+        running = self._watched(
+            RunningTrainer(order.attempt_id, Path(order.output), shim, pid=pid, paused=False)
+        )
         if isinstance(answer, Exited):
             await running._conclude(answer)
         return running
@@ -218,8 +229,10 @@ class Runner:
             if link is not None:
                 link.close()
             return await asyncio.to_thread(_ended, attempt_dir, output)
-        running = RunningTrainer(
-            attempt_dir.name, output, _Shim(link, None), pid=greeting.pid, paused=greeting.paused
+        running = self._watched(
+            RunningTrainer(
+                attempt_dir.name, output, _Shim(link, None), pid=greeting.pid, paused=greeting.paused
+            )
         )
         running.hidden = greeting.hidden
         running.out_of_time = greeting.out_of_time
@@ -227,15 +240,27 @@ class Runner:
             await running._conclude(greeting.exit)
         return running
 
+    def _watched(self, running: RunningTrainer) -> RunningTrainer:
+        self._running = [*(one for one in self._running if not one.is_over), running]
+        return running
+
     async def _take_spare(self) -> _Shim:
         spare, self._spare = self._spare, None
         if spare is not None:
             with contextlib.suppress(ShimUnavailable):
-                shim = await spare
+                shim = await self._shim_of(spare)
                 if shim.child is not None and shim.child.poll() is None:
                     return shim
                 shim.link.close()
-        return await self._start_shim()
+        return await self._shim_of(asyncio.create_task(self._start_shim()))
+
+    async def _shim_of(self, starting: asyncio.Task[_Shim]) -> _Shim:
+        """A start that is cancelled must not lose a shim that is there, or will be in a moment."""
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._unwanted.append(starting)
+            raise
 
     async def _start_shim(self) -> _Shim:
         ours, theirs = socket.socketpair()

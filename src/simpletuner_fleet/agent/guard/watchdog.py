@@ -95,7 +95,7 @@ class _Observation(NamedTuple):
     total: int | None
 
 
-class Watchdog:
+class TrainerWatchdog:
     """Watches one attempt. It is `over` once there is nothing more to tell, or nobody to tell it to."""
 
     def __init__(
@@ -256,7 +256,7 @@ class Watchdog:
             log.warning("job %s: what was found is kept in memory alone: %s", self._job_id, error)
 
 
-class Watchdogs(SendersByAttempt[Watchdog]):
+class Watchdogs(SendersByAttempt[TrainerWatchdog]):
     """The watchdogs of all attempts on this machine."""
 
     def __init__(
@@ -277,7 +277,7 @@ class Watchdogs(SendersByAttempt[Watchdog]):
         ending: Awaitable[object],
     ) -> None:
         turn = turn_of(offer)
-        watchdog = Watchdog(offer, sources, self._client, trainer, self._settings)
+        watchdog = TrainerWatchdog(offer, sources, self._client, trainer, self._settings)
         watchdog.on_verdict = lambda verdict: self._on_verdict(turn, verdict)
         self.begin(turn, watchdog, ending, lambda _: watchdog.trainer_ended())
 
@@ -287,7 +287,7 @@ class Watchdogs(SendersByAttempt[Watchdog]):
             await watchdog.look_once()
 
     async def last_word(self, turn: Turn, ending: AttemptEnding) -> AttemptEnding:
-        """How the attempt is to be reported: as it ended, unless the watchdog has ended it."""
+        """Returns how the attempt is to be reported: as it ended, unless the watchdog has ended it."""
         watchdog = self.get(turn)
         if watchdog is None:
             return ending

@@ -86,7 +86,7 @@ class PointSender:
         return any(piece.fresh for _, piece in pieces)
 
     async def _send(self, points: Sequence[Point]) -> int | None:
-        """How many the orchestrator has then; None where it wants no more."""
+        """Returns how many the orchestrator has then; None where it wants no more."""
         try:
             return await self._post(self._next, [self._on_wire(point) for point in points])
         except Refused as problem:

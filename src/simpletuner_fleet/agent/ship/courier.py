@@ -38,7 +38,7 @@ class RetryRule(Struct, frozen=True, kw_only=True):
     nonsense_is_absence: bool = True
     """Whether an answer that cannot be read is taken as none at all."""
     passing_codes: frozenset[str] = frozenset()
-    """Refusals that the next try may settle, besides those that say so themselves."""
+    """Refusals that the next try may end, besides those that say so themselves."""
 
     def is_away(self, failure: Failure) -> bool:
         if isinstance(failure, TokenRejected):

@@ -10,7 +10,7 @@ CHUNK_BYTES = 1024 * 1024
 REMEMBERED_FILES = 50_000
 
 
-class Interrupted(Exception):
+class HashingStopped(Exception):
     """Nobody waits for the answer any more."""
 
 
@@ -20,7 +20,7 @@ def sha256_of(path: Path, interrupted: Callable[[], bool] = lambda: False) -> tu
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(CHUNK_BYTES):
             if interrupted():
-                raise Interrupted
+                raise HashingStopped
             digest.update(chunk)
             size += len(chunk)
     return digest.hexdigest(), size

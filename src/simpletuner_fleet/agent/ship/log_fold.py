@@ -42,7 +42,7 @@ class Fold:
 
     @property
     def reached(self) -> int:
-        """How much of the output was fed."""
+        """Returns how much of the output was fed."""
         return self._position + len(self._held)
 
     def feed(self, data: bytes, at: float) -> list[ByteRange]:

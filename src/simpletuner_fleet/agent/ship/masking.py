@@ -45,7 +45,7 @@ class Mask(Struct, frozen=True):
         return self.hide(data)[start - first : min(end, start - first + length)]
 
     def _begun(self, data: bytes) -> int:
-        """How many bytes at the end could be the beginning of a secret."""
+        """Returns how many bytes at the end could be the beginning of a secret."""
         longest = max(map(len, self.values), default=1) - 1
         return next(
             (

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, Sent
-from simpletuner_fleet.agent.ship.hashing import HashCache, Interrupted
+from simpletuner_fleet.agent.ship.hashing import HashCache, HashingStopped
 from simpletuner_fleet.agent.ship.sample_watch import SampleFile, SampleWatch
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth, PartSize
@@ -108,7 +108,7 @@ class Uploader:
 
     async def run(self) -> None:
         """Returns when the trainer has ended and all is sent, the attempt is stale, or it is told to stop."""
-        with contextlib.suppress(Interrupted):
+        with contextlib.suppress(HashingStopped):
             await self._courier.run()
 
     async def send_once(self) -> bool:
@@ -294,7 +294,7 @@ class Uploader:
         whole_object = ObjectAsked(sha256=entry.sha256, size=entry.size)
         while True:
             if self.over.is_set():
-                raise Interrupted
+                raise HashingStopped
             if not 0 <= offset <= entry.size:
                 raise Unreachable(ValueError(f"the orchestrator wants byte {offset}"), refused=False)
             part = Part(file=file, offset=offset, count=min(self._part_size.bytes, entry.size - offset))

@@ -5,6 +5,7 @@ A general client spends a millisecond on a call; the few that a job's start and 
 
 import asyncio
 import errno
+import ipaddress
 import re
 import ssl
 import time
@@ -195,6 +196,15 @@ class _Connection:
                     raise
 
 
+def _is_ip_address(host: str) -> bool:
+    """There is nothing to race then; and asyncio's race drops its socket unclosed if it is cancelled as it is won."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 async def _connect(address: _Address, connect_s: float) -> _Connection:
     with _told_as_failed():
         async with asyncio.timeout(connect_s):
@@ -203,7 +213,7 @@ async def _connect(address: _Address, connect_s: float) -> _Connection:
                 address.port,
                 ssl=address.context,
                 server_hostname=address.host if address.context else None,
-                happy_eyeballs_delay=NEXT_ADDRESS_AFTER_S,
+                happy_eyeballs_delay=None if _is_ip_address(address.host) else NEXT_ADDRESS_AFTER_S,
             )
     return _Connection(reader, writer)
 

@@ -30,7 +30,7 @@ from simpletuner_fleet.protocol.messages import (
     StatusReport,
 )
 from simpletuner_fleet.protocol.metrics import MetricPoint, MetricsAnswer, MetricsSent
-from simpletuner_fleet.protocol.sse import Decoder, Event, EventTooLarge
+from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 from simpletuner_fleet.protocol.uploads import (
     Manifest,
     ManifestAnswer,
@@ -112,7 +112,10 @@ class OrchestratorClient:
         return await self._control_call(f"/api/workers/job/{job_id}/status", message, ReportAnswer)
 
     async def send_log(self, job_id: str, epoch: int, chunk: Chunk, rank: int = 0) -> int:
-        """How much of the log the orchestrator has then. Ages are sent, not times: its clock may differ from ours."""
+        """Returns how much of the log the orchestrator has then.
+
+        Ages are sent, not times: its clock may differ from ours.
+        """
         query = f"?epoch={epoch}&offset={chunk.offset}&gap={chunk.gap}&rank={rank}"
         now = time.time()
         ages = ",".join(f"{offset}:{max(0, round((now - at) * 1000))}" for offset, at in chunk.times)
@@ -206,7 +209,7 @@ class OrchestratorClient:
     @asynccontextmanager
     async def stream(
         self, path: str, last_event_id: str, silence_s: Callable[[], float]
-    ) -> AsyncIterator[AsyncIterator[Event]]:
+    ) -> AsyncIterator[AsyncIterator[ServerEvent]]:
         """Events as they come. A line that stays silent longer than the pings allow is given up as dead."""
         headers = {"X-Worker-Token": self._token(), "Accept": "text/event-stream"}
         if last_event_id:
@@ -251,7 +254,7 @@ class OrchestratorClient:
         return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
 
 
-async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> AsyncIterator[Event]:
+async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> AsyncIterator[ServerEvent]:
     decoder = Decoder()
     chunks = response.aiter_raw()
     while True:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, Inventory, InventoryError
+from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, Inventory
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
+from simpletuner_fleet.core.worker_errors import InventoryError
 from simpletuner_fleet.languages import _
 
 GIB = 1024**3

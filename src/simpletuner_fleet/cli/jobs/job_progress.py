@@ -1,4 +1,4 @@
-"""One running job at a glance: a bar, the loss, how fast, how long still, and what would be lost if it died now."""
+"""One running job on one line: a bar, the loss, how fast, how long still, and what would be lost if it died now."""
 
 from typing import Any
 

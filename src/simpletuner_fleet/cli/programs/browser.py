@@ -12,7 +12,7 @@ DOOR = "open-console.html"
 
 
 def can_open() -> bool:
-    """Whether there is a terminal and a display: a service or a remote shell has none."""
+    """Tells whether there is a terminal and a display: a service or a remote shell has none."""
     has_display = sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )

@@ -95,7 +95,7 @@ async def _gone(pid: int) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process runs; a zombie has ended, too."""
+    """Tells whether the process runs; a zombie has ended, too."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

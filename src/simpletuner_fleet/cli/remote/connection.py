@@ -122,7 +122,7 @@ def _trust(
 
 
 def is_local(url: str, local: LocalServer) -> bool:
-    """Whether the admin token of this machine's server may be sent there: to that very server, to no other port."""
+    """Tells whether the admin token of this machine's server may be sent there: to that very server, to no other port."""
     address = urlsplit(url)
     if local.url is None:
         return is_loopback(address.hostname or "") and address.port == DEFAULT_PORT

@@ -132,7 +132,7 @@ def _check_command(settings: dict[str, Any]) -> None:
 
 
 def check_launcher(trainer: str, settings: dict[str, Any]) -> None:
-    """What accelerate and torchrun need: a script or a module, and words for it."""
+    """Checks what accelerate and torchrun need: a script or a module, and words for it."""
     script, module = settings.get("script"), settings.get("module")
     if (script is None) == (module is None):
         raise Invalid(

@@ -44,30 +44,31 @@ class Dataset(Struct, frozen=True, kw_only=True):
     created_by: str
 
 
-class Manifest(Struct, frozen=True, kw_only=True):
+class DatasetManifest(Struct, frozen=True, kw_only=True):
     files: tuple[FileEntry, ...]
     format: str = FORMAT
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decode = msgspec.json.Decoder(Manifest).decode
+_decode = msgspec.json.Decoder(DatasetManifest).decode
 
 
 def canonical(files: Iterable[FileEntry]) -> bytes:
     """The one form in which these files are written down."""
-    return _encode(Manifest(files=tuple(sorted(files, key=lambda file: file.path))))
+    return _encode(DatasetManifest(files=tuple(sorted(files, key=lambda file: file.path))))
 
 
 def id_of(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()
 
 
-def told(dataset_id: str) -> str:
+def prefixed_id(dataset_id: str) -> str:
+    """Returns the id as people and the API write it."""
     return PREFIX + dataset_id
 
 
 def read_id(text: str, path: str) -> str:
-    """With or without `sha256:` before it."""
+    """Takes it with or without `sha256:` before it."""
     bare = text.removeprefix(PREFIX)
     if not SHA256.fullmatch(bare):
         raise Invalid(
@@ -123,7 +124,7 @@ def dataset_of(
 
 
 def check_mounts(datasets: Mapping[str, str], path: str) -> dict[str, str]:
-    """What a config says under `datasets`: a name for the config's own use, and a dataset's id."""
+    """Checks what a config says under `datasets`: a name for the config's own use, and a dataset's id."""
     if len(datasets) > MAX_DATASETS_PER_JOB:
         raise Invalid(f"A job names at most {MAX_DATASETS_PER_JOB} datasets.", path=path)
     for name in datasets:
@@ -133,13 +134,13 @@ def check_mounts(datasets: Mapping[str, str], path: str) -> dict[str, str]:
                 "letter or digit.",
                 path=f"{path}.{name[:100]}",
             )
-    return {name: told(read_id(text, f"{path}.{name}")) for name, text in datasets.items()}
+    return {name: prefixed_id(read_id(text, f"{path}.{name}")) for name, text in datasets.items()}
 
 
 def references(value: Any) -> set[str]:
     """Names of datasets that strings anywhere in it point to, as dataset://NAME or ${dataset:NAME}."""
     if isinstance(value, str):
-        return {found[1] or found[2] for found in REFERENCE.finditer(value)}
+        return {match[1] or match[2] for match in REFERENCE.finditer(value)}
     if isinstance(value, dict):
         return set[str]().union(*map(references, value.values()))
     if isinstance(value, list | tuple):
@@ -159,4 +160,4 @@ def with_places(value: Any, places: Mapping[str, str]) -> Any:
 
 
 def _place_in(places: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
-    return lambda found: places.get(found[1] or found[2], found[0])
+    return lambda match: places.get(match[1] or match[2], match[0])

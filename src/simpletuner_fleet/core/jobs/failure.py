@@ -122,8 +122,8 @@ def _remains(
         number = -exit_code if exit_code < 0 else exit_code - 128
         exit_signal = number if number in SIGNALS else None
     lines = (_PREFIX.sub("", line.strip()) for line in re.split(r"[\r\n]+", last_lines))
-    told = tuple(line for line in lines if line and not _WARNING.search(line))
-    return Remains(exit_code, exit_signal, reason.strip(), told, started)
+    informative = tuple(line for line in lines if line and not _WARNING.search(line))
+    return Remains(exit_code, exit_signal, reason.strip(), informative, started)
 
 
 def _said(pattern: str) -> Rule:

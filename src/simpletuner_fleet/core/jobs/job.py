@@ -288,7 +288,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
     @property
     def saved_something(self) -> bool:
-        """Whether it left a newer checkpoint than the one it began with."""
+        """Tells whether it left a newer checkpoint than the one it began with."""
         began = -1 if self.resumed_from_step is None else self.resumed_from_step
         return self.checkpoint_step is not None and self.checkpoint_step > began
 

@@ -79,7 +79,7 @@ def reconcile(live: Sequence[Attempt], held: Sequence[Held], same_home: bool) ->
 
 
 def may_readopt(job: Job, attempt: Attempt, worker_id: str, incarnation: str, *, gpus_free: bool) -> bool:
-    """Whether an attempt thought lost goes on: its trainer never stopped, and nobody has its job or its GPUs by now.
+    """Tells whether an attempt thought lost goes on: its trainer never stopped, and nobody has its job or its GPUs by now.
 
     Only the very process that ran it may go on: a new one would have to prove what it cannot know. `gpus_free` says
     that no other attempt has been given one of its GPUs since, or that the trainer has ended and needs none any more.

@@ -72,10 +72,10 @@ def missing_for(held: Collection[str], role: Role) -> str | None:
 
 
 def only_own_jobs(role: Role) -> bool:
-    """Whether the role cancels and retries its own jobs alone."""
+    """Tells whether the role cancels and retries its own jobs alone."""
     return role is not Role.ADMIN
 
 
 def may_steer_job(*, only_own: bool, caller: str, owner: str) -> bool:
-    """Whether the caller may cancel and retry a job of this owner, given that they may do so at all."""
+    """Tells whether the caller may cancel and retry a job of this owner, given that they may do so at all."""
     return not only_own or caller == owner

@@ -46,7 +46,7 @@ def make(prefix: str, random_bytes: bytes) -> str:
 
 
 def upload_token_name(attempt_id: str, epoch: int) -> str:
-    """What an attempt's upload token is derived from."""
+    """Returns what an attempt's upload token is derived from."""
     return f"upload:{attempt_id}:{epoch}"
 
 

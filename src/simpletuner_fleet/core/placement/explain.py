@@ -97,14 +97,14 @@ def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) 
         code = Code.NO_WORKERS
     eligible = [worker for worker, refusal in verdicts if refusal not in WRONG_PLACE]
     params = _params(code, requires, eligible)
-    told = sorted((item for item in verdicts if item[1]), key=lambda item: -_depth(item[1]))
+    explained = sorted((item for item in verdicts if item[1]), key=lambda item: -_depth(item[1]))
     return Survey(
         code=code,
         params=params,
         funnel=tuple(funnel),
         workers=tuple(
             WorkerVerdict(worker.id, worker.name, (refusal.name.lower(),), through[worker.id])
-            for worker, refusal in told[:MAX_WORKERS_TOLD]
+            for worker, refusal in explained[:MAX_WORKERS_TOLD]
             if refusal
         ),
         fixes=fixes(code, params),
@@ -162,7 +162,7 @@ def _vram_of_nth(worker: Worker, gpus: int) -> float:
 def explain(job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: float) -> Explanation:
     """`limit` is the code of a running-jobs limit that is reached, if one is."""
     code, params = _why(job, fleet, limit, now)
-    told = job.state is JobState.QUEUED
+    waits_for_workers = job.state is JobState.QUEUED
     return Explanation(
         state=job.state,
         as_of=now,
@@ -170,10 +170,10 @@ def explain(job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: floa
         code=code,
         sentence=sentence(code, params),
         params=params,
-        funnel=fleet.funnel if told else (),
-        workers=fleet.workers if told else (),
-        ahead=ahead if told else 0,
-        fixes=fleet.fixes if code is fleet.code and told else (),
+        funnel=fleet.funnel if waits_for_workers else (),
+        workers=fleet.workers if waits_for_workers else (),
+        ahead=ahead if waits_for_workers else 0,
+        fixes=fleet.fixes if code is fleet.code and waits_for_workers else (),
     )
 
 

@@ -64,7 +64,7 @@ def _gpu_fits(gpu: Gpu, requires: Requirements) -> bool:
 
 
 def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
-    """What no waiting will change."""
+    """Returns what no waiting will change."""
     if worker.local and requires.target is Target.WORKER:
         return Refusal.NOT_REMOTE
     if not worker.local and requires.target is Target.LOCAL:
@@ -85,12 +85,12 @@ def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
 
 
 def in_service(worker: Worker) -> bool:
-    """Whether the worker takes jobs once it has room."""
+    """Tells whether the worker takes jobs once it has room."""
     return worker.connection is Connection.CONNECTED and worker.admin is AdminState.ACTIVE
 
 
 def is_open(worker: Worker, occupancy: Occupancy) -> bool:
-    """Whether the worker may be given any job at all now."""
+    """Tells whether the worker may be given any job at all now."""
     return in_service(worker) and occupancy.live < worker.max_jobs
 
 

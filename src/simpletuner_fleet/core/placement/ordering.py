@@ -45,5 +45,5 @@ def limit_reached(limits: Limits, running: int, running_of_owner: int) -> Code |
 
 
 def may_reserve(job: Job, policy: Policy, now: float) -> bool:
-    """Whether a job that waits for more GPUs than are free may keep smaller ones off a worker."""
+    """Tells whether a job that waits for more GPUs than are free may keep smaller ones off a worker."""
     return now - job.created_at >= policy.reserve_after_s

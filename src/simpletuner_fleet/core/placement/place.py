@@ -63,7 +63,7 @@ class Reservation(Struct, frozen=True):
 
 
 def place(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
-    """Where this job would go if it were the first of its class."""
+    """Returns where this job would go if it were the first of its class."""
     limit = limit_of(roster, job, limits)
     if limit is not None:
         return Limited(limit)
@@ -88,7 +88,7 @@ def place_first_of_class(roster: Roster, class_id: str, job_of: JobOf, limits: L
 def place_on_worker(
     roster: Roster, worker_id: str, job_of: JobOf, limits: Limits, policy: Policy, now: float
 ) -> Iterator[Placement | Reservation]:
-    """What a worker with room should be given, first come first served among the classes it fits.
+    """Returns what a worker with room should be given, first come first served among the classes it fits.
 
     A job that has waited long for more GPUs than are free may keep the worker for itself. The first placement is the
     last thing said: everything after it depends on it.
@@ -128,7 +128,7 @@ def why_waiting_given(
 
 
 def survey_of(roster: Roster, job: Job) -> Survey:
-    """What every worker says to this job."""
+    """Returns what every worker says to this job."""
     return survey(job.requires, ((worker, roster.occupancy(id)) for id, worker in roster.workers.items()))
 
 

@@ -266,7 +266,7 @@ def sentence(code: str, params: dict[str, Any]) -> str:
 
 
 def fixes(code: str, params: dict[str, Any]) -> tuple[str, ...]:
-    """What would help, in English."""
+    """Returns what would help, in English."""
     return tuple(text % blanks for text, blanks in open_fixes(code, params))
 
 
@@ -278,7 +278,7 @@ def open_sentence(code: str, params: dict[str, Any]) -> Sentence:
 
 
 def open_fixes(code: str, params: dict[str, Any]) -> tuple[Sentence, ...]:
-    """What would help, before the blanks are filled. Raises KeyError for a code of another version."""
+    """Returns what would help, before the blanks are filled. Raises KeyError for a code of another version."""
     return tuple((text, _blanks(params)) for text in REASONS[code].fixes)
 
 

@@ -193,7 +193,7 @@ class Roster:
             self._join_line(after)
 
     def position(self, rank: float) -> int:
-        """How many waiting jobs stand at or before this rank."""
+        """Returns how many waiting jobs stand at or before this rank."""
         return self._ranks.up_to(rank)
 
     def waiting(self, class_id: str, requires: Requirements) -> Waiting:

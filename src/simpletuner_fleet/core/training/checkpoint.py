@@ -100,7 +100,7 @@ def _check_step(manifest: Manifest) -> None:
 
 
 def path_complaint(path: str) -> str | None:
-    """What keeps this from being the path of a file beneath a folder; None if nothing does."""
+    """Returns what keeps this from being the path of a file beneath a folder; None if nothing does."""
     if not path or len(path) > MAX_PATH_CHARS:
         return f"A path has 1 to {MAX_PATH_CHARS} characters."
     if not path.isprintable() or "\\" in path:
@@ -146,7 +146,7 @@ def same_content(stored: StoredManifest, manifest: Manifest) -> bool:
 
 
 def total_bytes(files: Iterable[FileEntry]) -> int:
-    """What is stored for them: the same content counts once."""
+    """Returns what is stored for them: the same content counts once."""
     return sum({file.sha256: file.size for file in files}.values())
 
 
@@ -175,7 +175,7 @@ def to_drop(
     in_use: Collection[str] = (),
     useless: Collection[str] = (),
 ) -> list[StoredManifest]:
-    """What retention lets go of: all but the `keep` newest checkpoints, and whatever a newer one of its name replaced.
+    """Returns what retention lets go of: all but the `keep` newest checkpoints, and what a newer one of its name replaced.
 
     The newest checkpoint always stays; so does one that a living attempt may still be fetching. What nobody could go on
     from counts for nothing: it must not push out the checkpoints made instead.

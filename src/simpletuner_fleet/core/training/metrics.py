@@ -84,33 +84,33 @@ class Bucket(NamedTuple):
 
 
 def read_point(line: str | bytes) -> Point | None:
-    """Of a JSON line, flat or with the numbers in `metrics`; None where it is none."""
+    """Reads a JSON line, flat or with the numbers in `metrics`; None where it is none."""
     if len(line) > MAX_LINE_CHARS:
         return None
     try:
-        told = json.loads(line)
+        fields = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         return None
-    inner = told.get("metrics")
-    told = {**told, **inner} if isinstance(inner, dict) else told
-    step = _first(told, _STEP_NAMES, _whole)
+    inner = fields.get("metrics")
+    fields = {**fields, **inner} if isinstance(inner, dict) else fields
+    step = _first(fields, _STEP_NAMES, _whole)
     if step is None:
         return None
     return Point(
         step=step,
-        values=values_of(told),
-        at=_first(told, _TIME_NAMES, _time),
-        total=_first(told, _TOTAL_NAMES, _whole) or None,
+        values=values_of(fields),
+        at=_first(fields, _TIME_NAMES, _time),
+        total=_first(fields, _TOTAL_NAMES, _whole) or None,
     )
 
 
-def values_of(told: dict[str, Any]) -> dict[str, float]:
-    """What is told by any name, as values by keys."""
+def values_of(fields: dict[str, Any]) -> dict[str, float]:
+    """Returns what is told by any name, as values by keys."""
     values = {
         key: number
-        for name, value in told.items()
+        for name, value in fields.items()
         if (key := key_of(name)) not in _NO_VALUES and (number := _value(value)) is not None
     }
     return dict(list(values.items())[:MAX_KEYS])
@@ -126,23 +126,23 @@ def key_of(name: str) -> str:
 
 
 def read_bar(line: str) -> Bar | None:
-    found = _BAR.match(line.strip()) if len(line) <= MAX_BAR_CHARS else None
-    if found is None:
+    bar = _BAR.match(line.strip()) if len(line) <= MAX_BAR_CHARS else None
+    if bar is None:
         return None
-    step, total = int(found["step"]), int(found["total"])
+    step, total = int(bar["step"]), int(bar["total"])
     if not total or step > total:
         return None
     values = {}
-    for name, text in _FACT.findall(found["facts"] or ""):
+    for name, text in _FACT.findall(bar["facts"] or ""):
         number = _number(_parsed(text))
         if number is not None:
             values[key_of(name)] = number
     return Bar(
         step=step,
         total=total,
-        description=found["description"].strip(),
-        rate=_bar_rate(found["rate"], found["unit"]),
-        eta_s=_clock(found["left"]),
+        description=bar["description"].strip(),
+        rate=_bar_rate(bar["rate"], bar["unit"]),
+        eta_s=_clock(bar["left"]),
         values=values,
     )
 
@@ -193,9 +193,9 @@ def _bucket(samples: Sequence[Sample]) -> Bucket:
     return Bucket(step, at, min(finite, default=None), max(finite, default=None), last)
 
 
-def _first(told: dict[str, Any], names: Iterable[str], read: Any) -> Any:
-    found = (read(told[name]) for name in names if name in told)
-    return next((value for value in found if value is not None), None)
+def _first(fields: dict[str, Any], names: Iterable[str], read: Any) -> Any:
+    values = (read(fields[name]) for name in names if name in fields)
+    return next((value for value in values if value is not None), None)
 
 
 def _whole(value: Any) -> int | None:

@@ -22,15 +22,15 @@ def is_picture(path: str) -> bool:
 
 def step_in(path: str) -> int | None:
     """The step that a picture's name, or a folder it lies in, tells: `step_200_cat_0_1024x1024.png` is of step 200."""
-    found = _STEP.findall(path)
-    return int(found[-1]) if found else None
+    numbers = _STEP.findall(path)
+    return int(numbers[-1]) if numbers else None
 
 
 def drawn_order(path: str, step: int | None = None) -> tuple[int, int, str]:
     """Rises with the step, where the name tells none with `step`, and then with the first number in it."""
-    told = step_in(path)
+    own_step = step_in(path)
     number = _NUMBER.search(path)
-    return (step or 0 if told is None else told, int(number[0]) if number else 0, path)
+    return (step or 0 if own_step is None else own_step, int(number[0]) if number else 0, path)
 
 
 def with_earlier(manifest: Manifest, known: Sequence[StoredManifest]) -> Manifest:
@@ -47,7 +47,7 @@ def with_earlier(manifest: Manifest, known: Sequence[StoredManifest]) -> Manifes
 
 
 def _earlier(known: Sequence[StoredManifest]) -> list[FileEntry]:
-    """Of the newest that is stored, the last drawn first."""
+    """Returns them of the newest that is stored, the last drawn first."""
     stored = [one for one in known if (one.kind, one.name) == ("artifact", SAMPLES)]
     newest = max(stored, key=lambda one: (one.epoch, one.created_at), default=None)
     files = [file for file in newest.files if is_picture(file.path)] if newest else []

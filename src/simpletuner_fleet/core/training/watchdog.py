@@ -64,10 +64,10 @@ def merged(usual: Watchdog, asked: Watchdog) -> Watchdog:
     return Watchdog(**{**_said(usual), **_said(asked)})
 
 
-def read_watchdog(told: dict[str, Any]) -> Watchdog:
-    """As an offer has it: what a newer orchestrator says and this agent does not understand is left out."""
+def read_watchdog(fields: dict[str, Any]) -> Watchdog:
+    """Reads it as an offer has it: what a newer orchestrator says and this agent does not understand is left out."""
     known = {}
-    for name, value in told.items():
+    for name, value in fields.items():
         try:
             msgspec.convert({name: value}, Watchdog)
         except msgspec.ValidationError:
@@ -140,12 +140,12 @@ class Watch:
         self._disk_told: set[str] = set()
 
     def saw_points(self, points: Iterable[Point]) -> list[Finding]:
-        found = []
+        findings = []
         for point in points:
             finding = self._judge(point)
             if finding:
-                found.append(finding)
-        return found
+                findings.append(finding)
+        return findings
 
     def _judge(self, point: Point) -> Finding | None:
         losses = {key: point.values[key] for key in LOSSES if key in point.values}

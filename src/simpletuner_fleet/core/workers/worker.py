@@ -54,7 +54,7 @@ LOCAL_GPU_NAMES = ("GPU-declared-", "GPU-reported-", "MPS-")
 
 
 def gpu_identity(worker_id: str, uuid: str) -> str:
-    """What makes two GPUs one: its UUID, whichever worker reports it, or worker and place where it has none."""
+    """Returns what makes two GPUs one: its UUID, whichever worker reports it, or worker and place where it has none."""
     return f"{worker_id}/{uuid}" if uuid.startswith(LOCAL_GPU_NAMES) else uuid
 
 

@@ -70,7 +70,7 @@ def comes_from_browser(headers: Mapping[str, str]) -> bool:
 
 
 def is_foreign(method: str, headers: Mapping[str, str], hosts: AllowedHosts) -> bool:
-    """Whether a page that is not ours asks for a change."""
+    """Tells whether a page that is not ours asks for a change."""
     if method in SAFE_METHODS:
         return False
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):

@@ -95,7 +95,7 @@ def without_port(text: str) -> str:
 
 
 def machine_names() -> list[str]:
-    """What this machine is called, asking no name server."""
+    """Returns what this machine is called, asking no name server."""
     name = socket.gethostname().lower()
     short = name.partition(".")[0]
     return [known for known in dict.fromkeys((name, short, f"{short}.local")) if short]

@@ -188,13 +188,13 @@ def refuse_huge_integers(body: bytes) -> None:
 
 def unknown_field(error: msgspec.ValidationError, kind: Any) -> Invalid | None:
     """A misspelt field, with a guess at what was meant."""
-    found = UNKNOWN_FIELD.fullmatch(str(error))
-    if not found:
+    match = UNKNOWN_FIELD.fullmatch(str(error))
+    if not match:
         return None
     field_names = [field.encode_name for field in msgspec.structs.fields(kind)]
-    near = difflib.get_close_matches(found[1], field_names, n=1)
+    near = difflib.get_close_matches(match[1], field_names, n=1)
     guess = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(field_names)}."
-    return Invalid(f"There is no field '{found[1]}' here; {guess}", path=f"$.{found[1]}")
+    return Invalid(f"There is no field '{match[1]}' here; {guess}", path=f"$.{match[1]}")
 
 
 def field_error(error: msgspec.ValidationError) -> Invalid:

@@ -246,5 +246,5 @@ class HttpExchange(Exchange):
 
 
 def _promised_length(head: bytes) -> int | None:
-    _, found, rest = head.partition(b"\r\ncontent-length: ")
-    return int(rest.partition(b"\r\n")[0]) if found else None
+    _, separator, rest = head.partition(b"\r\ncontent-length: ")
+    return int(rest.partition(b"\r\n")[0]) if separator else None

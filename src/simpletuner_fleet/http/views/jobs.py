@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.configs.datasets import told
+from simpletuner_fleet.core.configs.datasets import prefixed_id
 from simpletuner_fleet.core.jobs.failure import advice_for
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.jobs.progress import fields_of
@@ -223,7 +223,7 @@ def job_view(
 
 def _requires_view(job: Job) -> RequiresView:
     requires = job.requires
-    datasets = {told(dataset_id): size for dataset_id, size in requires.datasets}
+    datasets = {prefixed_id(dataset_id): size for dataset_id, size in requires.datasets}
     return view_of(RequiresView, requires, worker_labels=dict(requires.labels), datasets=datasets)
 
 

@@ -18,20 +18,20 @@ class StoppingView(Struct, kw_only=True):
 
 def stopping_view(attempt: Attempt) -> StoppingView | None:
     """It is None once the attempt has ended: then its outcome says it."""
-    wish = attempt.stopping
-    if wish is None or not attempt.live:
+    stopping = attempt.stopping
+    if stopping is None or not attempt.live:
         return None
     return StoppingView(
-        reason=wish.reason,
-        since=rfc3339(wish.asked_at),
-        checkpoint_first=bool(wish.save_s),
-        sentence=f"{DOING[wish.reason]}: {_doing_now(wish, attempt.checkpoint_step)}",
+        reason=stopping.reason,
+        since=rfc3339(stopping.asked_at),
+        checkpoint_first=bool(stopping.save_s),
+        sentence=f"{DOING[stopping.reason]}: {_doing_now(stopping, attempt.checkpoint_step)}",
     )
 
 
-def _doing_now(wish: Stopping, stored: int | None) -> str:
-    if not wish.save_s:
+def _doing_now(stopping: Stopping, stored: int | None) -> str:
+    if not stopping.save_s:
         return "the trainer is asked to end"
-    if stored is not None and stored != wish.had_step:
+    if stored is not None and stored != stopping.had_step:
         return f"the checkpoint of step {stored:,} is stored, the trainer is asked to end"
     return "saving a checkpoint first"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.configs.datasets import told
+from simpletuner_fleet.core.configs.datasets import prefixed_id
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
@@ -107,7 +107,7 @@ def worker_view(
         drain_deadline=rfc3339(plan.deadline) if plan else None,
         drain_checkpoint_first=plan.checkpoint_first if plan else None,
         attempts=[view_of(HeldView, attempt, attempt=attempt.number) for attempt in held],
-        datasets=[told(dataset_id) for dataset_id in worker.datasets],
+        datasets=[prefixed_id(dataset_id) for dataset_id in worker.datasets],
         version=worker.agent_version,
         token_age_days=round(age_s / DAY_S, 1),
         token_warning=_token_warning(worker, age_s, policy),

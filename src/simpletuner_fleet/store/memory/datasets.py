@@ -9,7 +9,7 @@ from simpletuner_fleet.ports import ConcurrentChange
 from simpletuner_fleet.store.memory.tables import Tables
 
 
-class DatasetsView:
+class MemoryDatasetsView:
     _tables: Tables
 
     def dataset(self, dataset_id: str) -> Dataset | None:
@@ -56,7 +56,7 @@ class DatasetsView:
         return min(waiting)[1] if waiting else None
 
 
-class DatasetsTx(DatasetsView):
+class MemoryDatasetsTx(MemoryDatasetsView):
     def begin_dataset(self, dataset: Dataset) -> None:
         if dataset.id not in self._tables.datasets:
             self._tables.set_dataset(dataset.id, (dataset, False))

@@ -22,7 +22,7 @@ from simpletuner_fleet.ports import (
     Tx,
     View,
 )
-from simpletuner_fleet.store.memory.datasets import DatasetsTx
+from simpletuner_fleet.store.memory.datasets import MemoryDatasetsTx
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.memory.view import MemoryView
 from simpletuner_fleet.store.rows.chain import chained
@@ -32,7 +32,7 @@ from simpletuner_fleet.store.rows.text import name_key
 T = TypeVar("T")
 
 
-class MemoryTx(MemoryView, DatasetsTx):
+class MemoryTx(MemoryView, MemoryDatasetsTx):
     """The promise of ports.Tx. Changes are made in place; the journal of the tables takes them back."""
 
     def next_seq(self) -> int:

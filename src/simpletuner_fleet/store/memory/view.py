@@ -20,7 +20,7 @@ from simpletuner_fleet.ports import (
     JobNote,
     StoredManifest,
 )
-from simpletuner_fleet.store.memory.datasets import DatasetsView
+from simpletuner_fleet.store.memory.datasets import MemoryDatasetsView
 from simpletuner_fleet.store.memory.tables import Tables
 from simpletuner_fleet.store.rows.live_rows import by_epoch
 from simpletuner_fleet.store.rows.text import name_key
@@ -29,7 +29,7 @@ AFTER_EVERY_ID = "\U0010ffff"
 BEFORE_EVERY_ID = ""
 
 
-class MemoryView(DatasetsView):
+class MemoryView(MemoryDatasetsView):
     """The promise of ports.View, over dictionaries and sorted lists."""
 
     def __init__(self, tables: Tables) -> None:
@@ -84,8 +84,8 @@ class MemoryView(DatasetsView):
         return self._tables.attempts.get(self._tables.attempt_ids.get(Turn(job_id, epoch), ""))
 
     def attempt_by_upload_token(self, token_hash: str) -> Attempt | None:
-        found = self._attempts(self._tables.attempts_by_upload_token.get(token_hash, ()))
-        return max(found, key=by_epoch, default=None)
+        attempts = self._attempts(self._tables.attempts_by_upload_token.get(token_hash, ()))
+        return max(attempts, key=by_epoch, default=None)
 
     def attempts_of_job(self, job_id: str) -> list[Attempt]:
         return sorted(self._attempts(self._tables.attempts_by_job.get(job_id, ())), key=by_epoch)
@@ -95,12 +95,12 @@ class MemoryView(DatasetsView):
         return sorted(self._attempts(ids), key=by_epoch, reverse=True)[:limit]
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
-        found = [
+        recent = [
             attempt
             for attempt in self._tables.attempts.values()
             if attempt.live or (attempt.ended_at is not None and attempt.ended_at >= at)
         ]
-        return sorted(found, key=by_epoch, reverse=True)[:limit]
+        return sorted(recent, key=by_epoch, reverse=True)[:limit]
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._tables.live_of_worker(worker_id)
@@ -204,8 +204,8 @@ class MemoryView(DatasetsView):
         return self._tables.manifests.get(manifest_id)
 
     def manifests_of_job(self, job_id: str) -> list[StoredManifest]:
-        found = (self._tables.manifests[id] for id in self._tables.manifests_by_job.get(job_id, ()))
-        return sorted(found, key=lambda manifest: (manifest.created_at, manifest.id))
+        manifests = (self._tables.manifests[id] for id in self._tables.manifests_by_job.get(job_id, ()))
+        return sorted(manifests, key=lambda manifest: (manifest.created_at, manifest.id))
 
     def newest_checkpoint(self, job_id: str) -> StoredManifest | None:
         return newest_checkpoint(self.manifests_of_job(job_id))

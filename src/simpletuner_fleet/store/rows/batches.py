@@ -86,9 +86,9 @@ def many_rows(table: Table, update: bool, on_conflict: str, rows: int) -> str:
     if not update:
         return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES {values} {on_conflict}"
     sets = ", ".join(f"{name} = {_new(table, name)}" for name in table.written)
-    found = " AND ".join(f"{table.name}.{name} = {_new(table, name)}" for name in table.keys)
+    same_key = " AND ".join(f"{table.name}.{name} = {_new(table, name)}" for name in table.keys)
     guard = f" AND {table.name}.{table.guard} = {_new(table, EXPECTED)}" if table.guard else ""
-    return f"UPDATE {table.name} SET {sets} FROM (VALUES {values}) AS new WHERE {found}{guard}"
+    return f"UPDATE {table.name} SET {sets} FROM (VALUES {values}) AS new WHERE {same_key}{guard}"
 
 
 def _new(table: Table, name: str) -> str:
@@ -102,6 +102,6 @@ def one_row(table: Table, update: bool, on_conflict: str) -> str:
         values = ", ".join(f"%({name})s" for name in table.columns)
         return f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values}) {on_conflict}"
     sets = ", ".join(f"{name} = %({name})s" for name in table.written)
-    found = " AND ".join(f"{name} = %({name})s" for name in table.keys)
+    same_key = " AND ".join(f"{name} = %({name})s" for name in table.keys)
     guard = f" AND {table.guard} = %({EXPECTED})s" if table.guard else ""
-    return f"UPDATE {table.name} SET {sets} WHERE {found}{guard}"
+    return f"UPDATE {table.name} SET {sets} WHERE {same_key}{guard}"

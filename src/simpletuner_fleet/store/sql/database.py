@@ -24,7 +24,7 @@ class Database(Protocol):
         ...
 
 
-class Session(Database, Protocol):
+class SqlSession(Database, Protocol):
     """A database with transactions. Every method raises BatchLost when the transaction is gone."""
 
     def begin(self) -> None: ...

@@ -96,8 +96,8 @@ class JobsView(TallyView):
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
         ended = self._attempts(sql.ATTEMPTS_ENDED_SINCE, {"at": float(at), "limit": limit})
-        found = {attempt.id: attempt for attempt in (*ended, *self.live_attempts())}
-        return sorted(found.values(), key=lambda one: (one.epoch, one.id), reverse=True)[:limit]
+        by_id = {attempt.id: attempt for attempt in (*ended, *self.live_attempts())}
+        return sorted(by_id.values(), key=lambda one: (one.epoch, one.id), reverse=True)[:limit]
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._attempts(sql.LIVE_ATTEMPTS_OF_WORKER, {"worker_id": worker_id})

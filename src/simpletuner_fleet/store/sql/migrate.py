@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, JobState
 from simpletuner_fleet.store.failures import StoreRefused
-from simpletuner_fleet.store.sql.database import Session
+from simpletuner_fleet.store.sql.database import SqlSession
 from simpletuner_fleet.store.sql.tallies import recount_jobs
 
 SCHEMA_VERSION_TABLE = (
@@ -23,16 +23,16 @@ class Migration(Struct, frozen=True):
 
 def migrations_for(dialect: str) -> list[Migration]:
     """In order; `dialect` is `sqlite` or `postgresql`."""
-    found = []
+    numbered = []
     for file in files("simpletuner_fleet.store.migrations").iterdir():
         stem, dot, kind = file.name.partition(".")
         if dot and kind == f"{dialect}.sql":
             number, _, name = stem.partition("_")
-            found.append(Migration(int(number), name, file.read_text(encoding="utf-8")))
-    return sorted(found, key=lambda migration: migration.number)
+            numbered.append(Migration(int(number), name, file.read_text(encoding="utf-8")))
+    return sorted(numbered, key=lambda migration: migration.number)
 
 
-def migrate(session: Session, migrations: Sequence[Migration]) -> None:
+def migrate(session: SqlSession, migrations: Sequence[Migration]) -> None:
     """Each migration is one transaction: it is there wholly or not at all."""
     reached = _reached(session)
     newest = migrations[-1].number
@@ -47,7 +47,7 @@ def migrate(session: Session, migrations: Sequence[Migration]) -> None:
     _bring_up_to_date(session)
 
 
-def _reached(session: Session) -> int:
+def _reached(session: SqlSession) -> int:
     session.begin()
     try:
         session.script(SCHEMA_VERSION_TABLE)
@@ -59,7 +59,7 @@ def _reached(session: Session) -> int:
     return 0 if row is None or row[0] is None else int(row[0])
 
 
-def _apply(session: Session, migration: Migration) -> None:
+def _apply(session: SqlSession, migration: Migration) -> None:
     session.begin()
     try:
         session.script(migration.text)
@@ -73,7 +73,7 @@ def _apply(session: Session, migration: Migration) -> None:
         raise
 
 
-def _bring_up_to_date(session: Session) -> None:
+def _bring_up_to_date(session: SqlSession) -> None:
     """What follows from the code and from the rows. Writes only what differs, so a full disk can be opened."""
     session.begin()
     try:
@@ -93,7 +93,7 @@ def reachable_pairs() -> set[tuple[JobState, JobState]]:
     return {(state, after) for state, after in pairs if state is not after}
 
 
-def _teach_edges(session: Session) -> None:
+def _teach_edges(session: SqlSession) -> None:
     """The database refuses what no walk along the edges of the machine leads to: a commit may hold several steps."""
     edges = {(state.value, after.value) for state, after in reachable_pairs()}
     if edges == set(session.rows("SELECT from_state, to_state FROM job_edges", {})):

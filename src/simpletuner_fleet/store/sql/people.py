@@ -51,8 +51,8 @@ class PeopleView:
         return None if row is None else row[0]
 
     def settings_with_prefix(self, prefix: str) -> dict[str, str]:
-        found = self._db.rows(sql.SETTINGS_WITH_PREFIX, {"prefix": prefix, "length": len(prefix)})
-        return {row[0]: row[1] for row in sorted(found, key=lambda row: row[0])}
+        settings = self._db.rows(sql.SETTINGS_WITH_PREFIX, {"prefix": prefix, "length": len(prefix)})
+        return {row[0]: row[1] for row in sorted(settings, key=lambda row: row[0])}
 
 
 class PeopleTx(PeopleView):

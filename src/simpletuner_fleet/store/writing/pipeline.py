@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.ports import ConcurrentChange, RowObserver
 from simpletuner_fleet.store.failures import BatchLost, Locked
-from simpletuner_fleet.store.sql.database import Session
+from simpletuner_fleet.store.sql.database import SqlSession
 from simpletuner_fleet.store.writing.lane import Answer, Task, deliver, resolve, unavailable
 from simpletuner_fleet.store.writing.sql_tx import Batch, NeedsConnection, SqlTx
 
@@ -33,7 +33,7 @@ MAX_UNCOMMITTED = 4096
 """While the disk stands still, so many steps may be run ahead of it."""
 
 
-class WritingSession(Session, Protocol):
+class WritingSession(SqlSession, Protocol):
     def begin_patiently(self) -> None:
         """Begins a transaction, waiting for another program's lock as long as is bearable."""
         ...

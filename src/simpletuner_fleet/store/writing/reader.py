@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.store.failures import BatchLost
-from simpletuner_fleet.store.sql.database import Session
+from simpletuner_fleet.store.sql.database import SqlSession
 from simpletuner_fleet.store.sql.view import SqlView
 from simpletuner_fleet.store.writing.lane import Answer, Lane, Task, unavailable
 
@@ -14,7 +14,7 @@ MAX_READS_PER_TURN = 64
 
 
 class Reader:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SqlSession) -> None:
         self._session = session
         self._view: View = SqlView(session)
 

@@ -10,7 +10,7 @@ from simpletuner_fleet.store.rows.live_rows import LiveRows
 from simpletuner_fleet.store.rows.unsaved import Unsaved
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.accounts import AccountsTx
-from simpletuner_fleet.store.sql.database import Database, Params, Row, Session
+from simpletuner_fleet.store.sql.database import Database, Params, Row, SqlSession
 from simpletuner_fleet.store.sql.datasets import DatasetsTx
 from simpletuner_fleet.store.sql.jobs import NOTHING
 from simpletuner_fleet.store.sql.people import PeopleTx
@@ -60,7 +60,7 @@ class Batch:
         self.writes = writes
         self.counters = counters
 
-    def write_down(self, session: Session) -> None:
+    def write_down(self, session: SqlSession) -> None:
         if self.unsaved.deleted_workers:
             session.many(sql.DELETE_WORKER, [{"id": id} for id in self.unsaved.deleted_workers])
         session.write_rows(self.writes)
@@ -75,7 +75,7 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx):
     hold needs the connection, which a step has to itself when it runs `directly`.
     """
 
-    def __init__(self, session: Session, peek: Database | None) -> None:
+    def __init__(self, session: SqlSession, peek: Database | None) -> None:
         """`peek` answers small questions about what is committed without waiting, where the database can do that."""
         self._session = session
         self._peek = peek

@@ -33,7 +33,7 @@ def compute_on_one_thread() -> None:
 
 
 def run_training(config: Path) -> int:
-    from simpletuner_fleet.trainers.demo.checkpoints import CheckpointError
+    from simpletuner_fleet.trainers.demo.output.checkpoints import CheckpointError
     from simpletuner_fleet.trainers.demo.run import train
     from simpletuner_fleet.trainers.demo.settings import SettingsError
 

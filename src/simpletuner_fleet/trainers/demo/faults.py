@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.diffusion import Example
+from simpletuner_fleet.trainers.demo.learning.diffusion import Example
 from simpletuner_fleet.trainers.demo.settings import Settings
 
 HANG_LOOK_S = 0.05

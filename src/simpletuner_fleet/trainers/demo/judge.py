@@ -10,9 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.data import CENTRE, CLASSES, PIXELS, RADIUS, Floats, Labels, coverage
-from simpletuner_fleet.trainers.demo.diffusion import JUDGEMENT, chance, every_kind, sample
-from simpletuner_fleet.trainers.demo.model import read_model
+from simpletuner_fleet.trainers.demo.learning.data import (
+    CENTRE,
+    CLASSES,
+    PIXELS,
+    RADIUS,
+    Floats,
+    Labels,
+    coverage,
+)
+from simpletuner_fleet.trainers.demo.learning.diffusion import JUDGEMENT, chance, every_kind, sample
+from simpletuner_fleet.trainers.demo.output.model import read_model
 
 IMAGES = 128
 RIGHT_AT_LEAST = 0.85

@@ -71,10 +71,10 @@ class DemoTrainer(CheckpointHabits):
         """The model once there is one, and what it drew on the way."""
         root = paths.output_dir
         groups = {"model": MODEL, "samples": SAMPLES}
-        found = {
+        by_suffix = {
             name: tuple(file for part in parts for file in files_beneath(root / part, root))
             for name, parts in groups.items()
         }
-        if not found["model"]:
+        if not by_suffix["model"]:
             return []
-        return [FoundArtifact(name, root, files) for name, files in found.items() if files]
+        return [FoundArtifact(name, root, files) for name, files in by_suffix.items() if files]

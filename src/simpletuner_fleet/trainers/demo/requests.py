@@ -10,7 +10,7 @@ SIGNAL_FILE = "SIMPLETUNER_ACCELERATE_SIGNAL_FILE"
 """Names a file such as {"manual_checkpoint": 3}; each time the number has grown, one checkpoint is saved."""
 
 
-class StopRequest:
+class StopSignal:
     """Remembers the first SIGTERM or SIGINT; the training looks between steps. Other signals keep their meaning."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class SaveRequests:
         return cls(os.environ.get(SIGNAL_FILE))
 
     def take(self) -> bool:
-        """Whether a checkpoint was asked for since the last look. A file half-written is read again next time."""
+        """Tells whether a checkpoint was asked for since the last look. A file half-written is read again next time."""
         count = self._count()
         asked = count > self._seen
         self._seen = max(self._seen, count)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from simpletuner_fleet.trainers.demo.backend import Backend, NumpyBackend
-from simpletuner_fleet.trainers.demo.checkpoints import Checkpoint, Checkpoints
-from simpletuner_fleet.trainers.demo.data import CLASSES, SIDE, Floats
-from simpletuner_fleet.trainers.demo.diffusion import (
+from simpletuner_fleet.trainers.demo.faults import Faults
+from simpletuner_fleet.trainers.demo.learning.backend import Backend, NumpyBackend
+from simpletuner_fleet.trainers.demo.learning.data import CLASSES, SIDE, Floats
+from simpletuner_fleet.trainers.demo.learning.diffusion import (
     FINAL,
     FIRST_WEIGHTS,
     LEVELS,
@@ -22,15 +22,15 @@ from simpletuner_fleet.trainers.demo.diffusion import (
     make_example,
     sample,
 )
-from simpletuner_fleet.trainers.demo.faults import Faults
-from simpletuner_fleet.trainers.demo.metrics import MetricsLog
-from simpletuner_fleet.trainers.demo.model import write_model
-from simpletuner_fleet.trainers.demo.network import Architecture, first_weights
-from simpletuner_fleet.trainers.demo.png import write_grid
-from simpletuner_fleet.trainers.demo.progress import Progress
-from simpletuner_fleet.trainers.demo.requests import SaveRequests, StopRequest
+from simpletuner_fleet.trainers.demo.learning.network import Architecture, first_weights
+from simpletuner_fleet.trainers.demo.learning.torch_backend import TorchBackend, torch_with_cuda
+from simpletuner_fleet.trainers.demo.output.checkpoints import Checkpoint, Checkpoints
+from simpletuner_fleet.trainers.demo.output.metrics import MetricsLog
+from simpletuner_fleet.trainers.demo.output.model import write_model
+from simpletuner_fleet.trainers.demo.output.png import write_grid
+from simpletuner_fleet.trainers.demo.output.progress import ProgressBar
+from simpletuner_fleet.trainers.demo.requests import SaveRequests, StopSignal
 from simpletuner_fleet.trainers.demo.settings import Settings, SettingsError, read_settings
-from simpletuner_fleet.trainers.demo.torch_backend import TorchBackend, torch_with_cuda
 
 VALIDATION_STEPS = 50
 
@@ -38,7 +38,7 @@ VALIDATION_STEPS = 50
 def train(config: Path) -> int:
     """The exit code: 0 finished; 128 + signal when stopped, after a checkpoint."""
     settings, unknown = read_settings(config)
-    stop = StopRequest()
+    stop = StopSignal()
     stop.listen(ignore_sigterm=settings.demo_ignore_sigterm)
     if unknown:
         print(f"The demo trainer does not use: {', '.join(sorted(unknown))}.", flush=True)
@@ -46,7 +46,7 @@ def train(config: Path) -> int:
 
 
 class Training:
-    def __init__(self, settings: Settings, stop: StopRequest) -> None:
+    def __init__(self, settings: Settings, stop: StopSignal) -> None:
         self._settings, self._stop = settings, stop
         self._output = Path(settings.output_dir)
         self._output.mkdir(parents=True, exist_ok=True)
@@ -55,9 +55,9 @@ class Training:
             self._output, keep=settings.checkpoints_total_limit, guard_delay_s=settings.demo_guard_delay_s
         )
         self._checkpoints.clean_up()
-        found = self._checkpoints.load(settings.resume_from_checkpoint, self._architecture)
-        start = found or self._beginning()
-        self._step, self._seed, self._resumed = start.step, start.seed, found is not None
+        loaded = self._checkpoints.load(settings.resume_from_checkpoint, self._architecture)
+        start = loaded or self._beginning()
+        self._step, self._seed, self._resumed = start.step, start.seed, loaded is not None
         self._backend = make_backend(settings.demo_device, self._architecture, start.state)
         self._saves = SaveRequests.from_environment()
         attempt = int(os.environ.get("SIMPLETUNER_ATTEMPT", "1"))
@@ -68,7 +68,7 @@ class Training:
         if self._settings.demo_allocate_gb:
             self._backend.allocate(self._settings.demo_allocate_gb)
         self._metrics = MetricsLog(self._output / "metrics.jsonl", resumed_from=self._step)
-        self._progress = Progress(sys.stderr, total=self._settings.max_train_steps, start=self._step)
+        self._progress = ProgressBar(sys.stderr, total=self._settings.max_train_steps, start=self._step)
         while self._step < self._settings.max_train_steps and not self._stop:
             self._train_one_step()
             self._save_and_show()

@@ -66,18 +66,18 @@ def read_settings(path: Path) -> tuple[Settings, list[str]]:
 def parse_settings(config: Mapping[str, Any]) -> tuple[Settings, list[str]]:
     """The settings, and the keys that mean nothing here. Keys may be written with dashes before and within."""
     fields = {field.name: field for field in dataclasses.fields(Settings)}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     unknown: list[str] = []
     for key, value in config.items():
         plain = key.lstrip("-").replace("-", "_")
         name = ALIASES.get(plain, plain)
         if name not in fields:
             unknown.append(key)
-        elif name in found:
+        elif name in values:
             raise SettingsError(f"{key}: this setting is there twice, in two spellings.")
         elif value is not None:
-            found[name] = _CONVERT[fields[name].type](key, value)
-    settings = Settings(**found)
+            values[name] = _CONVERT[fields[name].type](key, value)
+    settings = Settings(**values)
     _check_values(settings)
     return settings, unknown
 

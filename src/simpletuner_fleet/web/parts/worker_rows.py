@@ -133,5 +133,5 @@ def tls_text(worker: Worker) -> str:
 
 
 def tls_is_weak(worker: Worker) -> bool:
-    """Whether somebody in between could read its token; on the machine itself nobody is."""
+    """Tells whether somebody in between could read its token; on the machine itself nobody is."""
     return worker.tls in ("unverified", "none") and not is_loopback(worker.address)

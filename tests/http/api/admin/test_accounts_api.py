@@ -57,8 +57,8 @@ async def log_in(client: httpx2.AsyncClient, name: str, password: str = GOOD) ->
 
 
 async def audited(running: Running) -> list[str]:
-    found = await running.get("/api/audit", limit=100)
-    return [entry["event_type"] for entry in found["entries"] if entry["event_type"].startswith("user.")]
+    entries = await running.get("/api/audit", limit=100)
+    return [entry["event_type"] for entry in entries["entries"] if entry["event_type"].startswith("user.")]
 
 
 async def test_the_first_link_makes_one_admin_and_works_once() -> None:
@@ -367,6 +367,8 @@ async def test_no_secret_is_in_the_store_or_the_audit_log() -> None:
         secret = client.cookies["simpletuner_session"]
         users = await running.fleet.read(lambda view: view.users())
         assert users[0].password_hash.startswith("$argon2id$")
-        told = str(await running.get("/api/audit", limit=100)) + str(await running.get("/api/admin/users"))
-        assert not any(word in told for word in (secret, GOOD, "argon2", "ok_"))
+        everything_shown = str(await running.get("/api/audit", limit=100)) + str(
+            await running.get("/api/admin/users")
+        )
+        assert not any(word in everything_shown for word in (secret, GOOD, "argon2", "ok_"))
         assert await running.fleet.read(lambda view: view.session(secret)) is None

@@ -97,8 +97,8 @@ async def test_the_list_is_filtered_by_status_and_by_label_globs() -> None:
         await running.create_worker("two", labels={"gpu_type": "h100", "team": "nlp"})
 
         async def names(**query: str) -> list[str]:
-            found = await running.get("/api/admin/workers", **query)
-            return sorted(row["name"] for row in found["workers"])
+            listed = await running.get("/api/admin/workers", **query)
+            return sorted(row["name"] for row in listed["workers"])
 
         assert await names(status="idle") == ["one"]
         assert await names(status="connecting") == ["two"]

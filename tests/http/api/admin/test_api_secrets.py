@@ -81,8 +81,8 @@ async def test_the_attempt_that_needs_it_is_given_the_newest_value(tmp_path: Pat
         offer = await agent.take()
         assert offer["secrets"] == {"HF_TOKEN": CANARY}
         assert "HF_TOKEN" not in offer["env"]
-        told = await running.http.get(f"/api/jobs/{job['job_id']}")
-        assert CANARY not in told.text
+        answer = await running.http.get(f"/api/jobs/{job['job_id']}")
+        assert CANARY not in answer.text
         await put(running, CANARY + "-rotated")
         await agent.report(offer, "completed")
         await running.submit(config=WITH_SECRET)

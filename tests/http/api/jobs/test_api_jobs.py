@@ -12,15 +12,15 @@ from tests.http.api_kit import CPU_CONFIG, Agent, Running, orchestrator, read_ev
 async def test_one_job_has_every_field_of_the_contract() -> None:
     async with orchestrator() as running:
         job = await running.submit(name="nightly")
-        told = await running.job(job["job_id"])
+        job_now = await running.job(job["job_id"])
         wanted = (
             "id config_name status target priority attempt max_retries worker_id worker_name gpus progress error "
             "reason created_at started_at finished_at losses failures retry_of name explain"
         )
-        assert set(wanted.split()) <= set(told)
-        assert (told["status"], told["attempt"], told["max_retries"]) == ("queued", 0, 3)
-        assert (told["name"], told["config_name"]) == ("nightly", "inline")
-        assert told["explain"]["sentence"] == "no worker has joined yet"
+        assert set(wanted.split()) <= set(job_now)
+        assert (job_now["status"], job_now["attempt"], job_now["max_retries"]) == ("queued", 0, 3)
+        assert (job_now["name"], job_now["config_name"]) == ("nightly", "inline")
+        assert job_now["explain"]["sentence"] == "no worker has joined yet"
         assert (await running.http.get("/api/jobs/j_none")).status_code == 404
 
 
@@ -36,15 +36,15 @@ async def test_the_list_is_newest_first_in_pages_and_filtered() -> None:
         assert rest["next"] is None
         await running.post(f"/api/jobs/{ids[0]}/cancel")
 
-        async def found(**query: Any) -> list[str]:
+        async def ids_found(**query: Any) -> list[str]:
             return [job["id"] for job in (await running.get("/api/jobs", **query))["jobs"]]
 
-        assert await found(status="cancelled") == [ids[0]]
-        assert len(await found(status=["cancelled", "queued"])) == 6
-        assert await found(config_name="other") == [ids[5]]
-        assert await found(since=running.clock.at - 50) == [ids[5]]
-        assert await found(since="2100-01-01T00:00:00Z") == []
-        assert await found(owner="t_nobody") == []
+        assert await ids_found(status="cancelled") == [ids[0]]
+        assert len(await ids_found(status=["cancelled", "queued"])) == 6
+        assert await ids_found(config_name="other") == [ids[5]]
+        assert await ids_found(since=running.clock.at - 50) == [ids[5]]
+        assert await ids_found(since="2100-01-01T00:00:00Z") == []
+        assert await ids_found(owner="t_nobody") == []
         for bad in ("status=pwned", "since=yesterday", "cursor=%5B1%5D", "limit=9999", "since=nan"):
             assert (await running.http.get(f"/api/jobs?{bad}")).status_code == 422, bad
 
@@ -53,15 +53,15 @@ async def test_explain_tells_the_funnel() -> None:
     async with orchestrator() as running:
         await running.worker(gpus=1)
         job = await running.submit(config={"trainer": "command", "settings": {"command": ["x"]}}, gpus=4)
-        told = await running.get(f"/api/jobs/{job['job_id']}/explain")
-        assert told["state"] == "queued"
-        assert told["class"] == "change"
-        assert told["code"] == "GPU_COUNT_TOO_LARGE"
-        assert told["funnel"][0] == {"step": "workers", "left": 1, "rule": "workers have joined"}
-        assert told["funnel"][-1]["left"] == 0
-        assert told["workers"][0]["fails"] == ["too_few_gpus"]
-        assert told["as_of"].endswith("Z")
-        assert {"ahead", "fixes", "params"} <= set(told)
+        explained = await running.get(f"/api/jobs/{job['job_id']}/explain")
+        assert explained["state"] == "queued"
+        assert explained["class"] == "change"
+        assert explained["code"] == "GPU_COUNT_TOO_LARGE"
+        assert explained["funnel"][0] == {"step": "workers", "left": 1, "rule": "workers have joined"}
+        assert explained["funnel"][-1]["left"] == 0
+        assert explained["workers"][0]["fails"] == ["too_few_gpus"]
+        assert explained["as_of"].endswith("Z")
+        assert {"ahead", "fixes", "params"} <= set(explained)
 
 
 async def test_explain_of_a_job_that_does_not_wait_says_so() -> None:
@@ -343,8 +343,8 @@ async def test_watchers_are_told_what_changed_and_nothing_they_may_not_see() -> 
             told_of = [(await everything.events.next("worker"))["status"] for _ in range(2)]
             assert told_of == ["connecting", "idle"]
             for reading in (everything, jobs_only):
-                told = await reading.events.next("job")
-                assert told["id"] == job["job_id"]
+                event = await reading.events.next("job")
+                assert event["id"] == job["job_id"]
             assert jobs_only.events.of_kind("worker") == []
             await jobs_only.close()
         await everything.close()

@@ -1,4 +1,4 @@
-"""The queue: submissions with all their wishes, order, reasons, changes of mind."""
+"""The queue: submissions with all their options, order, reasons, changes of mind."""
 
 import asyncio
 from typing import Any
@@ -44,9 +44,9 @@ async def test_bad_wishes_are_field_errors_with_their_paths_and_change_nothing()
             "$.min_vram_gb": {"min_vram_gb": -1},
             "$.gpuz": {"gpuz": 1},
         }
-        for path, wish in bad.items():
-            answer = await running.http.post("/api/queue/submit", json={"config_name": "c", **wish})
-            assert answer.status_code == 422, wish
+        for path, options in bad.items():
+            answer = await running.http.post("/api/queue/submit", json={"config_name": "c", **options})
+            assert answer.status_code == 422, options
             assert answer.json()["errors"][0]["path"] == path, answer.json()
         assert (await running.get("/api/jobs"))["jobs"] == []
 
@@ -109,8 +109,8 @@ async def test_a_dry_run_counts_who_could_take_the_job_and_who_could_now() -> No
         asked = {"config": GPU_CONFIG, "gpus": 2}
         answer = await running.submit(dry_run=True, **asked)
         assert (answer["matching_workers"], answer["idle_workers"]) == (2, 2)
-        told = await running.submit(**asked)
-        assert "matching_workers" not in told
+        dry_run = await running.submit(**asked)
+        assert "matching_workers" not in dry_run
         answer = await running.submit(dry_run=True, **asked)
         assert (answer["matching_workers"], answer["idle_workers"]) == (2, 1)
         assert answer["would_start_now"] is True
@@ -120,9 +120,9 @@ async def test_a_dry_run_names_the_place_that_the_job_would_get() -> None:
     async with orchestrator() as running:
         await running.submit()
         foreseen = await running.submit(dry_run=True)
-        told = await running.submit()
-        assert foreseen["queue_position"] == told["queue_position"] == 2
-        assert foreseen["explain"]["ahead"] == told["explain"]["ahead"] == 1
+        dry_run = await running.submit()
+        assert foreseen["queue_position"] == dry_run["queue_position"] == 2
+        assert foreseen["explain"]["ahead"] == dry_run["explain"]["ahead"] == 1
 
 
 async def test_a_dry_run_knows_that_a_limit_is_reached() -> None:

@@ -16,8 +16,8 @@ async def test_a_cancel_with_a_checkpoint_first_is_seen_until_it_is_done_and_hur
         job = await running.post(f"/api/jobs/{job_id}/cancel", body)
         assert job["status"] == "cancelling"
         assert job["stopping"]["sentence"] == "cancelling: saving a checkpoint first"
-        told = await worker.events.next("job_cancel")
-        assert (told["reason"], told["grace_s"], told["save_s"]) == ("cancelled", 12, 300)
+        order = await worker.events.next("job_cancel")
+        assert (order["reason"], order["grace_s"], order["save_s"]) == ("cancelled", 12, 300)
         hurried = await running.post(f"/api/queue/{job_id}/cancel")
         assert hurried["stopping"]["sentence"] == "cancelling: the trainer is asked to end"
         again = await worker.events.next("job_cancel")
@@ -35,8 +35,8 @@ async def test_a_drain_with_a_timeout_is_seen_audited_and_undone_by_resume() -> 
         seen = await running.post(f"{path}/drain", {"note": "driver", "timeout_s": 0})
         assert seen["drain_deadline"] is not None
         assert seen["drain_checkpoint_first"] is True
-        told = await worker.events.next("job_cancel")
-        assert (told["reason"], told["save_s"]) == ("drained", 300)
+        order = await worker.events.next("job_cancel")
+        assert (order["reason"], order["save_s"]) == ("drained", 300)
         job = await running.job(job_id)
         assert (job["status"], job["stopping"]["reason"]) == ("running", "drained")
         assert job["stopping"]["sentence"] == "leaving its worker: saving a checkpoint first"

@@ -194,16 +194,16 @@ async def test_search_finds_lines_by_text_and_by_pattern() -> None:
         lines[7], lines[15_000] = "Über NaN".encode(), b"loss NaN at last"
         data = b"\n".join(lines)
         await log.put(0, data)
-        found = await log.search(q="NaN")
-        assert [match["line_text"] for match in found["matches"]] == ["Über NaN", "loss NaN at last"]
-        assert data[found["matches"][1]["offset"] :].startswith(b"loss NaN at last")
-        assert found["matches"][0]["at"] == START
-        assert (found["done"], found["next"], found["size"]) == (True, len(data), len(data))
+        hits = await log.search(q="NaN")
+        assert [match["line_text"] for match in hits["matches"]] == ["Über NaN", "loss NaN at last"]
+        assert data[hits["matches"][1]["offset"] :].startswith(b"loss NaN at last")
+        assert hits["matches"][0]["at"] == START
+        assert (hits["done"], hits["next"], hits["size"]) == (True, len(data), len(data))
         pattern = r"^step 190[0-9]7 loss 0\.0000"
-        found = await log.search(q=pattern, regex=1, limit=3)
-        assert [match["line_text"].split()[1] for match in found["matches"]] == ["19007", "19017", "19027"]
-        assert not found["done"]
-        more = await log.search(q=pattern, regex=1, **{"from": found["next"]})
+        hits = await log.search(q=pattern, regex=1, limit=3)
+        assert [match["line_text"].split()[1] for match in hits["matches"]] == ["19007", "19017", "19027"]
+        assert not hits["done"]
+        more = await log.search(q=pattern, regex=1, **{"from": hits["next"]})
         assert more["matches"][0]["line_text"].startswith("step 19037 ")
         assert (await log.search(q="nothing of the kind"))["matches"] == []
         assert (await log.search(q="[", expect=422, regex=1))["errors"][0]["path"] == "$.q"

@@ -26,8 +26,8 @@ class Trainer:
             headers=headers,
         )
         assert answer.status_code == expect, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def send_gpus(self, first: int, points: list[dict[str, Any]], expect: int = 200) -> dict[str, Any]:
         answer = await self.agent.http.post(
@@ -35,16 +35,16 @@ class Trainer:
             json={"epoch": self.offer["epoch"], "first": first, "points": points},
         )
         assert answer.status_code == expect, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        body: dict[str, Any] = answer.json()
+        return body
 
     async def send_steps(self, first: int, steps: range) -> int:
         return int((await self.send(first, [point(step) for step in steps]))["next"])
 
 
-async def training(running: Running, **wishes: Any) -> Trainer:
+async def training(running: Running, **options: Any) -> Trainer:
     agent = await running.worker()
-    await running.submit(**wishes)
+    await running.submit(**options)
     return Trainer(agent, await agent.take())
 
 
@@ -53,8 +53,8 @@ async def curves(running: Running, trainer: Trainer, **query: Any) -> dict[str, 
     return answer
 
 
-def steps_of(told: dict[str, Any], key: str = "loss") -> list[int]:
-    return [bucket["step"] for bucket in told["series"][key]]
+def steps_of(metrics: dict[str, Any], key: str = "loss") -> list[int]:
+    return [bucket["step"] for bucket in metrics["series"][key]]
 
 
 async def test_points_sent_again_or_overlapping_are_stored_once() -> None:
@@ -63,9 +63,9 @@ async def test_points_sent_again_or_overlapping_are_stored_once() -> None:
         assert await trainer.send_steps(0, range(5)) == 5
         assert await trainer.send_steps(0, range(5)) == 5
         assert await trainer.send_steps(3, range(3, 9)) == 9
-        told = await curves(running, trainer)
-        assert (told["keys"], told["total"], steps_of(told)) == (["loss"], 9, list(range(9)))
-        assert told["series"]["loss"][3] == {
+        metrics = await curves(running, trainer)
+        assert (metrics["keys"], metrics["total"], steps_of(metrics)) == (["loss"], 9, list(range(9)))
+        assert metrics["series"]["loss"][3] == {
             "step": 3,
             "at": "2023-11-14T22:13:23.000Z",
             "min": 0.25,
@@ -99,18 +99,18 @@ async def test_what_a_crash_left_half_written_is_shown_once(tmp_path: Path) -> N
         half = b"".join(RECORD.pack(step, 5.0, 9.0) for step in (3, 4)) + b"\0\0\0"
         await blobs.append(f"metrics/{trainer.offer['attempt_id']}/loss", 3 * RECORD.size, half)
         assert await trainer.send_steps(3, range(3, 6)) == 6
-        told = await curves(running, trainer)
-        assert steps_of(told) == list(range(6))
-        assert told["series"]["loss"][4]["last"] == 0.2
+        metrics = await curves(running, trainer)
+        assert steps_of(metrics) == list(range(6))
+        assert metrics["series"]["loss"][4]["last"] == 0.2
 
 
 async def test_a_loss_that_is_not_a_number_is_told_as_such() -> None:
     async with orchestrator() as running:
         trainer = await training(running)
         await trainer.send(0, [point(1, loss=2), point(2, loss="NaN"), point(3, loss="-Infinity")])
-        told = (await curves(running, trainer))["series"]["loss"]
-        assert [bucket["last"] for bucket in told] == [2.0, "NaN", "-Infinity"]
-        assert [bucket["min"] for bucket in told] == [2.0, None, None]
+        losses = (await curves(running, trainer))["series"]["loss"]
+        assert [bucket["last"] for bucket in losses] == [2.0, "NaN", "-Infinity"]
+        assert [bucket["min"] for bucket in losses] == [2.0, None, None]
         together = (await curves(running, trainer, points=1))["series"]["loss"]
         assert [(b["min"], b["max"], b["last"]) for b in together] == [(2.0, 2.0, "-Infinity")]
 
@@ -120,10 +120,10 @@ async def test_few_points_keep_the_peaks_and_one_key_can_be_asked_for() -> None:
         trainer = await training(running)
         points = [point(step, loss=99 if step == 250 else 1, lr=0.1) for step in range(500)]
         await trainer.send(0, points)
-        told = await curves(running, trainer, key="loss", points=10)
-        assert (told["keys"], list(told["series"]), told["total"]) == (["loss", "lr"], ["loss"], 500)
-        assert len(told["series"]["loss"]) == 10
-        assert max(bucket["max"] for bucket in told["series"]["loss"]) == 99
+        metrics = await curves(running, trainer, key="loss", points=10)
+        assert (metrics["keys"], list(metrics["series"]), metrics["total"]) == (["loss", "lr"], ["loss"], 500)
+        assert len(metrics["series"]["loss"]) == 10
+        assert max(bucket["max"] for bucket in metrics["series"]["loss"]) == 99
 
 
 async def test_a_later_attempt_counts_from_where_it_went_on() -> None:
@@ -134,9 +134,9 @@ async def test_a_later_attempt_counts_from_where_it_went_on() -> None:
         await first.agent.heartbeat()
         second = Trainer(first.agent, await first.agent.take())
         await second.send(0, [point(step, loss=2) for step in range(21, 26)])
-        told = await curves(running, second)
-        assert steps_of(told) == list(range(1, 26))
-        assert [bucket["last"] for bucket in told["series"]["loss"]] == [1.0] * 20 + [2.0] * 5
+        metrics = await curves(running, second)
+        assert steps_of(metrics) == list(range(1, 26))
+        assert [bucket["last"] for bucket in metrics["series"]["loss"]] == [1.0] * 20 + [2.0] * 5
         assert steps_of(await curves(running, second, attempt=1)) == list(range(1, 31))
         assert (await curves(running, second, attempt=2))["attempt"] == 2
         missing = await running.http.get(f"/api/jobs/{second.offer['job_id']}/metrics?attempt=9")
@@ -180,14 +180,18 @@ async def test_an_attempt_has_at_most_so_many_keys() -> None:
         trainer = await training(running)
         await trainer.send(0, [point(1, **{f"a{at}": at for at in range(60)})])
         await trainer.send(1, [point(2, **{f"b{at}": at for at in range(60)}, a1=7)])
-        told = await curves(running, trainer)
-        assert len(told["keys"]) == 64
-        assert steps_of(told, "a1") == [1, 2]
+        metrics = await curves(running, trainer)
+        assert len(metrics["keys"]) == 64
+        assert steps_of(metrics, "a1") == [1, 2]
 
 
 def gpu_point(step: int, at: float, index: int = 0, **values: float) -> dict[str, Any]:
-    told = values or {"utilization": at}
-    return {"step": step, "at": at, "values": {f"gpu.{index}.{name}": value for name, value in told.items()}}
+    readings = values or {"utilization": at}
+    return {
+        "step": step,
+        "at": at,
+        "values": {f"gpu.{index}.{name}": value for name, value in readings.items()},
+    }
 
 
 BUSY = "gpu.0.utilization"
@@ -199,10 +203,10 @@ async def test_points_of_a_gpu_at_one_step_are_all_shown_over_time_and_are_no_st
         assert (await trainer.send_gpus(0, [gpu_point(0, 10.0), gpu_point(0, 20.0)]))["next"] == 2
         assert await trainer.send_steps(0, range(1, 4)) == 3
         assert (await trainer.send_gpus(1, [gpu_point(0, 20.0), gpu_point(3, 30.0)]))["next"] == 3
-        told = await curves(running, trainer)
-        assert (told["keys"], told["total"]) == ([BUSY, "loss"], 3)
-        assert [(one["step"], one["last"]) for one in told["series"][BUSY]] == [(0, 10), (0, 20), (3, 30)]
-        assert steps_of(told) == [1, 2, 3]
+        metrics = await curves(running, trainer)
+        assert (metrics["keys"], metrics["total"]) == ([BUSY, "loss"], 3)
+        assert [(one["step"], one["last"]) for one in metrics["series"][BUSY]] == [(0, 10), (0, 20), (3, 30)]
+        assert steps_of(metrics) == [1, 2, 3]
         few = await curves(running, trainer, key=BUSY, points=1)
         assert [(one["min"], one["max"]) for one in few["series"][BUSY]] == [(10, 30)]
 
@@ -227,9 +231,9 @@ async def test_a_later_attempt_that_has_told_of_its_gpus_alone_hides_no_step_of_
         await first.agent.heartbeat()
         second = Trainer(first.agent, await first.agent.take())
         await second.send_gpus(0, [gpu_point(20, 200.0)])
-        told = await curves(running, second)
-        assert steps_of(told) == list(range(1, 31))
-        assert [one["last"] for one in told["series"][BUSY]] == [100, 200]
+        metrics = await curves(running, second)
+        assert steps_of(metrics) == list(range(1, 31))
+        assert [one["last"] for one in metrics["series"][BUSY]] == [100, 200]
         assert [one["last"] for one in (await curves(running, second, attempt=2))["series"][BUSY]] == [200]
         await first.send_gpus(1, [gpu_point(31, 300.0)], expect=409)
 

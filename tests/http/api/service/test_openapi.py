@@ -64,9 +64,9 @@ def test_every_row_is_described_with_its_types_and_credentials() -> None:
 def test_every_reference_leads_somewhere_and_every_operation_has_its_own_name() -> None:
     document = openapi_document([*TABLE, *documentation_routes(TABLE)])
     for reference in re.findall(r"'\$ref': '#/([^']*)'", str(document)):
-        found = document
+        node = document
         for step in reference.split("/"):
-            found = found[step]
+            node = node[step]
     names = [one["operationId"] for path in document["paths"].values() for one in path.values()]
     assert len(names) == len(set(names)) == 7
 

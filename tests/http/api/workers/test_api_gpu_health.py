@@ -21,8 +21,8 @@ async def test_a_gpu_in_use_by_somebody_else_waits_and_is_handed_out_when_it_is_
         await sees(foreign_memory_gb=12.5, healthy=True)
         assert await unusable() == "used by another program"
         job = await running.submit(config=GPU_JOB)
-        told = await running.job(job["job_id"])
-        assert (told["status"], told["explain"]["code"]) == ("queued", "ALL_MATCHING_UNUSABLE")
+        job_now = await running.job(job["job_id"])
+        assert (job_now["status"], job_now["explain"]["code"]) == ("queued", "ALL_MATCHING_UNUSABLE")
         await sees()
         assert await unusable() == "used by another program"
         await sees(foreign_memory_gb=0.3, healthy=True)
@@ -48,10 +48,10 @@ async def test_a_worker_says_what_is_unusable_as_it_registers_and_its_heartbeats
         await agent.register(gpus=2)
         assert await unusable() == ["unhealthy", None]
         agent.incarnation = "i-2"
-        told = ("used by another program", "\x1b[31mnonsense")
+        reasons = ("used by another program", "\x1b[31mnonsense")
         listed = [
             {"index": at, "uuid": uuid, "unusable": why}
-            for at, (uuid, why) in enumerate(zip(uuids, told, strict=True))
+            for at, (uuid, why) in enumerate(zip(uuids, reasons, strict=True))
         ]
         body = {
             "name": "w",

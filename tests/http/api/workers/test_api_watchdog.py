@@ -18,8 +18,8 @@ async def running() -> AsyncIterator[Running]:
 
 
 async def steps_of(running: Running, job_id: str) -> list[int]:
-    told = await running.get(f"/api/jobs/{job_id}/artifacts")
-    return sorted(one["step"] for one in told["manifests"])
+    artifacts = await running.get(f"/api/jobs/{job_id}/artifacts")
+    return sorted(one["step"] for one in artifacts["manifests"])
 
 
 async def test_a_restart_goes_on_below_the_first_bad_step_and_is_charged(running: Running) -> None:

@@ -44,8 +44,8 @@ async def test_a_checkpoint_goes_up_in_parts_and_comes_back_byte_for_byte(runnin
     first = await up.manifest(10, files)
     assert first["accepted"] is True
     assert await up.manifest(10, files) == first, "the same again is the same"
-    told = await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts")
-    assert [(one["name"], one["step"], one["total_bytes"]) for one in told["manifests"]] == [
+    artifacts = await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts")
+    assert [(one["name"], one["step"], one["total_bytes"]) for one in artifacts["manifests"]] == [
         ("checkpoint-10", 10, len(WEIGHTS))
     ]
     assert (await up.fetch(WEIGHTS)).content == WEIGHTS
@@ -244,8 +244,8 @@ async def test_people_fetch_files_ranges_and_archives(running: Running) -> None:
     assert (await running.http.get(f"{base}/files/state.bin", headers=stale)).content == STATE
     archive = await running.http.get(f"{base}/archive")
     with tarfile.open(fileobj=io.BytesIO(archive.content)) as tar:
-        found = {one.name: content.read() for one in tar.getmembers() if (content := tar.extractfile(one))}
-    assert found == {f"checkpoint-7/{path}": data for path, data in files.items()}
+        members = {one.name: content.read() for one in tar.getmembers() if (content := tar.extractfile(one))}
+    assert members == {f"checkpoint-7/{path}": data for path, data in files.items()}
 
 
 async def test_what_is_not_in_the_manifest_cannot_be_fetched(running: Running) -> None:
@@ -279,8 +279,8 @@ async def test_retention_keeps_three_checkpoints_and_the_sweep_takes_the_rest_af
         running.clock.at += 1
     await up.send(b"the model")
     await up.manifest(None, {"model.bin": b"the model"}, kind="artifact", name="model")
-    told = (await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts"))["manifests"]
-    assert [one["name"] for one in told] == ["checkpoint-20", "checkpoint-30", "checkpoint-40", "model"]
+    manifests = (await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts"))["manifests"]
+    assert [one["name"] for one in manifests] == ["checkpoint-20", "checkpoint-30", "checkpoint-40", "model"]
     assert await sweep_storage_once(running.deps.storage) == 0, "within the grace nothing goes"
     running.clock.at += running.fleet.policy.object_grace_s + 1
     assert await sweep_storage_once(running.deps.storage) == 1
@@ -296,9 +296,9 @@ async def test_the_checkpoint_a_running_attempt_began_from_stays_until_it_ends(r
     again = Uploader(other, await other.take())
     for step in (20, 30, 40, 50):
         await again.checkpoint(step)
-    told = (await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts"))["manifests"]
-    assert began_from in [one["id"] for one in told]
-    assert len(told) == 4
+    manifests = (await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts"))["manifests"]
+    assert began_from in [one["id"] for one in manifests]
+    assert len(manifests) == 4
 
 
 async def test_a_file_that_two_jobs_have_goes_only_with_the_last_of_them(running: Running) -> None:
@@ -378,8 +378,8 @@ async def test_notes_are_shown_with_the_job_s_events_once(running: Running) -> N
     path = f"job/{up.offer['job_id']}/notes"
     assert await up.agent.call(path, body) == {"stored": 1}
     assert await up.agent.call(path, body) == {"stored": 0}
-    told = await running.get(f"/api/jobs/{up.offer['job_id']}/events")
-    assert [(one["attempt"], one["kind"], one["data"]) for one in told["notes"]] == [
+    events = await running.get(f"/api/jobs/{up.offer['job_id']}/events")
+    assert [(one["attempt"], one["kind"], one["data"]) for one in events["notes"]] == [
         (1, "nan_loss", {"step": 7})
     ]
     await up.agent.call(path, {**body, "epoch": up.offer["epoch"] + 1}, expect=409)

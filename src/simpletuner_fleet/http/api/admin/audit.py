@@ -121,7 +121,7 @@ def _csv(rows: Sequence[Sequence[str]]) -> bytes:
 
 
 def _cells(entry: AuditEntry) -> list[str]:
-    told = (
+    cells = (
         str(entry.seq),
         rfc3339(entry.at) or "",
         entry.event_type,
@@ -133,7 +133,7 @@ def _cells(entry: AuditEntry) -> list[str]:
         msgspec.json.encode(entry.details).decode(),
         entry.hash,
     )
-    return [_harmless(cell) for cell in told]
+    return [_harmless(cell) for cell in cells]
 
 
 def _harmless(cell: str) -> str:

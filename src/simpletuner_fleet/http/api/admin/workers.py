@@ -76,10 +76,10 @@ class ChangeWorkerBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 async def list_workers(call: Call[None]) -> WorkerListView:
     query: WorkerListQuery = call.query
-    found = await read_models.workers(
+    workers = await read_models.workers(
         deps_of(call).fleet, query.status, [_label(text) for text in query.label]
     )
-    return WorkerListView([_shown(call, seen) for seen in found if query.local or not seen.worker.local])
+    return WorkerListView([_shown(call, seen) for seen in workers if query.local or not seen.worker.local])
 
 
 async def get_worker(call: Call[Any]) -> WorkerView:
@@ -115,14 +115,14 @@ async def rotate_token(call: Call[None]) -> WorkerToken:
 
 
 async def drain(call: Call[DrainBody | None]) -> WorkerView:
-    wish = call.body or DrainBody()
+    options = call.body or DrainBody()
     await administer.drain(
         deps_of(call).fleet,
         call.path["id"],
-        wish.note,
+        options.note,
         call.actor,
-        timeout_s=wish.timeout_s,
-        checkpoint_first=wish.checkpoint_first,
+        timeout_s=options.timeout_s,
+        checkpoint_first=options.checkpoint_first,
     )
     return await get_worker(call)
 
@@ -157,15 +157,15 @@ def _shown(call: Call[Any], seen: read_models.SeenWorker) -> WorkerView:
 
 def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:
     deps = deps_of(call)
-    told = (worker, token, deps.base_url(call), deps.fingerprint)
+    registration = (worker, token, deps.base_url(call), deps.fingerprint)
     return WorkerToken(
         worker_id=worker.id,
         token=token,
         name=worker.name,
         worker_type=worker.worker_type,
         labels=worker.labels,
-        connection_command=connection_command(*told),
-        connection_commands=connection_commands(*told),
+        connection_command=connection_command(*registration),
+        connection_commands=connection_commands(*registration),
     )
 
 

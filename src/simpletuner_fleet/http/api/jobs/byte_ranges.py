@@ -25,7 +25,7 @@ class Span(Struct, frozen=True):
 
 
 def asked_span(header: str | None, size: int) -> Span | None:
-    """What one range asks for: None for all of it. An empty span cannot be satisfied."""
+    """Returns what one range asks for: None for all of it. An empty span cannot be satisfied."""
     match = RANGE.fullmatch(header.strip()) if header else None
     if not match or not (match[1] or match[2]):
         return None

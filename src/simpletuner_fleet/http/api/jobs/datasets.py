@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from simpletuner_fleet.core.configs.bundle import check_name
-from simpletuner_fleet.core.configs.datasets import Dataset, read_id, told
+from simpletuner_fleet.core.configs.datasets import Dataset, prefixed_id, read_id
 from simpletuner_fleet.core.errors import Invalid, TooLarge
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.http.api.deps import deps_of
@@ -95,7 +95,7 @@ async def get_dataset(call: Call[None]) -> DatasetDetails:
     workers = await fleet.read(lambda view: view.workers())
     return DatasetDetails(
         **{name: getattr(_view(dataset), name) for name in DatasetView.__struct_fields__},
-        manifest=f"/api/data/{told(dataset_id)}/objects/{dataset_id}",
+        manifest=f"/api/data/{prefixed_id(dataset_id)}/objects/{dataset_id}",
         manifest_bytes=dataset.manifest_bytes,
         workers=[worker.name for worker in workers if dataset_id in worker.datasets],
     )
@@ -104,7 +104,7 @@ async def get_dataset(call: Call[None]) -> DatasetDetails:
 async def delete_dataset(call: Call[None]) -> Done:
     dataset_id = _id(call)
     await datasets.delete(deps_of(call).fleet, dataset_id, call.actor)
-    return Done(id=told(dataset_id))
+    return Done(id=prefixed_id(dataset_id))
 
 
 async def one_object(call: Call[None]) -> Chunks | Reply:
@@ -127,7 +127,7 @@ def _id(call: Call[None]) -> str:
 
 def _view(dataset: Dataset) -> DatasetView:
     return DatasetView(
-        id=told(dataset.id),
+        id=prefixed_id(dataset.id),
         name=dataset.name,
         files=dataset.files,
         total_bytes=dataset.total_bytes,

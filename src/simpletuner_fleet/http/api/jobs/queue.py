@@ -27,7 +27,7 @@ PageSize = Annotated[int, Meta(ge=1, le=500)]
 
 
 class SubmitBody(SubmitRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelt wish is told, not ignored."""
+    """A misspelt field is an error, not ignored."""
 
 
 class SubmitAnswer(Struct, kw_only=True):
@@ -149,13 +149,13 @@ async def position(call: Call[None]) -> PositionView:
 
 async def cancel(call: Call[CancelBody | None]) -> JobView:
     await refuse_job_of_another(call)
-    wish = call.body or CancelBody()
+    options = call.body or CancelBody()
     await submit.cancel(
         deps_of(call).fleet,
         call.path["id"],
         call.actor,
-        checkpoint_first=wish.checkpoint_first,
-        grace_s=wish.grace_s,
+        checkpoint_first=options.checkpoint_first,
+        grace_s=options.grace_s,
     )
     return await current(call)
 

@@ -44,7 +44,7 @@ async def register(call: Call[Register]) -> Registered:
         )
     except (Invalid, Superseded) as error:
         if deps.noted_refusals.take(call.principal.id) == 0.0:
-            refusal = attendance.Refusal(
+            refusal = attendance.FailedRegistration(
                 ip=call.ip, why=error.detail, code=error.code, worker_id=call.principal.id
             )
             await attendance.registration_failed(deps.fleet, refusal)

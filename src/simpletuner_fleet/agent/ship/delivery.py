@@ -1,0 +1,94 @@
+"""Final reports: on disk before anything else, delivered in order, removed only when answered."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from simpletuner_fleet.agent.ship.courier import pause
+from simpletuner_fleet.agent.ship.spool import Spool, Spooled
+from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.client import OrchestratorClient
+from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.protocol.messages import StatusReport
+
+log = logging.getLogger(__name__)
+
+UNWRITTEN = 0
+"""The number of a report that no file holds."""
+
+
+class Delivery:
+    def __init__(
+        self,
+        spool: Spool,
+        client: OrchestratorClient,
+        *,
+        may_go: Callable[[Turn], bool] = lambda turn: True,
+        on_delivered: Callable[[Turn], None] = lambda turn: None,
+    ) -> None:
+        """A report waits for what must arrive before it (`may_go`); others pass it meanwhile. `wake` when that changes."""
+        self._spool = spool
+        self._client = client
+        self._wake = asyncio.Event()
+        self._backlog: list[Spooled] = []
+        self._may_go, self._on_delivered = may_go, on_delivered
+
+    async def keep(self, turn: Turn, report: StatusReport) -> None:
+        try:
+            record = await asyncio.to_thread(self._spool.append, turn[0], report)
+        except (OSError, FleetError) as error:
+            log.error(
+                "the outcome of job %s is kept in memory alone: it could not be written: %s", turn[0], error
+            )
+            record = Spooled(number=UNWRITTEN, job_id=turn[0], report=report)
+        self._backlog.append(record)
+        self._wake.set()
+
+    def load(self, incarnation: str) -> Sequence[Spooled]:
+        """Loads what an agent before this one could not deliver: this one delivers it, in its own name."""
+        self._backlog = self._spool.pending()
+        for record in self._backlog:
+            record.report.incarnation = incarnation
+        return self._backlog
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        backoff = Backoff(0.2, 5.0)
+        while True:
+            self._wake.clear()
+            answered = await self.deliver_once()
+            if answered:
+                backoff.reset()
+            else:
+                await pause(backoff.next_s() if answered is False else None, self._wake)
+
+    async def deliver_once(self) -> bool | None:
+        """Tries the first report that may go: whether it was answered, None where there is none to send."""
+        due = next((record for record in self._backlog if self._is_due(record)), None)
+        return None if due is None else await self._deliver(due)
+
+    def _is_due(self, record: Spooled) -> bool:
+        return record.report.epoch is None or self._may_go(Turn(record.job_id, record.report.epoch))
+
+    async def _deliver(self, record: Spooled) -> bool:
+        try:
+            await self._client.report(record.job_id, record.report)
+        except Unreachable:
+            return False
+        except Refused as problem:
+            if isinstance(problem, TokenRejected) or problem.passing:
+                return False
+            log.info(
+                "job %s: the orchestrator has no use for this report any more: %s",
+                record.job_id,
+                problem.detail,
+            )
+        self._backlog.remove(record)
+        await asyncio.to_thread(self._spool.remove, record.number)
+        if record.report.epoch is not None:
+            self._on_delivered(Turn(record.job_id, record.report.epoch))
+        return True

@@ -1,0 +1,80 @@
+"""What can be wrong on a worker's machine: the part of the family in errors.py that only workers raise."""
+
+from simpletuner_fleet.core.errors import FleetError
+
+
+class StateDirError(FleetError):
+    """The worker's state folder cannot be used."""
+
+    code = "state_dir"
+
+
+class StateDirInUse(StateDirError):
+    """Another worker is using this state folder."""
+
+    code = "state_dir_in_use"
+    next_step = "Stop that worker, or give this one another --name or --work-dir."
+
+
+class InventoryError(FleetError):
+    """SIMPLETUNER_GPU_INVENTORY cannot be read."""
+
+    code = "gpu_inventory"
+    next_step = 'Write it as [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 2}], or @FILE.'
+
+
+class NoSuchGpu(FleetError):
+    """--gpus names a GPU that this machine does not have."""
+
+    code = "no_such_gpu"
+
+
+class CacheInUse(FleetError):
+    """Another worker uses this data cache."""
+
+    code = "data_cache_in_use"
+    next_step = "Give each worker of this machine a --data-cache-dir of its own."
+
+
+class CacheUnusable(FleetError):
+    """The data cache cannot be used."""
+
+    code = "data_cache"
+    next_step = "Name another folder with --data-cache-dir."
+
+
+class CacheFull(FleetError):
+    """The dataset does not fit on this worker."""
+
+    code = "data_no_room"
+
+
+class DataFailed(FleetError):
+    """The data cannot be had here: the attempt does not start."""
+
+    code = "data_failed"
+
+
+class ResumeFailed(FleetError):
+    """The checkpoint to go on from cannot be had: the attempt does not start, least of all from the beginning."""
+
+    code = "resume_failed"
+
+
+class ResumeUnreadable(FleetError):
+    """The orchestrator's order makes no sense: no other worker could follow it either."""
+
+    code = "resume_unreadable"
+
+
+class ShimUnavailable(FleetError):
+    """The trainer's guardian could not be started."""
+
+    code = "shim_unavailable"
+    next_step = "Check the process and memory limits of this machine, and that its Python still works."
+
+
+class SpoolFull(FleetError):
+    """Too many reports wait for the orchestrator."""
+
+    code = "spool_full"

@@ -1,0 +1,303 @@
+"""The promises, as functions over what is stored and what really ran.
+
+Each takes rows, a view or the ground truth and returns the problems it finds, so that a test with real processes can
+ask the same questions. `commit_watch` asks them after every commit of the simulator, of the rows that changed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+
+from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, Witness
+from simpletuner_fleet.core.jobs.job import (
+    HOLDS_ATTEMPT,
+    Attempt,
+    AttemptState,
+    EndReason,
+    Hold,
+    Job,
+    JobState,
+    Outcome,
+)
+from simpletuner_fleet.core.placement.matching import FREE, why_never, why_not_now
+from simpletuner_fleet.core.placement.place import Placement, place
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, published_status
+from simpletuner_fleet.engine.index import FleetIndex, read_limits
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.sim.checks.truth import Truth
+
+Problem = tuple[str, str]
+"""Which promise, and how it was broken."""
+
+EVERY_JOB = 1_000_000
+
+
+# Single rows
+
+
+def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
+    """Checks what must hold of a job and all its attempts at any moment."""
+    problems: list[Problem] = []
+    live = [attempt for attempt in attempts if attempt.live]
+    if len(live) > 1:
+        problems.append(("S3", f"{job.id} has {len(live)} live attempts"))
+    if (job.state in HOLDS_ATTEMPT) != bool(live):
+        problems.append(("S13", f"{job.id} is {job.state} with {len(live)} live attempts"))
+    if live and (live[0].id != job.attempt_id or live[0].epoch != job.epoch):
+        problems.append(
+            ("S2", f"{job.id} names attempt {job.attempt_id} of epoch {job.epoch}, live is {live[0].id}")
+        )
+    if live and live[0].worker_id != job.worker_id:
+        problems.append(("S2", f"{job.id} names {job.worker_id}, its attempt is on {live[0].worker_id}"))
+    if job.state in (JobState.QUEUED, JobState.BLOCKED) and (job.worker_id or job.attempt_id or job.gpus):
+        problems.append(("S13", f"{job.id} is {job.state} and still names a worker, an attempt or GPUs"))
+    if job.terminal and (job.finished_at is None or job.hold is not Hold.NONE):
+        problems.append(("S1", f"{job.id} ended without a time or with a hold"))
+    if job.attempts != len(attempts):
+        problems.append(("S9", f"{job.id} counts {job.attempts} attempts and has {len(attempts)}"))
+    in_vain = Counter(a.resumed_manifest for a in attempts if a.reason == EndReason.RESUME_FAILED)
+    if in_vain and max(in_vain.values()) > Policy().resume_tries:
+        problems.append(
+            ("S9", f"{job.id} was to go on from one checkpoint in vain again and again: {in_vain}")
+        )
+    outcomes = Counter(attempt.outcome for attempt in attempts)
+    if job.charged > 1 + job.max_retries:
+        problems.append(
+            ("S9", f"{job.id} was charged {job.charged} times, {job.max_retries} retries allowed")
+        )
+    if job.state is not JobState.CANCELLED and (
+        job.losses != outcomes[Outcome.LOST] or job.failures != outcomes[Outcome.FAILED]
+    ):
+        problems.append(
+            (
+                "S9",
+                f"{job.id} is charged {job.losses} losses, {job.failures} failures; attempts say {outcomes}",
+            )
+        )
+    for before, after in pairwise(sorted(attempts, key=lambda attempt: attempt.epoch)):
+        below, step = before.resume_below, after.resumed_from_step
+        if below is not None and step is not None and step >= below:
+            problems.append(("S9", f"{job.id} goes on from step {step}, which is spoiled"))
+    if outcomes[Outcome.COMPLETED] != (job.state is JobState.COMPLETED):
+        problems.append(
+            ("S1", f"{job.id} is {job.state} with {outcomes[Outcome.COMPLETED]} completed attempts")
+        )
+    return problems
+
+
+def attempt_problems(attempt: Attempt) -> list[Problem]:
+    ended = attempt.state is AttemptState.ENDED
+    if ended != (attempt.outcome is not None) or ended != (attempt.ended_at is not None):
+        return [("S13", f"attempt {attempt.id} is {attempt.state} with outcome {attempt.outcome}")]
+    if (
+        attempt.reason == EndReason.TIME_LIMIT
+        and attempt.outcome is Outcome.RELEASED
+        and not attempt.saved_something
+    ):
+        return [("S9", f"attempt {attempt.id} used up its time without a step forward and charges nothing")]
+    if attempt.state is AttemptState.RUNNING and attempt.accepted_at is None:
+        return [("S13", f"attempt {attempt.id} runs and was never accepted")]
+    return []
+
+
+def worker_problems(worker: Worker, live: list[Attempt]) -> list[Problem]:
+    problems: list[Problem] = []
+    held = [gpu for attempt in live for gpu in attempt.gpus]
+    if len(held) != len(set(held)):
+        problems.append(("S10", f"{worker.id} has given a GPU to two attempts"))
+    status = worker.status(bool(live))
+    if status is not published_status(worker.admin, worker.connection, bool(live)):
+        problems.append(("S15", f"{worker.id} is published as {status}"))
+    if (worker.connection is Connection.OFFLINE) != (worker.offline_since is not None):
+        problems.append(("S15", f"{worker.id} is {worker.connection}, offline since {worker.offline_since}"))
+    return problems
+
+
+def gpu_problems(live: Iterable[Attempt]) -> list[Problem]:
+    """One GPU is one GPU: no two live attempts hold the same, on whichever workers they are."""
+    holders: dict[str, str] = {}
+    for attempt in live:
+        for uuid in attempt.gpus:
+            other = holders.setdefault(uuid, attempt.id)
+            if other != attempt.id:
+                return [("S10", f"{uuid} is held by {other} and by {attempt.id}")]
+    return []
+
+
+def offer_problems(attempt: Attempt, job: Job, worker: Worker | None, live: list[Attempt]) -> list[Problem]:
+    """A fresh offer: the worker must be there, willing, fitting and free."""
+    if worker is None:
+        return [("S10", f"{attempt.id} was offered to {attempt.worker_id}, which does not exist")]
+    problems: list[Problem] = []
+    if worker.connection is not Connection.CONNECTED or worker.admin is not AdminState.ACTIVE:
+        problems.append(("S10", f"{job.id} was offered to {worker.id}: {worker.connection}, {worker.admin}"))
+    refusal = why_never(worker, job.requires)
+    if refusal is not None:
+        problems.append(("S10", f"{job.id} was offered to {worker.id}, which {refusal}"))
+    if len(live) > worker.max_jobs:
+        problems.append(("S10", f"{worker.id} holds {len(live)} attempts and takes {worker.max_jobs}"))
+    if not set(attempt.gpus) <= {gpu.uuid for gpu in worker.gpus} or len(attempt.gpus) != job.requires.gpus:
+        problems.append(("S10", f"{job.id} was given {attempt.gpus} of {worker.id}"))
+    return problems
+
+
+# Whole stores
+
+
+def store_problems(view: View, job_ids: Iterable[str]) -> list[Problem]:
+    """Every row of these jobs, every worker, and the chain of the audit log."""
+    problems: list[Problem] = []
+    for job_id in job_ids:
+        job = view.job(job_id)
+        if job is None:
+            problems.append(("S1", f"{job_id} was acknowledged and is not there"))
+            continue
+        attempts = view.attempts_of_job(job_id)
+        problems += job_problems(job, attempts)
+        for attempt in attempts:
+            problems += attempt_problems(attempt)
+    for worker in view.workers():
+        problems += worker_problems(worker, view.live_attempts_of_worker(worker.id))
+    return problems
+
+
+def audit_problems(entries: Iterable[AuditEntry], witnesses: Iterable[Witness] = ()) -> list[Problem]:
+    check = ChainCheck(list(witnesses))
+    check.feed(entries)
+    return [("A2", f"entry {problem.seq}: {problem.what}") for problem in check.finish()]
+
+
+def index_problems(index: FleetIndex, view: View) -> list[Problem]:
+    """The index beside the store must be what a fresh look at the store would make of it."""
+    if index.unplaced:
+        return []
+    fresh = FleetIndex()
+    fresh.reachable = set(index.reachable)
+    follow_everything(fresh, view)
+    index_roster, true_roster = index.roster, fresh.roster
+    problems: list[Problem] = []
+    if set(index_roster.workers) != set(true_roster.workers):
+        problems.append(
+            ("index", f"knows {sorted(index_roster.workers)}, stored are {sorted(true_roster.workers)}")
+        )
+        return problems
+    if (index_roster.running, index_roster.running_by_owner) != (
+        true_roster.running,
+        true_roster.running_by_owner,
+    ):
+        problems.append(("index", f"counts {index_roster.running} running, stored are {true_roster.running}"))
+    for worker_id, worker in true_roster.workers.items():
+        mine = index_roster.workers[worker_id]
+        if (mine.admin, mine.connection, mine.gpus, mine.labels, mine.trainers) != (
+            worker.admin,
+            worker.connection,
+            worker.gpus,
+            worker.labels,
+            worker.trainers,
+        ):
+            problems.append(("index", f"has an old picture of {worker_id}"))
+        if index_roster.occupancy(worker_id) != true_roster.occupancy(worker_id):
+            problems.append(
+                (
+                    "index",
+                    f"{worker_id} holds {true_roster.occupancy(worker_id)}, not {index_roster.occupancy(worker_id)}",
+                )
+            )
+        if index_roster.is_open(worker_id) != true_roster.is_open(worker_id):
+            problems.append(("index", f"{worker_id} is open: {true_roster.is_open(worker_id)}"))
+    waiting = set(index_roster.classes_with_jobs())
+    if waiting != set(true_roster.classes_with_jobs()):
+        problems.append(
+            ("index", f"classes {sorted(waiting)} wait, stored are {sorted(true_roster.classes_with_jobs())}")
+        )
+        return problems
+    for class_id in waiting:
+        if index_roster.count(class_id) != true_roster.count(class_id):
+            problems.append(
+                (
+                    "index",
+                    f"class {class_id}: {index_roster.count(class_id)} wait, stored {true_roster.count(class_id)}",
+                )
+            )
+        if index_roster.fitting(class_id) != true_roster.fitting(class_id):
+            problems.append(("index", f"class {class_id} fits {sorted(index_roster.fitting(class_id))}"))
+        if index_roster.head(class_id) != true_roster.head(class_id):
+            problems.append(("index", f"class {class_id} has {index_roster.head(class_id)} at its head"))
+    if index.limits not in (None, read_limits(view)):
+        problems.append(("index", "has old limits"))
+    return problems
+
+
+def follow_everything(index: FleetIndex, view: View) -> None:
+    """Tells an index of every live row, as a store does after a start."""
+    for worker in view.workers():
+        index.worker_changed(None, worker)
+    for job in view.queue_page(None, EVERY_JOB):
+        index.job_changed(None, job)
+    for attempt in view.live_attempts():
+        owner = view.job(attempt.job_id)
+        index.attempt_changed(None, attempt, owner.owner if owner else "")
+
+
+def unplaced_problems(index: FleetIndex, view: View) -> list[Problem]:
+    """Nothing that could be placed waits: every cause is followed in the transaction that made it."""
+    problems: list[Problem] = []
+    if index.unplaced:
+        return problems
+    roster, limits = index.roster, read_limits(view)
+    for class_id in roster.classes_with_jobs():
+        head = roster.head(class_id)
+        job = view.job(head) if head else None
+        if job is None:
+            problems.append(("index", f"class {class_id} counts jobs and has none"))
+            continue
+        if isinstance(place(roster, job, limits), Placement):
+            problems.append(("L1", f"{job.id} waits and a worker could take it"))
+    return problems
+
+
+def unrest(view: View, job_ids: Iterable[str]) -> str | None:
+    """Says why the fleet is not at rest: a job that holds an attempt, or that waits though it could be placed."""
+    counts = view.job_counts()
+    for state in ("dispatched", "running", "cancelling"):
+        if counts.get(state):
+            return f"{counts[state]} jobs are {state}"
+    workers = view.workers()
+    for job_id in job_ids:
+        job = view.job(job_id)
+        if job is None or job.terminal:
+            continue
+        if job.state is JobState.BLOCKED:
+            pending = [id for id in job.depends_on if not _ended(view, id)]
+            if job.hold is not Hold.APPROVAL and not pending:
+                return f"{job.id} is blocked by nothing"
+        elif job.hold is not Hold.NONE:
+            return f"{job.id} waits for its retry"
+        elif any(why_not_now(worker, FREE, job.requires) is None for worker in workers):
+            return f"{job.id} waits though a worker could take it"
+    return None
+
+
+def _ended(view: View, job_id: str) -> bool:
+    job = view.job(job_id)
+    return job is not None and job.terminal
+
+
+def outcome_problems(view: View, job_ids: Iterable[str], truth: Truth, unfenced: set[str]) -> list[Problem]:
+    """Checks that what is recorded as done was really done, once. Workers in `unfenced` are taken at their word."""
+    problems: list[Problem] = []
+    for job_id in job_ids:
+        job = view.job(job_id)
+        if job is None:
+            continue
+        for attempt in view.attempts_of_job(job_id):
+            if attempt.worker_id in unfenced:
+                continue
+            if attempt.outcome is Outcome.COMPLETED and not truth.ended(job_id, attempt.epoch, "completed"):
+                problems.append(
+                    ("S2", f"{job_id} epoch {attempt.epoch} is recorded as completed and was not")
+                )
+            if attempt.outcome is Outcome.EXPIRED_OFFER and (job_id, attempt.epoch) in truth.runs:
+                problems.append(("S4", f"{job_id} epoch {attempt.epoch} ran and was never accepted"))
+    return problems

@@ -1,0 +1,238 @@
+"""The watch over a simulated store: after every commit it checks the rows that changed, and their audit entries."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.audit import AuditEntry, entry_hash
+from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobState, Outcome
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.workers.worker import Worker, WorkerStatus
+from simpletuner_fleet.ports import View
+from simpletuner_fleet.sim.checks.checkers import (
+    Problem,
+    attempt_problems,
+    gpu_problems,
+    job_problems,
+    offer_problems,
+    worker_problems,
+)
+from simpletuner_fleet.sim.store import Changes
+from simpletuner_fleet.sim.world import Violation
+
+EDGES = frozenset((before, after) for (before, _), after in JOB_TRANSITIONS.items())
+HIGHEST_EPOCH = 2**41
+EVENTS_OF_EDGE: dict[tuple[JobState, JobState], frozenset[EventType]] = {
+    (JobState.BLOCKED, JobState.QUEUED): frozenset({EventType.JOB_UNBLOCKED, EventType.JOB_APPROVED}),
+    (JobState.BLOCKED, JobState.CANCELLED): frozenset({EventType.JOB_CANCELLED, EventType.JOB_REJECTED}),
+    (JobState.BLOCKED, JobState.FAILED): frozenset({EventType.JOB_FAILED}),
+    (JobState.QUEUED, JobState.DISPATCHED): frozenset({EventType.JOB_DISPATCHED}),
+    (JobState.QUEUED, JobState.RUNNING): frozenset({EventType.JOB_READOPTED}),
+    (JobState.QUEUED, JobState.CANCELLED): frozenset({EventType.JOB_CANCELLED}),
+    (JobState.DISPATCHED, JobState.RUNNING): frozenset({EventType.JOB_ACCEPTED}),
+    (JobState.DISPATCHED, JobState.QUEUED): frozenset({EventType.JOB_REQUEUED}),
+    (JobState.DISPATCHED, JobState.CANCELLED): frozenset({EventType.JOB_CANCELLED}),
+    (JobState.DISPATCHED, JobState.CANCELLING): frozenset({EventType.JOB_CANCEL_REQUESTED}),
+    (JobState.RUNNING, JobState.COMPLETED): frozenset({EventType.JOB_COMPLETED}),
+    (JobState.RUNNING, JobState.QUEUED): frozenset({EventType.JOB_REQUEUED}),
+    (JobState.RUNNING, JobState.FAILED): frozenset({EventType.JOB_FAILED}),
+    (JobState.RUNNING, JobState.CANCELLING): frozenset({EventType.JOB_CANCEL_REQUESTED}),
+    (JobState.CANCELLING, JobState.COMPLETED): frozenset({EventType.JOB_COMPLETED}),
+    (JobState.CANCELLING, JobState.CANCELLED): frozenset({EventType.JOB_CANCELLED}),
+}
+
+
+class CommitWatch:
+    """Sees each commit of the simulator and raises at the first broken promise."""
+
+    def __init__(self, view: View, policy: Policy) -> None:
+        self.view = view
+        self.policy = policy
+        self.edges: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.event_types: Counter[str] = Counter()
+        self.newest_epoch = 0
+        self._head_hash = "0" * 64
+        self._head_seq = 0
+        self._status: dict[str, WorkerStatus] = {}
+
+    def saw(self, changes: Changes, *, sender: str | None) -> None:
+        recorded: dict[str, set[str]] = {}
+        for entry in changes.audit:
+            recorded.setdefault(entry.target_id, set()).add(entry.event_type)
+            self._chain(entry)
+        busy_workers = set(changes.workers)
+        for attempt_id, attempts in changes.attempts.items():
+            self._attempt(attempt_id, attempts, changes)
+            last = attempts[-1]
+            if last is not None:
+                busy_workers.add(last.worker_id)
+        if changes.attempts:
+            self._raise(gpu_problems(self.view.live_attempts()))
+        for job_id, jobs in changes.jobs.items():
+            self._job(job_id, jobs, recorded.get(job_id, set()))
+        for worker_id, workers in changes.workers.items():
+            self._worker(worker_id, workers, recorded.get(worker_id, set()))
+        for worker_id in sorted(busy_workers):
+            self._check_recorded_status(worker_id)
+        if sender is not None:
+            self._only_its_own(changes, sender)
+
+    def _chain(self, entry: AuditEntry) -> None:
+        self.event_types[entry.event_type] += 1
+        if entry.seq != self._head_seq + 1 or entry_hash(entry, self._head_hash) != entry.hash:
+            raise Violation("A2", f"audit entry {entry.seq} does not follow {self._head_seq}")
+        self._head_seq, self._head_hash = entry.seq, entry.hash
+        if entry.event_type == EventType.WORKER_STATUS_CHANGED:
+            before = self._status.get(entry.target_id)
+            if before is not None and entry.details["from"] != before:
+                raise Violation("A1", f"{entry.target_id} was {before}, not {entry.details['from']}")
+            self._status[entry.target_id] = WorkerStatus(entry.details["to"])
+
+    def _attempt(self, attempt_id: str, chain: list[Attempt | None], changes: Changes) -> None:
+        first, last = chain[0], chain[-1]
+        if last is None:
+            raise Violation("S1", f"attempt {attempt_id} was deleted")
+        self._raise(attempt_problems(last))
+        job = self.view.job(last.job_id)
+        if job is None:
+            raise Violation("S1", f"attempt {attempt_id} has no job")
+        if last.outcome is not None and (first is None or first.outcome is not last.outcome):
+            self.outcomes[last.outcome] += 1
+        if first is None:
+            if last.epoch <= self.newest_epoch:
+                raise Violation("S12", f"epoch {last.epoch} was given after {self.newest_epoch}")
+            if last.epoch > HIGHEST_EPOCH:
+                raise Violation("S16", f"somebody's lie has used up the epochs: {last.epoch}")
+            self.newest_epoch = last.epoch
+            if last.live:
+                live = self.view.live_attempts_of_worker(last.worker_id)
+                self._raise(offer_problems(last, job, self.view.worker(last.worker_id), live))
+            return
+        job_before = changes.jobs.get(last.job_id, [job])[0]
+        if job_before is None or job_before.epoch != last.epoch:
+            raise Violation("S2", f"{attempt_id} of epoch {last.epoch} was changed, the job was elsewhere")
+        if not first.live and replace(first, checkpoint_step=last.checkpoint_step) == last:
+            return  # its last upload arrived after its report
+        if not first.live and first.outcome is not Outcome.LOST:
+            raise Violation("S6", f"{attempt_id} had ended {first.outcome} and was changed")
+        if not first.live and job_before.state is not JobState.QUEUED:
+            raise Violation("S2", f"{attempt_id} was taken up again while the job was {job_before.state}")
+
+    def _job(self, job_id: str, chain: list[Job | None], recorded: set[str]) -> None:
+        last = chain[-1]
+        if last is None:
+            raise Violation("S1", f"{job_id} was deleted")
+        if chain[0] is None and EventType.JOB_SUBMITTED not in recorded:
+            raise Violation("A1", f"{job_id} appeared without an entry")
+        for before, after in pairwise(chain):
+            if before is None or after is None:
+                continue
+            if before.terminal:
+                raise Violation("S6", f"{job_id} was {before.state} and was changed to {after.state}")
+            if before.state is after.state:
+                continue
+            edge = (before.state, after.state)
+            self.edges[f"{before.state} -> {after.state}"] += 1
+            if edge not in EDGES:
+                raise Violation("S13", f"{job_id} went from {before.state} to {after.state}")
+            if not recorded & EVENTS_OF_EDGE[edge]:
+                raise Violation(
+                    "A1", f"{job_id} went from {before.state} to {after.state}; recorded were {recorded}"
+                )
+            if before.state is JobState.CANCELLING and after.state not in (
+                JobState.CANCELLED,
+                JobState.COMPLETED,
+            ):
+                raise Violation("S7", f"{job_id} was being cancelled and became {after.state}")
+        self._raise(job_problems(last, self.view.attempts_of_job(job_id)))
+
+    def _worker(self, worker_id: str, chain: list[Worker | None], recorded: set[str]) -> None:
+        first, last = chain[0], chain[-1]
+        expected: list[tuple[bool, set[EventType]]] = [(first is None, {EventType.WORKER_CREATED})]
+        if last is None:
+            expected.append((True, {EventType.WORKER_DELETED, EventType.WORKER_CLEANED_UP}))
+            self._status.pop(worker_id, None)
+            if self.view.live_attempts_of_worker(worker_id):
+                raise Violation("S10", f"{worker_id} was removed while it held attempts")
+        elif first is not None:
+            expected += [
+                (first.admin is not last.admin, {EventType.WORKER_DRAINED, EventType.WORKER_RESUMED}),
+                (first.token_hash != last.token_hash, {EventType.WORKER_TOKEN_ROTATED}),
+                (first.labels != last.labels, {EventType.WORKER_LABELS_SET}),
+                (first.incarnation != last.incarnation, {EventType.WORKER_REGISTERED}),
+            ]
+        for happened, by in expected:
+            if happened and not recorded & by:
+                raise Violation("A1", f"{worker_id} changed; expected one of {by}, recorded were {recorded}")
+
+    def _check_recorded_status(self, worker_id: str) -> None:
+        worker = self.view.worker(worker_id)
+        if worker is None:
+            return
+        live = self.view.live_attempts_of_worker(worker_id)
+        self._raise(worker_problems(worker, live))
+        status = worker.status(bool(live))
+        if self._status.setdefault(worker_id, status) is not status:
+            raise Violation("A1", f"{worker_id} is {status}; the log says {self._status[worker_id]}")
+
+    def _only_its_own(self, changes: Changes, sender: str) -> None:
+        """One worker's message changes nothing that is another's; what it frees may be offered to anybody."""
+        for worker_id in changes.workers:
+            if worker_id != sender:
+                raise Violation("S16", f"a message of {sender} changed {worker_id}")
+        for attempts in changes.attempts.values():
+            if attempts[0] is not None and attempts[0].worker_id != sender:
+                raise Violation("S16", f"a message of {sender} changed an attempt of {attempts[0].worker_id}")
+        for jobs in changes.jobs.values():
+            if (
+                jobs[0] is not None
+                and jobs[0].worker_id not in (None, sender)
+                and not _only_survival_noted(jobs)
+            ):
+                raise Violation("S16", f"a message of {sender} changed {jobs[0].id} of {jobs[0].worker_id}")
+
+    @staticmethod
+    def _raise(problems: list[Problem]) -> None:
+        if problems:
+            raise Violation(*problems[0])
+
+
+def _only_survival_noted(jobs: list[Job | None]) -> bool:
+    """A worker thought dead is alive: that alone may be noted on a job that is another's by now."""
+    first, last = jobs[0], jobs[-1]
+    if first is None or last is None:
+        return False
+    return replace(first, version=last.version, lost_workers=last.lost_workers) == last
+
+
+def early_losses(
+    entries: Iterable[AuditEntry],
+    now: float,
+    last_read: Mapping[str, float],
+    last_named: Mapping[tuple[str, str, int], float],
+    started_at: float,
+    policy: Policy,
+) -> list[Problem]:
+    """Nobody is given up before a whole timeout of silence, less the two rounds by which the clock is coarse."""
+    least_s = policy.heartbeat_timeout_s - 2 * policy.sweep_interval_s - 1e-6
+    problems: list[Problem] = []
+    for entry in entries:
+        if entry.event_type != EventType.JOB_LOST:
+            continue
+        why = str(entry.details.get("why", ""))
+        turn = (entry.target_id, int(entry.details["epoch"]))
+        worker_id = str(entry.details["worker_id"])
+        if why.startswith("no heartbeat"):
+            heard_at = last_read.get(worker_id, 0.0)
+        elif why.startswith("its worker has not named"):
+            heard_at = last_named.get((worker_id, *turn), 0.0)
+        else:
+            continue
+        silent_s = now - max(heard_at, started_at)
+        if silent_s < least_s:
+            problems.append(("L4", f"{turn} was given up after {silent_s:.1f} s: {why}"))
+    return problems

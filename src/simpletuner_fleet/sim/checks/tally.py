@@ -1,0 +1,113 @@
+"""The tally of many seeds: faults by kind, edges taken, jobs by outcome."""
+
+from collections import Counter
+
+from simpletuner_fleet.core.jobs.job import Outcome
+from simpletuner_fleet.sim.checks.commit_watch import EDGES
+from simpletuner_fleet.sim.run import Result
+
+FAULTS = (
+    "agent killed",
+    "agent paused",
+    "agent told to leave",
+    "answer lost",
+    "bad message",
+    "disk full",
+    "machine lost power",
+    "network cut both ways",
+    "network cut orchestrator to worker",
+    "network cut worker to orchestrator",
+    "orchestrator killed",
+    "orchestrator killed after commit",
+    "orchestrator killed as the network returns",
+    "orchestrator killed before commit",
+    "orchestrator stalled",
+    "poison job",
+    "request lost",
+    "request repeated",
+    "slow message",
+    "stream dropped",
+    "stream half open",
+    "token used twice",
+    "wall clock jumps",
+)
+MUST_HAPPEN = (
+    "act:approve",
+    "act:cancel",
+    "act:delete",
+    "act:drain",
+    "act:labels",
+    "act:limits",
+    "act:priority",
+    "act:reject",
+    "act:resume",
+    "act:retry",
+    "act:rotate",
+    "agent gives up a silent stream",
+    "agent superseded",
+    "attempt adopted by a new agent",
+    "hostile worker is offered a job",
+    "idempotency mismatch refused",
+    "older agent exits on 401",
+    "older agent reports two finals",
+    "shim reports by itself",
+    "start came too late",
+    "submission repeated after a lost answer",
+    "time limit reached",
+    "trainer fenced",
+    "trainer paused",
+    "trainer resumed",
+    "watchdog restart",
+    "worker deleted",
+)
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.events = 0
+        self.virtual_s = 0.0
+        self.counts: Counter[str] = Counter()
+        self.jobs: Counter[str] = Counter()
+        self.edges: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.failures: list[Result] = []
+
+    def add(self, result: Result) -> None:
+        self.seeds += 1
+        self.events += result.events
+        self.virtual_s += result.virtual_s
+        self.counts += result.counts
+        self.jobs += result.jobs
+        self.edges += result.edges
+        self.outcomes += result.outcomes
+        if result.violation:
+            self.failures.append(result)
+
+    @property
+    def faults(self) -> int:
+        return sum(self.counts[f"fault:{kind}"] for kind in FAULTS)
+
+    def never_happened(self) -> list[str]:
+        """Whatever the run was to show and did not; an empty list is what makes the rest worth something."""
+        expected = [(f"fault: {kind}", self.counts[f"fault:{kind}"]) for kind in FAULTS]
+        expected += [(name, self.counts[name]) for name in MUST_HAPPEN]
+        expected += [(f"{a} -> {b}", self.edges[f"{a} -> {b}"]) for a, b in sorted(EDGES)]
+        expected += [(f"outcome {outcome}", self.outcomes[outcome]) for outcome in Outcome]
+        return [name for name, count in expected if not count]
+
+    def report(self) -> list[str]:
+        days = self.virtual_s / 86_400
+        lines = [
+            f"{self.seeds} seeds, {self.events} events, {days:.1f} days of virtual time, {self.faults} faults"
+        ]
+        lines += _table("faults", {kind: self.counts[f"fault:{kind}"] for kind in FAULTS})
+        lines += _table("jobs at rest", dict(sorted(self.jobs.items())))
+        lines += _table("attempts by outcome", dict(sorted(self.outcomes.items())))
+        lines += _table("edges", dict(sorted(self.edges.items())))
+        others = {name: count for name, count in sorted(self.counts.items()) if not name.startswith("fault:")}
+        return lines + _table("also", others)
+
+
+def _table(title: str, rows: dict[str, int]) -> list[str]:
+    return [f"{title}:", *(f"  {count:9d}  {name}" for name, count in rows.items())]

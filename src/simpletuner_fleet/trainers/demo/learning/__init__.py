@@ -1,0 +1,1 @@
+"""The small diffusion model itself: its images, its network, and what computes with it."""
