@@ -68,7 +68,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         self._parser: httptools.HttpRequestParser | None = None
         self._peer = ""
         self._unparsed_bytes = 0
-        """Received since the last piece of a body or end of a request: a head, chunk sizes or trailers without end."""
+        """Received since the last piece of a body or end of a request: a head or chunk sizes without end."""
         self._arriving: HttpExchange | None = None
         """The request whose body is being read."""
         self._current: HttpExchange | None = None
