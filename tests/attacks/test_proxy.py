@@ -70,7 +70,8 @@ async def test_an_address_in_a_trailer_does_not_lift_the_limit_of_log_ins() -> N
             body = b'{"name":"admin","password":"guess-%d-guess"}' % guess
             trailer = f"X-Forwarded-For: 10.0.{guess}.1\r\n"
             seen += await statuses(
-                running, with_trailers("POST", "/api/login", "X-Forwarded-For: 203.0.113.9\r\n", body, trailer)
+                running,
+                with_trailers("POST", "/api/login", "X-Forwarded-For: 203.0.113.9\r\n", body, trailer),
             )
         assert set(seen) == {"400"}, "no guess is even looked at"
 

@@ -155,6 +155,19 @@ class StaleAttempt(Conflict):
     code = "stale_attempt"
 
 
+class AttemptOver(StaleAttempt):
+    """This attempt has ended, and its token with it."""
+
+    code = "attempt_over"
+
+
+class JobSealed(Conflict):
+    """The job has ended: what it stored stays as it is."""
+
+    code = "job_sealed"
+    next_step = "Retry the job to make it anew; the retry is a job of its own."
+
+
 class OfferWithdrawn(StaleAttempt):
     """The offer was taken back before it was accepted."""
 

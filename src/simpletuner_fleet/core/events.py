@@ -38,6 +38,8 @@ class EventType(StrEnum):
     JOB_FAILED = "job.failed"
     JOB_CANCELLED = "job.cancelled"
     JOB_EMPTIED = "job.emptied"
+    JOB_STORED = "job.stored"
+    JOB_DROPPED = "job.dropped"
     CONFIG_SAVED = "config.saved"
     CONFIG_DELETED = "config.deleted"
     SECRET_SAVED = "secret.saved"

@@ -3,6 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import FreeText, Seconds
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.people import tokens
@@ -16,9 +17,9 @@ ADMIN_ID = "t_admin"
 
 
 class CreateToken(Struct, frozen=True, kw_only=True):
-    name: str
-    permissions: list[str]
-    expires_in_s: float | None = None
+    name: FreeText
+    permissions: list[FreeText]
+    expires_in_s: Seconds | None = None
 
 
 async def set_admin_token(fleet: Fleet, token: str) -> None:

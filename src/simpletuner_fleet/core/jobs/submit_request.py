@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import FreeText, Reading, Seconds, Whole
 from simpletuner_fleet.core.configs.bundle import Bundle, check_name, read_bundle, with_overrides
 from simpletuner_fleet.core.configs.datasets import check_mounts
 from simpletuner_fleet.core.errors import Forbidden, Invalid
@@ -37,29 +38,29 @@ class Submitter(Struct, frozen=True, kw_only=True):
 class SubmitRequest(Struct, frozen=True, kw_only=True):
     """The job that a person or program asks for."""
 
-    config_name: str | None = None
+    config_name: FreeText | None = None
     config: dict[str, Any] | None = None
     target: Target = Target.AUTO
-    worker_labels: dict[str, str] = {}
-    gpus: int | None = None
-    min_vram_gb: float | None = None
-    accelerator: str | None = None
-    priority: int | str = 0
-    max_retries: int | None = None
+    worker_labels: dict[FreeText, FreeText] = {}
+    gpus: Whole | None = None
+    min_vram_gb: Reading | None = None
+    accelerator: FreeText | None = None
+    priority: Whole | FreeText = 0
+    max_retries: Whole | None = None
     retry_on_failure: bool = False
-    time_limit_s: float | None = None
+    time_limit_s: Seconds | None = None
     on_time_limit: OnTimeLimit = "fail"
     on_partition: OnPartition = "pause"
-    depends_on: list[str] = []
+    depends_on: list[FreeText] = []
     overrides: dict[str, Any] = {}
-    datasets: dict[str, str] = {}
+    datasets: dict[FreeText, FreeText] = {}
     """These are added to the config's, or take the place of those of the same name."""
     watchdog: Watchdog = Watchdog()
     """It takes the place of what the config says of the same."""
-    name: str | None = None
+    name: FreeText | None = None
     no_wait: bool = False
     dry_run: bool = False
-    idempotency_key: str | UnsetType | None = UNSET
+    idempotency_key: FreeText | UnsetType | None = UNSET
 
 
 def read_priority(requested: int | str) -> int:

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from simpletuner_fleet.core.bounds import FreeText
 from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.people.accounts import Role, User
 from simpletuner_fleet.core.people.permissions import missing_for
@@ -47,10 +48,10 @@ class UserMade(UserView, kw_only=True):
 
 
 class CreateUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    name: str
+    name: FreeText
     role: Role = Role.MEMBER
-    language: str = ""
-    password: str | None = None
+    language: FreeText = ""
+    password: FreeText | None = None
 
 
 class ChangeUserBody(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import FreeText
 from simpletuner_fleet.engine.stored_secrets import StoredSecret
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
@@ -13,7 +14,7 @@ MAX_BODY_BYTES = 128 * KIB
 
 
 class SecretValue(Struct, kw_only=True, forbid_unknown_fields=True):
-    value: str
+    value: FreeText
 
 
 class SecretView(Struct, kw_only=True):

@@ -1,10 +1,11 @@
 """Saved configs."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
+from simpletuner_fleet.core.bounds import Version
 from simpletuner_fleet.core.configs.bundle_diff import Change
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.http.api.deps import deps_of
@@ -18,7 +19,7 @@ MAX_CONFIG_BYTES = 5 * KIB * KIB
 
 
 class ConfigVersionQuery(Struct, kw_only=True):
-    version: Annotated[int, Meta(ge=1)] | None = None
+    version: Version | None = None
 
 
 class StoredConfig(Struct, kw_only=True):
@@ -41,8 +42,8 @@ class StoredConfig(Struct, kw_only=True):
 
 
 class DiffQuery(Struct, kw_only=True):
-    from_: Annotated[int, Meta(ge=1)] | None = field(default=None, name="from")
-    to: Annotated[int, Meta(ge=1)] | None = None
+    from_: Version | None = field(default=None, name="from")
+    to: Version | None = None
 
 
 class DiffView(Struct, kw_only=True):

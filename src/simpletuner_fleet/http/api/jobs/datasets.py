@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.configs.datasets import Dataset, read_id, told
 from simpletuner_fleet.core.errors import Invalid, TooLarge
@@ -16,7 +17,7 @@ from simpletuner_fleet.http.api.workers.uploads import (
     fetching_worker,
 )
 from simpletuner_fleet.http.edge.bodies import Incoming
-from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Amount, Call, Reply, Route, rfc3339
+from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.protocol.data import DataObjectsAsked, DatasetSent
@@ -30,9 +31,9 @@ MAX_ASKED = 10_000
 
 
 class DataPartQuery(Struct, kw_only=True):
-    offset: Amount
+    offset: Count
     """The offset of the first byte of this part."""
-    size: Amount
+    size: Count
     """The size of the whole file."""
 
 

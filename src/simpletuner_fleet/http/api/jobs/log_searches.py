@@ -4,12 +4,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from simpletuner_fleet.core.bounds import Count, Version
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import MAX_TEXT_CHARS
 from simpletuner_fleet.http.api.jobs.log_search import SearchResult, search_pattern, search_text
 from simpletuner_fleet.http.api.jobs.logs import Rank, look, stored_log
-from simpletuner_fleet.http.edge.routes import Amount, Call, Route, rfc3339
+from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 
 MAX_QUERY_CHARS = 500
 MAX_MATCHES = 1000
@@ -19,9 +20,9 @@ class SearchQuery(Struct, kw_only=True):
     q: Annotated[str, Meta(min_length=1, max_length=MAX_QUERY_CHARS)]
     regex: bool = False
     """`q` is a pattern as Python's `re` has them, for bytes; otherwise plain text."""
-    attempt: Annotated[int, Meta(ge=1)] | None = None
+    attempt: Version | None = None
     rank: Rank = 0
-    start: Amount = field(default=0, name="from")
+    start: Count = field(default=0, name="from")
     """The offset to go on at: `next` of the answer before."""
     limit: Annotated[int, Meta(ge=1, le=MAX_MATCHES)] = 100
     """Matches at most."""

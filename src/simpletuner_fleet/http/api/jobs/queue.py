@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import Name, Remark, Seconds, Whole
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.jobs.submit_request import (
     APPROVE,
@@ -73,17 +74,17 @@ class PositionView(Struct, kw_only=True):
 
 
 class PriorityBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    priority: int | str
+    priority: Whole | Name
 
 
 class RejectBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    reason: str = ""
+    reason: Remark = ""
 
 
 class CancelBody(Struct, kw_only=True, forbid_unknown_fields=True):
     checkpoint_first: bool = False
     """Ask the trainer for a checkpoint, store it, then stop. A second call without it hurries."""
-    grace_s: float | None = None
+    grace_s: Seconds | None = None
     """The time from the request to end to the kill; the server's own where it is left out."""
 
 
