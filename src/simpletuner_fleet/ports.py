@@ -32,6 +32,8 @@ class ApiToken(Struct, frozen=True, kw_only=True):
     revoked_at: float | None = None
     last_used_at: float | None = None
     """To the hour: a request need not be a write."""
+    owner: str = ""
+    """The user that it acts for; empty where a token without one has made it."""
 
     def wants_noting(self, now: float) -> bool:
         return self.last_used_at is None or now >= self.last_used_at + TOKEN_USE_NOTED_EVERY_S
@@ -43,6 +45,8 @@ class ConfigVersion(Struct, frozen=True, kw_only=True):
     bundle: bytes
     created_at: float
     created_by: str
+    owner: str = ""
+    """The same for all versions of a name: who saved the first, and may save others."""
 
 
 class IdempotentAnswer(Struct, frozen=True, kw_only=True):

@@ -82,6 +82,13 @@ class Forbidden(FleetError):
         super().__init__(f"This credential lacks the permission '{permission}'.", permission=permission)
 
 
+class NotYours(FleetError):
+    """This belongs to somebody else."""
+
+    code = "not_yours"
+    next_step = "Save yours under another name, or ask its owner or an administrator."
+
+
 class NetworkNotAllowed(FleetError):
     """Workers may not connect from this network."""
 

@@ -44,6 +44,7 @@ class EventType(StrEnum):
     CONFIG_DELETED = "config.deleted"
     SECRET_SAVED = "secret.saved"
     SECRET_DELETED = "secret.deleted"
+    SECRET_GIVEN = "secret.given"
     DATASET_ADDED = "dataset.added"
     DATASET_DELETED = "dataset.deleted"
     TOKEN_CREATED = "token.created"

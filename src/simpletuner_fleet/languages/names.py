@@ -78,6 +78,7 @@ EVENTS = {
     "job.unblocked": N_("Job unblocked"),
     "limits.set": N_("Limits changed"),
     "secret.deleted": N_("Secret deleted"),
+    "secret.given": N_("Secret given to a job"),
     "secret.saved": N_("Secret saved"),
     "server.admin_token_set": N_("Administrator's token set"),
     "server.started": N_("Server started"),

@@ -46,7 +46,10 @@ async def set_admin_token(fleet: Fleet, token: str) -> None:
     await fleet.act(step)
 
 
-async def create_token(fleet: Fleet, request: CreateToken, actor: Actor) -> tuple[ApiToken, str]:
+async def create_token(
+    fleet: Fleet, request: CreateToken, actor: Actor, owner: str = ""
+) -> tuple[ApiToken, str]:
+    """`owner` is the user that it will act for."""
     if not 1 <= len(request.name) <= 100 or not request.name.isprintable():
         raise Invalid("A token's name has 1 to 100 printable characters.", path="$.name")
     for permission in request.permissions:
@@ -67,6 +70,7 @@ async def create_token(fleet: Fleet, request: CreateToken, actor: Actor) -> tupl
             permissions=tuple(dict.fromkeys(request.permissions)),
             created_at=transaction.now,
             expires_at=transaction.now + request.expires_in_s if request.expires_in_s else None,
+            owner=owner,
         )
         transaction.tx.add_api_token(token)
         transaction.record(_event(EventType.TOKEN_CREATED, token, actor))
@@ -101,5 +105,5 @@ def _event(type_: EventType, token: ApiToken, actor: Actor) -> Event:
         actor=actor,
         target_type="token",
         target_id=token.id,
-        details={"name": token.name, "permissions": list(token.permissions)},
+        details={"name": token.name, "permissions": list(token.permissions), "owner": token.owner},
     )

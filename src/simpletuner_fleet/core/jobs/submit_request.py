@@ -33,6 +33,8 @@ class Submitter(Struct, frozen=True, kw_only=True):
     may_approve: bool = False
     """Their own jobs need nobody else's approval."""
     may_raise_priority: bool = False
+    owns_as: str = ""
+    """The id under which secrets may be theirs: a token's user."""
 
 
 class SubmitRequest(Struct, frozen=True, kw_only=True):
@@ -108,6 +110,10 @@ class ChosenConfig(Struct, frozen=True, kw_only=True):
     version: int
     """It is 0 where the config came with the request and is stored nowhere else."""
     bundle: Bundle
+    saved_by: str = ""
+    """The id of whoever saved this version; empty where the config came with the request."""
+    author_may_run_locally: bool = True
+    """Whether they could have had it run on the orchestrator's own machine themselves."""
 
 
 def inline_config(request: SubmitRequest, config: Mapping[str, Any]) -> ChosenConfig:
@@ -117,9 +123,31 @@ def inline_config(request: SubmitRequest, config: Mapping[str, Any]) -> ChosenCo
     return ChosenConfig(name=name, version=0, bundle=_as_requested(bundle, request))
 
 
-def stored_config(request: SubmitRequest, name: str, version: int, bundle: Bundle) -> ChosenConfig:
+def stored_config(
+    request: SubmitRequest,
+    name: str,
+    version: int,
+    bundle: Bundle,
+    *,
+    saved_by: str,
+    author_may_run_locally: bool,
+) -> ChosenConfig:
     """The config that the request names, as it is stored now."""
-    return ChosenConfig(name=name, version=version, bundle=_as_requested(bundle, request))
+    return ChosenConfig(
+        name=name,
+        version=version,
+        bundle=_as_requested(bundle, request),
+        saved_by=saved_by,
+        author_may_run_locally=author_may_run_locally,
+    )
+
+
+def away_from_home(target: Target, config: ChosenConfig) -> Target:
+    """`auto` leaves the orchestrator's machine out for what somebody wrote who may not use it, whoever submits it.
+
+    Who names that machine chooses it for this very config, and is told whose it is.
+    """
+    return Target.WORKER if target is Target.AUTO and not config.author_may_run_locally else target
 
 
 def _as_requested(bundle: Bundle, request: SubmitRequest) -> Bundle:

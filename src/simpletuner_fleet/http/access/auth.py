@@ -38,6 +38,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     token_hash: str = ""
     only_own: bool = False
     """The caller may cancel and retry their own jobs alone."""
+    owner_id: str = ""
+    """The user that a token acts for."""
     language: str = ""
     """The language the user chose; empty means the browser's."""
     attempt: Attempt | None = None
@@ -45,6 +47,11 @@ class Principal(Struct, frozen=True, kw_only=True):
 
     def can(self, permission: str) -> bool:
         return allowed(self.permissions, permission)
+
+    @property
+    def owns_as(self) -> str:
+        """The id under which configs, datasets and secrets are the caller's."""
+        return self.owner_id or self.id
 
 
 ANONYMOUS = Principal(kind="anonymous", id="anonymous", name="anonymous")
@@ -105,7 +112,12 @@ class Authenticator:
             with suppress(StoreUnavailable):
                 await self._credentials.note_token_use(token_hash, self._now())
         return Principal(
-            kind="token", id=token.id, name=token.name, permissions=token.permissions, token_hash=token_hash
+            kind="token",
+            id=token.id,
+            name=token.name,
+            permissions=token.permissions,
+            token_hash=token_hash,
+            owner_id=token.owner,
         )
 
     async def session(self, secret: str) -> Principal:

@@ -102,7 +102,10 @@ async def _change(call: Call[Any], role: Role | None, disabled: bool | None) -> 
     if role:
         require_role(call, role)
     change = await accounts.change_user(deps.fleet, user.id, call.actor, role=role, disabled=disabled)
-    deps.revoke(change.sessions)
+    tokens = await deps.fleet.read(
+        lambda view: [one.token_hash for one in view.api_tokens() if one.owner == user.id]
+    )
+    deps.revoke([*change.sessions, *tokens])
     return user_view(change.user)
 
 

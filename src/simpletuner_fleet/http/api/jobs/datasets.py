@@ -10,6 +10,7 @@ from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.artifacts import file_answer
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
+from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.api.workers.uploads import (
     MAX_OBJECTS_BYTES,
     PIECE_BYTES,
@@ -45,6 +46,8 @@ class DatasetView(Struct, kw_only=True):
     """The same content counts once."""
     created_at: str | None
     created_by: str
+    owner: str
+    """The id of who may rename and delete it; empty: administrators alone."""
 
 
 class DatasetListView(Struct):
@@ -83,7 +86,7 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 async def add_dataset(call: Call[DatasetSent]) -> DatasetView:
     name = check_name(call.body.name, "$.name", "dataset's name")
     dataset_id = read_id(call.body.id, "$.id")
-    return _view(await datasets.accept(deps_of(call).storage, dataset_id, name, call.actor))
+    return _view(await datasets.accept(deps_of(call).storage, dataset_id, name, writer_of(call)))
 
 
 async def list_datasets(call: Call[None]) -> DatasetListView:
@@ -104,7 +107,7 @@ async def get_dataset(call: Call[None]) -> DatasetDetails:
 
 async def delete_dataset(call: Call[None]) -> Done:
     dataset_id = _id(call)
-    await datasets.delete(deps_of(call).fleet, dataset_id, call.actor)
+    await datasets.delete(deps_of(call).fleet, dataset_id, writer_of(call))
     return Done(id=told(dataset_id))
 
 
@@ -134,6 +137,7 @@ def _view(dataset: Dataset) -> DatasetView:
         total_bytes=dataset.total_bytes,
         created_at=rfc3339(dataset.created_at),
         created_by=dataset.created_by,
+        owner=dataset.owner,
     )
 
 

@@ -39,6 +39,8 @@ class SubmitAnswer(Struct, kw_only=True):
     allocated_worker_id: str | None
     allocated_gpus: list[str]
     explain: ExplainView | None
+    config: submit.ConfigUsed | None = None
+    """The saved config that it runs, in which version and by whom; null where the config came with the request."""
     repeated: bool = False
     """The same request with the same idempotency key had been carried out before."""
     dry_run: bool = False
@@ -94,6 +96,7 @@ def submitter(call: Call[Any]) -> Submitter:
         may_run_locally=call.principal.can(SUBMIT_LOCAL),
         may_approve=call.principal.can(APPROVE),
         may_raise_priority=call.principal.can(SET_PRIORITY),
+        owns_as=call.principal.owns_as,
     )
 
 
@@ -112,6 +115,7 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
         allocated_worker_id=job.worker_id,
         allocated_gpus=list(job.gpus),
         explain=explain_view(submitted.explanation) if submitted.explanation else None,
+        config=submitted.config,
         repeated=submitted.repeated,
         dry_run=request.dry_run,
         would_start_now=UNSET if submitted.would_start_now is None else submitted.would_start_now,
