@@ -219,6 +219,10 @@ class View(Protocol):
         """Size by SHA-256 of all that the job has uploaded whole and that is still stored."""
         ...
 
+    def stored_bytes_of(self, owner: str) -> int:
+        """Of all that the jobs of this owner have uploaded. Walks all of it."""
+        ...
+
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         """(job id, SHA-256) of uploads that no manifest of the job has named since `before`, longest first."""
         ...

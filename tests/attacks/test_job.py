@@ -1,17 +1,26 @@
 """A hostile job: it keeps what it found, outlives its end, and writes where it has no turn any more."""
 
+import contextlib
+import json
+import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from simpletuner_fleet.core.free_space import GIB, MIB
+from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import LEFT_BEHIND_S
 from simpletuner_fleet.http.access.auth import LAST_REPORT_S
+from simpletuner_fleet.storage.space import SpaceWatch
 from tests.e2e.kit import World
 from tests.e2e.processes import wait_until
 from tests.http.api_kit import Running, orchestrator
+from tests.http.server_process import command, environment
 from tests.http.upload_kit import STATE, WEIGHTS, Uploader, uploading
 
 MODEL = {"model.safetensors": WEIGHTS}
@@ -169,3 +178,99 @@ def test_no_token_of_an_ended_attempt_is_on_the_workers_disk_and_its_folder_goes
     worker.running.wait()
     worker.start()
     wait_until(lambda: not list(folders.iterdir()), "the folder is removed")
+
+
+async def test_a_full_disk_lets_uploads_wait_and_everything_else_go_on() -> None:
+    disk = {"free": 20 * GIB}
+    watch = SpaceWatch(
+        Path(), measure=lambda folder: (disk["free"], 1000 * GIB), monotonic=lambda: time.monotonic() * 1e6
+    )
+    async with orchestrator(space=watch) as running:
+        worker = await uploading(running)
+        await worker.put(WEIGHTS, 0, 100)
+        disk["free"] = 5 * GIB
+        for refused in (
+            await worker.ask(WEIGHTS, expect=503),
+            await worker.put(WEIGHTS, 100, 200, expect=503),
+        ):
+            assert refused["code"] == "storage_low"
+            assert "uploads wait" in refused["detail"]
+        job_id = worker.offer["job_id"]
+        log = await worker.agent.http.put(
+            f"{worker.base}/logs",
+            params={"epoch": worker.offer["epoch"], "offset": 0},
+            content=b"still here\n",
+            headers={"Content-Type": "application/octet-stream"},
+        )
+        assert log.status_code == 200, log.text
+        assert (await running.get("/health/ready"))["storage"] == "low"
+        await worker.agent.heartbeat(worker.offer)
+        await running.post(f"/api/jobs/{job_id}/cancel")
+        await worker.agent.report(worker.offer, "cancelled")
+        assert (await running.job(job_id))["status"] == "cancelled"
+        disk["free"] = 500 * GIB
+        assert (await running.get("/health/ready"))["storage"] == "ok"
+
+
+async def test_the_jobs_of_one_person_share_a_quota() -> None:
+    policy = Policy(user_storage_bytes=len(WEIGHTS) + 10)
+    async with orchestrator(policy=policy) as running:
+        first = await uploading(running, "gpu-1")
+        await first.send(WEIGHTS)
+        second = await uploading(running, "gpu-2")
+        refused = await second.ask(WEIGHTS, expect=413)
+        assert refused["code"] == "quota_exceeded"
+        assert "one person" in refused["detail"]
+        assert (await second.put(WEIGHTS, 0, len(WEIGHTS), expect=413))["code"] == "quota_exceeded"
+        await second.send(b"x" * 10)
+
+
+@pytest.mark.e2e
+def test_when_the_servers_disk_is_really_full_a_job_can_still_be_cancelled(tmp_path: Path) -> None:
+    """A file system of 400 MiB that only the server sees; it is filled to the last byte from outside."""
+    home = tmp_path / "home"
+    home.mkdir()
+    server = on_small_disk(home, 400)
+    try:
+        inside = Path(f"/proc/{server.pid}/root{home}")
+        with client_of(inside) as client:
+            bundle = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
+            wishes = {"config": bundle, "target": "worker"}
+            job_id = client.post("/api/queue/submit", json=wishes).json()["job_id"]
+            wait_until(lambda: (inside / "reserve").exists(), "the reserve is kept")
+            fill(inside / "filler")
+            wait_until(lambda: not (inside / "reserve").exists(), "the reserve is given up")
+            cancelled = client.post(f"/api/jobs/{job_id}/cancel")
+            assert cancelled.status_code == 200, cancelled.text
+            assert client.get(f"/api/jobs/{job_id}").json()["status"] == "cancelled"
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def on_small_disk(home: Path, mib: int) -> "subprocess.Popen[bytes]":
+    """In namespaces of its own, where anybody may mount."""
+    words = " ".join(shlex.quote(word) for word in command("--port", "0", "--no-local"))
+    script = f"mount -t tmpfs -o size={mib}m tmpfs {shlex.quote(str(home))} && exec {words}"
+    if subprocess.run(["unshare", "-r", "-m", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no namespaces")
+    return subprocess.Popen(["unshare", "-r", "-m", "sh", "-c", script], env=environment(home))
+
+
+def client_of(home: Path) -> httpx2.Client:
+    wait_until(lambda: (home / "server.json").exists(), "the server is ready")
+    url = json.loads((home / "server.json").read_text())["url"]
+    token = (home / "admin_token").read_text().strip()
+    return httpx2.Client(
+        base_url=url, headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=10
+    )
+
+
+def fill(file: Path) -> None:
+    """Leaves nothing, however often the server lets go of some."""
+    with open(file, "wb", buffering=0) as target, contextlib.suppress(OSError):
+        while True:
+            target.write(bytes(4 * MIB))
+    with open(file, "ab", buffering=0) as target, contextlib.suppress(OSError):
+        while True:
+            target.write(bytes(512))

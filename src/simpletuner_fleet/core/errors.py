@@ -265,6 +265,13 @@ class StoreUnavailable(FleetError):
     next_step = "Try again shortly. If it goes on, check the disk space and the database of the orchestrator."
 
 
+class StorageLow(StoreUnavailable):
+    """The server's disk is nearly full: what would be stored waits, and all else goes on."""
+
+    code = "storage_low"
+    next_step = "It goes on by itself once there is room: delete datasets or old jobs, or enlarge the disk."
+
+
 class IllegalTransition(FleetError):
     """The state machine has no such edge. This is a defect of ours, never of the input."""
 

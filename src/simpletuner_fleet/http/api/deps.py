@@ -19,6 +19,7 @@ from simpletuner_fleet.http.edge.routes import Call
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.storage import Storage
 
 PATTERN_SEARCHES = 2
@@ -102,12 +103,14 @@ class Deps(Struct, kw_only=True):
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
 
+    space: SpaceWatch = field(default_factory=SpaceWatch)
+
     _storage: Storage | None = None
 
     @property
     def storage(self) -> Storage:
         """One for all: it holds the locks."""
-        self._storage = self._storage or Storage(self.fleet, self.blobs)
+        self._storage = self._storage or Storage(self.fleet, self.blobs, self.space)
         return self._storage
 
     def revoke(self, token_hashes: Collection[str]) -> None:

@@ -152,6 +152,10 @@ NEWEST_CHECKPOINT = (
 ADD_MANIFEST = f"{_insert('manifests', MANIFEST_COLUMNS)} ON CONFLICT DO NOTHING"
 DELETE_MANIFEST = "DELETE FROM manifests WHERE id = :id"
 OBJECTS_OF_JOB = "SELECT sha256, size FROM job_objects WHERE job_id = :job_id"
+STORED_BYTES_OF = (
+    "SELECT coalesce(sum(job_objects.size), 0) FROM job_objects JOIN jobs ON jobs.id = job_objects.job_id"
+    " WHERE jobs.owner = :owner"
+)
 UNUSED_OBJECTS = (
     "SELECT job_id, sha256 FROM job_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
     " ORDER BY unused_since, job_id, sha256 LIMIT :limit"
