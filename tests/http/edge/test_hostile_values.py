@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from simpletuner_fleet.http.api import open_streams
+from simpletuner_fleet.http.api.open_streams import FOLLOWERS, STREAMS
 from simpletuner_fleet.http.edge.routes import rfc3339
 from tests.http.api.jobs.test_logs_api import Log, taken
 from tests.http.api_kit import Running, orchestrator
@@ -74,23 +74,24 @@ async def test_one_caller_cannot_follow_endlessly_many_logs() -> None:
     async with orchestrator() as running:
         log = await taken(running)
         await log.put(0, b"hello\n")
-        running.deps.following["t_admin"] = open_streams.MAX_STREAMS_PER_CALLER
+        running.deps.following.by_caller["t_admin"] = FOLLOWERS.per_caller
         refused = await running.http.get(log.path, params={"follow": "1"})
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
         assert (await running.http.get(log.path)).status_code == 200
-        running.deps.following.clear()
+        running.deps.following.by_caller.clear()
         followers = [await following(running, log) for _ in range(3)]
-        assert running.deps.following == {"t_admin": 3}
+        assert running.deps.following.by_caller == {"t_admin": 3}
         for follower in followers:
             await follower.aclose()
         for _ in range(500):
-            if not running.deps.following:
+            if not running.deps.following.by_caller:
                 break
             await asyncio.sleep(0.01)
-        assert not running.deps.following
+        assert not running.deps.following.by_caller
+        assert not running.deps.following.by_address
 
 
 async def test_all_callers_together_cannot_watch_endlessly() -> None:
     async with orchestrator() as running:
-        running.deps.watching["t_somebody"] = open_streams.MAX_STREAMS_IN_ALL
+        running.deps.watching.by_caller["t_somebody"] = STREAMS.in_all
         assert (await running.http.get("/api/events")).status_code == 429

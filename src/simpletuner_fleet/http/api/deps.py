@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -14,6 +13,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.streams import StreamHub, Wakeups
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
+from simpletuner_fleet.http.api.open_streams import FOLLOWERS, SEARCHES, STREAMS, Open
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
 from simpletuner_fleet.orchestrator.passwords import Passwords
@@ -96,10 +96,12 @@ class Deps(Struct, kw_only=True):
     """The server is bound to more than this machine."""
     metrics_public: bool = False
     stopping: bool = False
-    watching: Counter[str] = field(default_factory=Counter)
-    """Counts the open event streams of each caller."""
-    following: Counter[str] = field(default_factory=Counter)
-    """Counts the logs that each caller follows."""
+    watching: Open = field(default_factory=lambda: Open(STREAMS))
+    """The open event streams."""
+    following: Open = field(default_factory=lambda: Open(FOLLOWERS))
+    """The logs that are followed."""
+    searching: Open = field(default_factory=lambda: Open(SEARCHES))
+    """The searches of logs that are under way."""
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
 

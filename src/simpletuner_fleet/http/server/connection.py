@@ -208,6 +208,10 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
+    @property
+    def peer(self) -> str:
+        return self._peer
+
     def date_line(self) -> bytes:
         return self._server.date_line
 

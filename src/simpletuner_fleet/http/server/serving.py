@@ -7,6 +7,7 @@ import signal
 import ssl
 import time
 import types
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -111,6 +112,9 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._walks: set[Walk] = set()
         self._most = most_connections()
+        self._most_per_peer = max(1, self._most * 3 // 4)
+        """One address never has them all; many workers may share one, behind a proxy or a gateway."""
+        self._by_peer: Counter[str] = Counter()
         self._all_gone = asyncio.Event()
         self.tls = tls
         self.date_line = b""
@@ -120,13 +124,19 @@ class HttpServer:
         return self._loop.time()
 
     def admit(self, connection: HttpConnection) -> bool:
-        if len(self._connections) >= self._most:
+        peer = connection.peer
+        if len(self._connections) >= self._most or self._by_peer[peer] >= self._most_per_peer:
             return False
+        self._by_peer[peer] += 1
         self._connections.add(connection)
         return True
 
     def forget(self, connection: HttpConnection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._by_peer[connection.peer] -= 1
+            if not self._by_peer[connection.peer]:
+                del self._by_peer[connection.peer]
         if not self._connections:
             self._all_gone.set()
 
@@ -199,7 +209,7 @@ class Walk:
     Whatever it waits for calls it back. Where it needs a task after all, it is given one and goes on there.
     """
 
-    __slots__ = ("context", "coroutine", "exchange", "_server")
+    __slots__ = ("_server", "context", "coroutine", "exchange")
 
     def __init__(
         self, server: HttpServer, coroutine: Coroutine[Any, Any, None], exchange: HttpExchange

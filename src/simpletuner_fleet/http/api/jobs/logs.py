@@ -13,7 +13,6 @@ from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import Block, LogPage, page_of, stamped
-from simpletuner_fleet.http.api.open_streams import enter, leave
 from simpletuner_fleet.http.edge.exchange import RawHeaders
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EVENT_HEADERS, Chunks
@@ -101,9 +100,9 @@ async def logs(call: Call[None]) -> Chunks | LogPage:
         chunks = stamped(blocks) if query.timestamps else _bytes(blocks)
     if not query.follow:
         return Chunks(chunks, headers=headers)
-    caller = call.principal.id
-    enter(deps.following, caller)
-    return Chunks(chunks, headers=headers, on_close=lambda: leave(deps.following, caller))
+    caller, ip = call.principal.id, call.ip
+    deps.following.enter(caller, ip)
+    return Chunks(chunks, headers=headers, on_close=lambda: deps.following.leave(caller, ip))
 
 
 def _resumed_at(last_event_id: str | None, asked: int | None) -> int | None:
