@@ -32,6 +32,8 @@ class ApiToken(Struct, frozen=True, kw_only=True):
     revoked_at: float | None = None
     last_used_at: float | None = None
     """To the hour: a request need not be a write."""
+    owner: str = ""
+    """The user that it acts for; empty where a token without one has made it."""
 
     def wants_noting(self, now: float) -> bool:
         return self.last_used_at is None or now >= self.last_used_at + TOKEN_USE_NOTED_EVERY_S
@@ -43,6 +45,8 @@ class ConfigVersion(Struct, frozen=True, kw_only=True):
     bundle: bytes
     created_at: float
     created_by: str
+    owner: str = ""
+    """The same for all versions of a name: who saved the first, and may save others."""
 
 
 class IdempotentAnswer(Struct, frozen=True, kw_only=True):
@@ -213,6 +217,10 @@ class View(Protocol):
 
     def objects_of_job(self, job_id: str) -> dict[str, int]:
         """Size by SHA-256 of all that the job has uploaded whole and that is still stored."""
+        ...
+
+    def stored_bytes_of(self, owner: str) -> int:
+        """Of all that the jobs of this owner have uploaded. Walks all of it."""
         ...
 
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:

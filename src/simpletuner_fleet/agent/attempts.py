@@ -42,7 +42,8 @@ from simpletuner_fleet.trainers.registry import Registry
 log = logging.getLogger(__name__)
 
 ADOPT_GRACE_S = 2.0
-DELIVERED = "delivered"
+KEEP_ENDED_S = 86_400.0
+"""A retry on the same machine goes on from the checkpoints of an attempt that ended, without fetching them."""
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
 SAVE_FIRST_GRACE_S = 3.0
@@ -78,11 +79,13 @@ class Attempts:
         log_limits: LogLimits | None = None,
         data: Datasets | None = None,
         events: AttemptEvents | None = None,
+        keep_s: float = KEEP_ENDED_S,
     ) -> None:
         self._state = state
         self._runner = runner
         self._client = client
         self._trust = trust
+        self._keep_s = keep_s
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
@@ -174,29 +177,43 @@ class Attempts:
         stopping = self._stopping.pop(turn, None)
         if stopping:
             stopping.cancel()
+        unsent = self.senders.uploads.unsent(turn)
         self.senders.forget(turn)
         self._masks.pop(turn, None)
         attempt_id = self._folders.pop(turn, None)
         if attempt_id and self.data:
             await self.data.release(attempt_id)
-        self._mark_delivered(attempt_id)
+        await asyncio.to_thread(self._retire, attempt_id, unsent)
         running = self._running.pop(turn, None)
         if running:
             await running.release()
 
-    def _mark_delivered(self, attempt_id: str | None) -> None:
-        """Keeps a restart from taking it up; an id that cannot name a folder never had one."""
+    def _retire(self, attempt_id: str | None, unsent: list[str]) -> None:
+        """An id that cannot name a folder never had one."""
         if attempt_id is None:
             return
-        with contextlib.suppress(StateDirError, FileNotFoundError):
-            (self._state.attempt(attempt_id).path / DELIVERED).touch()
+        with contextlib.suppress(StateDirError):
+            attempt = self._state.attempt(attempt_id)
+            if unsent:
+                log.warning("%s keeps what could not be sent: %s", attempt.path, ", ".join(unsent))
+                attempt.keep("\n".join(unsent))
+            attempt.retire()
+
+    async def remove_old(self, now: float) -> None:
+        """Removes the folders of attempts that ended long ago and are owed nothing."""
+        removed = await asyncio.to_thread(self._state.remove_retired, now - self._keep_s)
+        if removed:
+            log.info("removed the folders of %d attempt(s) that ended long ago", len(removed))
 
     async def find_again(self) -> list[FoundAttempt]:
         """Takes up the trainers that still run after a restart, and tells of those that ended."""
         attempts = []
         for attempt in self._state.attempts():
             offer = attempt.load_order()
-            if offer is None or (attempt.path / DELIVERED).exists():
+            if offer is None:
+                continue
+            if attempt.retired:
+                attempt.retire()  # again: the process before this one may have ended half-way
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
             attempts += await self._find(attempt, offer)
@@ -221,7 +238,7 @@ class Attempts:
                 return [FoundAttempt(offer, running, None)]
             case EndedAttempt(exit=exit, reported=reported):
                 if exit.reason is EndReason.SHIM_LOST:
-                    (attempt.path / DELIVERED).touch()
+                    attempt.retire()
                     return []
                 if reported:
                     self._send_leftovers(offer, attempt, exit)
@@ -295,10 +312,7 @@ class Attempts:
     def _send_leftovers(self, offer: JobSubmit, attempt: AttemptDir, exit: TrainerExit) -> None:
         """The shim has told how it ended while there was no agent; its log and its results are still here."""
 
-        def all_sent() -> None:
-            (attempt.path / DELIVERED).touch()
-
-        self.senders.send_leftovers(offer, self._material(offer), exit.reason, all_sent)
+        self.senders.send_leftovers(offer, self._material(offer), exit.reason, attempt.retire)
 
     def _ending(self, turn: Turn, exit: TrainerExit) -> AttemptEnding:
         """The last lines are read again where there is something to hide: a cut may have gone through it."""

@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.worker_errors import StateDirError, StateDirInUse
 from simpletuner_fleet.protocol.messages import JobSubmit
 
+DELIVERED = "delivered"
+UNSENT = "unsent"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -64,6 +66,30 @@ class AttemptDir(Struct, frozen=True):
         """Whole or not at all. Holds the upload token, hence for nobody else to read; of secrets the names alone."""
         names = dict.fromkeys(order.secrets, "") if order.secrets else UNSET
         write_whole(self.order_file, msgspec.json.encode(replace(order, secrets=names)))
+
+    def retire(self) -> None:
+        """Nothing is owed for it any more: its token goes first, then a restart is told not to take it up."""
+        order = self.load_order()
+        if order and order.upload_token is not UNSET:
+            self.save_order(replace(order, upload_token=UNSET))
+        with contextlib.suppress(OSError):
+            (self.path / DELIVERED).open("x").close()  # once: its age tells how long it has been so
+
+    @property
+    def retired(self) -> bool:
+        return (self.path / DELIVERED).exists()
+
+    def keep(self, why: str) -> None:
+        """Some of its results are nowhere else: the folder stays until somebody removes it."""
+        with contextlib.suppress(OSError):
+            write_whole(self.path / UNSENT, why.encode())
+
+    def retired_before(self, moment: float) -> bool:
+        """Whether nothing keeps it, and has not for so long."""
+        try:
+            return not (self.path / UNSENT).exists() and (self.path / DELIVERED).stat().st_mtime < moment
+        except FileNotFoundError:
+            return False
 
     def load_order(self) -> JobSubmit | None:
         """Returns None where the agent died before it had written one, or the disk has lost it."""
@@ -120,8 +146,15 @@ class StateDir:
     def attempts(self) -> list[AttemptDir]:
         return [AttemptDir(path) for path in sorted((self.path / "attempts").iterdir()) if path.is_dir()]
 
-    def remove_attempt(self, attempt_id: str) -> None:
-        shutil.rmtree(self.attempt(attempt_id).path, ignore_errors=True)
+    def remove_retired(self, before: float) -> list[str]:
+        """Removes the folders of attempts for which nothing was owed at this time, and returns their ids."""
+        removed = []
+        for attempt in self.attempts():
+            if attempt.retired and attempt.retired_before(before):
+                attempt.order_file.unlink(missing_ok=True)
+                shutil.rmtree(attempt.path, ignore_errors=True)
+                removed.append(attempt.attempt_id)
+        return removed
 
     def close(self) -> None:
         os.close(self._lock)

@@ -1,6 +1,7 @@
 """Blobs as files in a folder. A key never leads out of it, neither by dots nor by symbolic links."""
 
 import asyncio
+import errno
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from simpletuner_fleet.blobs.digests import RunningDigests, digest_of_file
+from simpletuner_fleet.core.errors import StorageLow
 from simpletuner_fleet.core.training.checkpoint import SHA256
 
 SEGMENT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
@@ -238,8 +240,13 @@ def write_fresh(file: int, offset: int, data: bytes) -> tuple[int, int]:
     if offset > size:
         return size, size
     fresh = memoryview(data)[size - offset :]
-    while fresh:
-        written = os.pwrite(file, fresh, size)
-        size += written
-        fresh = fresh[written:]
+    try:
+        while fresh:
+            written = os.pwrite(file, fresh, size)
+            size += written
+            fresh = fresh[written:]
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageLow("The server's disk is full.") from error
+        raise
     return before, size

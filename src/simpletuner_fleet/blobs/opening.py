@@ -39,6 +39,12 @@ def open_blobs(url: str | None, folder: Path) -> Blobs:
     raise StorageRefused("SIMPLETUNER_STORAGE_URL names neither a folder nor a bucket.")
 
 
+def local_folder(url: str | None, folder: Path) -> Path:
+    """Returns where bytes come to lie on this machine: all of them, or with S3 what still grows."""
+    parts = urlsplit(url or "")
+    return Path(parts.path) if parts.scheme == "file" else folder
+
+
 def _open_s3(parts: SplitResult, folder: Path) -> Blobs:
     options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     if not parts.hostname or "@" in parts.netloc or set(options) - S3_OPTIONS:

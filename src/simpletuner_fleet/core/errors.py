@@ -85,6 +85,13 @@ class Forbidden(FleetError):
         super().__init__(f"This credential lacks the permission '{permission}'.", permission=permission)
 
 
+class NotYours(FleetError):
+    """This belongs to somebody else."""
+
+    code = "not_yours"
+    next_step = "Save yours under another name, or ask its owner or an administrator."
+
+
 class NetworkNotAllowed(FleetError):
     """Workers may not connect from this network."""
 
@@ -156,6 +163,19 @@ class StaleAttempt(Conflict):
     """This attempt is no longer the job's current one: stop its trainer."""
 
     code = "stale_attempt"
+
+
+class AttemptOver(StaleAttempt):
+    """This attempt has ended, and its token with it."""
+
+    code = "attempt_over"
+
+
+class JobSealed(Conflict):
+    """The job has ended: what it stored stays as it is."""
+
+    code = "job_sealed"
+    next_step = "Retry the job to make it anew; the retry is a job of its own."
 
 
 class OfferWithdrawn(StaleAttempt):
@@ -246,6 +266,13 @@ class StoreUnavailable(FleetError):
 
     code = "store_unavailable"
     next_step = "Try again shortly. If it goes on, check the disk space and the database of the orchestrator."
+
+
+class StorageLow(StoreUnavailable):
+    """The server's disk is nearly full: what would be stored waits, and all else goes on."""
+
+    code = "storage_low"
+    next_step = "It goes on by itself once there is room: delete datasets or old jobs, or enlarge the disk."
 
 
 class IllegalTransition(FleetError):

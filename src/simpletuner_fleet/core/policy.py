@@ -35,6 +35,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     """What one job may have stored at a time, checkpoints and artifacts together."""
     data_storage_bytes: int = 2 * 2**40
     """What all datasets together may take; the same content counts once."""
+    user_storage_bytes: int | None = None
+    """What all jobs of one person may have stored at a time; None: no limit beside each job's own."""
     max_dataset_files: int = 100_000
     jobs_keep_days: float | None = None
     """Jobs that ended longer ago lose logs, metrics, checkpoints and artifacts; None: never."""

@@ -1,10 +1,12 @@
 """Placing jobs: run inside every transaction that queued a job or opened a worker, so that nothing polls."""
 
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.job import EndReason, Job
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.placement.place import Placement, place_first_of_class, place_on_worker
 from simpletuner_fleet.core.training.checkpoint import ResumePoint, beyond_reach, newest_checkpoint
+from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.orders import offer_message
 from simpletuner_fleet.engine.transaction import ClassHasJob, Transaction, WorkerMayTake
 
@@ -69,8 +71,30 @@ def _offer(transaction: Transaction, placement: Placement) -> None:
             resume=_resume_point(transaction, job),
         )
     )
+    if job.requires.secrets and not share.worker.legacy:
+        _note_secrets(transaction, job, attempt_id, share.worker)
     if share.worker.id in transaction.index.reachable:
         transaction.send_offer(share.worker.id, offer_message(transaction, share.worker, job.id, attempt_id))
+
+
+def _note_secrets(transaction: Transaction, job: Job, attempt_id: str, worker: Worker) -> None:
+    """In the transaction of the offer, which carries them: no attempt has a secret that the audit log does not tell of."""
+    for name in job.requires.secrets:
+        transaction.record(
+            Event(
+                type=EventType.SECRET_GIVEN,
+                actor=ORCHESTRATOR,
+                target_type="secret",
+                target_id=name,
+                details={
+                    "job_id": job.id,
+                    "attempt_id": attempt_id,
+                    "owner": job.owner,
+                    "worker_id": worker.id,
+                    "worker_name": worker.name,
+                },
+            )
+        )
 
 
 def _resume_point(transaction: Transaction, job: Job) -> ResumePoint | None:

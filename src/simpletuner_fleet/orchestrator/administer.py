@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import FreeText
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Invalid, NameTaken, WorkerNotOffline
 from simpletuner_fleet.core.events import Actor, Event, EventType
@@ -32,9 +33,9 @@ LOCAL_NAME = "local"
 
 
 class CreateWorker(Struct, frozen=True, kw_only=True):
-    name: str
+    name: FreeText
     worker_type: WorkerType | None = None
-    labels: dict[str, str] = {}
+    labels: dict[FreeText, FreeText] = {}
 
 
 async def create_worker(

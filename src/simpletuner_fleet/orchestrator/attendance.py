@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import Witness
+from simpletuner_fleet.core.bounds import MAX_REMARK_CHARS
 from simpletuner_fleet.core.errors import InvalidToken, StaleMessage, StoreUnavailable, Superseded
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, stopping
@@ -432,8 +433,9 @@ def _stream_opened(transaction: Transaction, worker_id: str, ip: str, incarnatio
 
 def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str) -> None:
     must_be_newest(_own(transaction, worker_id), message.incarnation)
+    reason = message.reason[:MAX_REMARK_CHARS]
     for attempt in transaction.live_attempts(worker_id):
-        why = message.reason or "the worker said goodbye"
+        why = reason or "the worker said goodbye"
         job = transaction.job(attempt.job_id)
         transaction.apply(
             stopping.released(
@@ -444,7 +446,7 @@ def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str
     if worker.connection is not Connection.OFFLINE:
         transaction.save_worker(replace(worker, connection=Connection.OFFLINE, offline_since=transaction.now))
         actor = Actor(worker.id, worker.name, ip)
-        transaction.record(_worker_event(EventType.WORKER_DISCONNECTED, worker, actor, reason=message.reason))
+        transaction.record(_worker_event(EventType.WORKER_DISCONNECTED, worker, actor, reason=reason))
     transaction.set_reachable(worker_id, False)
     transaction.effects.left.append(worker_id)
 

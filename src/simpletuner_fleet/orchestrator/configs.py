@@ -8,7 +8,9 @@ from simpletuner_fleet.core.configs.bundle import MAX_BUNDLE_BYTES, Bundle, chec
 from simpletuner_fleet.core.configs.bundle_diff import Change, diff_bundles
 from simpletuner_fleet.core.errors import NotFound, TooLarge
 from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.owners import refuse_others
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import ConfigVersion, View
 
@@ -19,7 +21,7 @@ class Diff(NamedTuple):
     changes: list[Change]
 
 
-async def save_config(fleet: Fleet, name: str, body: Any, actor: Actor) -> tuple[ConfigVersion, bool]:
+async def save_config(fleet: Fleet, name: str, body: Any, writer: Writer) -> tuple[ConfigVersion, bool]:
     """The stored version, and whether anything changed: saving the same again keeps the version."""
     check_name(name, "$.name", "config's name")
     bundle = msgspec.json.encode(read_bundle(body))
@@ -28,6 +30,8 @@ async def save_config(fleet: Fleet, name: str, body: Any, actor: Actor) -> tuple
 
     def step(transaction: Transaction) -> tuple[ConfigVersion, bool]:
         known = transaction.tx.config(name)
+        if known:
+            _refuse_others(transaction, known, writer)
         if known and msgspec.json.encode(bundle_of(known)) == bundle:
             return known, False
         versions = transaction.tx.config_versions(name)
@@ -36,21 +40,26 @@ async def save_config(fleet: Fleet, name: str, body: Any, actor: Actor) -> tuple
             version=max((old.version for old in versions), default=0) + 1,
             bundle=bundle,
             created_at=transaction.now,
-            created_by=actor.id,
+            created_by=writer.actor.id,
+            owner=known.owner if known else writer.owns_as,
         )
         transaction.tx.add_config(fresh)
-        transaction.record(_event(EventType.CONFIG_SAVED, name, actor, version=fresh.version))
+        transaction.record(
+            _event(EventType.CONFIG_SAVED, name, writer.actor, version=fresh.version, owner=fresh.owner)
+        )
         return fresh, True
 
     return await fleet.act(step)
 
 
-async def delete_config(fleet: Fleet, name: str, actor: Actor) -> None:
+async def delete_config(fleet: Fleet, name: str, writer: Writer) -> None:
     def step(transaction: Transaction) -> None:
-        if transaction.tx.config(name) is None:
+        known = transaction.tx.config(name)
+        if known is None:
             raise NotFound(f"There is no config '{name}'.")
+        _refuse_others(transaction, known, writer)
         transaction.tx.delete_config(name, transaction.now)
-        transaction.record(_event(EventType.CONFIG_DELETED, name, actor))
+        transaction.record(_event(EventType.CONFIG_DELETED, name, writer.actor))
 
     await fleet.act(step)
 
@@ -81,6 +90,11 @@ async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None
 
     older, newer = await fleet.read(look)
     return Diff(older.version, newer.version, diff_bundles(bundle_of(older), bundle_of(newer)))
+
+
+def _refuse_others(transaction: Transaction, known: ConfigVersion, writer: Writer) -> None:
+    """Whoever submits it by its name trusts its owner, and nobody else."""
+    refuse_others(transaction.tx, writer, known.owner, f"The config '{known.name}'")
 
 
 def bundle_of(config: ConfigVersion) -> Bundle:

@@ -1,13 +1,19 @@
 """Secrets for trainers: stored sealed, named by configs, opened only for the attempt that needs them."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.owners import refuse_others
 from simpletuner_fleet.engine.stored_secrets import SECRET_PREFIX, StoredSecret, read_secret
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.ports import View
 
 MAX_VALUE_BYTES = 16 * 1024
 
@@ -17,8 +23,13 @@ async def list_secrets(fleet: Fleet) -> dict[str, StoredSecret]:
     return {key.removeprefix(SECRET_PREFIX): read_secret(text) for key, text in settings.items()}
 
 
-async def save_secret(fleet: Fleet, name: str, value: str, actor: Actor) -> StoredSecret:
-    """Attempts that run keep what they were given; the next one gets this."""
+async def save_secret(
+    fleet: Fleet, name: str, value: str, writer: Writer, users: Sequence[str] | None = None
+) -> StoredSecret:
+    """Attempts that run keep what they were given; the next one gets this.
+
+    `users` names those whose jobs may have it: none of them for everybody, None for those that were named before.
+    """
     check_name(name, "$.name", "secret's name")
     _check_value(value)
     if fleet.vault is None:
@@ -26,31 +37,58 @@ async def save_secret(fleet: Fleet, name: str, value: str, actor: Actor) -> Stor
     sealed = fleet.vault.seal(name, value)
 
     def step(transaction: Transaction) -> StoredSecret:
-        known = transaction.tx.setting(SECRET_PREFIX + name)
+        stored = transaction.tx.setting(SECRET_PREFIX + name)
+        known = read_secret(stored) if stored else None
+        if known:
+            _refuse_others(transaction, name, known, writer)
         fresh = StoredSecret(
-            version=read_secret(known).version + 1 if known else 1,
+            version=known.version + 1 if known else 1,
             created_at=transaction.now,
-            created_by=actor.id,
+            created_by=writer.actor.id,
             sealed=sealed,
+            owner=known.owner if known else writer.owns_as,
+            users=_ids(transaction.tx, users) if users is not None else known.users if known else (),
         )
         transaction.tx.put_setting(SECRET_PREFIX + name, msgspec.json.encode(fresh).decode())
-        transaction.record(_event(EventType.SECRET_SAVED, name, actor, fresh.version))
+        transaction.record(
+            _event(EventType.SECRET_SAVED, name, writer.actor, fresh.version, users=list(fresh.users))
+        )
         return fresh
 
     return await fleet.act(step)
 
 
-async def delete_secret(fleet: Fleet, name: str, actor: Actor) -> None:
+async def delete_secret(fleet: Fleet, name: str, writer: Writer) -> None:
     def step(transaction: Transaction) -> None:
         known = transaction.tx.setting(SECRET_PREFIX + name)
         if known is None:
             raise NotFound(
                 f"There is no secret '{name}'.", next_step="List them with 'simpletuner secrets list'."
             )
+        secret = read_secret(known)
+        _refuse_others(transaction, name, secret, writer)
         transaction.tx.delete_setting(SECRET_PREFIX + name)
-        transaction.record(_event(EventType.SECRET_DELETED, name, actor, read_secret(known).version))
+        transaction.record(_event(EventType.SECRET_DELETED, name, writer.actor, secret.version))
 
     await fleet.act(step)
+
+
+def _ids(view: View, names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the ids of these users and tokens. Raises Invalid for a name that is nobody's, or several tokens'."""
+    ids = []
+    for name in names:
+        user = view.user_by_name(name)
+        tokens = [
+            one.id for one in view.api_tokens() if name in (one.id, one.name) and one.revoked_at is None
+        ]
+        if user is None and len(tokens) != 1:
+            raise Invalid(f"There is no user or API token '{name[:100]}'.", path="$.users")
+        ids.append(user.id if user else tokens[0])
+    return tuple(dict.fromkeys(ids))
+
+
+def _refuse_others(transaction: Transaction, name: str, known: StoredSecret, writer: Writer) -> None:
+    refuse_others(transaction.tx, writer, known.owner, f"The secret '{name}'")
 
 
 def _check_value(value: str) -> None:
@@ -64,5 +102,6 @@ def _check_value(value: str) -> None:
         raise Invalid(f"A secret has at most {MAX_VALUE_BYTES // 1024} KiB.", path="$.value")
 
 
-def _event(type_: EventType, name: str, actor: Actor, version: int) -> Event:
-    return Event(type=type_, actor=actor, target_type="secret", target_id=name, details={"version": version})
+def _event(type_: EventType, name: str, actor: Actor, version: int, **more: Any) -> Event:
+    details = {"version": version, **more}
+    return Event(type=type_, actor=actor, target_type="secret", target_id=name, details=details)

@@ -3,6 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import FreeText, Seconds
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.people import tokens
@@ -16,9 +17,9 @@ ADMIN_ID = "t_admin"
 
 
 class CreateToken(Struct, frozen=True, kw_only=True):
-    name: str
-    permissions: list[str]
-    expires_in_s: float | None = None
+    name: FreeText
+    permissions: list[FreeText]
+    expires_in_s: Seconds | None = None
 
 
 async def set_admin_token(fleet: Fleet, token: str) -> None:
@@ -45,7 +46,10 @@ async def set_admin_token(fleet: Fleet, token: str) -> None:
     await fleet.act(step)
 
 
-async def create_token(fleet: Fleet, request: CreateToken, actor: Actor) -> tuple[ApiToken, str]:
+async def create_token(
+    fleet: Fleet, request: CreateToken, actor: Actor, owner: str = ""
+) -> tuple[ApiToken, str]:
+    """`owner` is the user that it will act for."""
     if not 1 <= len(request.name) <= 100 or not request.name.isprintable():
         raise Invalid("A token's name has 1 to 100 printable characters.", path="$.name")
     for permission in request.permissions:
@@ -66,6 +70,7 @@ async def create_token(fleet: Fleet, request: CreateToken, actor: Actor) -> tupl
             permissions=tuple(dict.fromkeys(request.permissions)),
             created_at=transaction.now,
             expires_at=transaction.now + request.expires_in_s if request.expires_in_s else None,
+            owner=owner,
         )
         transaction.tx.add_api_token(token)
         transaction.record(_event(EventType.TOKEN_CREATED, token, actor))
@@ -100,5 +105,5 @@ def _event(type_: EventType, token: ApiToken, actor: Actor) -> Event:
         actor=actor,
         target_type="token",
         target_id=token.id,
-        details={"name": token.name, "permissions": list(token.permissions)},
+        details={"name": token.name, "permissions": list(token.permissions), "owner": token.owner},
     )

@@ -17,9 +17,11 @@ from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
 from simpletuner_fleet.core.jobs.job import EndReason, Job, JobState, Stopping
 from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
 from simpletuner_fleet.core.jobs.submit_request import (
+    SUBMIT_LOCAL,
     ChosenConfig,
     SubmitRequest,
     Submitter,
+    away_from_home,
     inline_config,
     permitted,
     read_priority,
@@ -30,6 +32,7 @@ from simpletuner_fleet.core.placement.place import Placement, survey_of, why_wai
 from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.owners import holds_now, name_of
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import IdempotentAnswer
@@ -37,9 +40,18 @@ from simpletuner_fleet.storage.datasets import check_datasets
 
 MAX_IDEMPOTENCY_KEY_CHARS = 255
 MAX_REMEMBERED_BUNDLE_BYTES = 64 * 1024
-UNCHANGED_WATCHDOG = SubmitRequest().watchdog
 LAST_EVENTS = 20
 """The end of a job is among so many events at the end of its history."""
+
+
+class ConfigUsed(Struct, frozen=True, kw_only=True):
+    """The saved config that a job runs: which version of it, and by whom."""
+
+    name: str
+    version: int
+    saved_by: str
+    """How they are called."""
+    saved_by_id: str
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
@@ -48,6 +60,8 @@ class Submitted(Struct, frozen=True, kw_only=True):
     explanation: Explanation | None
     would_start_now: bool | None = None
     repeated: bool = False
+    config: ConfigUsed | None = None
+    """None where the config came with the request."""
     fleet: Survey | None = None
     """Only a dry run fills this: what every worker says to the job."""
 
@@ -109,22 +123,24 @@ def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
     known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
     if known:
         return _repeat(transaction, known, fingerprint)
-    config = _config(transaction, request)
+    config = _config(transaction, by, request)
+    request = replace(request, target=away_from_home(request.target, config))
     job = decide_submission(
         request,
         by,
         config,
-        _facts(transaction, config.bundle, request.depends_on),
+        _facts(transaction, config.bundle, request.depends_on, by.actor.id, by.owns_as),
         transaction.policy,
         job_id=transaction.ids.new("j"),
         seq=0 if request.dry_run else transaction.tx.next_seq(),
         now=transaction.now,
     )
+    used = _config_used(transaction, config.name, config.version, config.saved_by)
     if request.dry_run:
-        return _dry_run_answer(transaction, job)
+        return replace(_dry_run_answer(transaction, job), config=used)
     if request.no_wait:
         _must_start_now(transaction, job)
-    _add(transaction, job, msgspec.json.encode(config.bundle), by.actor)
+    _add(transaction, job, msgspec.json.encode(config.bundle), by.actor, config_by=config.saved_by)
     if key:
         transaction.tx.remember_answer(
             IdempotentAnswer(
@@ -132,14 +148,14 @@ def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
             )
         )
     place_waiting_jobs(transaction)
-    return _answer(transaction, transaction.job(job.id))
+    return replace(_answer(transaction, transaction.job(job.id)), config=used)
 
 
 def _retry(transaction: Transaction, job_id: str, by: Submitter) -> Job:
     old = transaction.job(job_id)
     stored = transaction.tx.job_bundle(job_id) or b"{}"
     bundle = msgspec.json.decode(stored, type=Bundle)
-    facts = _facts(transaction, bundle, old.depends_on)
+    facts = _facts(transaction, bundle, old.depends_on, old.owner, by.actor.id, by.owns_as)
     job = retried(
         old,
         bundle,
@@ -170,10 +186,22 @@ def _fingerprint(request: SubmitRequest) -> str:
 def _repeat(transaction: Transaction, known: IdempotentAnswer, fingerprint: str) -> Submitted:
     if known.request_hash != fingerprint:
         raise IdempotencyMismatch
-    return replace(_answer(transaction, transaction.job(known.job_id)), repeated=True)
+    job = transaction.job(known.job_id)
+    stored = transaction.tx.config(job.config_name, job.config_version) if job.config_version else None
+    used = (
+        _config_used(transaction, job.config_name, job.config_version, stored.created_by) if stored else None
+    )
+    return replace(_answer(transaction, job), repeated=True, config=used)
 
 
-def _config(transaction: Transaction, request: SubmitRequest) -> ChosenConfig:
+def _config_used(transaction: Transaction, name: str, version: int, saved_by: str) -> ConfigUsed | None:
+    if not version:
+        return None
+    saver = name_of(transaction.tx, saved_by)
+    return ConfigUsed(name=name, version=version, saved_by=saver, saved_by_id=saved_by)
+
+
+def _config(transaction: Transaction, by: Submitter, request: SubmitRequest) -> ChosenConfig:
     if request.config is not None:
         return inline_config(request, request.config)
     if not request.config_name:
@@ -184,17 +212,27 @@ def _config(transaction: Transaction, request: SubmitRequest) -> ChosenConfig:
             f"There is no config '{request.config_name}'.",
             next_step="List them with 'simpletuner configs list', or import one with 'simpletuner configs import'.",
         )
-    changes_it = request.overrides or request.datasets or request.watchdog != UNCHANGED_WATCHDOG
-    if changes_it or len(stored.bundle) > MAX_REMEMBERED_BUNDLE_BYTES:
-        bundle = msgspec.json.decode(stored.bundle, type=Bundle)
-        return stored_config(request, stored.name, stored.version, bundle)
-    return _unchanged_config(stored.name, stored.version, stored.bundle)
+    return stored_config(
+        request,
+        stored.name,
+        stored.version,
+        _decoded(stored.bundle),
+        saved_by=stored.created_by,
+        author_may_run_locally=stored.created_by == by.actor.id
+        or holds_now(transaction.tx, stored.created_by, SUBMIT_LOCAL),
+    )
+
+
+def _decoded(stored: bytes) -> Bundle:
+    """One config is often submitted many times: small ones are remembered. Nobody changes what this returns."""
+    if len(stored) > MAX_REMEMBERED_BUNDLE_BYTES:
+        return msgspec.json.decode(stored, type=Bundle)
+    return _remembered(stored)
 
 
 @lru_cache(maxsize=64)
-def _unchanged_config(name: str, version: int, stored: bytes) -> ChosenConfig:
-    """One config is often submitted many times: it is read and checked once. Nobody changes what this returns."""
-    return stored_config(SubmitRequest(), name, version, msgspec.json.decode(stored, type=Bundle))
+def _remembered(stored: bytes) -> Bundle:
+    return msgspec.json.decode(stored, type=Bundle)
 
 
 def _never_approved(transaction: Transaction, job: Job) -> bool:
@@ -205,10 +243,13 @@ def _never_approved(transaction: Transaction, job: Job) -> bool:
     )
 
 
-def _facts(transaction: Transaction, bundle: Bundle, depends_on: Iterable[str]) -> Facts:
+def _facts(transaction: Transaction, bundle: Bundle, depends_on: Iterable[str], *whose: str) -> Facts:
+    """`whose` are the ids of those for whom the job will run."""
+    secrets = stored_secrets(transaction.tx, bundle.secrets.values())
     jobs = {job_id: transaction.tx.job(job_id) for job_id in depends_on}
     return Facts(
-        secrets=stored_secrets(transaction.tx, bundle.secrets.values()),
+        secrets=frozenset(secrets),
+        withheld_secrets=frozenset(name for name, one in secrets.items() if not one.is_for(*whose)),
         datasets=check_datasets(transaction.tx, bundle),
         dependencies={job_id: job for job_id, job in jobs.items() if job},
     )
@@ -265,6 +306,7 @@ def _submitted_event(job: Job, actor: Actor, **details: Any) -> Event:
         target_id=job.id,
         details={
             "config_name": job.config_name,
+            "config_version": job.config_version,
             "target": job.requires.target,
             "gpus": job.requires.gpus,
             **details,

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import Name, Whole
 from simpletuner_fleet.protocol.uploads import ObjectAsked
 
 
@@ -18,10 +19,10 @@ class DatasetOrder(Struct, frozen=True, kw_only=True):
 class DataHeld(Struct, frozen=True, kw_only=True):
     """What a worker has in its cache: told when it registers, and when it changes."""
 
-    datasets: list[str]
+    datasets: list[Name]
     """Ids, the last used first."""
-    bytes: int = 0
-    limit_bytes: int = 0
+    bytes: Whole = 0
+    limit_bytes: Whole = 0
 
 
 class DataObjectsAsked(Struct, kw_only=True):
@@ -29,6 +30,6 @@ class DataObjectsAsked(Struct, kw_only=True):
 
 
 class DatasetSent(Struct, kw_only=True):
-    id: str
+    id: Name
     """sha256:… of the manifest, which was uploaded as one of the files."""
-    name: str
+    name: Name

@@ -5,12 +5,12 @@ Agents that predate this protocol send a subset; `Register.legacy` tells them ap
 """
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
+from simpletuner_fleet.core.bounds import Count, FreeText, Name, Path, Reading, Whole
 from simpletuner_fleet.core.jobs.job import EndReason, OnPartition, OnTimeLimit
-from simpletuner_fleet.core.training.metrics import MAX_STEP
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
 
@@ -51,63 +51,63 @@ class HeldState(StrEnum):
 
 
 class GpuReport(Struct, kw_only=True):
-    index: int
-    uuid: str = ""
-    name: str = ""
-    vram_gb: float | None = None
-    accelerator_type: str | None = None
-    unusable: str = ""
+    index: Whole
+    uuid: FreeText = ""
+    name: FreeText = ""
+    vram_gb: Reading | None = None
+    accelerator_type: FreeText | None = None
+    unusable: FreeText = ""
     """Why the worker would leave it alone for now."""
 
 
 class GpuInfo(Struct, kw_only=True):
     """The single-GPU-kind summary that older agents send."""
 
-    name: str | None = None
-    vram_gb: float | None = None
-    count: int | None = None
-    driver: str | None = None
-    accelerator: str | None = None
+    name: FreeText | None = None
+    vram_gb: Reading | None = None
+    count: Whole | None = None
+    driver: FreeText | None = None
+    accelerator: FreeText | None = None
 
 
 class HeldAttempt(Struct, kw_only=True):
-    job_id: str
-    epoch: int
-    attempt: int | str | None = None
+    job_id: Name
+    epoch: Whole
+    attempt: Whole | Name | None = None
     state: HeldState = HeldState.RUNNING
-    step: int | None = None
-    checkpoint_step: int | None = None
+    step: Whole | None = None
+    checkpoint_step: Whole | None = None
 
 
 class AuditHead(Struct, kw_only=True, frozen=True):
     """The newest audit entry an agent was told of; agents witness it against truncation."""
 
-    seq: int
-    hash: str
+    seq: Whole
+    hash: Name
 
 
 class Register(Struct, kw_only=True):
-    name: str | None = None
+    name: FreeText | None = None
     persistent: bool = False
-    gpu_count: int | None = None
-    gpu_name: str | None = None
-    gpu_vram_gb: float | None = None
-    accelerator_type: str | None = None
+    gpu_count: Whole | None = None
+    gpu_name: FreeText | None = None
+    gpu_vram_gb: Reading | None = None
+    accelerator_type: FreeText | None = None
     gpus: list[GpuReport] | None = None
-    trainers: list[str] | None = None
-    labels: dict[str, str] = {}
-    version: str = ""
-    max_jobs: int = 1
+    trainers: list[Name] | None = None
+    labels: dict[FreeText, FreeText] = {}
+    version: FreeText = ""
+    max_jobs: Whole = 1
     attempts: list[HeldAttempt] | None = None
-    home: str = ""
-    incarnation: str = ""
-    seq: int = 0
+    home: Path = ""
+    incarnation: Name = ""
+    seq: Count = 0
     audit_head: AuditHead | None = None
     gpu_info: GpuInfo | None = None
-    current_job_id: str | None = None
+    current_job_id: Name | None = None
     data: DataHeld | None = None
     """None: this agent fetches no datasets."""
-    tls: str = ""
+    tls: FreeText = ""
     """How it knows this server: pinned, verified, unverified, or none without TLS."""
 
     @property
@@ -193,12 +193,12 @@ class Registered(Struct, kw_only=True):
 
 
 class GpuSample(Struct, kw_only=True):
-    uuid: str
-    utilization: float | None = None
-    memory_used_gb: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    foreign_memory_gb: float | None = None
+    uuid: FreeText
+    utilization: Reading | None = None
+    memory_used_gb: Reading | None = None
+    temperature_c: Reading | None = None
+    power_w: Reading | None = None
+    foreign_memory_gb: Reading | None = None
     """Taken by processes that are no jobs."""
     healthy: bool | None = None
 
@@ -207,16 +207,16 @@ LEAVING = "leaving"
 
 
 class Heartbeat(Struct, kw_only=True):
-    worker_id: str | None = None
-    status: str | None = None
+    worker_id: Name | None = None
+    status: FreeText | None = None
     """idle, busy, or leaving: who goes gives back what it is offered."""
     attempts: list[HeldAttempt] | None = None
     gpus: list[GpuSample] = []
     data: DataHeld | None = None
     """None: as told before."""
-    incarnation: str = ""
+    incarnation: Name = ""
     audit_head: AuditHead | None = None
-    current_job_id: str | None = None
+    current_job_id: Name | None = None
 
 
 class HeartbeatAnswer(Struct, kw_only=True):
@@ -231,10 +231,10 @@ class HeartbeatAnswer(Struct, kw_only=True):
 
 
 class Accept(Struct, kw_only=True):
-    epoch: int
-    attempt: int | str | None = None
-    incarnation: str = ""
-    seq: int = 0
+    epoch: Whole
+    attempt: Whole | Name | None = None
+    incarnation: Name = ""
+    seq: Count = 0
 
 
 class Accepted(Struct, kw_only=True):
@@ -246,21 +246,21 @@ class Accepted(Struct, kw_only=True):
 
 class StatusReport(Struct, kw_only=True):
     status: ReportStatus
-    attempt: int | str | None = None
-    epoch: int | None = None
+    attempt: Whole | Name | None = None
+    epoch: Whole | None = None
     progress: dict[str, Any] | None = None
     """As it was said; `core.progress.read_progress` takes what can be believed of it."""
-    error: str | None = None
-    exit_code: int | None = None
-    exit_signal: int | None = None
-    last_lines: str | None = None
-    reason: str = ""
+    error: FreeText | None = None
+    exit_code: Whole | None = None
+    exit_signal: Whole | None = None
+    last_lines: FreeText | None = None
+    reason: FreeText = ""
     """Why it was given back: one of `core.job.GIVE_BACK_REASONS`, or a word of a newer agent."""
     restart: bool = False
     """A watchdog ended it, and the job has asked to go on from its last good checkpoint then."""
-    resume_below: Annotated[int, Meta(ge=0, le=MAX_STEP)] | None = None
+    resume_below: Count | None = None
     """From this step on the training was spoiled: its checkpoints are of no use."""
-    incarnation: str = ""
+    incarnation: Name = ""
 
 
 class ReportAnswer(Struct, kw_only=True):
@@ -270,10 +270,10 @@ class ReportAnswer(Struct, kw_only=True):
 
 
 class Goodbye(Struct, kw_only=True):
-    reason: str = ""
-    worker_id: str | None = None
+    reason: FreeText = ""
+    worker_id: Name | None = None
     released: list[HeldAttempt] = []
-    incarnation: str = ""
+    incarnation: Name = ""
 
 
 LOG_AGES_HEADER = "x-log-ages"
@@ -286,11 +286,11 @@ class LogChunk(Struct, kw_only=True):
     What older agents send; newer ones send the bytes as they are.
     """
 
-    epoch: int
-    offset: int
+    epoch: Whole
+    offset: Whole
     data: str
-    attempt: int | str | None = None
-    gap: int = 0
+    attempt: Whole | Name | None = None
+    gap: Whole = 0
 
 
 class LogAnswer(Struct, kw_only=True):

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import FreeText, Moment, Name, Whole
 from simpletuner_fleet.core.training.checkpoint import FileEntry as FileEntry
 from simpletuner_fleet.core.training.checkpoint import Manifest as Manifest
 
@@ -12,8 +13,8 @@ PART_BYTES = 256 * 1024 * 1024
 
 
 class ObjectAsked(Struct, frozen=True, kw_only=True):
-    sha256: str
-    size: int
+    sha256: Name
+    size: Whole
 
 
 class ObjectMissing(Struct, frozen=True, kw_only=True):
@@ -23,7 +24,7 @@ class ObjectMissing(Struct, frozen=True, kw_only=True):
 
 
 class ObjectsAsked(Struct, kw_only=True):
-    epoch: int
+    epoch: Whole
     objects: list[ObjectAsked]
 
 
@@ -37,7 +38,7 @@ class PartAnswer(Struct, kw_only=True):
 
 
 class ManifestSent(Struct, kw_only=True):
-    epoch: int
+    epoch: Whole
     manifest: Manifest
 
 
@@ -61,15 +62,15 @@ class Resume(Struct, frozen=True, kw_only=True):
 class Note(Struct, frozen=True, kw_only=True):
     """A remark on an attempt: what a watchdog saw, what was done about it. `id` makes repeats harmless."""
 
-    id: str
-    at: float
-    kind: str
-    text: str
+    id: Name
+    at: Moment
+    kind: Name
+    text: FreeText
     data: dict[str, Any] = {}
 
 
 class NotesSent(Struct, kw_only=True):
-    epoch: int
+    epoch: Whole
     notes: list[Note]
 
 

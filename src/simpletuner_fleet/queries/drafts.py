@@ -8,9 +8,9 @@ from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.owners import name_of
 from simpletuner_fleet.orchestrator.configs import bundle_of
 from simpletuner_fleet.ports import ConfigVersion, JobFilter, View
-from simpletuner_fleet.queries.read_models import owner_name
 
 JOBS_SHOWN = 10
 MOST_LABELS = 200
@@ -143,4 +143,4 @@ def _copy_of(view: View, job: Job) -> Bundle:
 
 
 def _saved(view: View, config: ConfigVersion) -> SavedConfig:
-    return SavedConfig(config=config, bundle=bundle_of(config), by=owner_name(view, config.created_by))
+    return SavedConfig(config=config, bundle=bundle_of(config), by=name_of(view, config.created_by))

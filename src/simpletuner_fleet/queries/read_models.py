@@ -182,13 +182,6 @@ async def worker_counts(fleet: Fleet) -> dict[str, int]:
     return await fleet.read(look)
 
 
-def owner_name(view: View, owner: str) -> str:
-    """Returns the name of a user or an API token; whoever is gone is shown by id."""
-    user = view.user(owner) if owner.startswith("u_") else None
-    token = view.api_token(owner) if owner.startswith("t_") else None
-    return user.name if user else token.name if token else owner
-
-
 def _job(view: View, job_id: str) -> Job:
     job = view.job(job_id)
     if job is None:

@@ -116,6 +116,20 @@ POLICY = (
         on_console=True,
     ),
     Setting(
+        "user_storage_gb",
+        values.positive_count,
+        "GiB that all jobs of one person may have stored at a time; without it, as much as each job may",
+        env="SIMPLETUNER_USER_STORAGE_GB",
+        on_console=True,
+    ),
+    Setting(
+        "min_free_gb",
+        values.gigabytes,
+        "GB that uploads leave free on the server's disk (default: a twentieth of it, 10 at most)",
+        env="SIMPLETUNER_MIN_FREE_GB",
+        on_console=True,
+    ),
+    Setting(
         "jobs_keep_days",
         values.days,
         "Days after its end that a job keeps logs, metrics, checkpoints and artifacts; without it, for ever",

@@ -128,6 +128,15 @@ WORKER = (
         metavar="TIME",
     ),
     Setting(
+        "keep_ended",
+        values.seconds,
+        "How long the folder of a job that ended stays here, once all of it is stored (default: 1d)",
+        flags=("--keep-ended",),
+        env="SIMPLETUNER_KEEP_ENDED",
+        default=86_400.0,
+        metavar="TIME",
+    ),
+    Setting(
         "max_log_mb",
         values.log_megabytes,
         "Send at most so many MiB of what one attempt prints; of more, the beginning and the end (default: 1024)",

@@ -4,10 +4,12 @@ A job reads and names only what it has uploaded itself, however many others have
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt
+from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Claim
 from simpletuner_fleet.core.jobs.job import Attempt, Job
@@ -53,13 +55,29 @@ def _add(
     transaction: Transaction, attempt: Attempt, manifest: Manifest, earlier: Sequence[StoredManifest]
 ) -> StoredManifest:
     checkpoint.check_step_of_epoch(manifest, attempt.epoch, earlier)
+    job = transaction.job(attempt.job_id)
+    if job.terminal:
+        checkpoint.check_left_behind(manifest, earlier, ended_at=attempt.ended_at, now=transaction.now)
     stored_sizes = transaction.tx.objects_of_job(attempt.job_id)
     check_all_stored(stored_sizes, [(file.sha256, file.size) for file in manifest.files])
     stored = _stored_manifest(transaction, attempt, manifest)
     transaction.tx.add_manifest(stored)
     transaction.tx.mark_objects(attempt.job_id, {file.sha256 for file in manifest.files}, None)
-    _let_go_of_older(transaction, transaction.job(attempt.job_id), [*earlier, stored])
+    transaction.record(_event(EventType.JOB_STORED, attempt, stored, after_the_end=job.terminal))
+    if not job.terminal:
+        _let_go_of_older(transaction, job, [*earlier, stored])
     return stored
+
+
+def _event(type_: EventType, attempt: Attempt, stored: StoredManifest, **more: Any) -> Event:
+    details = {"manifest": stored.id, "kind": stored.kind, "name": stored.name, "step": stored.step}
+    return Event(
+        type=type_,
+        actor=Actor(attempt.worker_id, attempt.worker_name),
+        target_type="job",
+        target_id=stored.job_id,
+        details={**details, "attempt": attempt.number, "bytes": stored.total_bytes, **more},
+    )
 
 
 def _stored_manifest(transaction: Transaction, attempt: Attempt, manifest: Manifest) -> StoredManifest:
@@ -101,6 +119,15 @@ def _drop(
 ) -> None:
     for one in dropped:
         transaction.tx.delete_manifest(one.id)
+        transaction.record(
+            Event(
+                type=EventType.JOB_DROPPED,
+                actor=ORCHESTRATOR,
+                target_type="job",
+                target_id=job_id,
+                details={"manifest": one.id, "kind": one.kind, "name": one.name, "step": one.step},
+            )
+        )
     dropped_ids = {one.id for one in dropped}
     still_named = {file.sha256 for one in manifests if one.id not in dropped_ids for file in one.files}
     freed = {file.sha256 for one in dropped for file in one.files} - still_named

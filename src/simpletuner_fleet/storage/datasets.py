@@ -17,8 +17,10 @@ from simpletuner_fleet.core.errors import (
     TooLarge,
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
+from simpletuner_fleet.core.people.ownership import Writer, may_change
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.owners import refuse_others
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.storage.fenced import job_run_by
@@ -29,15 +31,18 @@ MAX_MANIFEST_BYTES = 48 * 1024 * 1024
 READ_BYTES = 1024 * 1024
 
 
-async def accept(storage: Storage, dataset_id: str, name: str, actor: Actor) -> Dataset:
-    """Ends a push: every byte that the manifest names is stored. The same content again gets the new name."""
+async def accept(storage: Storage, dataset_id: str, name: str, writer: Writer) -> Dataset:
+    """Ends a push: every byte that the manifest names is stored.
+
+    The same content again gets the new name if it is its owner's; anybody else's push finds it as it is.
+    """
     fleet = storage.fleet
     if await fleet.read(lambda view: view.dataset(dataset_id)) is None:
-        await _add(storage, dataset_id, name, actor)
-    return await fleet.act(lambda transaction: _name(transaction, dataset_id, name, actor))
+        await _add(storage, dataset_id, name, writer)
+    return await fleet.act(lambda transaction: _name(transaction, dataset_id, name, writer))
 
 
-async def _add(storage: Storage, dataset_id: str, name: str, actor: Actor) -> None:
+async def _add(storage: Storage, dataset_id: str, name: str, writer: Writer) -> None:
     """Writes a few files at a time: everybody else waits while they are written."""
     fleet = storage.fleet
     stored = await fleet.read(lambda view: view.dataset_objects([dataset_id]))
@@ -48,7 +53,8 @@ async def _add(storage: Storage, dataset_id: str, name: str, actor: Actor) -> No
     contents = {file.sha256: file.size for file in files} | {dataset_id: manifest_bytes}
     check_all_stored(await fleet.read(lambda view: view.dataset_objects(contents)), contents.items())
     now = fleet.clock.now()
-    dataset = datasets.dataset_of(dataset_id, name, files, manifest_bytes, by=actor.name, now=now)
+    described = datasets.dataset_of(dataset_id, name, files, manifest_bytes, by=writer.actor.name, now=now)
+    dataset = replace(described, owner=writer.owns_as)
     await fleet.act(lambda transaction: transaction.tx.begin_dataset(dataset))
     rows = iter(contents.items())
     while batch := dict(islice(rows, ROWS_PER_ROUND)):
@@ -57,7 +63,7 @@ async def _add(storage: Storage, dataset_id: str, name: str, actor: Actor) -> No
     def finish(transaction: Transaction) -> None:
         if not transaction.tx.finish_dataset(dataset_id, name, len(contents)):
             raise Conflict("The dataset was deleted while it was pushed.", next_step="Push it again.")
-        transaction.record(_event(EventType.DATASET_ADDED, dataset, actor))
+        transaction.record(_event(EventType.DATASET_ADDED, dataset, writer.actor))
 
     await fleet.act(finish)
 
@@ -68,13 +74,13 @@ def _add_files(transaction: Transaction, dataset_id: str, contents: dict[str, in
     transaction.tx.add_dataset_files(dataset_id, contents)
 
 
-def _name(transaction: Transaction, dataset_id: str, name: str, actor: Actor) -> Dataset:
+def _name(transaction: Transaction, dataset_id: str, name: str, writer: Writer) -> Dataset:
     dataset = _dataset(transaction.tx, dataset_id)
-    if dataset.name == name:
+    if dataset.name == name or not may_change(writer, dataset.owner):
         return dataset
     renamed = replace(dataset, name=name)
     transaction.tx.finish_dataset(dataset_id, name, dataset.files)
-    transaction.record(_event(EventType.DATASET_ADDED, renamed, actor))
+    transaction.record(_event(EventType.DATASET_ADDED, renamed, writer.actor))
     return renamed
 
 
@@ -115,16 +121,17 @@ async def file_size(fleet: Fleet, dataset_id: str, sha256: str) -> int:
     return size
 
 
-async def delete(fleet: Fleet, dataset_id: str, actor: Actor) -> None:
+async def delete(fleet: Fleet, dataset_id: str, writer: Writer) -> None:
     """Deletes a dataset. Its files go at a later sweep, unless another dataset or a job has them, too."""
 
     def step(transaction: Transaction) -> None:
         dataset = _dataset(transaction.tx, dataset_id)
+        refuse_others(transaction.tx, writer, dataset.owner, f"The dataset '{dataset.name}'")
         job_id = transaction.tx.job_naming(dataset_id)
         if job_id:
             raise DatasetInUse(f"Job {job_id} has not ended and needs {dataset.name}.", job_id=job_id)
         transaction.tx.hide_dataset(dataset_id)
-        transaction.record(_event(EventType.DATASET_DELETED, dataset, actor))
+        transaction.record(_event(EventType.DATASET_DELETED, dataset, writer.actor))
 
     await fleet.act(step)
     await _drop(fleet, dataset_id)

@@ -20,12 +20,12 @@ Fence = Callable[[View, Claim], Attempt]
 
 def unlost_attempt(view: View, claim: Claim) -> Attempt:
     """Returns the attempt that may still write what is its own."""
-    return fencing.unlost_attempt(view.attempt_by_epoch(*claim.turn), claim.worker_id)
+    return fencing.unlost_attempt(view.attempt_by_epoch(*claim.turn), claim)
 
 
 def newest_attempt(view: View, claim: Claim) -> Attempt:
     """Returns the attempt that may still write what is the job's."""
-    return fencing.newest_attempt(view.attempt_by_epoch(*claim.turn), view.job(claim.job_id), claim.worker_id)
+    return fencing.newest_attempt(view.attempt_by_epoch(*claim.turn), view.job(claim.job_id), claim)
 
 
 def job_run_by(view: View, worker_id: str, job_id: str) -> Job:

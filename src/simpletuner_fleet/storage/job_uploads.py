@@ -33,6 +33,8 @@ class JobUploads:
 
     async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
         self._check_quota(stored, more_bytes)
+        if self._fleet.policy.user_storage_bytes is not None:
+            self._check_person(await self._fleet.read(self._stored_by_owner), more_bytes)
 
     async def check_turn(self) -> None:
         await self._fleet.read_now(lambda view: newest_attempt(view, self._claim))
@@ -40,6 +42,8 @@ class JobUploads:
     async def own(self, sha256: str, size: int) -> None:
         def step(transaction: Transaction) -> None:
             self._check_quota(self._stored(transaction.tx), size)
+            if self._fleet.policy.user_storage_bytes is not None:
+                self._check_person(self._stored_by_owner(transaction.tx), size)
             transaction.tx.own_object(self._claim.job_id, sha256, size, transaction.now)
 
         await self._fleet.act(step)
@@ -47,6 +51,19 @@ class JobUploads:
     def _stored(self, view: View) -> dict[str, int]:
         newest_attempt(view, self._claim)
         return view.objects_of_job(self._claim.job_id)
+
+    def _stored_by_owner(self, view: View) -> int:
+        job = view.job(self._claim.job_id)
+        return view.stored_bytes_of(job.owner) if job else 0
+
+    def _check_person(self, stored_bytes: int, more_bytes: int) -> None:
+        allowed = self._fleet.policy.user_storage_bytes
+        if allowed is not None and stored_bytes + more_bytes > allowed:
+            raise QuotaExceeded(
+                f"The jobs of one person may store {allowed} bytes at a time; {stored_bytes} are taken.",
+                next_step="Delete what old jobs stored, or ask for a higher SIMPLETUNER_USER_STORAGE_GB.",
+                quota_bytes=allowed,
+            )
 
     def _check_quota(self, stored: Mapping[str, int], more_bytes: int) -> None:
         allowed = self._fleet.policy.job_storage_bytes

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.errors import TooLarge
+from simpletuner_fleet.core.free_space import Use
 from simpletuner_fleet.core.jobs.fencing import Claim
 from simpletuner_fleet.storage.fenced import Appends, fenced_appends, unlost_attempt
 from simpletuner_fleet.storage.storage import Storage
@@ -16,6 +18,7 @@ from simpletuner_fleet.storage.storage import Storage
 MARK = struct.Struct("<Qd")
 GAP = struct.Struct("<QQ")
 MAX_GAP = 2**62
+MAX_LOG_BYTES = 64 * 2**30
 
 
 class TimeMark(Struct, frozen=True):
@@ -56,10 +59,18 @@ async def append_log(storage: Storage, claim: Claim, piece: LogPiece) -> int:
         size = await storage.blobs.size(key)
         if piece.offset > size or piece.offset + len(piece.data) <= size:
             return size
+        _check_amount(piece)
+        storage.space.check(Use.LOGS, len(piece.data))
         async with fenced_appends(storage.fleet, storage.blobs, unlost_attempt, claim) as appends:
             await _append_times(storage, appends, attempt.id, piece, size)
             await _append_gap(storage, appends, attempt.id, piece)
             return await appends.append(key, size, piece.data[size - piece.offset :])
+
+
+def _check_amount(piece: LogPiece) -> None:
+    """Agents leave out the middle of a log long before; who does not must not fill the disk with one."""
+    if piece.offset + len(piece.data) > MAX_LOG_BYTES:
+        raise TooLarge(f"A log has at most {MAX_LOG_BYTES} bytes.")
 
 
 async def _append_gap(storage: Storage, appends: Appends, attempt_id: str, piece: LogPiece) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from simpletuner_fleet.core.errors import Invalid, NotFound, TooLarge
+from simpletuner_fleet.core.free_space import Use
 from simpletuner_fleet.core.jobs.fencing import Claim
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.training.metrics import (
@@ -96,6 +97,7 @@ async def _store_fenced(
             return stored
         if first + len(points) > MAX_POINTS:
             raise TooLarge(f"One attempt may have at most {MAX_POINTS} points.")
+        storage.space.check(Use.LOGS, 0)
         fresh = points[stored - first :]
         async with fenced_appends(storage.fleet, storage.blobs, newest_attempt, claim) as appends:
             await _append_values(storage.blobs, appends, folder, fresh, most_keys)

@@ -5,6 +5,7 @@ from msgspec import Struct, field
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.keyed_locks import KeyedLocks
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.space import SpaceWatch
 
 ROWS_PER_ROUND = 500
 """How many rows one transaction changes where there may be many: everybody else waits meanwhile."""
@@ -22,8 +23,9 @@ class DatasetUsage(Struct):
 class Storage:
     """Blobs with one lock for each content or log: nothing is thrown away while it is being put there."""
 
-    def __init__(self, fleet: Fleet, blobs: Blobs) -> None:
+    def __init__(self, fleet: Fleet, blobs: Blobs, space: SpaceWatch | None = None) -> None:
         self.fleet = fleet
         self.blobs = blobs
+        self.space = space or SpaceWatch()
         self.dataset_usage = DatasetUsage()
         self.locks = KeyedLocks()

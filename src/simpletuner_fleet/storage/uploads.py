@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from typing import Protocol
 
 from simpletuner_fleet.core.errors import DigestMismatch, Invalid, ObjectsMissing
+from simpletuner_fleet.core.free_space import Use
 from simpletuner_fleet.core.training import checkpoint
 from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.protocol.uploads import ObjectAsked, ObjectMissing, PartAnswer
@@ -55,6 +56,8 @@ async def missing(
     stored = await owner.stored(sizes)
     absent = {sha256: size for sha256, size in sizes.items() if sha256 not in stored}
     await owner.check_room(stored, sum(absent.values()))
+    if absent:
+        storage.space.check(Use.UPLOADS, 0)
     unfinished = set(await storage.blobs.names(owner.folder)) if absent else set()
     return [
         ObjectMissing(
@@ -75,7 +78,8 @@ async def put_part(
     whole = PartAnswer(next_offset=size, complete=True)
     if await _begin_or_go_on(storage, owner, sha256, size, offset):
         return whole
-    reached = await _write_pieces(storage.blobs, part_key(owner, sha256), size, offset, pieces)
+    storage.space.check(Use.UPLOADS, 0)
+    reached = await _write_pieces(storage, part_key(owner, sha256), size, offset, pieces)
     if reached < offset and await _was_finished(storage, owner, sha256):
         return whole
     if reached < size:
@@ -116,7 +120,9 @@ async def _other_parts_bytes(blobs: Blobs, owner: UploadOwner, sha256: str) -> i
     return sum([await blobs.part_size(part_key(owner, name)) for name in others])
 
 
-async def _write_pieces(blobs: Blobs, key: str, size: int, offset: int, pieces: AsyncIterator[bytes]) -> int:
+async def _write_pieces(
+    storage: Storage, key: str, size: int, offset: int, pieces: AsyncIterator[bytes]
+) -> int:
     """Writes one piece while the next arrives; what was written stays, however the request ends."""
     at, reached, writing = offset, 0, None
     try:
@@ -127,7 +133,8 @@ async def _write_pieces(blobs: Blobs, key: str, size: int, offset: int, pieces: 
                     return reached
             if at + len(piece) > size:
                 raise Invalid("offset and length lead beyond the size.", path="$.offset")
-            writing = asyncio.ensure_future(blobs.put_part(key, at, piece))
+            storage.space.check(Use.UPLOADS, len(piece))
+            writing = asyncio.ensure_future(storage.blobs.put_part(key, at, piece))
             at += len(piece)
     finally:
         if writing:

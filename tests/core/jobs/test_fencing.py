@@ -6,11 +6,13 @@ import pytest
 
 from simpletuner_fleet.core.errors import StaleAttempt
 from simpletuner_fleet.core.jobs import fencing
+from simpletuner_fleet.core.jobs.fencing import Claim, Turn
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Outcome
 from tests.core.builders import a_job, an_attempt
 
 Fence = Callable[[Attempt | None], Attempt]
 JOB = a_job(epoch=1)
+TURN = Turn(JOB.id, 1)
 
 
 def own(attempt: Attempt | None) -> Attempt:
@@ -18,11 +20,11 @@ def own(attempt: Attempt | None) -> Attempt:
 
 
 def unlost(attempt: Attempt | None) -> Attempt:
-    return fencing.unlost_attempt(attempt, "w_1")
+    return fencing.unlost_attempt(attempt, Claim("w_1", TURN))
 
 
 def newest(attempt: Attempt | None) -> Attempt:
-    return fencing.newest_attempt(attempt, JOB, "w_1")
+    return fencing.newest_attempt(attempt, JOB, Claim("w_1", TURN))
 
 
 def running(attempt: Attempt | None) -> Attempt:
@@ -72,7 +74,7 @@ def test_an_earlier_attempt_ends_its_own_log_and_writes_nothing_to_the_job() -> 
 
 def test_an_attempt_of_no_job_is_nobody_s_newest() -> None:
     with pytest.raises(StaleAttempt):
-        fencing.newest_attempt(an_attempt(), None, "w_1")
+        fencing.newest_attempt(an_attempt(), None, Claim("w_1", TURN))
 
 
 def test_every_outcome_is_either_the_attempt_s_own_or_not() -> None:

@@ -81,6 +81,8 @@ class Uploader:
         self._with_artifacts = True
         self._hashes = HashCache()
         self._settled: set[str] = set()
+        self.unsent: list[str] = []
+        """Given up: it is on this machine alone."""
         """Names that need no more thought: sent, or impossible to send."""
         self._samples = samples or SampleWatch()
         self._shown: dict[SampleFile, list[FileEntry]] = {}
@@ -322,6 +324,7 @@ class Uploader:
 
     def _give_up(self, name: str, reason: str) -> None:
         self._settled.add(name)
+        self.unsent.append(name)
         log.warning("job %s: %s is not sent: %s", self._job_id, name, reason)
 
 

@@ -70,6 +70,11 @@ class Uploads(SendersByAttempt[Uploader]):
         if uploader:
             uploader.spoiled_from = step
 
+    def unsent(self, turn: Turn) -> list[str]:
+        """Names what was given up and is on this machine alone."""
+        uploader = self.get(turn)
+        return uploader.unsent if uploader else []
+
     def forget(self, turn: Turn) -> None:
         self._elsewhere.discard(turn)
         super().forget(turn)

@@ -13,7 +13,17 @@ SECRETS = Noun(
         Verb(
             "set",
             "Store a secret; its value is read from standard input",
-            (NAME, argument("--from-file", metavar="FILE", help="Read the value from this file instead")),
+            (
+                NAME,
+                argument("--from-file", metavar="FILE", help="Read the value from this file instead"),
+                argument(
+                    "--for",
+                    dest="users",
+                    action="append",
+                    metavar="USER",
+                    help="Whose jobs may have it; may be repeated (default: everybody's; 'everybody' says so again)",
+                ),
+            ),
             run="nouns.secrets:set_",
         ),
         Verb("delete", "Delete a secret; attempts that run keep what they were given", (NAME,)),

@@ -102,6 +102,7 @@ def _send(api: Api, args: argparse.Namespace, request: dict[str, Any], key: str)
 
 def _show_dry_run(answer: dict[str, Any], out: Output) -> int:
     out.item(answer, DRY, id_field="job_id")
+    _say_whose(answer, out)
     out.say(_("Nothing was submitted (--dry-run)."))
     return ExitCode.OK
 
@@ -115,6 +116,7 @@ def _show_answer(answer: dict[str, Any], out: Output, *, brief: bool) -> None:
         )
     if out.for_programs:
         return
+    _say_whose(answer, out)
     waits = job_text.explanation(answer)
     if waits.get("class") in ("change", "admin"):
         out.say(_("warning: %(sentence)s", sentence=job_text.reason(answer)))
@@ -122,6 +124,20 @@ def _show_answer(answer: dict[str, Any], out: Output, *, brief: bool) -> None:
             out.say("  " + _("next: %(step)s", step=step))
     elif not brief:
         out.hint(_("Follow it:  simpletuner jobs logs -f %(job_id)s", job_id=answer["job_id"]))
+
+
+def _say_whose(answer: dict[str, Any], out: Output) -> None:
+    """Says whose words the job will run: a name alone does not tell."""
+    config = answer.get("config")
+    if config:
+        out.say(
+            _(
+                "It runs the config '%(name)s', version %(version)s, saved by %(by)s.",
+                name=config["name"],
+                version=config["version"],
+                by=config["saved_by"],
+            )
+        )
 
 
 def _follow(api: Api, job_id: str, out: Output) -> int:

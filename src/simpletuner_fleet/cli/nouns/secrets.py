@@ -14,6 +14,7 @@ from simpletuner_fleet.languages import _
 
 SECRETS = "/api/secrets"
 UNMASKED_BELOW = 6
+EVERYBODY = "everybody"
 LIST = (
     field("name"),
     field("version", right=True),
@@ -37,7 +38,10 @@ def set_(args: argparse.Namespace) -> int:
     out = Output(args)
     value = _value(args)
     with connected(args) as api:
-        saved = api.put(f"{SECRETS}/{segment(args.name)}", {"value": value}) or {}
+        body: dict[str, object] = {"value": value}
+        if args.users:
+            body["users"] = [] if args.users == [EVERYBODY] else args.users
+        saved = api.put(f"{SECRETS}/{segment(args.name)}", body) or {}
         out.say(_("stored %(name)s, version %(version)s", name=args.name, version=saved.get("version")))
         if out.for_programs:
             out.item(saved, LIST, id_field="name")

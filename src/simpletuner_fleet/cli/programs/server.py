@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
+from simpletuner_fleet.blobs.opening import StorageRefused, local_folder, open_blobs
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.private_files import (
     private_folder,
@@ -49,6 +49,7 @@ from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.ports import Blobs, Store
+from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
 from simpletuner_fleet.storage.sweeper import StorageSweeper
 from simpletuner_fleet.store import open_store, sqlite_warning
 from simpletuner_fleet.store.sealing import SealedVault
@@ -126,6 +127,9 @@ class _Server:
             await self._know_local_worker(deps.fleet)
         runtime = Runtime(deps.fleet)
         sweeper = StorageSweeper(deps.storage)
+        reserve = Reserve(self._data_dir) if self._database_url.startswith("sqlite:") else None
+        keeper = SpaceKeeper(deps.space, reserve)
+        keeper.start()
         await runtime.start()
         sweeper.start()
         try:
@@ -133,6 +137,7 @@ class _Server:
         finally:
             (self._data_dir / "server.json").unlink(missing_ok=True)
             await sweeper.stop()
+            await keeper.stop()
             await runtime.stop()
             await deps.background_tasks.finish(BACKGROUND_TASKS_TIMEOUT_S)
 
@@ -151,7 +156,13 @@ class _Server:
             local_enabled=self._local,
             beyond_loopback=self._beyond_loopback,
             metrics_public=self._metrics_public,
+            space=self._space(),
         )
+
+    def _space(self) -> SpaceWatch:
+        least = self._args.min_free_gb
+        folder = local_folder(self._args.storage_url, self._data_dir / "storage")
+        return SpaceWatch(folder, None if least is None else int(least * 1e9))
 
     async def _serve(self, deps: Deps, admin_token_from: str) -> None:
         edge = build_api(

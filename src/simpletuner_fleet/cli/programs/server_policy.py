@@ -38,6 +38,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
         checkpoints_keep=args.checkpoints_keep,
         job_storage_bytes=args.job_storage_gb * GIB,
         data_storage_bytes=args.data_storage_gb * GIB,
+        user_storage_bytes=args.user_storage_gb * GIB if args.user_storage_gb else None,
         object_grace_s=args.object_grace_s,
         jobs_keep_days=args.jobs_keep_days,
     )

@@ -41,6 +41,7 @@ def run_worker(args: argparse.Namespace) -> int:
         data_cache_dir=Path(args.data_cache_dir) if args.data_cache_dir else None,
         data_cache_gb=args.data_cache_gb,
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
+        keep_ended_s=args.keep_ended,
         max_log_mb=args.max_log_mb,
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
     )

@@ -42,6 +42,8 @@ class Dataset(Struct, frozen=True, kw_only=True):
     manifest_bytes: int
     created_at: float
     created_by: str
+    owner: str = ""
+    """The id of whoever pushed it first."""
 
 
 class DatasetManifest(Struct, frozen=True, kw_only=True):

@@ -9,12 +9,15 @@ one before, and a write passes the one that guards what it touches:
 
 `running_attempt` guards reading: only the worker that runs a job now fetches its files.
 
+The attempt's own token, which the trainer and its guardian hold, dies with the attempt: it writes nothing after the end. The
+worker's own token may bring what an attempt that ended well has left behind, as long as nothing stored is replaced by it.
+
 Whoever fails is stale, and whoever asks about another's attempt is answered as if there were none.
 """
 
 from typing import NamedTuple
 
-from simpletuner_fleet.core.errors import StaleAttempt
+from simpletuner_fleet.core.errors import AttemptOver, StaleAttempt
 from simpletuner_fleet.core.jobs.job import Attempt, Job, Outcome
 
 OWN_ENDS = frozenset({None, Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED})
@@ -33,6 +36,8 @@ class Claim(NamedTuple):
 
     worker_id: str
     turn: Turn
+    by_attempt: bool = False
+    """It was proven by the attempt's own token."""
 
     @property
     def job_id(self) -> str:
@@ -57,17 +62,19 @@ def named_attempt(attempt: Attempt, job_id: str, epoch: int | None) -> Attempt:
     return attempt
 
 
-def unlost_attempt(attempt: Attempt | None, worker_id: str) -> Attempt:
+def unlost_attempt(attempt: Attempt | None, claim: Claim) -> Attempt:
     """Returns the worker's attempt if it runs, or ended as the worker itself said."""
-    own = own_attempt(attempt, worker_id)
+    own = own_attempt(attempt, claim.worker_id)
     if own.outcome not in OWN_ENDS:
         raise StaleAttempt
+    if claim.by_attempt and not own.live:
+        raise AttemptOver
     return own
 
 
-def newest_attempt(attempt: Attempt | None, job: Job | None, worker_id: str) -> Attempt:
+def newest_attempt(attempt: Attempt | None, job: Job | None, claim: Claim) -> Attempt:
     """Returns the worker's unlost attempt if nobody has had a turn at the job since."""
-    unlost = unlost_attempt(attempt, worker_id)
+    unlost = unlost_attempt(attempt, claim)
     if job is None or unlost.epoch != job.epoch:
         raise StaleAttempt
     return unlost

@@ -131,6 +131,8 @@ class Requirements(Struct, frozen=True, kw_only=True):
     owner: str = ""
     datasets: tuple[tuple[str, int], ...] = ()
     """Id and size in bytes of each dataset the job names."""
+    secrets: tuple[str, ...] = ()
+    """The names of the secrets that each of its attempts is given."""
 
 
 class Job(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """A request and a config become a job, and an ended job becomes the one that tries it again."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -57,6 +57,7 @@ def requirements(
         labels=tuple(sorted(labels.items())),
         owner=owner,
         datasets=datasets,
+        secrets=tuple(sorted(set(bundle.secrets.values()))),
     )
 
 
@@ -65,6 +66,8 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     secrets: frozenset[str] = frozenset()
     """The names, among those that the config asks for, of the secrets there are."""
+    withheld_secrets: frozenset[str] = frozenset()
+    """Those of them that are for others' jobs."""
     datasets: tuple[tuple[str, int], ...] = ()
     """Id and size in bytes of each dataset."""
     dependencies: Mapping[str, Job] = {}
@@ -85,7 +88,7 @@ def decide_submission(
     now: float,
 ) -> Job:
     """Returns the job that a permitted request makes, or raises what is wrong with it."""
-    check_secrets(config.bundle, facts.secrets)
+    check_secrets(config.bundle, facts)
     dependencies = _dependencies(request.depends_on, facts)
     return new_job(
         request,
@@ -102,10 +105,16 @@ def decide_submission(
     )
 
 
-def check_secrets(bundle: Bundle, stored: Collection[str]) -> None:
-    """Every secret that the config names must be among those that are stored."""
+def check_secrets(bundle: Bundle, facts: Facts) -> None:
+    """Every secret that the config names must be stored, and be for this job's owner."""
     for variable, name in bundle.secrets.items():
-        if name not in stored:
+        if name in facts.withheld_secrets:
+            raise Invalid(
+                f"The secret '{name}' is for jobs of others.",
+                path=f"$.secrets.{variable}",
+                next_step="Ask its owner to name you, too: 'simpletuner secrets set NAME --for YOU'.",
+            )
+        if name not in facts.secrets:
             raise Invalid(
                 f"The config wants the secret '{name}' as {variable}, and there is none of this name.",
                 path=f"$.secrets.{variable}",
@@ -203,7 +212,7 @@ def retried(
     """
     if not old.terminal:
         raise WrongJobState(f"The job is {old.state}; only an ended one can be tried again.", state=old.state)
-    check_secrets(bundle, facts.secrets)
+    check_secrets(bundle, facts)
     requires = replace(old.requires, target=permitted_target(old.requires.target, by))
     priority = old.priority if by.may_raise_priority else min(old.priority, 0)
     unapproved = policy.require_approval or old.reason == REJECTED or facts.never_approved

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import FreeText, Reading, Seconds, Whole
 from simpletuner_fleet.core.configs.bundle import Bundle, check_name, read_bundle, with_overrides
 from simpletuner_fleet.core.configs.datasets import check_mounts
 from simpletuner_fleet.core.errors import Forbidden, Invalid
@@ -32,34 +33,36 @@ class Submitter(Struct, frozen=True, kw_only=True):
     may_approve: bool = False
     """Their own jobs need nobody else's approval."""
     may_raise_priority: bool = False
+    owns_as: str = ""
+    """The id under which secrets may be theirs: a token's user."""
 
 
 class SubmitRequest(Struct, frozen=True, kw_only=True):
     """The job that a person or program asks for."""
 
-    config_name: str | None = None
+    config_name: FreeText | None = None
     config: dict[str, Any] | None = None
     target: Target = Target.AUTO
-    worker_labels: dict[str, str] = {}
-    gpus: int | None = None
-    min_vram_gb: float | None = None
-    accelerator: str | None = None
-    priority: int | str = 0
-    max_retries: int | None = None
+    worker_labels: dict[FreeText, FreeText] = {}
+    gpus: Whole | None = None
+    min_vram_gb: Reading | None = None
+    accelerator: FreeText | None = None
+    priority: Whole | FreeText = 0
+    max_retries: Whole | None = None
     retry_on_failure: bool = False
-    time_limit_s: float | None = None
+    time_limit_s: Seconds | None = None
     on_time_limit: OnTimeLimit = "fail"
     on_partition: OnPartition = "pause"
-    depends_on: list[str] = []
+    depends_on: list[FreeText] = []
     overrides: dict[str, Any] = {}
-    datasets: dict[str, str] = {}
+    datasets: dict[FreeText, FreeText] = {}
     """These are added to the config's, or take the place of those of the same name."""
     watchdog: Watchdog = Watchdog()
     """It takes the place of what the config says of the same."""
-    name: str | None = None
+    name: FreeText | None = None
     no_wait: bool = False
     dry_run: bool = False
-    idempotency_key: str | UnsetType | None = UNSET
+    idempotency_key: FreeText | UnsetType | None = UNSET
 
 
 def read_priority(requested: int | str) -> int:
@@ -107,6 +110,10 @@ class ChosenConfig(Struct, frozen=True, kw_only=True):
     version: int
     """It is 0 where the config came with the request and is stored nowhere else."""
     bundle: Bundle
+    saved_by: str = ""
+    """The id of whoever saved this version; empty where the config came with the request."""
+    author_may_run_locally: bool = True
+    """Whether they could have had it run on the orchestrator's own machine themselves."""
 
 
 def inline_config(request: SubmitRequest, config: Mapping[str, Any]) -> ChosenConfig:
@@ -116,9 +123,31 @@ def inline_config(request: SubmitRequest, config: Mapping[str, Any]) -> ChosenCo
     return ChosenConfig(name=name, version=0, bundle=_as_requested(bundle, request))
 
 
-def stored_config(request: SubmitRequest, name: str, version: int, bundle: Bundle) -> ChosenConfig:
+def stored_config(
+    request: SubmitRequest,
+    name: str,
+    version: int,
+    bundle: Bundle,
+    *,
+    saved_by: str,
+    author_may_run_locally: bool,
+) -> ChosenConfig:
     """The config that the request names, as it is stored now."""
-    return ChosenConfig(name=name, version=version, bundle=_as_requested(bundle, request))
+    return ChosenConfig(
+        name=name,
+        version=version,
+        bundle=_as_requested(bundle, request),
+        saved_by=saved_by,
+        author_may_run_locally=author_may_run_locally,
+    )
+
+
+def away_from_home(target: Target, config: ChosenConfig) -> Target:
+    """`auto` leaves the orchestrator's machine out for what somebody wrote who may not use it, whoever submits it.
+
+    Who names that machine chooses it for this very config, and is told whose it is.
+    """
+    return Target.WORKER if target is Target.AUTO and not config.author_may_run_locally else target
 
 
 def _as_requested(bundle: Bundle, request: SubmitRequest) -> Bundle:

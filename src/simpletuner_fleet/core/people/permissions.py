@@ -11,7 +11,7 @@ LEAST_ROLE = {
     "admin.users": Role.ADMIN,
     "admin.limits": Role.ADMIN,
     "queue.submit": Role.MEMBER,
-    "queue.submit.local": Role.ADMIN,  # such a job runs on the orchestrator's own machine
+    "queue.submit.local": Role.ADMIN,  # such a job is arbitrary code on the orchestrator's own machine
     "queue.read": Role.VIEWER,
     "queue.cancel": Role.MEMBER,
     "queue.priority": Role.ADMIN,
@@ -61,6 +61,13 @@ def allowed(held: Collection[str], requested: str) -> bool:
     if requested in held or EVERYTHING in held:  # nearly every call, and without a walk
         return True
     return any(allows(permission, requested) for permission in held)
+
+
+def held_within(held: Collection[str], bounds: Collection[str]) -> tuple[str, ...]:
+    """Returns what of the held permissions lies within these bounds; a wide one is narrowed to what of it does."""
+    if EVERYTHING in bounds:
+        return tuple(held)
+    return tuple(one for one in PERMISSIONS if allowed(held, one) and allowed(bounds, one))
 
 
 def missing_for(held: Collection[str], role: Role) -> str | None:

@@ -11,7 +11,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import Invalid, StepBackwards, TooLarge
+from simpletuner_fleet.core.bounds import FreeText, Name, Whole
+from simpletuner_fleet.core.errors import Invalid, JobSealed, StepBackwards, TooLarge
 from simpletuner_fleet.core.policy import Policy
 
 ManifestKind = Literal["checkpoint", "artifact"]
@@ -19,23 +20,25 @@ ManifestKind = Literal["checkpoint", "artifact"]
 MAX_PATH_CHARS = 1024
 MAX_SEGMENT_BYTES = 255
 MAX_STEP = 2**53
+LEFT_BEHIND_S = 7 * 86_400.0
+"""How long after its end a worker that was away may still bring what an attempt left behind."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 SHA256_OF_NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 class FileEntry(Struct, frozen=True, kw_only=True):
-    path: str
+    path: FreeText
     """Relative, separated by '/'."""
-    size: int
-    sha256: str
+    size: Whole
+    sha256: Name
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
     kind: ManifestKind
-    name: str
+    name: FreeText
     files: tuple[FileEntry, ...]
-    step: int | None = None
+    step: Whole | None = None
 
 
 class StoredManifest(Struct, frozen=True, kw_only=True):
@@ -137,6 +140,22 @@ def check_step_of_epoch(manifest: Manifest, epoch: int, known: Iterable[StoredMa
     )
     if manifest.step < reached:
         raise StepBackwards(f"This attempt has stored step {reached} already.", step=reached)
+
+
+def check_left_behind(
+    manifest: Manifest, known: Iterable[StoredManifest], *, ended_at: float | None, now: float
+) -> None:
+    """Raises JobSealed unless this may be added to a job that has ended.
+
+    A worker that was away at the end brings what its attempt has left behind. It adds to what is stored, and replaces none
+    of it; and it comes soon, or the trainer's folder has been open to others too long.
+    """
+    if any((one.kind, one.name) == (manifest.kind, manifest.name) for one in known):
+        raise JobSealed(f"The job has ended, and its {manifest.name} is stored: it stays as it is.")
+    if ended_at is None or now > ended_at + LEFT_BEHIND_S:
+        raise JobSealed(
+            f"The job ended more than {LEFT_BEHIND_S / 86_400:g} days ago: nothing is added to it."
+        )
 
 
 def same_content(stored: StoredManifest, manifest: Manifest) -> bool:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import LATEST_AT as LATEST_AT
+
 MAX_STEP = 2**53
-LATEST_AT = 253_402_300_799.0
-"""The end of the year 9999."""
 KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 MAX_KEYS = 64
 GPU_KEY = re.compile(r"gpu\.\d{1,4}\.(utilization|memory_gb|temperature_c|power_w)", re.ASCII)

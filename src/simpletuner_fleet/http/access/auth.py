@@ -14,6 +14,7 @@ from simpletuner_fleet.core.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
+from simpletuner_fleet.core.jobs.fencing import OWN_ENDS
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.permissions import EVERYTHING, allowed, only_own_jobs, role_permissions
@@ -22,6 +23,8 @@ from simpletuner_fleet.http.access.credential_cache import CachedCredentials, Cr
 from simpletuner_fleet.ports import ApiToken
 
 MIN_CHOSEN_TOKEN_CHARS = 32
+LAST_REPORT_S = 300.0
+"""A guardian process repeats its report for a minute."""
 MAX_TOKEN_CHARS = 512
 
 
@@ -35,6 +38,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     token_hash: str = ""
     only_own: bool = False
     """The caller may cancel and retry their own jobs alone."""
+    owner_id: str = ""
+    """The user that a token acts for."""
     language: str = ""
     """The language the user chose; empty means the browser's."""
     attempt: Attempt | None = None
@@ -42,6 +47,11 @@ class Principal(Struct, frozen=True, kw_only=True):
 
     def can(self, permission: str) -> bool:
         return allowed(self.permissions, permission)
+
+    @property
+    def owns_as(self) -> str:
+        """The id under which configs, datasets and secrets are the caller's."""
+        return self.owner_id or self.id
 
 
 ANONYMOUS = Principal(kind="anonymous", id="anonymous", name="anonymous")
@@ -172,6 +182,10 @@ class Authenticator:
         attempt = await self._credentials.attempt(token_hash)
         if attempt is None or not same(attempt.upload_token_hash, token_hash):
             raise InvalidToken
+        if died(attempt, self._now()):
+            raise InvalidToken(
+                "Invalid token: the attempt it was made for has ended.", next_step="Nothing is left to do."
+            )
         return Principal(
             kind="upload", id=attempt.id, name=attempt.worker_name, token_hash=token_hash, attempt=attempt
         )
@@ -183,8 +197,22 @@ def _as_worker(worker: Worker, token_hash: str) -> Principal:
 
 def _as_token(token: ApiToken, token_hash: str) -> Principal:
     return Principal(
-        kind="token", id=token.id, name=token.name, permissions=token.permissions, token_hash=token_hash
+        kind="token",
+        id=token.id,
+        name=token.name,
+        permissions=token.permissions,
+        token_hash=token_hash,
+        owner_id=token.owner,
     )
+
+
+def died(attempt: Attempt, now: float) -> bool:
+    """Whether the attempt's token is over: it ended as its worker said, and there was time to repeat the report of it.
+
+    What was lost instead may be found again, and its fence holds as long as it is not.
+    """
+    ended = attempt.ended_at if attempt.outcome in OWN_ENDS else None
+    return ended is not None and now > ended + LAST_REPORT_S
 
 
 class SessionEnded(Unauthenticated):

@@ -1,8 +1,11 @@
 """Credentials as the store knows them."""
 
+from msgspec.structs import replace
+
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.owners import within_its_owner
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials, SignedIn
 from simpletuner_fleet.ports import ApiToken, View
@@ -13,7 +16,11 @@ class StoredCredentials:
         self._fleet = fleet
 
     async def api_token(self, token_hash: str) -> ApiToken | None:
-        return await self._fleet.read(lambda view: view.api_token_by_hash(token_hash))
+        def look(view: View) -> ApiToken | None:
+            token = view.api_token_by_hash(token_hash)
+            return replace(token, permissions=within_its_owner(view, token)) if token else None
+
+        return await self._fleet.read(look)
 
     async def worker(self, token_hash: str) -> Worker | None:
         return await self._fleet.read(lambda view: view.worker_by_token_hash(token_hash))

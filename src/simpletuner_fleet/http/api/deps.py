@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -14,11 +13,13 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.streams import StreamHub, Wakeups
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
+from simpletuner_fleet.http.api.open_streams import FOLLOWERS, SEARCHES, STREAMS, Open
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.storage import Storage
 
 PATTERN_SEARCHES = 2
@@ -95,19 +96,23 @@ class Deps(Struct, kw_only=True):
     """The server is bound to more than this machine."""
     metrics_public: bool = False
     stopping: bool = False
-    watching: Counter[str] = field(default_factory=Counter)
-    """Counts the open event streams of each caller."""
-    following: Counter[str] = field(default_factory=Counter)
-    """Counts the logs that each caller follows."""
+    watching: Open = field(default_factory=lambda: Open(STREAMS))
+    """The open event streams."""
+    following: Open = field(default_factory=lambda: Open(FOLLOWERS))
+    """The logs that are followed."""
+    searching: Open = field(default_factory=lambda: Open(SEARCHES))
+    """The searches of logs that are under way."""
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
+
+    space: SpaceWatch = field(default_factory=SpaceWatch)
 
     _storage: Storage | None = None
 
     @property
     def storage(self) -> Storage:
         """One for all: it holds the locks."""
-        self._storage = self._storage or Storage(self.fleet, self.blobs)
+        self._storage = self._storage or Storage(self.fleet, self.blobs, self.space)
         return self._storage
 
     def revoke(self, token_hashes: Collection[str]) -> None:

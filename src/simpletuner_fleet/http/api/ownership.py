@@ -3,6 +3,7 @@
 from typing import Any
 
 from simpletuner_fleet.core.errors import FleetError, Forbidden
+from simpletuner_fleet.core.people.ownership import Writer, stands_above
 from simpletuner_fleet.core.people.permissions import may_steer_job
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call
@@ -32,6 +33,11 @@ class NotYourJob(Forbidden):
 
     def __init__(self) -> None:
         FleetError.__init__(self)
+
+
+def writer_of(call: Call[Any]) -> Writer:
+    caller = call.principal
+    return Writer(actor=call.actor, owns_as=caller.owns_as, above=stands_above(caller.permissions))
 
 
 async def refuse_job_of_another(call: Call[Any]) -> None:

@@ -21,6 +21,7 @@ from simpletuner_fleet.http.edge.bodies import (
     read_body,
 )
 from simpletuner_fleet.http.edge.exchange import CallerGone, Exchange, head_of, into_task
+from simpletuner_fleet.http.edge.gate import Gate
 from simpletuner_fleet.http.edge.heads import Heads
 from simpletuner_fleet.http.edge.problem_words import asks_for_a_person, in_words_of
 from simpletuner_fleet.http.edge.route_table import CompiledRoute, RouteTable
@@ -64,6 +65,7 @@ class Edge:
         self._streams: dict[Stream, str] = {}
         """Maps each to the hash of the credential it was opened with."""
         self._ending = False
+        self._gate = Gate()
         self._encode = msgspec.json.Encoder().encode
         self._heads = Heads(settings.tls)
         self._event_head = head_of(200, [*self._heads.of_pages, *EVENT_HEADERS])
@@ -86,7 +88,8 @@ class Edge:
             if not row.prompt and not exchange.in_task:
                 await into_task()
             call = Call(row, self._deps, principal, body, query, parameters, ip, exchange.headers, secure)
-            status = await self._send(await row.handler(call), call, exchange, began)
+            answer = await (self._in_turn(call) if compiled.in_turn else row.handler(call))
+            status = await self._send(answer, call, exchange, began)
         except CallerGone:
             status = HUNG_UP
         except Exception as error:  # the outermost frame: it becomes a problem and, if ours, a log entry
@@ -96,6 +99,15 @@ class Edge:
         finally:
             if self._observe and status:
                 self._observe(exchange.method, row.path if row else "", status, self._monotonic() - began)
+
+    async def _in_turn(self, call: Call[Any]) -> Answer:
+        caller = call.principal.id
+        if not self._gate.enter_at_once(caller):
+            await self._gate.enter(caller)
+        try:
+            return await call.route.handler(call)
+        finally:
+            self._gate.leave(caller)
 
     async def end_streams(self) -> None:
         """Ends every open stream cleanly, and lets none begin any more. It is the server's `before_shutdown`."""

@@ -59,6 +59,7 @@ STATUS: dict[type[Exception], int] = {
     errors.InvalidToken: 401,
     errors.Forbidden: 403,
     errors.NetworkNotAllowed: 403,
+    errors.NotYours: 403,
     ForeignOrigin: 403,
     errors.NotFound: 404,
     MethodNotAllowed: 405,

@@ -8,7 +8,7 @@ import msgspec
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.http.edge.bodies import query_decoder
 from simpletuner_fleet.http.edge.problems import MethodNotAllowed
-from simpletuner_fleet.http.edge.routes import Route
+from simpletuner_fleet.http.edge.routes import Access, Route
 
 WORKER_PATHS = "/api/workers/"
 MAX_PATH_PARAMETER_CHARS = 200
@@ -18,13 +18,15 @@ MAX_REST_CHARS = 1024
 class CompiledRoute:
     """A row with everything prepared that does not depend on the request."""
 
-    __slots__ = ("_names", "body_decoder", "of_workers", "query_decoder", "row", "segments")
+    __slots__ = ("_names", "body_decoder", "in_turn", "of_workers", "query_decoder", "row", "segments")
 
     def __init__(self, row: Route) -> None:
         self.row = row
         self.segments = tuple(row.path.split("/")[1:])
         self._names = [(at, part[1:-1]) for at, part in enumerate(self.segments) if part.startswith("{")]
         self.of_workers = row.path.startswith(WORKER_PATHS)
+        self.in_turn = not (self.of_workers or row.prompt or row.pieces or row.permission is Access.PUBLIC)
+        """People's calls wait for each other, but for those that last as long as a line is slow, and for strangers'."""
         self.body_decoder = None if row.body in (None, bytes) else msgspec.json.Decoder(row.body)
         self.query_decoder = query_decoder(row.query) if row.query else None
 

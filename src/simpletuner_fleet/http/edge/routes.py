@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import LATEST_AT
 from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.http.access.auth import Principal
@@ -16,9 +17,7 @@ Body = TypeVar("Body")
 
 KIB = 1024
 DEFAULT_MAX_BODY_BYTES = 256 * KIB
-Amount = Annotated[int, Meta(ge=0, le=2**53)]
-"""Of bytes or rows: all that a caller may name as an offset or a size."""
-EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC).timestamp(), 253_402_300_799.0
+EARLIEST = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 
 
 class Access(StrEnum):
@@ -123,5 +122,5 @@ def rfc3339(at: float | None) -> str | None:
     """A time that no calendar has, as a broken clock or a hostile worker says one, becomes the nearest that it has."""
     if at is None or at != at:
         return None
-    moment = datetime.fromtimestamp(min(max(at, EARLIEST), LATEST), UTC)
+    moment = datetime.fromtimestamp(min(max(at, EARLIEST), LATEST_AT), UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

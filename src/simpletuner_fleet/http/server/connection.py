@@ -70,7 +70,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         self._parser: httptools.HttpRequestParser | None = None
         self._peer = ""
         self._unparsed_bytes = 0
-        """Received since the last piece of a body or end of a request: a head, chunk sizes or trailers without end."""
+        """Received since the last piece of a body or end of a request: a head or chunk sizes without end."""
         self._arriving: HttpExchange | None = None
         """The request whose body is being read."""
         self._current: HttpExchange | None = None
@@ -237,6 +237,10 @@ class HttpConnection(HeadReader, asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+    @property
+    def peer(self) -> str:
+        return self._peer
 
     def date_line(self) -> bytes:
         return self._server.date_line

@@ -24,7 +24,8 @@ NAMES = {
 
 
 class HeadReader:
-    """Gathers one head after another; what comes after a head and looks like more of it is only counted."""
+    """Gathers one head after another. What comes after a head and looks like more of it, a trailer, is refused: it comes
+    after every check was made on the head, and a proxy in front may have let pass in it what it strips from heads."""
 
     __slots__ = ("_field_bytes", "_headers", "_url")
 
@@ -58,7 +59,7 @@ class HeadReader:
             raise httptools.HttpParserError("the request's head is too large")
         headers = self._headers
         if headers is None:
-            return  # A trailer comes after every check was made on the head: nothing it says counts.
+            raise httptools.HttpParserError("trailers are not taken")
         known, text = NAMES.get(name) or name.lower().decode("latin-1"), value.decode("latin-1")
         headers[known] = f"{headers[known]}, {text}" if known in headers else text
 

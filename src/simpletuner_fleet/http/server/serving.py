@@ -7,6 +7,7 @@ import signal
 import ssl
 import time
 import types
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -25,6 +26,7 @@ IDLE_INTERVALS = 2.5
 CROWDED_IDLE_TIMEOUT_S = 5.0
 FILES_FOR_OTHERS = 256
 GRACE_S = 5.0
+LEAST_PER_PEER = 4
 SWEEP_EVERY_S = 1.0
 
 Hook = Callable[[], Awaitable[None]]
@@ -111,6 +113,9 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._walks: set[Walk] = set()
         self._most = most_connections()
+        self._most_per_peer = max(LEAST_PER_PEER, self._most * 3 // 4)
+        """One address never has them all; many workers may share one, behind a proxy or a gateway."""
+        self._by_peer: Counter[str] = Counter()
         self._all_gone = asyncio.Event()
         self.tls = tls
         self.date_line = b""
@@ -120,13 +125,19 @@ class HttpServer:
         return self._loop.time()
 
     def admit(self, connection: HttpConnection) -> bool:
-        if len(self._connections) >= self._most:
+        peer = connection.peer
+        if len(self._connections) >= self._most or self._by_peer[peer] >= self._most_per_peer:
             return False
+        self._by_peer[peer] += 1
         self._connections.add(connection)
         return True
 
     def forget(self, connection: HttpConnection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._by_peer[connection.peer] -= 1
+            if not self._by_peer[connection.peer]:
+                del self._by_peer[connection.peer]
         if not self._connections:
             self._all_gone.set()
 

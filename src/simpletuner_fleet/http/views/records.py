@@ -18,6 +18,8 @@ class TokenView(Struct, kw_only=True):
     revoked_at: Time
     last_used_at: Time
     """The time is true to the hour; null means never."""
+    owner: str
+    """The id of the user that it acts for, and never beyond; empty where there is none."""
     token: str | UnsetType = UNSET
     """The secret is only in the answer that made it."""
 
@@ -31,6 +33,8 @@ class ConfigView(Struct, kw_only=True):
     version: int
     created_at: Time
     created_by: str
+    owner: str
+    """The id of who may save further versions; empty: administrators alone."""
     changed: bool | UnsetType = UNSET
 
 

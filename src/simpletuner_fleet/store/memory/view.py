@@ -213,6 +213,11 @@ class MemoryView(MemoryDatasetsView):
     def objects_of_job(self, job_id: str) -> dict[str, int]:
         return {sha256: size for sha256, (size, _) in self._tables.objects.get(job_id, {}).items()}
 
+    def stored_bytes_of(self, owner: str) -> int:
+        jobs = (self._tables.jobs.get(job_id) for job_id in self._tables.objects)
+        owned = (job.id for job in jobs if job and job.owner == owner)
+        return sum(size for job_id in owned for size in self.objects_of_job(job_id).values())
+
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         unused = [
             (since, job_id, sha256)

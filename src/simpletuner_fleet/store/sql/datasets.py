@@ -7,7 +7,7 @@ from simpletuner_fleet.store.rows.text import storable
 from simpletuner_fleet.store.sql.database import Database, Row
 from simpletuner_fleet.store.sql.jobs import NOTHING
 
-_COLUMNS = ("id", "name", "files", "total_bytes", "manifest_bytes", "created_at", "created_by")
+_COLUMNS = ("id", "name", "files", "total_bytes", "manifest_bytes", "created_at", "created_by", "owner")
 _DATASET = f"SELECT {', '.join(_COLUMNS)} FROM datasets"
 
 DATASET = f"{_DATASET} WHERE id = :id AND ready = 1"
@@ -137,6 +137,7 @@ def _params(dataset: Dataset) -> dict[str, object]:
         "manifest_bytes": dataset.manifest_bytes,
         "created_at": dataset.created_at,
         "created_by": storable(dataset.created_by),
+        "owner": dataset.owner,
     }
 
 

@@ -63,6 +63,7 @@ class PeopleTx(PeopleView):
             "bundle": config.bundle,
             "created_at": config.created_at,
             "created_by": storable(config.created_by),
+            "owner": config.owner,
         }
         if not self._db.run(sql.ADD_CONFIG, params):
             raise ConcurrentChange(f"config '{config.name}' has a version {config.version} already")
@@ -90,7 +91,12 @@ class PeopleTx(PeopleView):
 
 def _config_of(row: Row) -> ConfigVersion:
     return ConfigVersion(
-        name=row[0], version=row[1], bundle=bytes(row[2]), created_at=row[3], created_by=row[4]
+        name=row[0],
+        version=row[1],
+        bundle=bytes(row[2]),
+        created_at=row[3],
+        created_by=row[4],
+        owner=row[5],
     )
 
 
@@ -104,6 +110,7 @@ def _token_params(token: ApiToken) -> dict[str, Any]:
         "expires_at": token.expires_at,
         "revoked_at": token.revoked_at,
         "last_used_at": token.last_used_at,
+        "owner": token.owner,
     }
 
 
@@ -117,4 +124,5 @@ def _token_of(row: Row) -> ApiToken:
         expires_at=row[5],
         revoked_at=row[6],
         last_used_at=row[7],
+        owner=row[8],
     )

@@ -19,7 +19,7 @@ def _set(columns: tuple[str, ...]) -> str:
 _JOB = f"SELECT {', '.join(JOB_ROWS.columns)} FROM jobs"
 _ATTEMPT = f"SELECT {', '.join(ATTEMPT_ROWS.columns)} FROM attempts"
 _WORKER = f"SELECT {', '.join(WORKER_ROWS.columns)} FROM workers"
-_CONFIG = "SELECT name, version, bundle, created_at, created_by FROM configs"
+_CONFIG = "SELECT name, version, bundle, created_at, created_by, owner FROM configs"
 _TOKEN_COLUMNS = (
     "name",
     "token_hash",
@@ -28,6 +28,7 @@ _TOKEN_COLUMNS = (
     "expires_at",
     "revoked_at",
     "last_used_at",
+    "owner",
 )
 _TOKEN = f"SELECT id, {', '.join(_TOKEN_COLUMNS)} FROM api_tokens"
 _USER_COLUMNS = (
@@ -101,9 +102,9 @@ CONFIGS = (
 CONFIG_VERSIONS = f"{_CONFIG} WHERE name = :name AND deleted_at IS NULL ORDER BY version"
 # A deleted version may be written anew; a living one may not.
 ADD_CONFIG = (
-    f"{_insert('configs', ('name', 'version', 'bundle', 'created_at', 'created_by'))}"
+    f"{_insert('configs', ('name', 'version', 'bundle', 'created_at', 'created_by', 'owner'))}"
     " ON CONFLICT (name, version) DO UPDATE SET bundle = excluded.bundle, created_at = excluded.created_at,"
-    " created_by = excluded.created_by, deleted_at = NULL WHERE configs.deleted_at IS NOT NULL"
+    " created_by = excluded.created_by, owner = excluded.owner, deleted_at = NULL WHERE configs.deleted_at IS NOT NULL"
 )
 DELETE_CONFIG = "UPDATE configs SET deleted_at = :at WHERE name = :name AND deleted_at IS NULL"
 
@@ -151,6 +152,10 @@ NEWEST_CHECKPOINT = (
 ADD_MANIFEST = f"{_insert('manifests', MANIFEST_COLUMNS)} ON CONFLICT DO NOTHING"
 DELETE_MANIFEST = "DELETE FROM manifests WHERE id = :id"
 OBJECTS_OF_JOB = "SELECT sha256, size FROM job_objects WHERE job_id = :job_id"
+STORED_BYTES_OF = (
+    "SELECT coalesce(sum(job_objects.size), 0) FROM job_objects JOIN jobs ON jobs.id = job_objects.job_id"
+    " WHERE jobs.owner = :owner"
+)
 UNUSED_OBJECTS = (
     "SELECT job_id, sha256 FROM job_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
     " ORDER BY unused_since, job_id, sha256 LIMIT :limit"

@@ -26,6 +26,10 @@ class UploadsView:
     def objects_of_job(self, job_id: str) -> dict[str, int]:
         return dict(self._db.rows(sql.OBJECTS_OF_JOB, {"job_id": job_id}))
 
+    def stored_bytes_of(self, owner: str) -> int:
+        row = self._db.row(sql.STORED_BYTES_OF, {"owner": owner})
+        return int(row[0]) if row else 0
+
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         rows = self._db.rows(sql.UNUSED_OBJECTS, {"before": float(before), "limit": limit})
         return [(row[0], row[1]) for row in rows]

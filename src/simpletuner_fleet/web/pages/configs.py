@@ -8,7 +8,10 @@ from msgspec import Meta, Struct, field
 from simpletuner_fleet.core.configs.bundle import Bundle, gpus_of, setting
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.core.people.ownership import may_change
+from simpletuner_fleet.engine.owners import name_of
 from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.orchestrator import configs as saved
 from simpletuner_fleet.queries import drafts
@@ -68,7 +71,8 @@ async def config(call: Call[None]) -> Reply:
         parts_of=_parts(selected.bundle),
         jobs=story.jobs,
         job_title=job_title,
-        may_save=call.principal.can("configs.write"),
+        owner=await deps_of(call).fleet.read(lambda view: name_of(view, selected.config.owner)),
+        may_save=call.principal.can("configs.write") and may_change(writer_of(call), selected.config.owner),
         may_train=call.principal.can("queue.submit"),
         may_see_jobs=call.principal.can("jobs.read"),
     )

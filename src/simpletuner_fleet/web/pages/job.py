@@ -8,9 +8,10 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.jobs.failure import advice_for
-from simpletuner_fleet.core.jobs.job import Attempt, JobState
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.people.permissions import may_steer_job
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
+from simpletuner_fleet.engine.owners import name_of
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, current
@@ -158,7 +159,9 @@ async def events(call: Call[None]) -> Reply:
 async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) -> Reply:
     fleet, job_id = deps_of(call).fleet, call.path["id"]
     info = await read_models.one_job(fleet, job_id)
-    owner = await fleet.read(lambda view: read_models.owner_name(view, info.job.owner))
+    owner, saved_by = await fleet.read(
+        lambda view: (name_of(view, info.job.owner), _saved_by(view, info.job))
+    )
     own = may_steer_job(only_own=call.principal.only_own, caller=call.principal.id, owner=info.job.owner)
     with spoken(call):
         row: JobRow = job_row(info)
@@ -168,6 +171,7 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             job=info.job,
             row=row,
             owner=owner,
+            saved_by=saved_by,
             attempt=info.attempt,
             checkpoint_step=info.checkpoint_step,
             sentence=state_sentence(info),
@@ -198,6 +202,12 @@ def _failure(attempts: list[Attempt]) -> Failure | None:
         evidence=last.failure_evidence or last.error or "",
         advice=words.gettext(advice_for(last.failure_class)),
     )
+
+
+def _saved_by(view: View, job: Job) -> str:
+    """Returns who saved the version of the config that the job runs; empty where it came with the request."""
+    saved = view.config(job.config_name, job.config_version) if job.config_version else None
+    return name_of(view, saved.created_by) if saved else ""
 
 
 def _earlier_run(view: View, info: SeenJob) -> tuple[Bundle | None, int | None]:

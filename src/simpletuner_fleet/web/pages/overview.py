@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.owners import name_of
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
@@ -206,9 +207,7 @@ async def _usage(fleet: Fleet) -> list[tuple[str, float]]:
 
 async def _owner_names(fleet: Fleet, hours: list[tuple[str, float]]) -> list[tuple[str, float]]:
     most = hours[:USERS_SHOWN]
-    return await fleet.read(
-        lambda view: [(read_models.owner_name(view, owner), spent) for owner, spent in most]
-    )
+    return await fleet.read(lambda view: [(name_of(view, owner), spent) for owner, spent in most])
 
 
 ROUTES = (

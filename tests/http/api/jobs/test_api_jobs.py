@@ -352,7 +352,7 @@ async def test_watchers_are_told_what_changed_and_nothing_they_may_not_see() -> 
 
 async def test_one_caller_cannot_hold_endless_event_streams() -> None:
     async with orchestrator() as running:
-        running.deps.watching["t_admin"] = 64
+        running.deps.watching.by_caller["t_admin"] = 64
         answer = await running.http.get("/api/events")
         assert answer.status_code == 429
         assert answer.headers["retry-after"] == "10"

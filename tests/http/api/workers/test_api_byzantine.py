@@ -70,7 +70,7 @@ async def test_claiming_anothers_attempt_at_registration_earns_a_stop() -> None:
         assert await picture(running, without=liar.id) == before
 
 
-@pytest.mark.parametrize("epoch", [0, -1, 999, 2**62])
+@pytest.mark.parametrize("epoch", [0, -1, 999, 2**52])
 async def test_a_wrong_epoch_is_stale(epoch: int) -> None:
     async with orchestrator() as running:
         victim, offer, _ = await victim_and_liar(running)

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from simpletuner_fleet.core.bounds import FreeText
 from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.people.accounts import Role, User
 from simpletuner_fleet.core.people.permissions import missing_for
@@ -47,10 +48,10 @@ class UserMade(UserView, kw_only=True):
 
 
 class CreateUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    name: str
+    name: FreeText
     role: Role = Role.MEMBER
-    language: str = ""
-    password: str | None = None
+    language: FreeText = ""
+    password: FreeText | None = None
 
 
 class ChangeUserBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -101,7 +102,10 @@ async def _change(call: Call[Any], role: Role | None, disabled: bool | None) -> 
     if role:
         require_role(call, role)
     change = await accounts.change_user(deps.fleet, user.id, call.actor, role=role, disabled=disabled)
-    deps.revoke(change.sessions)
+    tokens = await deps.fleet.read(
+        lambda view: [one.token_hash for one in view.api_tokens() if one.owner == user.id]
+    )
+    deps.revoke([*change.sessions, *tokens])
     return user_view(change.user)
 
 

@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from simpletuner_fleet.core.audit import AuditEntry, Problem
+from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.http.api.deps import deps_of
-from simpletuner_fleet.http.edge.routes import Amount, Call, Route, rfc3339
+from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.http.views.records import AuditEntryView, audit_view
 from simpletuner_fleet.http.views.times import read_time
@@ -42,7 +43,7 @@ class ExportQuery(AuditWhere, kw_only=True):
 
 class AuditQuery(AuditWhere, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-    offset: Amount = 0
+    offset: Count = 0
 
 
 class AuditPage(Struct, kw_only=True):

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import FreeText
 from simpletuner_fleet.core.errors import Conflict, Invalid, WrongPassword
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
@@ -32,8 +33,8 @@ class MeView(Struct, kw_only=True):
 
 
 class LoginBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    name: str
-    password: str
+    name: FreeText
+    password: FreeText
 
 
 class LogoutBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -53,19 +54,19 @@ class StartView(Struct, kw_only=True):
 
 
 class StartBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    k: str
-    password: str
-    name: str = ""
+    k: FreeText
+    password: FreeText
+    name: FreeText = ""
     """The name of the first admin; a link for a known user needs none."""
-    language: str = ""
+    language: FreeText = ""
 
 
 class MeBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Left out: as it is."""
 
-    language: str | UnsetType = UNSET
-    password: str | UnsetType = UNSET
-    current_password: str | UnsetType = UNSET
+    language: FreeText | UnsetType = UNSET
+    password: FreeText | UnsetType = UNSET
+    current_password: FreeText | UnsetType = UNSET
 
 
 class NotAUser(Conflict):

@@ -1,9 +1,11 @@
 """Secrets for trainers. A value comes in and is never shown again."""
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from simpletuner_fleet.core.bounds import FreeText, Name
 from simpletuner_fleet.engine.stored_secrets import StoredSecret
 from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.orchestrator import keyring
@@ -13,7 +15,9 @@ MAX_BODY_BYTES = 128 * KIB
 
 
 class SecretValue(Struct, kw_only=True, forbid_unknown_fields=True):
-    value: str
+    value: FreeText
+    users: list[Name] | UnsetType = UNSET
+    """The users and tokens, by name, whose jobs may have it beside its owner's; none: everybody's. Left out: as before."""
 
 
 class SecretView(Struct, kw_only=True):
@@ -21,6 +25,10 @@ class SecretView(Struct, kw_only=True):
     version: int
     created_at: str | None
     created_by: str
+    owner: str
+    """The id of who may replace it; empty: administrators alone."""
+    users: list[str]
+    """The ids of those whose jobs may have it beside its owner's; none: everybody's."""
 
 
 class SecretsView(Struct):
@@ -34,11 +42,13 @@ async def list_secrets(call: Call[None]) -> SecretsView:
 
 async def save_secret(call: Call[SecretValue]) -> SecretView:
     name = call.path["name"]
-    return _view(name, await keyring.save_secret(deps_of(call).fleet, name, call.body.value, call.actor))
+    users = None if call.body.users is UNSET else call.body.users
+    saved = await keyring.save_secret(deps_of(call).fleet, name, call.body.value, writer_of(call), users)
+    return _view(name, saved)
 
 
 async def delete_secret(call: Call[None]) -> Done:
-    await keyring.delete_secret(deps_of(call).fleet, call.path["name"], call.actor)
+    await keyring.delete_secret(deps_of(call).fleet, call.path["name"], writer_of(call))
     return Done(id=call.path["name"])
 
 
@@ -48,6 +58,8 @@ def _view(name: str, secret: StoredSecret) -> SecretView:
         version=secret.version,
         created_at=rfc3339(secret.created_at),
         created_by=secret.created_by,
+        owner=secret.owner,
+        users=list(secret.users),
     )
 
 

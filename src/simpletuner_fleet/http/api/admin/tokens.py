@@ -1,5 +1,7 @@
 """API tokens, and who one is."""
 
+from typing import Any
+
 from msgspec import Struct
 
 from simpletuner_fleet.http.api.deps import deps_of
@@ -37,8 +39,14 @@ async def create_token(call: Call[CreateTokenBody]) -> TokenView:
     """Nobody gives away what they do not hold."""
     for permission in call.body.permissions:
         call.require(permission)
-    token, secret = await people.create_token(deps_of(call).fleet, call.body, call.actor)
+    token, secret = await people.create_token(deps_of(call).fleet, call.body, call.actor, acts_for(call))
     return token_view(token, secret)
+
+
+def acts_for(call: Call[Any]) -> str:
+    """The user whose token a new one is: the caller, or the user that the caller's own token acts for."""
+    caller = call.principal
+    return caller.id if caller.kind == "user" else caller.owner_id
 
 
 async def revoke_token(call: Call[None]) -> TokenView:

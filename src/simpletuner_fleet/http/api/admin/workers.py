@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import FreeText, Seconds
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.workers.worker import Worker, WorkerStatus
 from simpletuner_fleet.engine.gpu_history import GpuPoint
@@ -62,15 +63,15 @@ class WorkerListQuery(Struct, kw_only=True):
 
 
 class DrainBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    note: str = ""
-    timeout_s: float | None = None
+    note: FreeText = ""
+    timeout_s: Seconds | None = None
     """After so long what still runs there is stopped and goes on elsewhere; null waits for it to end."""
     checkpoint_first: bool = True
     """Whether each trainer is asked for a checkpoint before it is stopped at the deadline."""
 
 
 class ChangeWorkerBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    labels: dict[str, str]
+    labels: dict[FreeText, FreeText]
     """These replace all labels: what is left out is removed."""
 
 

@@ -2,6 +2,7 @@
 
 from msgspec import UNSET, Struct, UnsetType
 
+from simpletuner_fleet.core.bounds import Whole
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import Call, Route
@@ -13,8 +14,8 @@ TAGS = ("queue",)
 class ConcurrencyBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Left out: as it is. Null: no limit."""
 
-    global_running: int | UnsetType | None = UNSET
-    user_running: int | UnsetType | None = UNSET
+    global_running: Whole | UnsetType | None = UNSET
+    user_running: Whole | UnsetType | None = UNSET
 
 
 async def get_concurrency(call: Call[None]) -> Limits:

@@ -1,13 +1,15 @@
 """Saved configs."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
+from simpletuner_fleet.core.bounds import Version
 from simpletuner_fleet.core.configs.bundle_diff import Change
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.http.views.records import ConfigsView, ConfigView, VersionsView, config_view
@@ -18,7 +20,7 @@ MAX_CONFIG_BYTES = 5 * KIB * KIB
 
 
 class ConfigVersionQuery(Struct, kw_only=True):
-    version: Annotated[int, Meta(ge=1)] | None = None
+    version: Version | None = None
 
 
 class StoredConfig(Struct, kw_only=True):
@@ -28,6 +30,8 @@ class StoredConfig(Struct, kw_only=True):
     version: int
     created_at: str | None
     created_by: str
+    owner: str
+    """The id of who may save further versions; empty: administrators alone."""
     trainer: str
     settings: dict[str, Any]
     dataloader: Any
@@ -41,8 +45,8 @@ class StoredConfig(Struct, kw_only=True):
 
 
 class DiffQuery(Struct, kw_only=True):
-    from_: Annotated[int, Meta(ge=1)] | None = field(default=None, name="from")
-    to: Annotated[int, Meta(ge=1)] | None = None
+    from_: Version | None = field(default=None, name="from")
+    to: Version | None = None
 
 
 class DiffView(Struct, kw_only=True):
@@ -67,6 +71,7 @@ async def get_config(call: Call[None]) -> StoredConfig:
         version=config.version,
         created_at=rfc3339(config.created_at),
         created_by=config.created_by,
+        owner=config.owner,
         trainer=bundle.trainer,
         settings=bundle.settings,
         dataloader=bundle.dataloader,
@@ -94,12 +99,14 @@ async def diff_config(call: Call[None]) -> DiffView:
 
 
 async def save_config(call: Call[dict[str, Any]]) -> ConfigView:
-    saved, changed = await configs.save_config(deps_of(call).fleet, call.path["name"], call.body, call.actor)
+    saved, changed = await configs.save_config(
+        deps_of(call).fleet, call.path["name"], call.body, writer_of(call)
+    )
     return config_view(saved, changed)
 
 
 async def delete_config(call: Call[None]) -> Done:
-    await configs.delete_config(deps_of(call).fleet, call.path["name"], call.actor)
+    await configs.delete_config(deps_of(call).fleet, call.path["name"], writer_of(call))
     return Done(id=call.path["name"])
 
 

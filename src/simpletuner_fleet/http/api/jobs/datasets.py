@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import Count
 from simpletuner_fleet.core.configs.bundle import check_name
 from simpletuner_fleet.core.configs.datasets import Dataset, prefixed_id, read_id
 from simpletuner_fleet.core.errors import Invalid, TooLarge
@@ -9,6 +10,7 @@ from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.artifacts import file_answer
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
+from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.api.workers.uploads import (
     MAX_OBJECTS_BYTES,
     PIECE_BYTES,
@@ -16,7 +18,7 @@ from simpletuner_fleet.http.api.workers.uploads import (
     fetching_worker,
 )
 from simpletuner_fleet.http.edge.bodies import Incoming
-from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Amount, Call, Reply, Route, rfc3339
+from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.protocol.data import DataObjectsAsked, DatasetSent
@@ -30,9 +32,9 @@ MAX_ASKED = 10_000
 
 
 class DataPartQuery(Struct, kw_only=True):
-    offset: Amount
+    offset: Count
     """The offset of the first byte of this part."""
-    size: Amount
+    size: Count
     """The size of the whole file."""
 
 
@@ -44,6 +46,8 @@ class DatasetView(Struct, kw_only=True):
     """The same content counts once."""
     created_at: str | None
     created_by: str
+    owner: str
+    """The id of who may rename and delete it; empty: administrators alone."""
 
 
 class DatasetListView(Struct):
@@ -82,7 +86,7 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
 async def add_dataset(call: Call[DatasetSent]) -> DatasetView:
     name = check_name(call.body.name, "$.name", "dataset's name")
     dataset_id = read_id(call.body.id, "$.id")
-    return _view(await datasets.accept(deps_of(call).storage, dataset_id, name, call.actor))
+    return _view(await datasets.accept(deps_of(call).storage, dataset_id, name, writer_of(call)))
 
 
 async def list_datasets(call: Call[None]) -> DatasetListView:
@@ -103,7 +107,7 @@ async def get_dataset(call: Call[None]) -> DatasetDetails:
 
 async def delete_dataset(call: Call[None]) -> Done:
     dataset_id = _id(call)
-    await datasets.delete(deps_of(call).fleet, dataset_id, call.actor)
+    await datasets.delete(deps_of(call).fleet, dataset_id, writer_of(call))
     return Done(id=prefixed_id(dataset_id))
 
 
@@ -133,6 +137,7 @@ def _view(dataset: Dataset) -> DatasetView:
         total_bytes=dataset.total_bytes,
         created_at=rfc3339(dataset.created_at),
         created_by=dataset.created_by,
+        owner=dataset.owner,
     )
 
 

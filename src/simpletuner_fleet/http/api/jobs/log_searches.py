@@ -4,12 +4,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
+from simpletuner_fleet.core.bounds import Count, Version
 from simpletuner_fleet.core.errors import Invalid
-from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import MAX_TEXT_CHARS
 from simpletuner_fleet.http.api.jobs.log_search import SearchResult, search_pattern, search_text
 from simpletuner_fleet.http.api.jobs.logs import Rank, look, stored_log
-from simpletuner_fleet.http.edge.routes import Amount, Call, Route, rfc3339
+from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
+from simpletuner_fleet.storage.log_reading import StoredLog
 
 MAX_QUERY_CHARS = 500
 MAX_MATCHES = 1000
@@ -19,9 +21,9 @@ class SearchQuery(Struct, kw_only=True):
     q: Annotated[str, Meta(min_length=1, max_length=MAX_QUERY_CHARS)]
     regex: bool = False
     """`q` is a pattern as Python's `re` has them, for bytes; otherwise plain text."""
-    attempt: Annotated[int, Meta(ge=1)] | None = None
+    attempt: Version | None = None
     rank: Rank = 0
-    start: Amount = field(default=0, name="from")
+    start: Count = field(default=0, name="from")
     """The offset to go on at: `next` of the answer before."""
     limit: Annotated[int, Meta(ge=1, le=MAX_MATCHES)] = 100
     """Matches at most."""
@@ -46,6 +48,13 @@ class Matches(Struct, kw_only=True):
     done: bool
 
 
+async def _search(deps: Deps, log: StoredLog, query: SearchQuery) -> SearchResult:
+    if not query.regex:
+        return await search_text(log, query.q, query.start, query.limit)
+    async with deps.log_searches:
+        return await search_pattern(log, query.q, query.start, query.limit)
+
+
 async def search(call: Call[None]) -> Matches:
     """Searches for about a second, then says how far it came."""
     deps, query = deps_of(call), call.query
@@ -55,11 +64,8 @@ async def search(call: Call[None]) -> Matches:
         raise Invalid("Lines are searched one by one: there is no newline in them.", path="$.q")
     if log is None:
         return Matches(attempt=None, rank=query.rank, matches=[], next=0, scanned=0, size=0, done=True)
-    if query.regex:
-        async with deps.log_searches:
-            result: SearchResult = await search_pattern(log, query.q, query.start, query.limit)
-    else:
-        result = await search_text(log, query.q, query.start, query.limit)
+    with deps.searching.one_more(call.principal.id, call.ip):
+        result = await _search(deps, log, query)
     size = await log.size()
     times = await log.times_of([hit.offset for hit in result.hits])
     return Matches(

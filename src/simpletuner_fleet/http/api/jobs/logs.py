@@ -8,13 +8,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from simpletuner_fleet.core.bounds import Count, Version
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.jobs.log_pages import Block, LogPage, page_of, stamped
-from simpletuner_fleet.http.api.open_streams import enter, leave
 from simpletuner_fleet.http.edge.exchange import RawHeaders
-from simpletuner_fleet.http.edge.routes import Amount, Call, Route, rfc3339
+from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EVENT_HEADERS, Chunks
 from simpletuner_fleet.http.views.times import read_time
 from simpletuner_fleet.ports import View
@@ -34,19 +34,19 @@ Rank = Annotated[int, Meta(ge=0, le=1023)]
 
 
 class LogQuery(Struct, kw_only=True):
-    tail: Amount | None = None
+    tail: Count | None = None
     """Sends only the last so many lines."""
-    offset: Amount | None = None
+    offset: Count | None = None
     """How many bytes to skip."""
     since: str | None = None
     """Sends only what was seen since a time in RFC 3339, or since so many seconds ago."""
-    before: Amount | None = None
+    before: Count | None = None
     """Sends only lines before this offset: the last so many as `lines` says."""
-    limit: Amount | None = None
+    limit: Count | None = None
     """How many bytes to send at most."""
     lines: Annotated[int, Meta(ge=1, le=MAX_LINES)] | None = None
     """How many lines to send at most; a page of JSON has 1,000 by default."""
-    attempt: Annotated[int, Meta(ge=1)] | None = None
+    attempt: Version | None = None
     """The number of the attempt; by default the newest one."""
     rank: Rank = 0
     """The process whose own output is meant, where the launcher writes it; 0 is the main output."""
@@ -100,9 +100,9 @@ async def logs(call: Call[None]) -> Chunks | LogPage:
         chunks = stamped(blocks) if query.timestamps else _bytes(blocks)
     if not query.follow:
         return Chunks(chunks, headers=headers)
-    caller = call.principal.id
-    enter(deps.following, caller)
-    return Chunks(chunks, headers=headers, on_close=lambda: leave(deps.following, caller))
+    caller, ip = call.principal.id, call.ip
+    deps.following.enter(caller, ip)
+    return Chunks(chunks, headers=headers, on_close=lambda: deps.following.leave(caller, ip))
 
 
 def _resumed_at(last_event_id: str | None, asked: int | None) -> int | None:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from simpletuner_fleet.core.bounds import Version
 from simpletuner_fleet.core.training.metrics import Bucket
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.workers.uploads import claim_of
@@ -20,7 +21,7 @@ class MetricsQuery(Struct, kw_only=True):
     """Which curves; may be repeated. All of them unless told."""
     points: Annotated[int, Meta(ge=1, le=MOST_POINTS)] = 500
     """The most points of each curve."""
-    attempt: Annotated[int, Meta(ge=1)] | None = None
+    attempt: Version | None = None
     """Number of the try; all of them as one curve unless told."""
 
 

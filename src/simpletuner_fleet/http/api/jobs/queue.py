@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import Name, Remark, Seconds, Whole
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.jobs.submit_request import (
     APPROVE,
@@ -38,6 +39,8 @@ class SubmitAnswer(Struct, kw_only=True):
     allocated_worker_id: str | None
     allocated_gpus: list[str]
     explain: ExplainView | None
+    config: submit.ConfigUsed | None = None
+    """The saved config that it runs, in which version and by whom; null where the config came with the request."""
     repeated: bool = False
     """The same request with the same idempotency key had been carried out before."""
     dry_run: bool = False
@@ -73,17 +76,17 @@ class PositionView(Struct, kw_only=True):
 
 
 class PriorityBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    priority: int | str
+    priority: Whole | Name
 
 
 class RejectBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    reason: str = ""
+    reason: Remark = ""
 
 
 class CancelBody(Struct, kw_only=True, forbid_unknown_fields=True):
     checkpoint_first: bool = False
     """Ask the trainer for a checkpoint, store it, then stop. A second call without it hurries."""
-    grace_s: float | None = None
+    grace_s: Seconds | None = None
     """The time from the request to end to the kill; the server's own where it is left out."""
 
 
@@ -93,6 +96,7 @@ def submitter(call: Call[Any]) -> Submitter:
         may_run_locally=call.principal.can(SUBMIT_LOCAL),
         may_approve=call.principal.can(APPROVE),
         may_raise_priority=call.principal.can(SET_PRIORITY),
+        owns_as=call.principal.owns_as,
     )
 
 
@@ -111,6 +115,7 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
         allocated_worker_id=job.worker_id,
         allocated_gpus=list(job.gpus),
         explain=explain_view(submitted.explanation) if submitted.explanation else None,
+        config=submitted.config,
         repeated=submitted.repeated,
         dry_run=request.dry_run,
         would_start_now=UNSET if submitted.would_start_now is None else submitted.would_start_now,

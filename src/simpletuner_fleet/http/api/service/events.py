@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from simpletuner_fleet.http.api.deps import Deps, deps_of
-from simpletuner_fleet.http.api.open_streams import enter, leave
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.protocol.sse import encode_raw
@@ -18,11 +17,11 @@ NEEDED_FOR = {"worker": "admin.workers", "audit": "admin.workers"}
 class EventWatch:
     """One watcher. Whoever does not keep up is dropped and comes again."""
 
-    __slots__ = ("_caller", "_deps", "_hidden", "events")
+    __slots__ = ("_caller", "_deps", "_hidden", "_ip", "events")
 
     def __init__(self, deps: Deps, call: Call[None]) -> None:
         self._deps = deps
-        self._caller = call.principal.id
+        self._caller, self._ip = call.principal.id, call.ip
         self._hidden = frozenset(
             event for event, permission in NEEDED_FOR.items() if not call.principal.can(permission)
         )
@@ -46,12 +45,12 @@ class EventWatch:
 
     def _closed(self, why: str) -> None:
         self._deps.hub.unwatch(self)
-        leave(self._deps.watching, self._caller)
+        self._deps.watching.leave(self._caller, self._ip)
 
 
 async def events(call: Call[None]) -> EventStream:
     deps = deps_of(call)
-    enter(deps.watching, call.principal.id)
+    deps.watching.enter(call.principal.id, call.ip)
     return EventWatch(deps, call).events
 
 

@@ -1,5 +1,7 @@
 """Probes for those who keep the server running."""
 
+from typing import Literal
+
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
@@ -19,6 +21,8 @@ class LiveAnswer(Struct, kw_only=True):
 class ReadyAnswer(Struct, kw_only=True):
     status: str = "ready"
     version: str = __version__
+    storage: Literal["ok", "low"] = "ok"
+    """Low: the disk is nearly full, and uploads wait."""
 
 
 async def live(call: Call[None]) -> LiveAnswer:
@@ -28,7 +32,7 @@ async def live(call: Call[None]) -> LiveAnswer:
 async def ready(call: Call[None]) -> ReadyAnswer:
     """The store can be read and written; otherwise the answer is 503."""
     await _prove_store(deps_of(call))
-    return ReadyAnswer()
+    return ReadyAnswer(storage="low" if deps_of(call).space.is_low() else "ok")
 
 
 async def _prove_store(deps: Deps) -> None:

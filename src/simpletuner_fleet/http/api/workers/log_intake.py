@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from simpletuner_fleet.core.bounds import Count, Whole
 from simpletuner_fleet.core.errors import Invalid, TooLarge
 from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.api.workers.uploads import claim_of
-from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Amount, Call, Route
+from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Route
 from simpletuner_fleet.protocol.messages import LOG_AGES_HEADER, LogAnswer, LogChunk
 from simpletuner_fleet.storage.logs import MAX_GAP, LogPiece, TimeMark, append_log
 
@@ -21,8 +22,8 @@ TAGS = ("workers",)
 
 
 class PieceQuery(Struct, kw_only=True):
-    epoch: int
-    offset: Amount
+    epoch: Whole
+    offset: Count
     """The offset of the first byte of this piece."""
     gap: Annotated[int, Meta(ge=0, le=MAX_GAP)] = 0
     """Bytes that were left out just before it."""

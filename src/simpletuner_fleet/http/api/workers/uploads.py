@@ -3,14 +3,16 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import Count, Whole
 from simpletuner_fleet.core.errors import Invalid, TooLarge
 from simpletuner_fleet.core.jobs.fencing import Claim, Turn, named_attempt, running_attempt
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.edge.bodies import Incoming
-from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Amount, Call, Route
+from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Route
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.protocol.uploads import (
     ManifestAnswer,
@@ -30,19 +32,20 @@ MOST_AT_ONCE_BYTES = KIB**4
 MAX_OBJECTS_BYTES = 2 * KIB * KIB
 MAX_MANIFEST_BYTES = 16 * KIB * KIB
 MAX_NOTES, MAX_NOTE_CHARS, MAX_KIND_CHARS = 100, 4_000, 64
+MAX_NOTE_DATA_BYTES = 4 * KIB
 TAGS = ("workers",)
 
 
 class PartQuery(Struct, kw_only=True):
-    epoch: int
-    offset: Amount
+    epoch: Whole
+    offset: Count
     """The offset of the first byte of this part."""
-    size: Amount
+    size: Count
     """The size of the whole file."""
 
 
 class FetchQuery(Struct, kw_only=True):
-    offset: Amount = 0
+    offset: Count = 0
 
 
 async def ask_objects(call: Call[ObjectsAsked]) -> ObjectsAnswer:
@@ -92,6 +95,10 @@ async def send_notes(call: Call[NotesSent]) -> NotesAnswer:
             raise Invalid(f"id and kind have 1 to {MAX_KIND_CHARS} characters.", path=f"$.notes[{at}].kind")
         if len(note.text) > MAX_NOTE_CHARS:
             raise Invalid(f"A note has at most {MAX_NOTE_CHARS} characters.", path=f"$.notes[{at}].text")
+        if len(msgspec.json.encode(note.data)) > MAX_NOTE_DATA_BYTES:
+            raise Invalid(
+                f"The data of a note has at most {MAX_NOTE_DATA_BYTES} bytes.", path=f"$.notes[{at}].data"
+            )
     stored = await notes.add_notes(deps_of(call).fleet, claim, body.notes)
     return NotesAnswer(stored=stored)
 
@@ -101,7 +108,7 @@ def claim_of(call: Call[Any], epoch: int) -> Claim:
     attempt, turn = call.principal.attempt, Turn(call.path["id"], epoch)
     if attempt is None:
         return Claim(call.principal.id, turn)
-    return Claim(named_attempt(attempt, *turn).worker_id, turn)
+    return Claim(named_attempt(attempt, *turn).worker_id, turn, by_attempt=True)
 
 
 def fetching_worker(call: Call[Any]) -> str:

@@ -1,0 +1,42 @@
+"""Owners as the store knows them: how they are called, and what they may."""
+
+from simpletuner_fleet.core.people import ownership
+from simpletuner_fleet.core.people.ownership import Writer
+from simpletuner_fleet.core.people.permissions import allowed, held_within, role_permissions
+from simpletuner_fleet.ports import ApiToken, View
+
+USER, TOKEN = "u_", "t_"
+
+
+def refuse_others(view: View, writer: Writer, owner: str, what: str) -> None:
+    """Raises NotYours unless the thing is the writer's, or the writer stands above."""
+    ownership.refuse_others(writer, owner, name_of(view, owner), what)
+
+
+def name_of(view: View, id_: str) -> str:
+    """Returns how a user or a token is called; whoever is gone is told by their id."""
+    known = view.user(id_) if id_.startswith(USER) else view.api_token(id_) if id_.startswith(TOKEN) else None
+    return known.name if known else id_
+
+
+def holds_now(view: View, id_: str, permission: str) -> bool:
+    """Whether the user or the token has this permission at this moment; who is gone or disabled has none."""
+    if id_.startswith(USER):
+        user = view.user(id_)
+        return (
+            user is not None and user.disabled_at is None and allowed(role_permissions(user.role), permission)
+        )
+    token = view.api_token(id_)
+    return (
+        token is not None and token.revoked_at is None and allowed(within_its_owner(view, token), permission)
+    )
+
+
+def within_its_owner(view: View, token: ApiToken) -> tuple[str, ...]:
+    """Returns what the token holds: never more than the user it acts for, and nothing where they may not come in."""
+    if not token.owner:
+        return token.permissions
+    owner = view.user(token.owner)
+    if owner is None or owner.disabled_at is not None:
+        return ()
+    return held_within(token.permissions, role_permissions(owner.role))

@@ -1,0 +1,72 @@
+"""People's calls wait for each other, so that workers' calls need not: only so many are dealt with at once.
+
+One loop serves everybody. Whoever asks a hundred heavy questions at once would have a hundred answers made between two
+heartbeats; behind the gate it is a few, and one person's never all of them.
+"""
+
+import asyncio
+from collections import Counter, deque
+
+from simpletuner_fleet.core.errors import TooManyRequests
+
+AT_ONCE = 24
+AT_ONCE_PER_CALLER = 8
+WAITING_PER_CALLER = 64
+PATIENCE_S = 15.0
+TRY_AGAIN_S = 5.0
+
+
+class Gate:
+    def __init__(self, at_once: int = AT_ONCE, per_caller: int = AT_ONCE_PER_CALLER) -> None:
+        self._at_once = at_once
+        self._per_caller = per_caller
+        self._inside: Counter[str] = Counter()
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+        self._waiting_of: Counter[str] = Counter()
+
+    def enter_at_once(self, caller: str) -> bool:
+        """Whether there was room; nobody who waits is overtaken by a caller of their own."""
+        if self._waiting_of[caller] or not self._has_room(caller):
+            return False
+        self._inside[caller] += 1
+        return True
+
+    async def enter(self, caller: str) -> None:
+        """Waits for room, first come, first served. Raises TooManyRequests for who would wait too long, or too often."""
+        if self._waiting_of[caller] >= WAITING_PER_CALLER:
+            raise TooManyRequests(TRY_AGAIN_S)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((caller, turn))
+        self._waiting_of[caller] += 1
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await turn
+        except TimeoutError:
+            raise TooManyRequests(TRY_AGAIN_S) from None
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(caller)
+            raise
+        finally:
+            _less(self._waiting_of, caller)
+
+    def leave(self, caller: str) -> None:
+        _less(self._inside, caller)
+        for _ in range(len(self._waiting)):
+            other, turn = self._waiting.popleft()
+            if turn.done():
+                continue
+            if self._has_room(other):
+                self._inside[other] += 1
+                turn.set_result(None)
+                return
+            self._waiting.append((other, turn))
+
+    def _has_room(self, caller: str) -> bool:
+        return self._inside[caller] < self._per_caller and self._inside.total() < self._at_once
+
+
+def _less(counts: Counter[str], caller: str) -> None:
+    counts[caller] -= 1
+    if counts[caller] <= 0:
+        del counts[caller]

@@ -1,0 +1,216 @@
+"""A member who would be more: others' configs, datasets and secrets, and what an administrator does with them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from simpletuner_fleet.http.access.sessions import COOKIE
+from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
+from simpletuner_fleet.store.sealing import SealedVault
+from tests.http.api_kit import CPU_CONFIG, UNUSED_TLS, Agent, Running, orchestrator
+from tests.http.data_kit import PETS, dataset_id, push
+
+PASSWORD = "a long enough one"
+EVIL = {
+    "trainer": "command",
+    "settings": {"command": ["sh", "-c", "cat admin_token"]},
+    "resources": {"gpus": 0},
+}
+
+
+class People:
+    def __init__(self, running: Running) -> None:
+        self.running = running
+        self.clients: list[httpx2.AsyncClient] = []
+
+    async def log_in(self, name: str, role: str) -> httpx2.AsyncClient:
+        known = (await self.running.get("/api/admin/users"))["users"]
+        if name not in [one["name"] for one in known]:
+            body = {"name": name, "role": role, "password": PASSWORD}
+            await self.running.post("/api/admin/users", body)
+        client = httpx2.AsyncClient(
+            base_url=self.running.listening.url,
+            headers={"Sec-Fetch-Site": "same-origin"},
+            trust_env=False,
+            verify=UNUSED_TLS,
+        )
+        self.clients.append(client)
+        answer = await client.post("/api/login", json={"name": name, "password": PASSWORD})
+        assert answer.status_code == 200, answer.text
+        assert COOKIE in client.cookies
+        return client
+
+
+@asynccontextmanager
+async def people(**choices: Any) -> AsyncIterator[People]:
+    async with orchestrator(passwords=Passwords(Cost(memory_kib=64)), **choices) as running:
+        here = People(running)
+        try:
+            yield here
+        finally:
+            for client in here.clients:
+                await client.aclose()
+
+
+async def put(client: httpx2.AsyncClient, path: str, body: Any, expect: int = 200) -> Any:
+    answer = await client.put(path, json=body)
+    assert answer.status_code == expect, answer.text
+    return answer.json()
+
+
+async def test_a_member_overwrites_and_deletes_no_config_of_another() -> None:
+    async with people() as here:
+        mallory = await here.log_in("mallory", "member")
+        await here.running.save_config("train")
+        refused = await put(mallory, "/api/configs/train", EVIL, expect=403)
+        assert refused["code"] == "not_yours"
+        assert "belongs to admin" in refused["detail"]
+        assert (await mallory.delete("/api/configs/train")).status_code == 403
+        stored = await here.running.get("/api/configs/train")
+        assert (stored["version"], stored["settings"]) == (1, CPU_CONFIG["settings"])
+
+
+async def test_a_config_stays_its_owners_and_an_admin_stands_above() -> None:
+    async with people() as here:
+        alice, bob = await here.log_in("alice", "member"), await here.log_in("bob", "member")
+        await put(alice, "/api/configs/hers", CPU_CONFIG)
+        await put(bob, "/api/configs/hers", EVIL, expect=403)
+        other = {**CPU_CONFIG, "env": {"A": "1"}}
+        by_admin = await put(here.running.http, "/api/configs/hers", other)
+        assert by_admin["version"] == 2
+        hers = await put(alice, "/api/configs/hers", CPU_CONFIG)
+        assert hers["version"] == 3, "it is still hers after the admin has helped"
+        assert (await alice.delete("/api/configs/hers")).status_code == 200
+        await put(bob, "/api/configs/hers", CPU_CONFIG)
+        await put(alice, "/api/configs/hers", CPU_CONFIG, expect=403)
+
+
+async def test_a_submission_by_name_says_which_version_by_whom_it_runs() -> None:
+    async with people() as here:
+        alice = await here.log_in("alice", "member")
+        await put(alice, "/api/configs/hers", CPU_CONFIG)
+        answer = await here.running.submit(config_name="hers", idempotency_key="k")
+        assert answer["config"]["name"] == "hers"
+        assert (answer["config"]["version"], answer["config"]["saved_by"]) == (1, "alice")
+        again = await here.running.submit(config_name="hers", idempotency_key="k")
+        assert again["config"] == answer["config"]
+        assert (await here.running.submit())["config"] is None
+        told = (await here.running.get("/api/audit", target_id=answer["job_id"], event_type="job.submitted"))[
+            "entries"
+        ]
+        assert told[0]["details"]["config_version"] == 1
+        assert told[0]["details"]["config_by"] == answer["config"]["saved_by_id"]
+
+
+async def test_what_a_member_wrote_does_not_run_on_the_servers_machine_because_an_admin_submits_it() -> None:
+    async with people(local_enabled=True) as here:
+        mallory = await here.log_in("mallory", "member")
+        await put(mallory, "/api/configs/bait", EVIL)
+        by_name = await here.running.submit(config_name="bait")
+        assert (await here.running.job(by_name["job_id"]))["target"] == "worker"
+        own = await here.running.submit(config=EVIL)
+        assert (await here.running.job(own["job_id"]))["target"] == "auto"
+        chosen = await here.running.submit(config_name="bait", target="local")
+        assert (await here.running.job(chosen["job_id"]))["target"] == "local"
+        assert chosen["config"]["saved_by"] == "mallory", "who chooses it is told whose it is"
+
+
+async def test_a_member_neither_deletes_nor_renames_a_dataset_of_another() -> None:
+    async with people() as here:
+        alice, mallory = await here.log_in("alice", "member"), await here.log_in("mallory", "member")
+        await push(alice, PETS, "pets")
+        assert (await mallory.delete(f"/api/data/{dataset_id(PETS)}")).status_code == 403
+        await push(mallory, PETS, "mine-now")
+        listed = (await here.running.get("/api/data"))["datasets"]
+        assert [(one["name"], one["created_by"]) for one in listed] == [("pets", "alice")]
+        await push(alice, PETS, "cats-and-dogs")
+        assert (await here.running.get("/api/data"))["datasets"][0]["name"] == "cats-and-dogs"
+        assert (await alice.delete(f"/api/data/{dataset_id(PETS)}")).status_code == 200
+
+
+SECRET = {
+    "trainer": "command",
+    "settings": {"command": ["true"]},
+    "resources": {"gpus": 0},
+    "secrets": {"T": "hf"},
+}
+
+
+@pytest.fixture
+def vault() -> SealedVault:
+    return SealedVault(lambda: b"k" * 32, lambda: b"k" * 32)
+
+
+async def test_a_secret_is_for_those_it_names(vault: SealedVault) -> None:
+    async with people(vault=vault) as here:
+        alice, mallory = await here.log_in("alice", "member"), await here.log_in("mallory", "member")
+        await put(here.running.http, "/api/secrets/hf", {"value": "hf_canary", "users": ["alice"]})
+        refused = await mallory.post("/api/queue/submit", json={"config": SECRET})
+        assert refused.status_code == 422
+        assert "for jobs of others" in refused.text
+        assert (await alice.post("/api/queue/submit", json={"config": SECRET})).status_code == 200
+        await put(here.running.http, "/api/secrets/hf", {"value": "hf_canary2"})
+        assert (await mallory.post("/api/queue/submit", json={"config": SECRET})).status_code == 422, (
+            "it stays so"
+        )
+        await put(here.running.http, "/api/secrets/hf", {"value": "hf_canary3", "users": []})
+        assert (await mallory.post("/api/queue/submit", json={"config": SECRET})).status_code == 200
+        unknown = await put(
+            here.running.http, "/api/secrets/hf", {"value": "x", "users": ["nobody"]}, expect=422
+        )
+        assert "nobody" in unknown["detail"]
+
+
+async def test_every_secret_that_a_job_gets_is_in_the_audit_log(vault: SealedVault) -> None:
+    async with people(vault=vault) as here:
+        await put(here.running.http, "/api/secrets/hf", {"value": "hf_canary"})
+        agent: Agent = await here.running.worker()
+        job = await here.running.submit(config=SECRET)
+        offer = await agent.take()
+        assert offer["secrets"] == {"T": "hf_canary"}
+        told = (await here.running.get("/api/audit", event_type="secret.given"))["entries"]
+        assert [(one["target_id"], one["details"]["job_id"]) for one in told] == [("hf", job["job_id"])]
+        assert told[0]["details"]["worker_name"] == "gpu-1"
+        assert "canary" not in str(await here.running.get("/api/audit"))
+
+
+async def test_a_token_never_holds_more_than_the_user_it_acts_for() -> None:
+    async with people() as here:
+        await here.log_in("other boss", "admin")
+        boss = await here.log_in("boss", "admin")
+        made = await boss.post(
+            "/api/admin/tokens",
+            json={"name": "ci", "permissions": ["admin.users", "queue.read", "configs.write"]},
+        )
+        token = made.json()
+        async with here.running.as_user(token["token"]) as ci:
+            assert (await ci.get("/api/admin/users")).status_code == 200
+            user = next(
+                one for one in (await here.running.get("/api/admin/users"))["users"] if one["name"] == "boss"
+            )
+            await here.running.http.patch(f"/api/admin/users/{user['id']}", json={"role": "viewer"})
+            assert (await ci.get("/api/admin/users")).status_code == 403
+            assert (await ci.get("/api/queue")).status_code == 200
+            await put(ci, "/api/configs/c", CPU_CONFIG, expect=403)
+            await here.running.http.patch(f"/api/admin/users/{user['id']}", json={"disabled": True})
+            assert (await ci.get("/api/queue")).status_code == 403
+
+
+async def test_what_a_token_saves_is_its_users() -> None:
+    async with people() as here:
+        boss = await here.log_in("boss", "admin")
+        made = (
+            await boss.post(
+                "/api/admin/tokens", json={"name": "ci", "permissions": ["configs.write", "configs.read"]}
+            )
+        ).json()
+        other = await here.running.token("configs.write", name="other")
+        async with here.running.as_user(made["token"]) as ci, here.running.as_user(other) as stranger:
+            await put(ci, "/api/configs/c", CPU_CONFIG)
+            await put(stranger, "/api/configs/c", EVIL, expect=403)
+            owner = (await here.running.get("/api/configs/c"))["owner"]
+            assert owner == made["owner"]
+            assert owner.startswith("u_")
