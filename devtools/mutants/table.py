@@ -690,16 +690,16 @@ MUTANTS = (
         "audit-omits-a-column",
         "the address can be rewritten and the log stays valid",
         "core/audit.py",
-        "(entry.ip, entry.target_type, entry.target_id)",
-        "(entry.target_type, entry.target_id)",
+        "entry.actor_id, entry.actor_name, entry.ip),",
+        'entry.actor_id, entry.actor_name, ""),',
         ("tests/core/test_audit.py", "tests/store/tables/test_audit.py"),
     ),
     Mutant(
         "audit-without-a-chain",
         "entries can be deleted and the log stays valid",
         "core/audit.py",
-        "        canonical(previous_hash),\n",
-        "",
+        "entry.details, previous_hash),",
+        "entry.details, GENESIS),",
         ("tests/core/test_audit.py", "tests/store/tables/test_audit.py"),
     ),
     Mutant(
@@ -849,11 +849,11 @@ MUTANTS = (
         "next-attempt-before-the-end",
         "an attempt that begins is stored before the one that ended, which the database refuses",
         "store/rows/unsaved.py",
-        "        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if not one.live], update=True)\n"
-        "        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed if one.live], update=True)\n"
+        "        yield from _attempt_updates(pair for pair in changed if not pair[1].live)\n"
+        "        yield from _attempt_updates(pair for pair in changed if pair[1].live)\n"
         "        yield from self._new_attempts(rows)\n",
         "        yield from self._new_attempts(rows)\n"
-        "        yield RowWrite(ATTEMPT_TABLE, [ATTEMPTS.values(one) for one in changed], update=True)\n",
+        "        yield from _attempt_updates(changed)\n",
         LIVE_ROWS,
     ),
     Mutant(
@@ -909,8 +909,8 @@ MUTANTS = (
         "name-given-before-it-is-free",
         "a worker that takes the name of a renamed one is written before that one, which the database refuses",
         "store/rows/unsaved.py",
-        "            changed[row_id] = changed.pop(row_id, version)",
-        "            changed.setdefault(row_id, version)",
+        "            changed[row_id] = changed.pop(row_id, stored)",
+        "            changed.setdefault(row_id, stored)",
         UNSAVED,
     ),
     Mutant(
@@ -1002,7 +1002,7 @@ MUTANTS = (
         "store/rows/unsaved.py",
         "if JOBS.changed_as_often(stored, job):",
         "if stored.version <= job.version:",
-        ("tests/store/test_jobs.py",),
+        ("tests/store/tables/test_jobs.py",),
     ),
     Mutant(
         "seldom-changes-of-an-attempt-are-lost",
@@ -1010,6 +1010,6 @@ MUTANTS = (
         "store/rows/unsaved.py",
         "if ATTEMPTS.changed_as_often(stored, attempt):",
         "if stored.epoch == attempt.epoch:",
-        ("tests/store/test_attempts.py",),
+        ("tests/store/tables/test_attempts.py",),
     ),
 )

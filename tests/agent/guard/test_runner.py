@@ -54,8 +54,7 @@ async def test_who_leaves_the_runner_hangs_up_and_the_trainer_goes_on(folder: Pa
     async with Runner() as runner:
         running = await runner.start(order_for(folder, "import time; time.sleep(60)", lease_s=60.0))
     try:
-        await asyncio.sleep(0)
-        assert running.is_over
+        assert running._shim.link._writer.is_closing()
         assert running.pid is not None
         assert psutil.pid_exists(running.pid)
     finally:
@@ -67,6 +66,17 @@ async def test_who_leaves_the_runner_hangs_up_and_the_trainer_goes_on(folder: Pa
             await found_again.release()
         assert running._shim.child is not None
         running._shim.child.wait(10)
+
+
+async def test_a_release_that_is_cancelled_leaves_the_shim_to_the_runner(folder: Path) -> None:
+    async with Runner() as runner:
+        running = await runner.start(order_for(folder, "pass"))
+        await running.wait()
+        releasing = asyncio.create_task(running.release())
+        await asyncio.sleep(0)
+        releasing.cancel()
+        await asyncio.gather(releasing, return_exceptions=True)
+        await until(lambda: running.is_over, "the shim is reaped")
 
 
 async def test_the_exit_code_and_the_output_of_a_failing_trainer_are_told(folder: Path) -> None:

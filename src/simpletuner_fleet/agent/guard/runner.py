@@ -120,16 +120,16 @@ class RunningTrainer:
         """Lets the shim go, once the outcome has been delivered. Until then it would report it, were the agent to die."""
         await self.wait()
         self._shim.link.send(Release())
-        await self._listening
+        await asyncio.shield(self._listening)  # who gives up waiting must not end the listening
 
     @property
     def is_over(self) -> bool:
         """Returns whether its shim has left and was reaped."""
-        return self._listening.done()
+        return self._listening.done() and not self._listening.cancelled()
 
     def leave_alone(self) -> None:
         """Hangs up; the shim goes on by its lease."""
-        if not self._listening.done():
+        if not self.is_over:
             self._listening.cancel()
             self._shim.leave_alone()
 
