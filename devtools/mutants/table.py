@@ -983,4 +983,29 @@ MUTANTS = (
         "is_older(worker.incarnation, message.incarnation)",
         STOPPING,
     ),
+    # Middle boxes
+    Mutant(
+        "believes-any-code",
+        "a problem of another program that happens to use one of our codes is taken for the orchestrator's word",
+        "protocol/problems.py",
+        'if document.get("type") != TYPE_PREFIX + code or',
+        "if",
+        ("tests/protocol/test_problems.py", "tests/agent/test_delivery.py"),
+    ),
+    Mutant(
+        "believes-any-status",
+        "an outcome is thrown away because something in between answered 404",
+        "agent/wire/errors.py",
+        "        return Unreachable(ForeignAnswer(status), refused=False)",
+        '        return Refused(status, f"http_{status}", "")',
+        ("tests/agent/test_delivery.py",),
+    ),
+    Mutant(
+        "empty-answer-is-yes",
+        "a shim takes an empty 200 of a proxy for the orchestrator's receipt",
+        "agent/guard/shim.py",
+        '        return "accepted" in document',
+        "        return True",
+        ("tests/agent/guard/test_shim_report.py",),
+    ),
 )
