@@ -1008,4 +1008,29 @@ MUTANTS = (
         "        return True",
         ("tests/agent/guard/test_shim_report.py",),
     ),
+    # Storage
+    Mutant(
+        "empty-database-owns-all",
+        "a new database takes a storage full of files that it does not know",
+        "core/storage_claim.py",
+        "return Claim.STRANGER if facts.holds_files and not facts.knows_files else Claim.MARK_IT",
+        "return Claim.MARK_IT",
+        ("tests/core/test_storage_claim.py", "tests/storage/test_ownership.py"),
+    ),
+    Mutant(
+        "deleted-at-first-sight",
+        "a stored file that nobody has is deleted in the round that finds it",
+        "storage/deletion_list.py",
+        "if name in self._before and now - since >= delay_s:",
+        "if now - since >= delay_s:",
+        ("tests/storage/test_ownership.py",),
+    ),
+    Mutant(
+        "sweeps-anothers-storage",
+        "the sweep goes on although another fleet has taken the storage",
+        "storage/sweeper.py",
+        "    if not await is_still_ours(storage):",
+        "    if await storage.blobs.mark() is None and not await is_still_ours(storage):",
+        ("tests/storage/test_ownership.py",),
+    ),
 )

@@ -40,6 +40,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Jobs that ended longer ago lose logs, metrics, checkpoints and artifacts; None: never."""
     object_grace_s: float = 3600.0
     """How long an uploaded file that no manifest names is kept for the manifest to come."""
+    object_delete_delay_s: float = 86_400.0
+    """How long a stored file that nobody has stands on the list of those to be deleted."""
 
     @property
     def sweep_interval_s(self) -> float:

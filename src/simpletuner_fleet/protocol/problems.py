@@ -25,6 +25,7 @@ OF_THE_EDGE = frozenset(
         "pattern_too_slow",
         "request_timeout",
         "session_ended",
+        "storage_unavailable",
     }
 )
 """Codes of refusals that the server alone can raise."""

@@ -50,6 +50,8 @@ from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.ports import Blobs, Store
+from simpletuner_fleet.storage.ownership import StorageOfAnother, claim_storage
+from simpletuner_fleet.storage.probe import prove_storage
 from simpletuner_fleet.storage.sweeper import StorageSweeper
 from simpletuner_fleet.store import open_store, sqlite_warning
 from simpletuner_fleet.store.sealing import SealedVault
@@ -81,7 +83,11 @@ def run_server(args: argparse.Namespace) -> int:
 
 
 def _cannot_start(error: FleetError) -> CliError:
-    status = ExitCode.USAGE if isinstance(error, BadNetwork | StorageRefused) else ExitCode.FAILED
+    status = (
+        ExitCode.USAGE
+        if isinstance(error, BadNetwork | StorageRefused | StorageOfAnother)
+        else ExitCode.FAILED
+    )
     return fail(
         _("the server cannot start"),
         error.detail,
@@ -118,6 +124,8 @@ class _Server:
     async def _run_on(self, store: Store, index: FleetIndex, blobs: Blobs) -> None:
         """From here on the data folder is ours alone: the store has let no other orchestrator in."""
         deps = self._compose(store, index, blobs)
+        await prove_storage(blobs)
+        await claim_storage(deps.storage, adopt=self._args.adopt_storage)
         admin_token, admin_token_from = stored_admin_token(self._data_dir, self._args.admin_token)
         await people.set_admin_token(deps.fleet, admin_token)
         await note_start(deps.fleet, __version__)

@@ -102,6 +102,9 @@ class Deps(Struct, kw_only=True):
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
 
+    storage_proven_at: float | None = None
+    """When the storage was last seen to take, give and let go."""
+
     _storage: Storage | None = None
 
     @property
