@@ -17,7 +17,7 @@ from simpletuner_fleet.agent.guard.runner import (
     TrainerExit,
 )
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
-from simpletuner_fleet.agent.preparation import Preparation, explain_start_failure
+from simpletuner_fleet.agent.preparation import Preparation, blame_for, explain_start_failure
 from simpletuner_fleet.agent.senders import (
     AttemptEvents,
     AttemptMaterial,
@@ -31,7 +31,6 @@ from simpletuner_fleet.agent.ship.output_log import last_lines
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir, StateDirError
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -103,9 +102,9 @@ class Attempts:
         try:
             launch = await self.preparation.take(turn)
             running = await self._runner.start(self._order(offer, launch, lease_s, leased_at))
-        except (FleetError, OSError) as error:
+        except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
             explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
-            return AttemptEnding(reason=EndReason.START_FAILED, error=explanation)
+            return AttemptEnding(reason=EndReason.START_FAILED, error=explanation, blame=blame_for(error))
         self._watch(offer, running)
         if running.pid is None:
             return self._ending(turn, await running.wait())
