@@ -1074,4 +1074,21 @@ MUTANTS = (
         "    if connection is Connection.CONNECTING:",
         ("tests/core/workers/test_worker.py",),
     ),
+    # Worker disks
+    Mutant(
+        "removes-what-is-nowhere-else",
+        "a folder with results that could not be sent is removed from the worker's disk",
+        "agent/retention.py",
+        "(attempt.path / DELIVERED).exists() and not (attempt.path / NOT_STORED).exists()",
+        "(attempt.path / DELIVERED).exists()",
+        ("tests/agent/test_retention.py",),
+    ),
+    Mutant(
+        "flood-keeps-its-disk",
+        "the middle of a flood of output, which nobody is sent, stays on the worker's disk",
+        "agent/ship/log_stream.py",
+        "            punch(self._sources[source], start, end)\n",
+        "",
+        ("tests/agent/ship/test_log_stream.py",),
+    ),
 )

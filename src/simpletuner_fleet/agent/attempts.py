@@ -1,7 +1,6 @@
 """Attempts on this machine: prepared, started, watched, their output sent on, and found again after a restart."""
 
 import asyncio
-import contextlib
 import logging
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from simpletuner_fleet.agent.guard.runner import (
 )
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
 from simpletuner_fleet.agent.preparation import Preparation, blame_for, explain_start_failure
+from simpletuner_fleet.agent.retention import DELIVERED, NOT_STORED, KeepLimits, tidy
 from simpletuner_fleet.agent.senders import (
     AttemptEvents,
     AttemptMaterial,
@@ -40,7 +40,6 @@ from simpletuner_fleet.trainers.registry import Registry
 log = logging.getLogger(__name__)
 
 ADOPT_GRACE_S = 2.0
-DELIVERED = "delivered"
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
 SAVE_FIRST_GRACE_S = 3.0
@@ -172,22 +171,31 @@ class Attempts:
         stopping = self._stopping.pop(turn, None)
         if stopping:
             stopping.cancel()
+        unstored = self.senders.left_something(turn)
         self.senders.forget(turn)
         self._masks.pop(turn, None)
         attempt_id = self._folders.pop(turn, None)
+        if attempt_id and unstored:
+            self._mark(attempt_id, NOT_STORED)
         if attempt_id and self.data:
             await self.data.release(attempt_id)
-        self._mark_delivered(attempt_id)
+        if attempt_id:
+            self._mark(attempt_id, DELIVERED)
         running = self._running.pop(turn, None)
         if running:
             await running.release()
 
-    def _mark_delivered(self, attempt_id: str | None) -> None:
-        """Keeps a restart from taking it up; an id that cannot name a folder never had one."""
-        if attempt_id is None:
-            return
-        with contextlib.suppress(StateDirError, FileNotFoundError):
-            (self._state.attempt(attempt_id).path / DELIVERED).touch()
+    def _mark(self, attempt_id: str, mark: str) -> None:
+        """Keeps a restart from taking it up, or its folder from being removed. A full disk keeps nobody from going on; an
+        id that cannot name a folder never had one."""
+        try:
+            (self._state.attempt(attempt_id).path / mark).touch()
+        except (StateDirError, OSError) as error:
+            log.debug("attempt %s could not be marked as %s: %s", attempt_id, mark, error)
+
+    async def tidy(self, limits: KeepLimits) -> list[str]:
+        """Removes folders that are kept for nobody any more."""
+        return await asyncio.to_thread(tidy, self._state, limits, set(self._folders.values()))
 
     async def find_again(self) -> list[FoundAttempt]:
         """Takes up the trainers that still run after a restart, and tells of those that ended."""

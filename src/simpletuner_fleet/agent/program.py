@@ -26,6 +26,7 @@ from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
+from simpletuner_fleet.agent.retention import KeepLimits
 from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
 from simpletuner_fleet.agent.spool import Spool
@@ -70,6 +71,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     shutdown_grace_s: float = SHUTDOWN_GRACE_S
     """From SIGTERM until it must be gone."""
     max_log_mb: int = 1024
+    keep: KeepLimits = KeepLimits()
 
 
 async def run_agent(
@@ -181,6 +183,7 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
         asyncio.create_task(heartbeat_loop(agent)),
         asyncio.create_task(_deliver_once_known(agent)),
         asyncio.create_task(_sample_loop(agent, probe)),
+        asyncio.create_task(_tidy_loop(agent, settings.keep)),
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(agent, task))
@@ -267,6 +270,15 @@ async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
     while probe.inventory.source == "nvml":
         await sample_once(agent, probe)
         await asyncio.sleep(agent.heartbeat_interval_s)
+
+
+async def _tidy_loop(agent: Agent, limits: KeepLimits) -> None:
+    while True:
+        try:
+            await agent.attempts.tidy(limits)
+        except OSError as error:
+            log.warning("old folders of attempts could not be removed: %s", error)
+        await asyncio.sleep(limits.tidy_every_s)
 
 
 async def sample_once(agent: Agent, probe: GpuProbe) -> None:

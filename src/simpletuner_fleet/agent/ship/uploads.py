@@ -70,6 +70,10 @@ class Uploads(SendersByAttempt[Uploader]):
         if uploader:
             uploader.spoiled_from = step
 
+    def left_something(self, turn: Turn) -> bool:
+        uploader = self.get(turn)
+        return uploader is not None and uploader.left_something
+
     def forget(self, turn: Turn) -> None:
         self._elsewhere.discard(turn)
         super().forget(turn)

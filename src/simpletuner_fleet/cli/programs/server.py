@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import logging
-import sys
 import os
 import ssl
 import sys
