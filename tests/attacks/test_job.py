@@ -120,8 +120,8 @@ async def test_what_an_attempt_left_behind_is_added_and_told_but_not_for_ever() 
         await worker.send(STATE)
         await worker.manifest(None, {"samples.png": STATE}, kind="artifact", name="samples")
         assert {name for name, _ in await model_of(running, job_id)} == {"output", "samples"}
-        told = (await running.get("/api/audit", event_type="job.stored"))["entries"]
-        assert [(one["details"]["name"], one["details"]["after_the_end"]) for one in told] == [
+        entries = (await running.get("/api/audit", event_type="job.stored"))["entries"]
+        assert [(one["details"]["name"], one["details"]["after_the_end"]) for one in entries] == [
             ("samples", True),
             ("output", False),
         ]
@@ -235,8 +235,8 @@ def test_when_the_servers_disk_is_really_full_a_job_can_still_be_cancelled(tmp_p
         inside = Path(f"/proc/{server.pid}/root{home}")
         with client_of(inside) as client:
             bundle = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
-            wishes = {"config": bundle, "target": "worker"}
-            job_id = client.post("/api/queue/submit", json=wishes).json()["job_id"]
+            submission = {"config": bundle, "target": "worker"}
+            job_id = client.post("/api/queue/submit", json=submission).json()["job_id"]
             wait_until(lambda: (inside / "reserve").exists(), "the reserve is kept")
             fill(inside / "filler")
             wait_until(lambda: not (inside / "reserve").exists(), "the reserve is given up")

@@ -15,6 +15,7 @@ from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.worker_errors import DataFailed, ResumeFailed, ShimUnavailable
+from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
@@ -44,7 +45,7 @@ class Preparation:
     async def forget(self, turn: Turn) -> None:
         launch = self.launches.pop(turn, None)
         if launch:
-            with contextlib.suppress(FleetError, OSError):
+            with contextlib.suppress(Exception):  # nobody waits for what it would have become
                 await launch
 
     async def put_in_place(
@@ -72,8 +73,10 @@ class Preparation:
             return AttemptEnding(reason=EndReason.DATA_UNREACHABLE, error=error.detail)
         except ResumeFailed as error:
             return AttemptEnding(reason=EndReason.RESUME_FAILED, error=error.detail)
-        except (FleetError, OSError) as error:
-            return AttemptEnding(reason=EndReason.START_FAILED, error=explain_start_failure(error))
+        except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
+            return AttemptEnding(
+                reason=EndReason.START_FAILED, error=explain_start_failure(error), blame=blame_for(error)
+            )
         finally:
             fetching.cancel()
         return None
@@ -150,9 +153,16 @@ def _explain_missing(names: list[str]) -> str:
     )
 
 
-def explain_start_failure(error: FleetError | OSError) -> str:
+def blame_for(error: Exception) -> Blame:
+    """A config that no trainer takes, data that is not there: the same anywhere. All else is this machine's."""
+    return Blame.JOB if isinstance(error, TrainerError | DataFailed) else Blame.WORKER
+
+
+def explain_start_failure(error: Exception) -> str:
     if isinstance(error, ShimUnavailable):
         return f"the worker could not start a process: {error.detail}"
     if isinstance(error, FleetError):
         return error.detail
-    return f"the worker could not prepare the job: {error.strerror or error}"
+    if isinstance(error, OSError):
+        return f"the worker could not prepare the job: {error.strerror or error}"
+    return f"the worker could not prepare the job: {type(error).__name__}: {error}"

@@ -15,6 +15,8 @@ class EventType(StrEnum):
     WORKER_DISCONNECTED = "worker.disconnected"
     WORKER_DRAINED = "worker.drained"
     WORKER_RESUMED = "worker.resumed"
+    WORKER_SET_ASIDE = "worker.set_aside"
+    WORKER_IN_USE_AGAIN = "worker.in_use_again"
     WORKER_LABELS_SET = "worker.labels_set"
     WORKER_TOKEN_ROTATED = "worker.token_rotated"
     WORKER_DELETED = "worker.deleted"

@@ -149,6 +149,16 @@ SERVER = (
         on_console=False,
     ),
     Setting(
+        "adopt_storage",
+        values.boolean,
+        "Take over a storage that belongs to another fleet or another database",
+        flags=("--adopt-storage",),
+        env="SIMPLETUNER_ADOPT_STORAGE",
+        default=False,
+        action="switch",
+        on_console=False,
+    ),
+    Setting(
         "admin_token",
         values.text,
         "The first admin's token",

@@ -81,9 +81,9 @@ class Uploader:
         self._with_artifacts = True
         self._hashes = HashCache()
         self._settled: set[str] = set()
-        self.unsent: list[str] = []
-        """Given up: it is on this machine alone."""
         """Names that need no more thought: sent, or impossible to send."""
+        self.not_sent: dict[str, str] = {}
+        """What was given up for good, and why."""
         self._samples = samples or SampleWatch()
         self._shown: dict[SampleFile, list[FileEntry]] = {}
 
@@ -99,6 +99,11 @@ class Uploader:
     @property
     def over(self) -> asyncio.Event:
         return self._courier.over
+
+    @property
+    def left_something(self) -> bool:
+        """Whether something that was wanted is nowhere but here."""
+        return bool(self.not_sent) or self._courier.gave_up is not None
 
     def trainer_ended(self, *, with_artifacts: bool) -> None:
         """Sends, from now on, only what is there. An attempt that goes on elsewhere leaves no results."""
@@ -324,7 +329,7 @@ class Uploader:
 
     def _give_up(self, name: str, reason: str) -> None:
         self._settled.add(name)
-        self.unsent.append(name)
+        self.not_sent[name] = reason
         log.warning("job %s: %s is not sent: %s", self._job_id, name, reason)
 
 

@@ -58,6 +58,10 @@ Bytes = AbstractAsyncContextManager[AsyncIterator[bytes]]
 """An answer's body, as it comes."""
 
 
+class _HasJobs(msgspec.Struct):
+    has_jobs: bool
+
+
 class OrchestratorClient:
     def __init__(self, url: str, token: Callable[[], str], context: ssl.SSLContext | None) -> None:
         self._url = url.rstrip("/")
@@ -200,8 +204,7 @@ class OrchestratorClient:
             response = await self._http.get(self.url + "/api/workers/queue", headers=headers)
         except NO_ANSWER as error:
             raise no_answer(error) from error
-        if response.status_code >= 300:
-            raise problem_of(response.status_code, response.content)
+        read_answer(response.status_code, response.content, _HasJobs)
 
     async def goodbye(self, message: Goodbye) -> None:
         await self._control_call("/api/workers/disconnect", message, dict[str, Any])

@@ -109,7 +109,8 @@ def worker_problems(worker: Worker, live: list[Attempt]) -> list[Problem]:
     status = worker.status(bool(live))
     if status is not published_status(worker.admin, worker.connection, bool(live)):
         problems.append(("S15", f"{worker.id} is published as {status}"))
-    if (worker.connection is Connection.OFFLINE) != (worker.offline_since is not None):
+    away = worker.connection in (Connection.OFFLINE, Connection.RECONNECTING)
+    if away != (worker.offline_since is not None):
         problems.append(("S15", f"{worker.id} is {worker.connection}, offline since {worker.offline_since}"))
     return problems
 

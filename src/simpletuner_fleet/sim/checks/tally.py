@@ -13,6 +13,7 @@ FAULTS = (
     "answer lost",
     "bad message",
     "disk full",
+    "machine can start nothing",
     "machine lost power",
     "network cut both ways",
     "network cut orchestrator to worker",
