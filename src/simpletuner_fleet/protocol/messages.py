@@ -256,7 +256,7 @@ class StatusReport(Struct, kw_only=True):
     last_lines: FreeText | None = None
     reason: FreeText = ""
     """Why it was given back: one of `core.job.GIVE_BACK_REASONS`, or a word of a newer agent."""
-    blame: str = ""
+    blame: Name = ""
     """Whose fault it may be that nothing was ever run, a `core.workers.start_trouble.Blame`; empty where something was."""
     restart: bool = False
     """A watchdog ended it, and the job has asked to go on from its last good checkpoint then."""

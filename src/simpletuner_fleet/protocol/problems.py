@@ -24,6 +24,7 @@ OF_THE_EDGE = frozenset(
         "other_worker",
         "pattern_too_slow",
         "request_timeout",
+        "secrets_key",
         "session_ended",
         "storage_unavailable",
     }

@@ -138,7 +138,7 @@ WORKER = (
     ),
     Setting(
         "keep_attempts",
-        values.positive_count,
+        values.count,
         "Folders of ended attempts that stay on the disk; what is not stored yet always does (default: 20)",
         flags=("--keep-attempts",),
         env="SIMPLETUNER_KEEP_ATTEMPTS",
