@@ -201,7 +201,7 @@ def test_a_folder_is_sent_inline(ask: Run, fleet: FakeServer, tmp_path: Path) ->
     assert fleet.seen[-1].body == {
         "config_name": "my-flux",
         "config": {
-            "settings": {"model_family": "flux", "data_backend_config": "x/multidatabackend.json"},
+            "settings": {"model_family": "flux", "data_backend_config": "config/multidatabackend.json"},
             "dataloader": [{"id": "a"}],
             "files": {"lycoris_config.json": "{}"},
         },

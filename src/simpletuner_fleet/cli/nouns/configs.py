@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.cli.files import bundles
-from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.files.examples import example_folder, example_names
+from simpletuner_fleet.cli.files.named_files import Choices
+from simpletuner_fleet.cli.frame.errors import ExitCode, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
+from simpletuner_fleet.cli.frame.words import pairs_of
 from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.cli.remote.lookup import segment
 from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
 from simpletuner_fleet.languages import _, ngettext
+from simpletuner_fleet.settings import values
 
 LIST = (
     field("name"),
@@ -55,16 +59,17 @@ def get(args: argparse.Namespace) -> int:
 
 def import_(args: argparse.Namespace) -> int:
     out = Output(args)
-    bundle = bundles.load(args.path)
-    name = args.name or bundles.name_for(args.path)
+    loaded = _loaded(args)
+    name = args.name or loaded.name
+    out.say_all(loaded.notes)
     with connected(args) as api:
-        saved = api.put(f"/api/configs/{segment(name)}", bundle) or {}
+        saved = api.put(f"/api/configs/{segment(name)}", loaded.bundle) or {}
         if saved.get("changed") is False:
             out.say(_("%(name)s is as it was: version %(version)s", name=name, version=saved["version"]))
         else:
             out.say(_("saved %(name)s, version %(version)s", name=name, version=saved.get("version")))
         if out.for_programs:
-            out.item(saved, LIST, id_field="name")
+            out.item({**saved, "notes": loaded.notes}, LIST, id_field="name")
         out.hint(_("Train it:  simpletuner jobs submit %(name)s", name=name))
     return ExitCode.OK
 
@@ -104,9 +109,18 @@ def export(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def examples(args: argparse.Namespace) -> int:
+    """Lists those of the trainer that is installed on this machine; no orchestrator is asked."""
+    names = [{"name": name} for name in example_names(args.trainer_python)]
+    Output(args).items("examples", names, (field("name"),), id_field="name")
+    return ExitCode.OK
+
+
 def validate(args: argparse.Namespace) -> int:
     out = Output(args)
-    bundle = read_bundle(bundles.load(args.path))
+    loaded = _loaded(args)
+    out.say_all(loaded.notes)
+    bundle = read_bundle(loaded.bundle)
     summary: dict[str, Any] = {"valid": True, "trainer": bundle.trainer, "gpus": gpus_of(bundle)}
     out.item(summary, (field("valid"), field("trainer"), field("gpus")), id_field="trainer")
     return ExitCode.OK
@@ -117,6 +131,18 @@ def delete(args: argparse.Namespace) -> int:
         api.delete(f"/api/configs/{segment(args.name)}")
         Output(args).say(_("deleted %(name)s; jobs keep the copies they were submitted with", name=args.name))
     return ExitCode.OK
+
+
+def _loaded(args: argparse.Namespace) -> bundles.Loaded:
+    if (args.path is None) is (args.example is None):
+        raise usage(
+            _("name what is to be imported"),
+            _("either a PATH or --example NAME says it"),
+            "simpletuner configs import --help",
+        )
+    choices = Choices(pairs_of(args.file, "--file"), frozenset(values.words(args.leave)))
+    path = str(example_folder(args.example, args.trainer_python)) if args.example else args.path
+    return bundles.load(path, choices)
 
 
 def _side(change: dict[str, Any], side: str) -> str:

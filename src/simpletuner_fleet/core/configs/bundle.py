@@ -54,6 +54,12 @@ def check_name(name: str, path: str, what: str = "name") -> str:
     return name
 
 
+def is_file_name(name: str) -> bool:
+    """A plain name, or one in a single folder: nothing that could land elsewhere."""
+    folder, _, own = name.rpartition("/")
+    return bool(NAME.fullmatch(own)) and (not folder or bool(NAME.fullmatch(folder)))
+
+
 def read_bundle(body: Any) -> Bundle:
     """A bundle, or a bare trainer config, which is taken as the settings of one."""
     if not isinstance(body, dict):
@@ -78,7 +84,11 @@ def read_bundle(body: Any) -> Bundle:
 def _check(bundle: Bundle) -> None:
     check_name(bundle.trainer, "$.trainer", "trainer's name")
     for name in bundle.files:
-        check_name(name, f"$.files.{name}", "file's name")
+        if not is_file_name(name):
+            raise Invalid(
+                "A file of a config has a plain name, or one within a folder: letters, digits, '.', '_' or '-'.",
+                path=f"$.files.{name}",
+            )
     for name, value in bundle.env.items():
         _check_variable(name, f"$.env.{name}")
         if "\0" in value:
