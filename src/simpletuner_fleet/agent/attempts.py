@@ -183,6 +183,8 @@ class Attempts:
         attempt_id = self._folders.pop(turn, None)
         if attempt_id and self.data:
             await self.data.release(attempt_id)
+        if attempt_id:
+            await asyncio.to_thread(self.preparation.caches.release, attempt_id)
         await asyncio.to_thread(self._retire, attempt_id, unsent)
         running = self._running.pop(turn, None)
         if running:
@@ -217,8 +219,8 @@ class Attempts:
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
             attempts += await self._find(attempt, offer)
-        if self.data:
-            await self.data.take_up([one.offer for one in attempts if one.running])
+        running = [one.offer for one in attempts if one.running]
+        await self.preparation.take_up(running)
         return attempts
 
     async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:

@@ -45,6 +45,10 @@ class CheckpointHabits:
         """Returns where checkpoints appear, and where one to go on from is put."""
         return paths.output_dir
 
+    def cache_key(self, order: JobSubmit) -> str | None:
+        """What orders share that may use each other's caches; None where the trainer keeps none between attempts."""
+        return None
+
     def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
         """The complete ones, oldest first."""
         return complete_checkpoints(self.output_folder(paths))
