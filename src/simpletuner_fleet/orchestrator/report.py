@@ -1,7 +1,7 @@
 """Workers report on attempts: accepted, running, ended."""
 
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
-from simpletuner_fleet.core.jobs import fencing, lifecycle, stopping
+from simpletuner_fleet.core.jobs import fencing, going_on, lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
@@ -146,6 +146,14 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
     return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
 
 
+def _nothing_left(transaction: Transaction, job: Job, attempt: Attempt) -> bool:
+    """Whether what this attempt could not fetch was the last that its job was to go on from."""
+    tries = [one for one in transaction.tx.attempts_of_job(job.id) if one.reason == EndReason.RESUME_FAILED]
+    return going_on.is_out_of_reach(
+        job, [*tries, attempt], transaction.tx.manifests_of_job(job.id), transaction.policy
+    )
+
+
 def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> Decision:
     now, policy = transaction.now, transaction.policy
     end = End(
@@ -165,8 +173,16 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
         case ReportStatus.CANCELLED:
             return stopping.stopped(job, attempt, end, policy, now=now)
         case ReportStatus.RELEASED:
+            reason = message.reason[:MAX_REASON_CHARS]
             return stopping.released(
-                job, attempt, end.error or "", policy, now=now, reason=message.reason[:MAX_REASON_CHARS]
+                job,
+                attempt,
+                end.error or "",
+                policy,
+                now=now,
+                reason=reason,
+                nothing_to_go_on_from=reason == EndReason.RESUME_FAILED
+                and _nothing_left(transaction, job, attempt),
             )
         case ReportStatus.LOST:
             return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)

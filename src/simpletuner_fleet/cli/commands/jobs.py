@@ -33,6 +33,11 @@ SUBMIT = (
         "KEY=VALUE",
         "nan, stall or disk: fail, restart-from-last-good or ignore; stall_s, disk_free_gb; may be repeated",
     ),
+    argument(
+        "--resume-from",
+        metavar="JOB[:STEP]",
+        help="Go on from what that job has stored (default step: newest)",
+    ),
     argument("--name", metavar="NAME", help="A name for people"),
     switch("-n", "--dry-run", help="Tell what would happen, submit nothing"),
     switch("--no-wait", help="Refuse the job unless it can start now"),
@@ -114,6 +119,15 @@ CANCEL = (
     ),
 )
 
+RETRY = (
+    JOB,
+    argument(
+        "--resume-from",
+        metavar="JOB[:STEP]",
+        help="Go on from what a job has stored, usually the same (default: from the start)",
+    ),
+)
+
 JOBS = Noun(
     "jobs",
     "Submit jobs, see and steer them",
@@ -146,7 +160,7 @@ JOBS = Noun(
         Verb("artifacts", "List a job's stored checkpoints and artifacts", (JOB,), run="jobs.artifacts:list"),
         Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="jobs.artifacts:download"),
         Verb("cancel", "Cancel jobs", CANCEL),
-        Verb("retry", "Submit an ended job again", (JOB,)),
+        Verb("retry", "Submit an ended job again", RETRY),
         Verb(
             "set-priority",
             "Change a job's place in the queue",

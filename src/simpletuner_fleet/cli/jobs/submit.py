@@ -41,6 +41,8 @@ def submit(args: argparse.Namespace) -> int:
     mounts = pairs_of(args.data, "--data")
     key = args.idempotency_key or f"cli-{secrets.token_urlsafe(18)}"
     with connected(args) as api:
+        if args.resume_from:
+            request["resume_from"] = lookup.checkpoint(api, args.resume_from)
         if mounts:
             request["datasets"] = {mount: find_dataset(api, name) for mount, name in mounts.items()}
         answer = _send(api, args, request, key)

@@ -141,11 +141,27 @@ def retry(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         old = _id_for_call(api, args)
-        job = api.post(f"/api/jobs/{segment(old)}/retry")
+        body = {"resume_from": lookup.checkpoint(api, args.resume_from)} if args.resume_from else None
+        job = api.post(f"/api/jobs/{segment(old)}/retry", body)
         job = {**job, "id": job.get("id") or job.get("job_id")}
         out.say(_("%(old)s is tried again as %(id)s", old=old, id=job["id"]))
+        if not body and not getattr(args, "curl", False):
+            _tell_what_is_stored(api, old, out)
         out.item(job, job_text.DETAIL)
     return ExitCode.OK
+
+
+def _tell_what_is_stored(api: Api, job_id: str, out: Output) -> None:
+    """Who began at the start may not have known that there was something to go on from."""
+    step = lookup.job(api, job_id).get("checkpoint_step")
+    if step is not None:
+        out.say(
+            _(
+                "It begins at the start. To go on from step %(step)s:  simpletuner jobs retry %(id)s --resume-from %(id)s",
+                step=step,
+                id=job_id,
+            )
+        )
 
 
 def set_priority(args: argparse.Namespace) -> int:

@@ -35,6 +35,8 @@ class Submitter(Struct, frozen=True, kw_only=True):
     may_raise_priority: bool = False
     owns_as: str = ""
     """The id under which secrets may be theirs: a token's user."""
+    may_read_jobs: bool = False
+    """And with them their checkpoints."""
 
 
 class SubmitRequest(Struct, frozen=True, kw_only=True):
@@ -59,6 +61,8 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     """These are added to the config's, or take the place of those of the same name."""
     watchdog: Watchdog = Watchdog()
     """It takes the place of what the config says of the same."""
+    resume_from: str | None = None
+    """JOB or JOB:STEP: go on from what that job has stored."""
     name: FreeText | None = None
     no_wait: bool = False
     dry_run: bool = False

@@ -183,6 +183,9 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             priorities=PRIORITY_NAMES,
             may_cancel=own and call.principal.can("jobs.cancel") and not info.job.terminal,
             may_retry=own and call.principal.can("jobs.retry") and info.job.terminal,
+            go_on_step=info.checkpoint_step
+            if info.job.state in (JobState.FAILED, JobState.CANCELLED)
+            else None,
             may_order=call.principal.can("queue.priority") and not info.job.terminal,
             may_approve=call.principal.can("queue.approve") and info.job.hold == "approval",
             runs=info.job.state in (JobState.RUNNING, JobState.CANCELLING),
