@@ -42,6 +42,7 @@ OF_ENDS = (
     N_("the worker was cut off for longer than its lease"),
     N_("the worker was cut off from the orchestrator"),
     N_("the worker was drained"),
+    N_("the checkpoint to go on from could not be fetched"),
     N_("no heartbeat for %(seconds)s s"),
     N_("its worker has not named it for %(seconds)s s"),
     N_("it depends on %(job)s, which ended %(state)s"),

@@ -62,9 +62,10 @@ def chosen_checkpoint(wish: Wish, source: Source, by: Submitter, trainer: str) -
     chosen = newest_checkpoint(one for one in checkpoints if wish.step in (None, one.step))
     if chosen is None:
         steps = ", ".join(str(step) for step in sorted({one.step or 0 for one in checkpoints}))
-        there_are = f"those there are have step {steps}" if steps else "none of it is stored"
         raise Invalid(
-            f"Job {wish.job_id} has no such checkpoint: {there_are}.",
+            f"Job {wish.job_id} has no checkpoint of step {wish.step}; those there are have step {steps}."
+            if steps
+            else f"No checkpoint of job {wish.job_id} is stored.",
             path=PATH,
             next_step="Submit the job without resume_from to begin at the start.",
         )
