@@ -413,6 +413,8 @@ def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, 
         "valid": True,
         "trainer": "command",
         "gpus": 2,
+        "checked_against": None,
+        "findings": [],
     }
     server.on("GET", "/api/configs", {"configs": [{"name": "mine", "version": 3}]})
     assert ask("configs", "list", "-o", "name").out == "mine\n"

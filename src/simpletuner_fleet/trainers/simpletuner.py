@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.configs.options import Options
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import (
     SIGNAL_VARIABLE,
@@ -15,8 +16,9 @@ from simpletuner_fleet.trainers.checkpoints import (
 from simpletuner_fleet.trainers.command import substitution, working_folder
 from simpletuner_fleet.trainers.config_files import change_setting, read_setting, write_config_files
 from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings
-from simpletuner_fleet.trainers.environment import trainer_environment
-from simpletuner_fleet.trainers.packages import has_packages
+from simpletuner_fleet.trainers.environment import trainer_environment, without_secrets
+from simpletuner_fleet.trainers.packages import has_packages, version_of
+from simpletuner_fleet.trainers.simpletuner_options import ask_options
 from simpletuner_fleet.trainers.simpletuner_settings import (
     cache_key,
     dataloader_for,
@@ -57,6 +59,13 @@ class SimpleTunerTrainer(CheckpointHabits):
         """The one that was written into the attempt's config.json."""
         chosen = read_setting(paths, "output_dir")
         return paths.attempt_dir / chosen if isinstance(chosen, str) and chosen else paths.output_dir
+
+    def installed(self) -> str | None:
+        version = version_of(self._python, self._worker, "simpletuner")
+        return f"{version} for {self._python}" if version else None
+
+    def options(self) -> Options | None:
+        return ask_options(self._python, without_secrets(self._worker))
 
     def cache_key(self, order: JobSubmit) -> str | None:
         return cache_key(order)
