@@ -11,6 +11,7 @@ from simpletuner_fleet.core.jobs.reconcile import may_readopt
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.publishing import open_with_end
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
     Accept,
@@ -140,6 +141,8 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
         transaction.apply(lifecycle.accept(job, attempt, incarnation="", now=transaction.now))
         job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
     transaction.apply(_decide(transaction, job, attempt, message))
+    if message.status is ReportStatus.COMPLETED:
+        open_with_end(transaction, transaction.job(job.id))
     if message.status is ReportStatus.FAILED and message.resume_below is not None:
         forget_spoiled(transaction, job.id, message.resume_below)
     now_is = transaction.job(job.id)

@@ -248,9 +248,14 @@ def _never_approved(transaction: Transaction, job: Job) -> bool:
     )
 
 
+def _secret_names(bundle: Bundle) -> list[str]:
+    published_with = bundle.publish.secret if bundle.publish else None
+    return [*bundle.secrets.values(), *([published_with] if published_with else [])]
+
+
 def _facts(transaction: Transaction, bundle: Bundle, depends_on: Iterable[str], *whose: str) -> Facts:
     """`whose` are the ids of those for whom the job will run."""
-    secrets = stored_secrets(transaction.tx, bundle.secrets.values())
+    secrets = stored_secrets(transaction.tx, _secret_names(bundle))
     jobs = {job_id: transaction.tx.job(job_id) for job_id in depends_on}
     return Facts(
         secrets=frozenset(secrets),

@@ -38,6 +38,12 @@ SUBMIT = (
         metavar="JOB[:STEP]",
         help="Go on from what that job has stored (default step: newest)",
     ),
+    argument(
+        "--publish",
+        metavar="URL",
+        help="When it has completed: hf://OWNER/NAME, or folder://NAME of the server",
+    ),
+    argument("--publish-secret", metavar="NAME", help="The stored secret that holds the Hub's token"),
     argument("--name", metavar="NAME", help="A name for people"),
     switch("-n", "--dry-run", help="Tell what would happen, submit nothing"),
     switch("--no-wait", help="Refuse the job unless it can start now"),
@@ -119,6 +125,16 @@ CANCEL = (
     ),
 )
 
+PUBLISH = (
+    JOB,
+    argument(
+        "--to", metavar="URL", help="hf://OWNER/NAME, or folder://NAME of the server (default: as before)"
+    ),
+    argument("--secret", metavar="NAME", help="The stored secret that holds the Hub's token"),
+    switch("--public", help="A repository that is made for it is open to everybody"),
+    argument("--branch", metavar="NAME", default="main", help="Of the repository (default: main)"),
+    switch("--show", help="Only show how far it is"),
+)
 RETRY = (
     JOB,
     argument(
@@ -161,6 +177,12 @@ JOBS = Noun(
         Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="jobs.artifacts:download"),
         Verb("cancel", "Cancel jobs", CANCEL),
         Verb("retry", "Submit an ended job again", RETRY),
+        Verb(
+            "publish",
+            "Bring a completed job's model to the Hugging Face Hub or a folder",
+            PUBLISH,
+            run="jobs.publish:publish",
+        ),
         Verb(
             "set-priority",
             "Change a job's place in the queue",

@@ -30,7 +30,7 @@ from simpletuner_fleet.languages import _
 
 SETTINGS, REST = "config.json", "bundle.json"
 """`bundle.json` holds what a trainer's own files have no place for: trainer, env, secrets by name, and so on."""
-KEPT_APART = ("trainer", "env", "secrets", "resources", "datasets", "watchdog")
+KEPT_APART = ("trainer", "env", "secrets", "resources", "datasets", "watchdog", "publish")
 
 
 class Loaded(Struct, frozen=True):

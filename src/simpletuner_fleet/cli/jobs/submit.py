@@ -75,6 +75,7 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "on_time_limit": args.on_time_limit,
         "depends_on": values.words(args.depends_on),
         "watchdog": {key: _value(text) for key, text in pairs_of(args.watchdog, "--watchdog").items()},
+        "publish": {"to": args.publish, "secret": args.publish_secret} if args.publish else None,
         "name": args.name,
         "no_wait": args.no_wait,
         "dry_run": args.dry_run,

@@ -35,6 +35,7 @@ CHANGES = (
 )
 BUNDLE_KEYS = (
     *("trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets", "watchdog"),
+    "publish",
 )
 
 

@@ -110,8 +110,25 @@ def decide_submission(
     )
 
 
+def _check_publish_secret(name: str, facts: Facts) -> None:
+    if name in facts.withheld_secrets:
+        raise Invalid(
+            f"The secret '{name}' is for jobs of others.",
+            path="$.publish.secret",
+            next_step="Ask its owner to name you, too: 'simpletuner secrets set NAME --for YOU'.",
+        )
+    if name not in facts.secrets:
+        raise Invalid(
+            f"The model is to be published with the secret '{name}', and there is none of this name.",
+            path="$.publish.secret",
+            next_step=f"Store it with 'simpletuner secrets set {name}'.",
+        )
+
+
 def check_secrets(bundle: Bundle, facts: Facts) -> None:
     """Every secret that the config names must be stored, and be for this job's owner."""
+    if bundle.publish and bundle.publish.secret:
+        _check_publish_secret(bundle.publish.secret, facts)
     for variable, name in bundle.secrets.items():
         if name in facts.withheld_secrets:
             raise Invalid(

@@ -17,6 +17,7 @@ from simpletuner_fleet.core.errors import Forbidden, Invalid
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import OnPartition, OnTimeLimit, Target
 from simpletuner_fleet.core.policy import MAX_PRIORITY, PRIORITY_NAMES
+from simpletuner_fleet.core.publishing import Publish, check_publish
 from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog, merged
 
 INLINE_NAME = "inline"
@@ -63,6 +64,8 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     """It takes the place of what the config says of the same."""
     resume_from: str | None = None
     """JOB or JOB:STEP: go on from what that job has stored."""
+    publish: Publish | None = None
+    """It takes the place of what the config says of the same."""
     name: FreeText | None = None
     no_wait: bool = False
     dry_run: bool = False
@@ -156,7 +159,9 @@ def away_from_home(target: Target, config: ChosenConfig) -> Target:
 
 def _as_requested(bundle: Bundle, request: SubmitRequest) -> Bundle:
     changed = with_watchdog(with_overrides(bundle, request.overrides), request.watchdog)
-    return replace(changed, datasets=check_mounts({**bundle.datasets, **request.datasets}, "$.datasets"))
+    publish = check_publish(request.publish, "$.publish") if request.publish else bundle.publish
+    datasets = check_mounts({**bundle.datasets, **request.datasets}, "$.datasets")
+    return replace(changed, datasets=datasets, publish=publish)
 
 
 def with_watchdog(bundle: Bundle, watchdog: Watchdog) -> Bundle:

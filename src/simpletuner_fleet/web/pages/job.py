@@ -61,7 +61,9 @@ async def overview(call: Call[None]) -> Reply:
     explained = await read_models.explained(deps.fleet, job_id)
     attempts = await read_models.attempts_of(deps.fleet, job_id)
     manifests = await artifacts.manifests_of(deps.fleet, job_id)
-    notes = await deps.fleet.read(lambda view: view.notes_of_job(job_id))
+    notes, publication = await deps.fleet.read(
+        lambda view: (view.notes_of_job(job_id), view.publication(job_id))
+    )
     with spoken(call):
         words = current()
         return await _job_page(
@@ -76,6 +78,7 @@ async def overview(call: Call[None]) -> Reply:
             funnel=funnel_texts(words, explained.funnel),
             fixes=fix_texts(words, explained),
             notes=list(reversed(notes))[:5],
+            publication=publication,
             outcome_text=outcome_text,
             began_text=began_text,
         )

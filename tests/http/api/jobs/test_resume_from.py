@@ -8,7 +8,6 @@ from simpletuner_fleet.storage.sweeper import sweep_storage_once
 from tests.http.api_kit import Running, orchestrator
 from tests.http.upload_kit import STATE, Uploader, uploading
 
-
 COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
 
 

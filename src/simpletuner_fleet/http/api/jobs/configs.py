@@ -10,6 +10,7 @@ from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import Change
 from simpletuner_fleet.core.configs.options import Finding
 from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
@@ -44,6 +45,7 @@ class StoredConfig(Struct, kw_only=True):
     resources: dict[str, Any]
     datasets: dict[str, str]
     watchdog: dict[str, Any]
+    publish: Publish | None = None
 
 
 class DiffQuery(Struct, kw_only=True):
@@ -83,6 +85,7 @@ async def get_config(call: Call[None]) -> StoredConfig:
         resources=msgspec.to_builtins(bundle.resources),
         datasets=bundle.datasets,
         watchdog=msgspec.to_builtins(bundle.watchdog),
+        publish=bundle.publish,
     )
 
 
