@@ -84,6 +84,11 @@ class HubServer:
         repo = next((name for name in self.repositories if f"/{name}" in path), None)
         if repo is None:
             return 404, {"error": "Repository not found"}, {}
+        return self._of_repository(repo, path, headers, body)
+
+    def _of_repository(
+        self, repo: str, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, Any, dict[str, str]]:
         if "/preupload/" in path:
             return 200, {"files": [self._mode(one) for one in json.loads(body)["files"]]}, {}
         if path.endswith(".git/info/lfs/objects/batch"):

@@ -9,6 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import Name, Path
 from simpletuner_fleet.core.errors import Invalid, WrongJobState
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.training.checkpoint import FileEntry, StoredManifest, newest_checkpoint
@@ -27,12 +28,12 @@ MAX_ERROR_CHARS = 500
 class Publish(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a config or a request says: bring the model there when the job has completed."""
 
-    to: str
+    to: Path
     """hf://OWNER/NAME, or folder://NAME within what the server publishes to."""
-    secret: str | None = None
+    secret: Name | None = None
     """The name of the stored secret that holds the Hub's token."""
     private: bool = True
-    branch: str = "main"
+    branch: Name = "main"
 
 
 class PublicationState(StrEnum):

@@ -58,7 +58,9 @@ def open_with_end(transaction: Transaction, job: Job) -> None:
         transaction.tx.put_publication(opened(job, publish, transaction.now))
 
 
-async def ask(fleet: Fleet, job_id: str, publish: Publish | None, actor: Actor) -> Publication:
+async def ask(
+    fleet: Fleet, job_id: str, publish: Publish | None, actor: Actor, owns_as: str = ""
+) -> Publication:
     """Somebody wants it published now: for the first time, elsewhere, or again after it was given up."""
 
     def step(transaction: Transaction) -> Publication:
@@ -68,7 +70,7 @@ async def ask(fleet: Fleet, job_id: str, publish: Publish | None, actor: Actor) 
         if wish is None:
             raise Invalid("Say where to: the job itself names no place.", path="$.to")
         check_publish(wish, "$")
-        check_secret(transaction, wish)
+        check_secret(transaction, wish, job.owner, actor.id, owns_as)
         fresh = opened(job, wish, transaction.now, before)
         transaction.tx.put_publication(fresh)
         transaction.record(_event(EventType.PUBLISH_ASKED, fresh, actor))
@@ -77,8 +79,18 @@ async def ask(fleet: Fleet, job_id: str, publish: Publish | None, actor: Actor) 
     return await fleet.act(step)
 
 
-def check_secret(transaction: Transaction, publish: Publish) -> None:
-    if publish.secret and not stored_secrets(transaction.tx, [publish.secret]):
+def check_secret(transaction: Transaction, publish: Publish, *whose: str) -> None:
+    """`whose` are the ids of those for whom it is published."""
+    if publish.secret is None:
+        return
+    stored = stored_secrets(transaction.tx, [publish.secret]).get(publish.secret)
+    if stored and not stored.is_for(*whose):
+        raise Invalid(
+            f"The secret '{publish.secret}' is for jobs of others.",
+            path="$.secret",
+            next_step="Ask its owner to name you, too: 'simpletuner secrets set NAME --for YOU'.",
+        )
+    if stored is None:
         raise Invalid(
             f"There is no secret '{publish.secret}'.",
             path="$.secret",

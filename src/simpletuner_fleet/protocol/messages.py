@@ -119,7 +119,7 @@ class Register(Struct, kw_only=True):
 class TrainerOptions(Struct, kw_only=True):
     """What one release of a trainer takes, told by a worker that has it."""
 
-    trainer: str
+    trainer: Name
     options: Options
 
 

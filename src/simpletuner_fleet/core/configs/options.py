@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import Name, Remark
 from simpletuner_fleet.core.configs.bundle import Bundle
 
 MAX_OPTIONS = 4000
@@ -21,9 +22,9 @@ SPOKEN = ("true", "false")
 
 
 class Option(Struct, frozen=True, kw_only=True):
-    names: tuple[str, ...]
+    names: tuple[Name, ...]
     kind: Kind = "other"
-    choices: tuple[str, ...] = ()
+    choices: tuple[Remark, ...] = ()
     several: bool = False
     required: bool = False
 
@@ -31,9 +32,9 @@ class Option(Struct, frozen=True, kw_only=True):
 class Options(Struct, frozen=True, kw_only=True):
     """Everything that one release of a trainer takes."""
 
-    version: str
+    version: Name
     options: tuple[Option, ...]
-    also_read: tuple[str, ...] = ()
+    also_read: tuple[Name, ...] = ()
     """Names of older releases that it still takes, or leaves out without a word."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.bounds import FreeText, Reading, Seconds, Whole
+from simpletuner_fleet.core.bounds import FreeText, Name, Reading, Seconds, Whole
 from simpletuner_fleet.core.configs.bundle import Bundle, check_name, read_bundle, with_overrides
 from simpletuner_fleet.core.configs.datasets import check_mounts
 from simpletuner_fleet.core.errors import Forbidden, Invalid
@@ -62,7 +62,7 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     """These are added to the config's, or take the place of those of the same name."""
     watchdog: Watchdog = Watchdog()
     """It takes the place of what the config says of the same."""
-    resume_from: str | None = None
+    resume_from: Name | None = None
     """JOB or JOB:STEP: go on from what that job has stored."""
     publish: Publish | None = None
     """It takes the place of what the config says of the same."""

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from simpletuner_fleet.core.bounds import Version
+from simpletuner_fleet.core.bounds import Name, Version
 from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import Change
 from simpletuner_fleet.core.configs.options import Finding
@@ -123,7 +123,7 @@ class CheckedConfig(Struct, kw_only=True):
 
 
 class CheckQuery(Struct, kw_only=True):
-    version: str | None = None
+    version: Name | None = None
     """Of the trainer; else the newest that a worker has told of."""
 
 

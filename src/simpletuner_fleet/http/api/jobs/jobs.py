@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import CancelBody, PageSize, cancel, current, shown, submitter
@@ -77,7 +78,7 @@ async def events(call: Call[None]) -> JobEventsView:
 
 
 class RetryBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    resume_from: str | None = None
+    resume_from: Name | None = None
     """JOB or JOB:STEP: go on from what that job has stored, usually this one; from the start where it is left out."""
 
 

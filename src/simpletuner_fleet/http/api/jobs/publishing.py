@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import Name, Path
 from simpletuner_fleet.core.publishing import Publication, Publish
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
@@ -15,12 +16,12 @@ TAGS = ("jobs",)
 
 
 class PublishBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    to: str | None = None
+    to: Path | None = None
     """hf://OWNER/NAME or folder://NAME; where it was to go before, if it is left out."""
-    secret: str | None = None
+    secret: Name | None = None
     """The name of the stored secret that holds the Hub's token."""
     private: bool = True
-    branch: str = "main"
+    branch: Name = "main"
 
 
 class PublicationView(Struct, kw_only=True):
@@ -53,7 +54,9 @@ async def publish(call: Call[PublishBody | None]) -> PublicationView:
     asked: Any = None
     if wish.to is not None:
         asked = Publish(to=wish.to, secret=wish.secret, private=wish.private, branch=wish.branch)
-    return publication_view(await publishing.ask(deps_of(call).fleet, call.path["id"], asked, call.actor))
+    return publication_view(
+        await publishing.ask(deps_of(call).fleet, call.path["id"], asked, call.actor, call.principal.owns_as)
+    )
 
 
 ROUTES = [
