@@ -240,7 +240,9 @@ def test_when_the_servers_disk_is_really_full_a_job_can_still_be_cancelled(tmp_p
             fill(inside / "filler")
             wait_until(lambda: not (inside / "reserve").exists(), "the reserve is given up")
             # Between the last byte and the reserve that is given up a write may still find no room.
-            wait_until(lambda: client.post(f"/api/jobs/{job_id}/cancel").status_code == 200, "it is cancelled", 5)
+            wait_until(
+                lambda: client.post(f"/api/jobs/{job_id}/cancel").status_code == 200, "it is cancelled", 5
+            )
             assert client.get(f"/api/jobs/{job_id}").json()["status"] == "cancelled"
     finally:
         server.terminate()

@@ -182,6 +182,7 @@ class Attempts:
         if attempt_id and self.data:
             await self.data.release(attempt_id)
         if attempt_id:
+            await asyncio.to_thread(self.preparation.caches.release, attempt_id)
             await asyncio.to_thread(self._retire, attempt_id)
         running = self._running.pop(turn, None)
         if running:
@@ -213,8 +214,8 @@ class Attempts:
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
             attempts += await self._find(attempt, offer)
-        if self.data:
-            await self.data.take_up([one.offer for one in attempts if one.running])
+        running = [one.offer for one in attempts if one.running]
+        await self.preparation.take_up(running)
         return attempts
 
     async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:

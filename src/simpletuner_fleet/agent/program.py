@@ -33,6 +33,7 @@ from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
 from simpletuner_fleet.agent.stream_loop import stream_loop
 from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.agent.trainer_options import tell_options
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
@@ -116,10 +117,22 @@ async def run_agent(
                     )
 
                 agent = Agent(machine, inbox, client, token, Spool(state.spool_dir), make_attempts)
-                return await _live(agent, probe, settings)
+                telling = asyncio.create_task(_tell_options(agent, trainers, client, state.path))
+                try:
+                    return await _live(agent, probe, settings)
+                finally:
+                    telling.cancel()
         finally:
             await probe.close()
             await client.close()
+
+
+async def _tell_options(agent: Agent, trainers: Registry, client: OrchestratorClient, folder: Path) -> None:
+    await agent.connected.wait()
+    try:
+        await tell_options(trainers, client, folder)
+    except Exception:  # anybody's plug-in: a worker works without this
+        log.exception("the options of the trainers could not be told")
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.jobs import fencing, lifecycle, stopping
+from simpletuner_fleet.core.jobs import fencing, going_on, lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
@@ -16,6 +16,7 @@ from simpletuner_fleet.core.workers.start_trouble import Blame, after_start_fail
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.publishing import open_with_end
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
     Accept,
@@ -147,6 +148,8 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
         job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
     transaction.apply(_decide(transaction, job, attempt, message))
     _judge_worker(transaction, attempt, message)
+    if message.status is ReportStatus.COMPLETED:
+        open_with_end(transaction, transaction.job(job.id))
     if message.status is ReportStatus.FAILED and message.resume_below is not None:
         forget_spoiled(transaction, job.id, message.resume_below)
     now_is = transaction.job(job.id)
@@ -184,6 +187,14 @@ def _blame(message: StatusReport) -> Blame | None:
     return {blame.value: blame for blame in (Blame.WORKER, Blame.UNCLEAR)}.get(message.blame)
 
 
+def _nothing_left(transaction: Transaction, job: Job, attempt: Attempt) -> bool:
+    """Whether what this attempt could not fetch was the last that its job was to go on from."""
+    tries = [one for one in transaction.tx.attempts_of_job(job.id) if one.reason == EndReason.RESUME_FAILED]
+    return going_on.is_out_of_reach(
+        job, [*tries, attempt], transaction.tx.manifests_of_job(job.id), transaction.policy
+    )
+
+
 def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> Decision:
     now, policy = transaction.now, transaction.policy
     end = End(
@@ -206,8 +217,16 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
         case ReportStatus.CANCELLED:
             return stopping.stopped(job, attempt, end, policy, now=now)
         case ReportStatus.RELEASED:
+            reason = message.reason[:MAX_REASON_CHARS]
             return stopping.released(
-                job, attempt, end.error or "", policy, now=now, reason=message.reason[:MAX_REASON_CHARS]
+                job,
+                attempt,
+                end.error or "",
+                policy,
+                now=now,
+                reason=reason,
+                nothing_to_go_on_from=reason == EndReason.RESUME_FAILED
+                and _nothing_left(transaction, job, attempt),
             )
         case ReportStatus.LOST:
             return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)

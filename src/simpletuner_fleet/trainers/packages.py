@@ -29,3 +29,22 @@ def has_packages(python: str, environment: Mapping[str, str], *names: str) -> bo
     except (OSError, subprocess.TimeoutExpired):
         return False
     return probe.returncode == 0
+
+
+def version_of(python: str, environment: Mapping[str, str], package: str) -> str | None:
+    """The release of a package that another Python has; None where it has none."""
+    code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
+    try:
+        answer = subprocess.run(
+            [python, "-c", code, package],
+            env=without_secrets(environment),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

@@ -2,8 +2,10 @@
 
 import functools
 from pathlib import Path
-from typing import Any
 
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.configs.options import Options
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import (
     SIGNAL_VARIABLE,
@@ -11,11 +13,19 @@ from simpletuner_fleet.trainers.checkpoints import (
     ask_by_signal_file,
     signal_file,
 )
-from simpletuner_fleet.trainers.command import substitution
+from simpletuner_fleet.trainers.command import substitution, working_folder
 from simpletuner_fleet.trainers.config_files import change_setting, read_setting, write_config_files
-from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
-from simpletuner_fleet.trainers.environment import trainer_environment
-from simpletuner_fleet.trainers.packages import has_packages
+from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings
+from simpletuner_fleet.trainers.environment import trainer_environment, without_secrets
+from simpletuner_fleet.trainers.packages import has_packages, version_of
+from simpletuner_fleet.trainers.simpletuner_options import ask_options
+from simpletuner_fleet.trainers.simpletuner_settings import (
+    cache_key,
+    dataloader_for,
+    link_caches,
+    setting,
+    settings_for,
+)
 
 
 class SimpleTunerTrainer(CheckpointHabits):
@@ -30,7 +40,9 @@ class SimpleTunerTrainer(CheckpointHabits):
         return self._available()
 
     def launch(self, order: JobSubmit, paths: Paths) -> Launch:
-        write_config_files(order, paths, _settings(order, paths))
+        settings = settings_for(order, paths)
+        write_config_files(replace(order, dataloader=dataloader_for(order, paths)), paths, settings)
+        link_caches(Path(setting(settings, "output_dir")), paths)
         environment = trainer_environment(order, paths, self._worker)
         environment |= {
             "CONFIG_BACKEND": "json",
@@ -40,12 +52,23 @@ class SimpleTunerTrainer(CheckpointHabits):
             ),  # every version of it adds the suffix itself
             SIGNAL_VARIABLE: str(signal_file(paths)),
         }
-        return Launch(argv=self._argv(order), env=environment, cwd=str(paths.attempt_dir))
+        cwd = working_folder(order.config, substitution(order, paths), paths)
+        return Launch(argv=self._argv(order), env=environment, cwd=cwd)
 
     def output_folder(self, paths: Paths) -> Path:
-        """A config may name a folder of its own, as seen from the attempt's."""
+        """The one that was written into the attempt's config.json."""
         chosen = read_setting(paths, "output_dir")
         return paths.attempt_dir / chosen if isinstance(chosen, str) and chosen else paths.output_dir
+
+    def installed(self) -> str | None:
+        version = version_of(self._python, self._worker, "simpletuner")
+        return f"{version} for {self._python}" if version else None
+
+    def options(self) -> Options | None:
+        return ask_options(self._python, without_secrets(self._worker))
+
+    def cache_key(self, order: JobSubmit) -> str | None:
+        return cache_key(order)
 
     def request_checkpoint(self, paths: Paths) -> bool:
         return ask_by_signal_file(signal_file(paths))
@@ -60,32 +83,10 @@ class SimpleTunerTrainer(CheckpointHabits):
             *(self._python, "-m", "accelerate.commands.launch"),
             f"--num_processes={max(1, order.num_processes)}",
             "--num_machines=1",
-            f"--mixed_precision={_setting(order.config, 'mixed_precision') or 'bf16'}",
-            f"--dynamo_backend={_setting(order.config, 'dynamo_backend') or 'no'}",
+            f"--mixed_precision={setting(order.config, 'mixed_precision') or 'bf16'}",
+            f"--dynamo_backend={setting(order.config, 'dynamo_backend') or 'no'}",
             *("-m", "simpletuner.train"),
         ]
 
     def _probe(self) -> bool:
         return has_packages(self._python, self._worker, "simpletuner", "accelerate")
-
-
-def _settings(order: JobSubmit, paths: Paths) -> dict[str, Any]:
-    """The config.json as it is, but its dataloader and output are this attempt's."""
-    fill = substitution(order, paths)
-    settings = {key: fill(value) if isinstance(value, str) else value for key, value in order.config.items()}
-    if not settings:
-        raise TrainerError("The config's settings are empty.")
-    if order.dataloader is not None:
-        _set(settings, "data_backend_config", str(paths.dataloader_file))
-    if not _setting(settings, "output_dir"):
-        _set(settings, "output_dir", str(paths.output_dir))
-    return settings
-
-
-def _setting(settings: dict[str, Any], name: str) -> Any:
-    return settings.get(f"--{name}", settings.get(name))
-
-
-def _set(settings: dict[str, Any], name: str, value: str) -> None:
-    """Keys are written with or without dashes; a second spelling beside the first would be ambiguous."""
-    settings[name if name in settings else f"--{name}"] = value

@@ -28,6 +28,7 @@ from simpletuner_fleet.protocol.messages import (
     Registered,
     ReportAnswer,
     StatusReport,
+    TrainerOptions,
 )
 from simpletuner_fleet.protocol.metrics import MetricPoint, MetricsAnswer, MetricsSent
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
@@ -150,6 +151,9 @@ class OrchestratorClient:
     async def send_notes(self, job_id: str, epoch: int, notes: Sequence[Note]) -> None:
         message = NotesSent(epoch=epoch, notes=list(notes))
         await self._post(f"/api/workers/job/{job_id}/notes", message, NotesAnswer)
+
+    async def send_trainer_options(self, message: TrainerOptions) -> None:
+        await self._post("/api/workers/trainer-options", message, dict[str, Any])
 
     async def missing_objects(
         self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]

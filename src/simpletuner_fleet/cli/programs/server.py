@@ -47,6 +47,7 @@ from simpletuner_fleet.http.server.garbage import tune_garbage_collection
 from simpletuner_fleet.http.server.serving import Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
+from simpletuner_fleet.orchestrator.publishing import Places, Publisher
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.storage.ownership import claim_storage
@@ -140,10 +141,14 @@ class _Server:
         keeper.start()
         await runtime.start()
         sweeper.start()
+        places = Places(self._args.publish_url, self._args.hub_url)
+        publisher = Publisher(deps.storage, places)
+        publisher.start()
         try:
             await self._serve(deps, admin_token_from)
         finally:
             (self._data_dir / "server.json").unlink(missing_ok=True)
+            await publisher.stop()
             await sweeper.stop()
             await keeper.stop()
             await runtime.stop()

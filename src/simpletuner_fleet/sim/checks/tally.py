@@ -49,6 +49,7 @@ MUST_HAPPEN = (
     "attempt adopted by a new agent",
     "hostile worker is offered a job",
     "idempotency mismatch refused",
+    "job goes on from another's checkpoint",
     "older agent exits on 401",
     "older agent reports two finals",
     "shim reports by itself",
