@@ -258,8 +258,11 @@ class View(Protocol):
         """None where none of these datasets has such a file; its manifest is one of its files."""
         ...
 
-    def dataset_objects(self, shas: Collection[str]) -> dict[str, int]:
-        """Size by SHA-256 of those that were uploaded whole for a dataset and are still stored."""
+    def dataset_objects(self, shas: Collection[str], claimant: str | None = None) -> dict[str, int]:
+        """Size by SHA-256 of those that were uploaded whole for a dataset and are still stored.
+
+        With a claimant, only those that they have sent themselves, or that a whole dataset names.
+        """
         ...
 
     def dataset_bytes(self) -> int:
@@ -380,7 +383,7 @@ class Tx(View, Protocol):
         """
         ...
 
-    def own_dataset_object(self, sha256: str, size: int, at: float) -> None:
+    def own_dataset_object(self, sha256: str, size: int, at: float, owner: str = "") -> None:
         """It was uploaded whole. Unless a dataset names it, it counts as unused since `at`."""
         ...
 

@@ -11,7 +11,9 @@ from simpletuner_fleet.http.access.sessions import COOKIE
 from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.http.api_kit import CPU_CONFIG, UNUSED_TLS, Agent, Running, orchestrator
-from tests.http.data_kit import PETS, dataset_id, push
+from tests.http.data_kit import PETS, ask, dataset_id, manifest_of, name, push
+from tests.http.data_kit import put as send
+from tests.http.upload_kit import sha
 
 PASSWORD = "a long enough one"
 EVIL = {
@@ -129,6 +131,26 @@ async def test_a_member_neither_deletes_nor_renames_a_dataset_of_another() -> No
         await push(alice, PETS, "cats-and-dogs")
         assert (await here.running.get("/api/data"))["datasets"][0]["name"] == "cats-and-dogs"
         assert (await alice.delete(f"/api/data/{dataset_id(PETS)}")).status_code == 200
+
+
+async def test_nobody_claims_a_file_of_a_dataset_by_its_digest_alone() -> None:
+    """What another has sent and no dataset names yet is not the claimant's before they have sent it themselves."""
+    async with people() as here:
+        alice, mallory = await here.log_in("alice", "member"), await here.log_in("mallory", "member")
+        private = b"what only alice has"
+        assert (await send(alice, private, 0, len(private))).json()["complete"]
+        asked = await ask(mallory, private)
+        assert [one["sha256"] for one in asked.json()["missing"]] == [sha(private)]
+        stolen = {"loot": private}
+        manifest = manifest_of(stolen)
+        assert (await send(mallory, manifest, 0, len(manifest))).json()["complete"]
+        refused = await name(mallory, stolen)
+        assert (refused.status_code, refused.json()["code"]) == (409, "objects_missing")
+        assert (await ask(alice, private)).json()["missing"] == []
+        await push(mallory, stolen)
+        assert (await ask(alice, private)).json()["missing"] == [], (
+            "a whole dataset names it: everybody may read it"
+        )
 
 
 SECRET = {

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, LastAdmin
 from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.people.common_passwords import is_common
 
 LANGUAGES = ("en", "pt-BR", "hi", "zh-Hans", "ja")
 SHORT_LANGUAGES = {"pt": "pt-BR", "zh": "zh-Hans"}
@@ -105,7 +106,7 @@ def checked_password(password: str, name: str) -> str:
     plain = plain_password(password)
     if not MIN_PASSWORD_CHARS <= len(plain) <= MAX_PASSWORD_CHARS:
         raise Invalid(PASSWORD_RULE, path="$.password")
-    if plain.casefold() == name.casefold() or len(set(plain)) < 4:
+    if plain.casefold() == name.casefold() or len(set(plain)) < 4 or is_common(plain, name):
         raise Invalid(TOO_EASY, path="$.password")
     return plain
 
