@@ -13,12 +13,22 @@ from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
-from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.messages import AuditHead, JobSubmit
 
 T = TypeVar("T")
 
 
 TOKEN_USE_NOTED_EVERY_S = 3_600.0
+
+
+class SignedHeads(Protocol):
+    """Heads of the audit log that the orchestrator has signed, and proofs that later ones hold earlier ones."""
+
+    newest: AuditHead | None
+
+    def is_ours(self, head: AuditHead) -> bool: ...
+
+    async def proofs(self, heads: Sequence[AuditHead], newest: AuditHead) -> list[list[str] | None]: ...
 
 
 class ApiToken(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from simpletuner_fleet.http.edge.routes import Call
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.audit_heads import AuditHeads
 from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.storage import Storage
 
@@ -129,6 +130,8 @@ class Deps(Struct, kw_only=True):
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
 
+    audit_heads: AuditHeads | None = None
+    """None: this orchestrator signs no heads of its audit log."""
     space: SpaceWatch = field(default_factory=SpaceWatch)
     storage_proven_at: float | None = None
     """When the storage was last seen to take, give and let go."""
