@@ -20,6 +20,8 @@ DAY_S = 86_400.0
 SESSION_IDLE_S = 7 * DAY_S
 SESSION_LIFE_S = 30 * DAY_S
 SESSION_RENEWED_EVERY_S = 3_600.0
+FRESH_LOGIN_S = 12 * 3_600.0
+"""Within so long of a log-in its user may make tokens, users, links and secrets."""
 FIRST_KEY_LIFE_S = 15 * 60.0
 PERSONAL_KEY_LIFE_S = DAY_S
 NAME_RULE = N_("A user's name has 1 to 64 printable characters and no blank at its ends.")
