@@ -1,10 +1,14 @@
 """A stranger with a line to the server and time to guess; and one who answers in the server's place."""
 
 import asyncio
+import contextlib
 import shlex
+import socket
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +21,7 @@ from simpletuner_fleet.http.api.admin.connection_commands import connection_comm
 from simpletuner_fleet.http.api.deps import LOGINS_PER_NAME, LOGINS_PER_NAME_IN_ALL, LoginDoor
 from tests.core.builders import a_worker
 from tests.http.api_kit import orchestrator
+from tests.http.server_process import server_process
 
 COMMON = [
     "password12",
@@ -183,3 +188,27 @@ async def test_every_reference_of_the_api_document_leads_somewhere() -> None:
                 walk(one)
 
     walk(document)
+
+
+def settled_size(log: Path) -> int:
+    """What the server says of its start is written by then."""
+    size = -1
+    while size != log.stat().st_size:
+        size = log.stat().st_size
+        time.sleep(1.0)
+    return size
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("tls", [(), ("--ssl",)], ids=["plain", "tls"])
+def test_what_is_no_request_leaves_no_line_in_the_log(tmp_path: Path, tls: tuple[str, ...]) -> None:
+    noise = (b"\x16\x03\x01 garbage", b"GET / HTTP/9.9\r\n\r\n", bytes(50), b"NONSENSE\r\n\r\n")
+    with server_process(tmp_path / "home", "--no-local", *tls) as server:
+        port = int(server.url.rpartition(":")[2])
+        before = settled_size(server.log)
+        for at in range(80):
+            with socket.create_connection(("127.0.0.1", port)) as line, contextlib.suppress(OSError):
+                line.settimeout(0.2)
+                line.sendall(noise[at % len(noise)])
+                line.recv(100)
+        assert server.log.stat().st_size == before, server.log.read_bytes()[before:][-2000:]
