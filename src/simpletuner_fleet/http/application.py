@@ -6,8 +6,8 @@ from simpletuner_fleet.http.access.auth import FailedProof
 from simpletuner_fleet.http.api.admin import accounts as accounts_api
 from simpletuner_fleet.http.api.admin import audit as audit_api
 from simpletuner_fleet.http.api.admin import logins as logins_api
-from simpletuner_fleet.http.api.admin import sessions as sessions_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
+from simpletuner_fleet.http.api.admin import sessions as sessions_api
 from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
