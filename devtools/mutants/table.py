@@ -35,6 +35,71 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # Attackers
+    Mutant(
+        "trailers-are-headers",
+        "what comes after a body is taken as more of the head, behind every check of a proxy",
+        "http/server/head_reader.py",
+        '            raise httptools.HttpParserError("trailers are not taken")\n',
+        "            headers = {}\n",
+        ("tests/attacks/test_proxy.py",),
+    ),
+    Mutant(
+        "a-token-outlives-its-attempt",
+        "the upload token of an attempt that ended still writes",
+        "core/jobs/fencing.py",
+        "    if claim.by_attempt and not own.live:\n",
+        "    if claim.by_attempt and own.outcome is None and not own.live:\n",
+        ("tests/attacks/test_job.py",),
+    ),
+    Mutant(
+        "an-ended-job-is-changed",
+        "a finished model is replaced by whoever has the worker's token",
+        "core/training/checkpoint.py",
+        "    if any((one.kind, one.name) == (manifest.kind, manifest.name) for one in known):\n",
+        "    if any((one.kind, one.name) == (manifest.kind, manifest.name) for one in ()):\n",
+        ("tests/attacks/test_job.py",),
+    ),
+    Mutant(
+        "anybody-changes-anything",
+        "a member overwrites an administrator's config",
+        "core/people/ownership.py",
+        "    return writer.above or (bool(owner) and owner == writer.owns_as)\n",
+        "    return writer.above or bool(owner)\n",
+        ("tests/attacks/test_member.py",),
+    ),
+    Mutant(
+        "others-configs-run-at-home",
+        "what a member wrote runs on the orchestrator's machine because an administrator submits it",
+        "core/jobs/submit_request.py",
+        "    return Target.WORKER if target is Target.AUTO and not config.author_may_run_locally else target\n",
+        "    return target\n",
+        ("tests/attacks/test_member.py",),
+    ),
+    Mutant(
+        "a-full-disk-takes-uploads",
+        "uploads take the room of the database",
+        "core/free_space.py",
+        "    if free_bytes - more_bytes < marks.of(use):\n",
+        "    if free_bytes - more_bytes < 0:\n",
+        ("tests/storage/test_space.py",),
+    ),
+    Mutant(
+        "a-worker-believes-any-log",
+        "a log that was rewritten as a whole is taken for the one that a worker has seen",
+        "core/merkle.py",
+        "    return last == 0 and old == earlier_root and new == later_root\n",
+        "    return last == 0 and new == later_root\n",
+        ("tests/core/test_merkle.py",),
+    ),
+    Mutant(
+        "an-unsigned-head-is-a-witness",
+        "a worker raises a false alarm with a head that nobody signed",
+        "orchestrator/attendance.py",
+        "        if not fleet.signed_heads.is_ours(head):\n            return\n",
+        "",
+        ("tests/attacks/test_operator.py",),
+    ),
     # Watchdog
     Mutant(
         "go-on-from-a-spoiled-checkpoint",

@@ -13,12 +13,22 @@ from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
-from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.messages import AuditHead, JobSubmit
 
 T = TypeVar("T")
 
 
 TOKEN_USE_NOTED_EVERY_S = 3_600.0
+
+
+class SignedHeads(Protocol):
+    """Heads of the audit log that the orchestrator has signed, and proofs that later ones hold earlier ones."""
+
+    newest: AuditHead | None
+
+    def is_ours(self, head: AuditHead) -> bool: ...
+
+    async def proofs(self, heads: Sequence[AuditHead], newest: AuditHead) -> list[list[str] | None]: ...
 
 
 class ApiToken(Struct, frozen=True, kw_only=True):
@@ -258,8 +268,11 @@ class View(Protocol):
         """None where none of these datasets has such a file; its manifest is one of its files."""
         ...
 
-    def dataset_objects(self, shas: Collection[str]) -> dict[str, int]:
-        """Size by SHA-256 of those that were uploaded whole for a dataset and are still stored."""
+    def dataset_objects(self, shas: Collection[str], claimant: str | None = None) -> dict[str, int]:
+        """Size by SHA-256 of those that were uploaded whole for a dataset and are still stored.
+
+        With a claimant, only those that they have sent themselves, or that a whole dataset names.
+        """
         ...
 
     def dataset_bytes(self) -> int:
@@ -380,7 +393,7 @@ class Tx(View, Protocol):
         """
         ...
 
-    def own_dataset_object(self, sha256: str, size: int, at: float) -> None:
+    def own_dataset_object(self, sha256: str, size: int, at: float, owner: str = "") -> None:
         """It was uploaded whole. Unless a dataset names it, it counts as unused since `at`."""
         ...
 

@@ -6,6 +6,7 @@ import pytest
 
 from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.attempts import Attempts, ShimTrust
+from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox
@@ -31,6 +32,7 @@ def agent_in(folder: Path) -> Agent:
         TokenSource(TOKEN, folder / "none"),
         Spool(state.spool_dir),
         lambda events: Attempts(state, Runner(), Registry([]), client, ShimTrust(), events=events),
+        AuditMemory(folder / "audit_heads.jsonl"),
     )
 
 

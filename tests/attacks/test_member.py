@@ -1,58 +1,22 @@
 """A member who would be more: others' configs, datasets and secrets, and what an administrator does with them."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import pytest
 
-from simpletuner_fleet.http.access.sessions import COOKIE
-from simpletuner_fleet.orchestrator.passwords import Cost, Passwords
 from simpletuner_fleet.store.sealing import SealedVault
-from tests.http.api_kit import CPU_CONFIG, UNUSED_TLS, Agent, Running, orchestrator
-from tests.http.data_kit import PETS, dataset_id, push
+from tests.attacks.people import people
+from tests.http.api_kit import CPU_CONFIG, Agent
+from tests.http.data_kit import PETS, ask, dataset_id, manifest_of, name, push
+from tests.http.data_kit import put as send
+from tests.http.upload_kit import sha
 
-PASSWORD = "a long enough one"
 EVIL = {
     "trainer": "command",
     "settings": {"command": ["sh", "-c", "cat admin_token"]},
     "resources": {"gpus": 0},
 }
-
-
-class People:
-    def __init__(self, running: Running) -> None:
-        self.running = running
-        self.clients: list[httpx2.AsyncClient] = []
-
-    async def log_in(self, name: str, role: str) -> httpx2.AsyncClient:
-        known = (await self.running.get("/api/admin/users"))["users"]
-        if name not in [one["name"] for one in known]:
-            body = {"name": name, "role": role, "password": PASSWORD}
-            await self.running.post("/api/admin/users", body)
-        client = httpx2.AsyncClient(
-            base_url=self.running.listening.url,
-            headers={"Sec-Fetch-Site": "same-origin"},
-            trust_env=False,
-            verify=UNUSED_TLS,
-        )
-        self.clients.append(client)
-        answer = await client.post("/api/login", json={"name": name, "password": PASSWORD})
-        assert answer.status_code == 200, answer.text
-        assert COOKIE in client.cookies
-        return client
-
-
-@asynccontextmanager
-async def people(**choices: Any) -> AsyncIterator[People]:
-    async with orchestrator(passwords=Passwords(Cost(memory_kib=64)), **choices) as running:
-        here = People(running)
-        try:
-            yield here
-        finally:
-            for client in here.clients:
-                await client.aclose()
 
 
 async def put(client: httpx2.AsyncClient, path: str, body: Any, expect: int = 200) -> Any:
@@ -129,6 +93,26 @@ async def test_a_member_neither_deletes_nor_renames_a_dataset_of_another() -> No
         await push(alice, PETS, "cats-and-dogs")
         assert (await here.running.get("/api/data"))["datasets"][0]["name"] == "cats-and-dogs"
         assert (await alice.delete(f"/api/data/{dataset_id(PETS)}")).status_code == 200
+
+
+async def test_nobody_claims_a_file_of_a_dataset_by_its_digest_alone() -> None:
+    """What another has sent and no dataset names yet is not the claimant's before they have sent it themselves."""
+    async with people() as here:
+        alice, mallory = await here.log_in("alice", "member"), await here.log_in("mallory", "member")
+        private = b"what only alice has"
+        assert (await send(alice, private, 0, len(private))).json()["complete"]
+        asked = await ask(mallory, private)
+        assert [one["sha256"] for one in asked.json()["missing"]] == [sha(private)]
+        stolen = {"loot": private}
+        manifest = manifest_of(stolen)
+        assert (await send(mallory, manifest, 0, len(manifest))).json()["complete"]
+        refused = await name(mallory, stolen)
+        assert (refused.status_code, refused.json()["code"]) == (409, "objects_missing")
+        assert (await ask(alice, private)).json()["missing"] == []
+        await push(mallory, stolen)
+        assert (await ask(alice, private)).json()["missing"] == [], (
+            "a whole dataset names it: everybody may read it"
+        )
 
 
 SECRET = {

@@ -20,6 +20,7 @@ from simpletuner_fleet.agent.actions import (
     turn_of,
 )
 from simpletuner_fleet.agent.attempts import Attempts
+from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.datasets import FetchProgress
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
@@ -37,7 +38,6 @@ from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
     Accept,
-    AuditHead,
     GpuSample,
     Heartbeat,
     JobSubmit,
@@ -82,12 +82,14 @@ class Agent:
         token: TokenSource,
         spool: Spool,
         make_attempts: Callable[[AttemptEvents], Attempts],
+        audit_memory: AuditMemory,
     ) -> None:
         """Attempts are made here, because they tell this agent what they do by themselves."""
         self.machine = machine
         self.inbox = inbox
         self.client = client
         self.token = token
+        self.audit_memory = audit_memory
         self.attempts = make_attempts(self)
         self.delivery = Delivery(
             spool, client, may_go=self.attempts.senders.has_sent_all, on_delivered=self._report_delivered
@@ -101,7 +103,6 @@ class Agent:
         self.connected = asyncio.Event()
         self.token_changed = asyncio.Event()
         self.departure: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
-        self._audit_head: AuditHead | None = None
         self.heard_at = boottime()
         self._accepted_at: dict[Turn, float] = {}
         self._fetching_told_at: dict[Turn, float] = {}
@@ -119,7 +120,7 @@ class Agent:
         if 0 < answer.ping_interval_s <= LONGEST_INTERVAL_S:
             self.ping_interval_s = answer.ping_interval_s
         self.client.answer_timeout_s = min(15.0, max(1.0, self.heartbeat_timeout_s / 4))
-        self._audit_head = answer.audit_head
+        self.audit_memory.registered(answer.audit_head, answer.audit_proofs)
         self.connected.set()
         self.perform(
             self.inbox.heard(
@@ -141,12 +142,12 @@ class Agent:
                 gpus=self.samples,
                 data=None if data == self._data_told else data,
                 incarnation=self.incarnation,
-                audit_head=self._audit_head,
+                audit_head=self.audit_memory.newest,
             )
         )
         self._data_told = data
         self._keep_time(answer.heartbeat_interval_s, answer.heartbeat_timeout_s)
-        self._audit_head = answer.audit_head or self._audit_head
+        self.audit_memory.heard(answer.audit_head)
         self.perform(
             self.inbox.heard(
                 Orders(jobs=answer.jobs, stop=answer.stop, drain=answer.drain, shutdown=answer.shutdown)
@@ -372,7 +373,8 @@ class Agent:
             attempts=self.inbox.held_attempts(),
             incarnation=self.incarnation,
             seq=self.inbox.next_seq(),
-            audit_head=self._audit_head,
+            audit_head=self.audit_memory.newest,
+            audit_heads=self.audit_memory.shown(),
             data=data,
         )
 

@@ -18,6 +18,7 @@ from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
+from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
@@ -116,7 +117,15 @@ async def run_agent(
                         events,
                     )
 
-                agent = Agent(machine, inbox, client, token, Spool(state.spool_dir), make_attempts)
+                agent = Agent(
+                    machine,
+                    inbox,
+                    client,
+                    token,
+                    Spool(state.spool_dir),
+                    make_attempts,
+                    AuditMemory(state.path / "audit_heads.jsonl"),
+                )
                 telling = asyncio.create_task(_tell_options(agent, trainers, client, state.path))
                 try:
                     return await _live(agent, probe, settings)

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 DOMAIN = "simpletuner-fleet audit entry v1\n"
+HEAD_DOMAIN = "simpletuner-fleet audit head v1\n"
 GENESIS = "0" * 64
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
@@ -59,6 +60,11 @@ def new_entry_hash(
 
 def _hashed(text: str) -> str:
     return hashlib.sha256(f"{DOMAIN}{text}".encode()).hexdigest()
+
+
+def head_text(seq: int, hash_: str, root: str, at: float) -> bytes:
+    """The one text of a head, which is signed."""
+    return f"{HEAD_DOMAIN}{canonical([seq, hash_, root, repr(at)])}".encode()
 
 
 class Problem(Struct, frozen=True):

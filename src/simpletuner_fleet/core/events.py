@@ -66,6 +66,7 @@ class EventType(StrEnum):
     LIMITS_SET = "limits.set"
     SERVER_STARTED = "server.started"
     ADMIN_TOKEN_SET = "server.admin_token_set"
+    AUDIT_CONTRADICTED = "server.audit_contradicted"
 
 
 class Actor(Struct, frozen=True):

@@ -15,7 +15,7 @@ from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.engine.presence import Presence
 from simpletuner_fleet.engine.quiet_heartbeats import QuietHeartbeats
 from simpletuner_fleet.engine.transaction import Effects, Transaction
-from simpletuner_fleet.ports import Clock, Ids, Store, Streams, Tx, Vault, View
+from simpletuner_fleet.ports import Clock, Ids, SignedHeads, Store, Streams, Tx, Vault, View
 from simpletuner_fleet.protocol.messages import AuditHead
 
 T = TypeVar("T")
@@ -52,6 +52,7 @@ class Fleet:
         self.gpu_history = GpuHistory()
         self.audit_head: AuditHead | None = None
         self.witnesses: dict[str, Witness] = {}
+        self.signed_heads: SignedHeads | None = None
         self.commits = 0
         self.on_first_offer: Callable[[float], None] | None = None
         """Told how long a job waited from its submission to its first offer."""

@@ -7,6 +7,7 @@ from simpletuner_fleet.http.api.admin import accounts as accounts_api
 from simpletuner_fleet.http.api.admin import audit as audit_api
 from simpletuner_fleet.http.api.admin import logins as logins_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
+from simpletuner_fleet.http.api.admin import sessions as sessions_api
 from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
@@ -52,6 +53,7 @@ ROUTES: tuple[Route, ...] = (
     *admin_api.ROUTES,
     *tokens_api.ROUTES,
     *logins_api.ROUTES,
+    *sessions_api.ROUTES,
     *accounts_api.ROUTES,
     *audit_api.ROUTES,
     *health_api.ROUTES,

@@ -83,6 +83,7 @@ EVENTS = {
     "secret.deleted": N_("Secret deleted"),
     "secret.given": N_("Secret given to a job"),
     "secret.saved": N_("Secret saved"),
+    "server.audit_contradicted": N_("Audit log contradicts an earlier head of it"),
     "server.admin_token_set": N_("Administrator's token set"),
     "server.started": N_("Server started"),
     "token.created": N_("API token created"),

@@ -45,6 +45,7 @@ from simpletuner_fleet.protocol.messages import (
 )
 
 RETIRED_KEPT = 16
+HEADS_TAKEN = 2
 IDLE = "idle"
 MAX_EPOCH = 2**40
 """No honest worker has seen a higher one; a lie must not use up the numbers there are."""
@@ -57,8 +58,12 @@ async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, 
     fleet.presence.heard(worker_id, fleet.clock.now())
     for attempt in kept:
         fleet.presence.confirmed(Turn(attempt.job_id, attempt.epoch), worker_id)
-    _witness(fleet, worker_id, message.audit_head)
-    answer.audit_head = fleet.audit_head
+    for head in (*message.audit_heads[:HEADS_TAKEN], message.audit_head):
+        _witness(fleet, worker_id, head)
+    answer.audit_head = _told_head(fleet)
+    signed = fleet.signed_heads
+    if signed and signed.newest and message.audit_heads:
+        answer.audit_proofs = await signed.proofs(message.audit_heads[:HEADS_TAKEN], signed.newest)
     return answer
 
 
@@ -165,7 +170,7 @@ async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_ur
     if samples:
         fleet.gpu_history.note(worker_id, fleet.clock.now(), samples)
     _witness(fleet, worker_id, message.audit_head)
-    answer.audit_head = fleet.audit_head
+    answer.audit_head = _told_head(fleet)
     return answer
 
 
@@ -296,9 +301,27 @@ def must_be_newest(worker: Worker, incarnation: str) -> None:
         raise Superseded
 
 
+def _told_head(fleet: Fleet) -> AuditHead | None:
+    signed = fleet.signed_heads.newest if fleet.signed_heads else None
+    return signed or fleet.audit_head
+
+
 def _witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
-    if head is not None:
-        fleet.witnesses[worker_id] = Witness(worker_id, head.seq, head.hash)
+    """Remembers the first head that a worker brings, and the newest: what comes later cannot make the first forgotten.
+
+    A signed one counts only if the signature is ours. Older agents bring heads without one.
+    """
+    if head is None:
+        return
+    if head.signature and fleet.signed_heads:
+        known = fleet.witnesses.get(worker_id)
+        if known and known.seq == head.seq and known.hash == head.hash:
+            return  # nearly every heartbeat: a signature costs more than all the rest of it
+        if not fleet.signed_heads.is_ours(head):
+            return
+    brought = Witness(worker_id, head.seq, head.hash)
+    fleet.witnesses.setdefault(f"{worker_id}, at first", brought)
+    fleet.witnesses[worker_id] = brought
 
 
 class _Visit(Struct):

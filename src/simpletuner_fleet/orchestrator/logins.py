@@ -3,7 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.errors import LinkUsed, UsersExist, WrongCurrentPassword, WrongPassword
+from simpletuner_fleet.core.errors import LinkUsed, NotFound, UsersExist, WrongCurrentPassword, WrongPassword
 from simpletuner_fleet.core.events import Actor, EventType
 from simpletuner_fleet.core.people import accounts, tokens
 from simpletuner_fleet.core.people.accounts import (
@@ -29,6 +29,7 @@ from simpletuner_fleet.ports import View
 
 NOBODY = Actor("anonymous", "anonymous")
 UNKNOWN = "unknown"
+SESSION_ID_CHARS = 16
 
 
 class LoggedIn(Struct, frozen=True, kw_only=True):
@@ -84,6 +85,32 @@ async def log_out(fleet: Fleet, user_id: str, token_hash: str, actor: Actor, eve
         transaction.tx.delete_session(token_hash)
         transaction.record(user_event(EventType.USER_LOGOUT, user_id, actor, everywhere=everywhere))
         return ended
+
+    return await fleet.act(step)
+
+
+def session_id(session: Session) -> str:
+    """Names a session to its own user, without what would open it."""
+    return session.token_hash[:SESSION_ID_CHARS]
+
+
+async def sessions_of(fleet: Fleet, user_id: str) -> list[Session]:
+    """Returns those that are still good, the last seen first."""
+    now = fleet.clock.now()
+    sessions = await fleet.read(lambda view: view.sessions_of_user(user_id))
+    return sorted((one for one in sessions if one.good_at(now)), key=lambda one: one.seen_at, reverse=True)
+
+
+async def end_session(fleet: Fleet, user_id: str, wanted: str, actor: Actor) -> str:
+    """Ends one of the user's own sessions, and returns its hash."""
+
+    def step(transaction: Transaction) -> str:
+        for session in transaction.tx.sessions_of_user(user_id):
+            if session_id(session) == wanted:
+                transaction.tx.delete_session(session.token_hash)
+                transaction.record(user_event(EventType.USER_LOGOUT, user_id, actor, session=wanted))
+                return session.token_hash
+        raise NotFound("There is no such session any more.")
 
     return await fleet.act(step)
 

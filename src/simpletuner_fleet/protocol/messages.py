@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from simpletuner_fleet.core.bounds import Count, FreeText, Name, Path, Reading, Whole
+from simpletuner_fleet.core.bounds import Count, FreeText, Moment, Name, Path, Reading, Whole
 from simpletuner_fleet.core.configs.options import Options
 from simpletuner_fleet.core.jobs.job import EndReason, OnPartition, OnTimeLimit
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
@@ -80,11 +80,16 @@ class HeldAttempt(Struct, kw_only=True):
     checkpoint_step: Whole | None = None
 
 
-class AuditHead(Struct, kw_only=True, frozen=True):
-    """The newest audit entry an agent was told of; agents witness it against truncation."""
+class AuditHead(Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """The newest audit entry at some moment. Agents keep those they are told of, against truncation and forgery."""
 
     seq: Whole
     hash: Name
+    root: Name = ""
+    """Of the tree over all entries up to it."""
+    at: Moment = 0.0
+    signature: Name = ""
+    """By the orchestrator's own key, over all of the others; empty where it has none."""
 
 
 class Register(Struct, kw_only=True):
@@ -104,6 +109,8 @@ class Register(Struct, kw_only=True):
     incarnation: Name = ""
     seq: Count = 0
     audit_head: AuditHead | None = None
+    audit_heads: list[AuditHead] = []
+    """Up to two: the last that was proven to be part of the log, and the newest that was seen."""
     gpu_info: GpuInfo | None = None
     current_job_id: Name | None = None
     data: DataHeld | None = None
@@ -196,6 +203,9 @@ class Registered(Struct, kw_only=True):
     shutdown: bool = False
     labels: dict[str, str] = {}
     audit_head: AuditHead | None = None
+    audit_proofs: list[list[str] | None] = []
+    """For each of the agent's `audit_heads`, that the log up to it is part of the log up to `audit_head`; None: there
+    is no such proof."""
     resume_job: dict[str, Any] | None = None
     abandon_job: str | None = None
 

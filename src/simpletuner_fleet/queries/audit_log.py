@@ -7,14 +7,16 @@ from functools import partial
 from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, Problem, Witness
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import AuditFilter, View
+from simpletuner_fleet.storage.audit_heads import AuditHeads
 
 ENTRIES_PER_LOOK = 500
 PROBLEMS_TOLD = 100
 
 
-async def verify(fleet: Fleet) -> tuple[int, list[Problem]]:
+async def verify(fleet: Fleet, heads: AuditHeads | None = None) -> tuple[int, list[Problem]]:
     """Returns how many entries were checked and what is wrong with them, against every head that somebody remembers."""
-    witnesses = list(fleet.witnesses.values())
+    witnesses, forged = await asyncio.to_thread(heads.written) if heads else ([], [])
+    witnesses += fleet.witnesses.values()
     if fleet.audit_head:
         witnesses.append(Witness("the orchestrator", fleet.audit_head.seq, fleet.audit_head.hash))
     check = ChainCheck(witnesses)
@@ -28,7 +30,7 @@ async def verify(fleet: Fleet) -> tuple[int, list[Problem]]:
     while (last := await fleet.read(feed)) is not None:
         after = last
         await asyncio.sleep(0)
-    return check.checked, check.finish()[:PROBLEMS_TOLD]
+    return check.checked, [*forged, *check.finish()][:PROBLEMS_TOLD]
 
 
 async def entries_in_order(fleet: Fleet, where: AuditFilter) -> AsyncGenerator[list[AuditEntry], None]:

@@ -96,6 +96,15 @@ SERVER = (
         on_console=True,
     ),
     Setting(
+        "audit_heads_file",
+        values.path,
+        "Where signed heads of the audit log are appended (default: audit_heads.jsonl in the data dir); ship it elsewhere",
+        flags=("--audit-heads-file",),
+        env="SIMPLETUNER_AUDIT_HEADS_FILE",
+        metavar="FILE",
+        on_console=False,
+    ),
+    Setting(
         "worker_networks",
         values.words,
         "Networks workers may connect from, for example 10.0.0.0/8,192.168.1.0/24 (default: all)",

@@ -22,8 +22,9 @@ class DatasetUploads:
         return f"{DATASET_PARTS}/{self._caller_id}"
 
     async def stored(self, shas: Collection[str]) -> Mapping[str, int]:
+        """What others have sent and no dataset names yet is not told: a digest proves nothing."""
         look = self._fleet.read_now if len(shas) == 1 else self._fleet.read
-        return await look(lambda view: view.dataset_objects(shas))
+        return await look(lambda view: view.dataset_objects(shas, self._caller_id))
 
     async def check_room(self, stored: Mapping[str, int], more_bytes: int) -> None:
         allowed, counted = self._fleet.policy.data_storage_bytes, await self._counted_bytes()
@@ -39,7 +40,9 @@ class DatasetUploads:
 
     async def own(self, sha256: str, size: int) -> None:
         await self._fleet.act(
-            lambda transaction: transaction.tx.own_dataset_object(sha256, size, transaction.now)
+            lambda transaction: transaction.tx.own_dataset_object(
+                sha256, size, transaction.now, self._caller_id
+            )
         )
         self._storage.dataset_usage.counted_bytes += size
 

@@ -45,13 +45,14 @@ async def accept(storage: Storage, dataset_id: str, name: str, writer: Writer) -
 async def _add(storage: Storage, dataset_id: str, name: str, writer: Writer) -> None:
     """Writes a few files at a time: everybody else waits while they are written."""
     fleet = storage.fleet
-    stored = await fleet.read(lambda view: view.dataset_objects([dataset_id]))
+    stored = await fleet.read(lambda view: view.dataset_objects([dataset_id], writer.actor.id))
     if dataset_id not in stored:
         raise ObjectsMissing("The manifest itself is not stored yet.", missing=[dataset_id], count=1)
     manifest_bytes = stored[dataset_id]
     files = await read_files(storage, dataset_id, manifest_bytes)
     contents = {file.sha256: file.size for file in files} | {dataset_id: manifest_bytes}
-    check_all_stored(await fleet.read(lambda view: view.dataset_objects(contents)), contents.items())
+    claimed = await fleet.read(lambda view: view.dataset_objects(contents, writer.actor.id))
+    check_all_stored(claimed, contents.items())
     now = fleet.clock.now()
     described = datasets.dataset_of(dataset_id, name, files, manifest_bytes, by=writer.actor.name, now=now)
     dataset = replace(described, owner=writer.owns_as)

@@ -47,6 +47,7 @@ from simpletuner_fleet.protocol.uploads import (
 )
 
 T = TypeVar("T")
+MAX_PROBLEM_BYTES = 1024 * 1024
 CONNECT_TIMEOUT_S = 5.0
 OLD_LOG_BYTES = 64 * 1024
 SEALING_BYTES_PER_S = 20e6
@@ -196,19 +197,20 @@ class OrchestratorClient:
         try:
             async with self._http.stream("GET", url, headers=headers, timeout=self._timeout()) as response:
                 if response.status_code != 200:
-                    raise problem_of(response.status_code, await response.aread())
+                    raise problem_of(response.status_code, await _beginning_of(response))
                 yield response.aiter_raw()
         except NO_ANSWER as error:
             raise no_answer(error) from error
 
     async def ask(self) -> None:
         """A call that changes nothing: is there an orchestrator, and does it take the token?"""
-        headers = {"X-Worker-Token": self._token()}
+        headers = {"X-Worker-Token": self._token(), "Accept-Encoding": "identity"}
         try:
-            response = await self._http.get(self.url + "/api/workers/queue", headers=headers)
+            async with self._http.stream("GET", self.url + "/api/workers/queue", headers=headers) as response:
+                status, content = response.status_code, await _beginning_of(response)
         except NO_ANSWER as error:
             raise no_answer(error) from error
-        read_answer(response.status_code, response.content, _HasJobs)
+        read_answer(status, content, _HasJobs)
 
     async def goodbye(self, message: Goodbye) -> None:
         await self._control_call("/api/workers/disconnect", message, dict[str, Any])
@@ -227,7 +229,7 @@ class OrchestratorClient:
                 "GET", self.url + path, headers=headers, timeout=timeout
             ) as response:
                 if response.status_code != 200:
-                    raise problem_of(response.status_code, await response.aread())
+                    raise problem_of(response.status_code, await _beginning_of(response))
                 yield _events(response, silence_s)
         except (*NO_ANSWER, EventTooLarge, TimeoutError) as error:
             raise no_answer(error) from error
@@ -259,6 +261,16 @@ class OrchestratorClient:
 
     def _timeout(self) -> httpx2.Timeout:
         return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
+
+
+async def _beginning_of(response: httpx2.Response) -> bytes:
+    """Reads no more than a problem may have: whoever answers in the orchestrator's place must not fill our memory."""
+    content = bytearray()
+    async for chunk in response.aiter_raw():
+        content += chunk
+        if len(content) >= MAX_PROBLEM_BYTES:
+            break
+    return bytes(content[:MAX_PROBLEM_BYTES])
 
 
 async def _events(response: httpx2.Response, silence_s: Callable[[], float]) -> AsyncIterator[ServerEvent]:

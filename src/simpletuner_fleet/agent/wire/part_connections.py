@@ -22,6 +22,7 @@ THREADS = 8
 """Parts under way at once, of all attempts together."""
 MOST_IDLE_S = 10.0
 """The orchestrator hangs up on a line that was idle for longer; it is not met half-way."""
+MAX_ANSWER_BYTES = 1024 * 1024
 TLS_CHUNK_BYTES = 256 * 1024
 BROKEN_WHILE_SENDING = (BrokenPipeError, ConnectionResetError)
 FILE_TROUBLE = frozenset({errno.EIO, errno.ESTALE})
@@ -180,7 +181,7 @@ class _PartConnection:
         sock = self._connection.sock
         sock.settimeout(timeouts.answer_s)
         response = self._connection.getresponse()
-        content = response.read()
-        if not keep:
+        content = response.read(MAX_ANSWER_BYTES)
+        if not keep or not response.isclosed():
             self._connection.close()
         return response.status, content

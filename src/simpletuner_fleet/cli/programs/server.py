@@ -50,6 +50,7 @@ from simpletuner_fleet.orchestrator import accounts, administer, people
 from simpletuner_fleet.orchestrator.publishing import Places, Publisher
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.ports import Blobs, Store
+from simpletuner_fleet.storage.audit_heads import AuditHeads, signing_key
 from simpletuner_fleet.storage.ownership import claim_storage
 from simpletuner_fleet.storage.probe import prove_storage
 from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
@@ -139,6 +140,8 @@ class _Server:
         reserve = Reserve(self._data_dir) if self._database_url.startswith("sqlite:") else None
         keeper = SpaceKeeper(deps.space, reserve)
         keeper.start()
+        if deps.audit_heads:
+            await deps.audit_heads.start()
         await runtime.start()
         sweeper.start()
         places = Places(self._args.publish_url, self._args.hub_url)
@@ -151,6 +154,8 @@ class _Server:
             await publisher.stop()
             await sweeper.stop()
             await keeper.stop()
+            if deps.audit_heads:
+                await deps.audit_heads.stop()
             await runtime.stop()
             await deps.background_tasks.finish(BACKGROUND_TASKS_TIMEOUT_S)
 
@@ -159,8 +164,11 @@ class _Server:
         ids = RandomIds(stored_secret(self._data_dir / "secret"))
         vault = SealedVault.at(self._data_dir / "secrets.key")
         fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy, vault)
+        heads = AuditHeads(fleet, signing_key(self._data_dir / "audit.key"), self._heads_file())
+        fleet.signed_heads = heads
         return Deps(
             fleet=fleet,
+            audit_heads=heads,
             hub=hub,
             blobs=blobs,
             credentials=remembered_credentials(fleet, hub),
@@ -171,6 +179,10 @@ class _Server:
             metrics_public=self._metrics_public,
             space=self._space(),
         )
+
+    def _heads_file(self) -> Path:
+        named = self._args.audit_heads_file
+        return Path(named).expanduser() if named else self._data_dir / "audit_heads.jsonl"
 
     def _space(self) -> SpaceWatch:
         least = self._args.min_free_gb

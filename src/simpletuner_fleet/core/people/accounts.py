@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, LastAdmin
 from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.people.common_passwords import is_common
 
 LANGUAGES = ("en", "pt-BR", "hi", "zh-Hans", "ja")
 SHORT_LANGUAGES = {"pt": "pt-BR", "zh": "zh-Hans"}
@@ -19,6 +20,8 @@ DAY_S = 86_400.0
 SESSION_IDLE_S = 7 * DAY_S
 SESSION_LIFE_S = 30 * DAY_S
 SESSION_RENEWED_EVERY_S = 3_600.0
+FRESH_LOGIN_S = 12 * 3_600.0
+"""Within so long of a log-in its user may make tokens, users, links and secrets."""
 FIRST_KEY_LIFE_S = 15 * 60.0
 PERSONAL_KEY_LIFE_S = DAY_S
 NAME_RULE = N_("A user's name has 1 to 64 printable characters and no blank at its ends.")
@@ -105,7 +108,7 @@ def checked_password(password: str, name: str) -> str:
     plain = plain_password(password)
     if not MIN_PASSWORD_CHARS <= len(plain) <= MAX_PASSWORD_CHARS:
         raise Invalid(PASSWORD_RULE, path="$.password")
-    if plain.casefold() == name.casefold() or len(set(plain)) < 4:
+    if plain.casefold() == name.casefold() or len(set(plain)) < 4 or is_common(plain, name):
         raise Invalid(TOO_EASY, path="$.password")
     return plain
 

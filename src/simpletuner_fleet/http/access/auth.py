@@ -40,6 +40,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     """The caller may cancel and retry their own jobs alone."""
     owner_id: str = ""
     """The user that a token acts for."""
+    logged_in_at: float | None = None
+    """When a user's session began; None for all others."""
     language: str = ""
     """The language the user chose; empty means the browser's."""
     attempt: Attempt | None = None
@@ -156,6 +158,7 @@ class Authenticator:
             permissions=role_permissions(user.role),
             token_hash=token_hash,
             only_own=only_own_jobs(user.role),
+            logged_in_at=signed_in.session.created_at,
             language=user.language,
         )
 

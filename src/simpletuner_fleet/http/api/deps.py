@@ -19,6 +19,7 @@ from simpletuner_fleet.http.edge.routes import Call
 from simpletuner_fleet.orchestrator.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.audit_heads import AuditHeads
 from simpletuner_fleet.storage.space import SpaceWatch
 from simpletuner_fleet.storage.storage import Storage
 
@@ -26,25 +27,49 @@ PATTERN_SEARCHES = 2
 REFUSALS_NOTED = Rate(1 / 60, 5)
 LOGINS_PER_ADDRESS = Rate(20 / 60, 20)
 LOGINS_PER_NAME = Rate(10 / 60, 10)
+LOGINS_PER_NAME_IN_ALL = Rate(30 / 60, 60)
 FAILED_LOGINS_NOTED = Rate(1, 60)
 
 
 class LoginDoor:
-    """How often passwords may be guessed. A log-in that succeeds was no guess."""
+    """How often passwords may be guessed. A log-in that succeeds was no guess.
+
+    Guesses are counted by address, and by name and address; those at one name from everywhere are counted, too, but not
+    against who has been let in from the same address before: nobody can lock others out by guessing at their names.
+    """
+
+    KNOWN = 10_000
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._by_address = Buckets(LOGINS_PER_ADDRESS, monotonic)
-        self._by_name = Buckets(LOGINS_PER_NAME, monotonic)
+        self._by_both = Buckets(LOGINS_PER_NAME, monotonic)
+        self._by_name = Buckets(LOGINS_PER_NAME_IN_ALL, monotonic)
+        self._known: dict[str, None] = {}
+        """Who was let in from where, the last of them last."""
         self.noted = Buckets(FAILED_LOGINS_NOTED, monotonic)
         """Failures that are worth an audit entry, all together."""
 
     def knock(self, ip: str, name: str) -> None:
         self._by_address.spend(address_key(ip))
-        self._by_name.spend(name.casefold())
+        both = self._both(ip, name)
+        self._by_both.spend(both)
+        if both not in self._known:
+            self._by_name.spend(name.casefold())
 
     def welcome(self, ip: str, name: str) -> None:
+        both = self._both(ip, name)
         self._by_address.give_back(address_key(ip))
-        self._by_name.give_back(name.casefold())
+        self._by_both.give_back(both)
+        if both not in self._known:
+            self._by_name.give_back(name.casefold())
+        self._known.pop(both, None)
+        self._known[both] = None
+        if len(self._known) > self.KNOWN:
+            del self._known[next(iter(self._known))]
+
+    @staticmethod
+    def _both(ip: str, name: str) -> str:
+        return f"{address_key(ip)} {name.casefold()}"
 
 
 class CertificateLooks:
@@ -105,6 +130,8 @@ class Deps(Struct, kw_only=True):
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
 
+    audit_heads: AuditHeads | None = None
+    """None: this orchestrator signs no heads of its audit log."""
     space: SpaceWatch = field(default_factory=SpaceWatch)
     storage_proven_at: float | None = None
     """When the storage was last seen to take, give and let go."""

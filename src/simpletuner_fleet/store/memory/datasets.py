@@ -35,17 +35,28 @@ class MemoryDatasetsView:
                 return size
         return None
 
-    def dataset_objects(self, shas: Collection[str]) -> dict[str, int]:
+    def dataset_objects(self, shas: Collection[str], claimant: str | None = None) -> dict[str, int]:
         known = self._tables.dataset_objects
-        return {sha256: known[sha256][0] for sha256 in shas if sha256 in known}
+        stored = {sha256: known[sha256] for sha256 in shas if sha256 in known}
+        named = self._named_by_whole_datasets() if claimant is not None else frozenset()
+        return {
+            sha256: size
+            for sha256, (size, _, owner) in stored.items()
+            if claimant is None or owner == claimant or sha256 in named
+        }
+
+    def _named_by_whole_datasets(self) -> frozenset[str]:
+        tables = self._tables
+        whole = (id for id, (_, ready) in tables.datasets.items() if ready)
+        return frozenset(sha256 for id in whole for sha256 in tables.dataset_files.get(id, {}))
 
     def dataset_bytes(self) -> int:
-        return sum(size for size, _ in self._tables.dataset_objects.values())
+        return sum(size for size, _, _ in self._tables.dataset_objects.values())
 
     def unused_dataset_objects(self, before: float, limit: int) -> list[str]:
         unused = [
             (since, sha256)
-            for sha256, (_, since) in self._tables.dataset_objects.items()
+            for sha256, (_, since, _) in self._tables.dataset_objects.items()
             if since is not None and since < before
         ]
         return [sha256 for _, sha256 in sorted(unused)[:limit]]
@@ -68,7 +79,8 @@ class MemoryDatasetsTx(MemoryDatasetsView):
         tables.set_dataset_files(dataset_id, {**tables.dataset_files.get(dataset_id, {}), **files})
         for sha256 in files:
             if sha256 in tables.dataset_objects:
-                tables.set_dataset_object(sha256, (tables.dataset_objects[sha256][0], None))
+                size, _, owner = tables.dataset_objects[sha256]
+                tables.set_dataset_object(sha256, (size, None, owner))
 
     def finish_dataset(self, dataset_id: str, name: str, files: int) -> bool:
         dataset, ready = self._tables.datasets.get(dataset_id, (None, False))
@@ -94,17 +106,17 @@ class MemoryDatasetsTx(MemoryDatasetsView):
                 and known[1] is None
                 and not any(sha256 in held for held in tables.dataset_files.values())
             ):
-                tables.set_dataset_object(sha256, (known[0], at))
+                tables.set_dataset_object(sha256, (known[0], at, known[2]))
         if len(dropped) < limit and not tables.datasets.get(dataset_id, (None, True))[1]:
             tables.set_dataset(dataset_id, None)
         return len(dropped)
 
-    def own_dataset_object(self, sha256: str, size: int, at: float) -> None:
+    def own_dataset_object(self, sha256: str, size: int, at: float, owner: str = "") -> None:
         known = self._tables.dataset_objects.get(sha256)
         if known is None:
-            self._tables.set_dataset_object(sha256, (size, at))
+            self._tables.set_dataset_object(sha256, (size, at, owner))
         elif known[1] is not None:
-            self._tables.set_dataset_object(sha256, (known[0], at))
+            self._tables.set_dataset_object(sha256, (known[0], at, owner))
 
     def disown_dataset_objects(self, shas: Collection[str]) -> None:
         for sha256 in shas:

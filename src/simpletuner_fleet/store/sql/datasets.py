@@ -28,6 +28,10 @@ ADD_FILE = (
 )
 FILE_SIZE = "SELECT size FROM dataset_files WHERE dataset_id = :dataset_id AND sha256 = :sha256"
 OBJECT_SIZE = "SELECT size FROM dataset_objects WHERE sha256 = :sha256"
+CLAIMED_SIZE = (
+    f"{OBJECT_SIZE} AND (owner = :owner OR EXISTS (SELECT 1 FROM dataset_files JOIN datasets"
+    " ON datasets.id = dataset_files.dataset_id WHERE dataset_files.sha256 = :sha256 AND datasets.ready = 1))"
+)
 ALL_BYTES = "SELECT coalesce(sum(size), 0) FROM dataset_objects"
 UNUSED = (
     "SELECT sha256 FROM dataset_objects WHERE unused_since IS NOT NULL AND unused_since < :before"
@@ -35,8 +39,9 @@ UNUSED = (
 )
 # What a dataset names stays in use; what waits for one waits anew.
 OWN = (
-    "INSERT INTO dataset_objects (sha256, size, unused_since) VALUES (:sha256, :size, :at) ON CONFLICT (sha256)"
-    " DO UPDATE SET unused_since = excluded.unused_since WHERE dataset_objects.unused_since IS NOT NULL"
+    "INSERT INTO dataset_objects (sha256, size, unused_since, owner) VALUES (:sha256, :size, :at, :owner)"
+    " ON CONFLICT (sha256) DO UPDATE SET unused_since = excluded.unused_since, owner = excluded.owner"
+    " WHERE dataset_objects.unused_since IS NOT NULL"
 )
 MARK_USED = "UPDATE dataset_objects SET unused_since = NULL WHERE sha256 = :sha256"
 SOME_FILES = "SELECT sha256 FROM dataset_files WHERE dataset_id = :id ORDER BY sha256 LIMIT :limit"
@@ -78,8 +83,9 @@ class DatasetsView:
                 return size
         return None
 
-    def dataset_objects(self, shas: Collection[str]) -> dict[str, int]:
-        rows = ((sha256, self._db.row(OBJECT_SIZE, {"sha256": sha256})) for sha256 in shas)
+    def dataset_objects(self, shas: Collection[str], claimant: str | None = None) -> dict[str, int]:
+        statement, owner = (OBJECT_SIZE, {}) if claimant is None else (CLAIMED_SIZE, {"owner": claimant})
+        rows = ((sha256, self._db.row(statement, {"sha256": sha256, **owner})) for sha256 in shas)
         return {sha256: row[0] for sha256, row in rows if row is not None}
 
     def dataset_bytes(self) -> int:
@@ -118,8 +124,8 @@ class DatasetsTx(DatasetsView):
             self._db.run(DELETE_DATASET, {"id": dataset_id})
         return len(rows)
 
-    def own_dataset_object(self, sha256: str, size: int, at: float) -> None:
-        self._db.run(OWN, {"sha256": sha256, "size": size, "at": float(at)})
+    def own_dataset_object(self, sha256: str, size: int, at: float, owner: str = "") -> None:
+        self._db.run(OWN, {"sha256": sha256, "size": size, "at": float(at), "owner": owner})
 
     def disown_dataset_objects(self, shas: Collection[str]) -> None:
         self._db.many(DISOWN, [{"sha256": sha256} for sha256 in shas])

@@ -42,7 +42,9 @@ async def login(call: Call[None]) -> Reply:
 
 
 async def me(call: Call[None]) -> Reply:
-    return page(call, "access/me.html")
+    caller = call.principal
+    sessions = await logins.sessions_of(deps_of(call).fleet, caller.id) if caller.kind == "user" else []
+    return page(call, "access/me.html", sessions=sessions, session_id=logins.session_id)
 
 
 async def help_page(call: Call[None]) -> Reply:

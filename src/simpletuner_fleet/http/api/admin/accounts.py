@@ -8,6 +8,7 @@ from simpletuner_fleet.core.bounds import FreeText
 from simpletuner_fleet.core.errors import Forbidden
 from simpletuner_fleet.core.people.accounts import Role, User
 from simpletuner_fleet.core.people.permissions import missing_for
+from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.orchestrator import accounts
@@ -127,7 +128,8 @@ async def _within_reach(call: Call[Any]) -> User:
 
 
 def require_role(call: Call[Any], role: Role) -> None:
-    """Nobody gives away what they do not hold."""
+    """Nobody gives away what they do not hold, nor by a browser that was left open."""
+    require_fresh_login(call)
     missing = missing_for(call.principal.permissions, role)
     if missing is not None:
         raise Forbidden(missing)

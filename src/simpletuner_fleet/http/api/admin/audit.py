@@ -152,7 +152,7 @@ async def types(call: Call[None]) -> AuditTypes:
 
 
 async def verify(call: Call[None]) -> AuditVerification:
-    checked, problems = await auditing.verify(deps_of(call).fleet)
+    checked, problems = await auditing.verify(deps_of(call).fleet, deps_of(call).audit_heads)
     return AuditVerification(valid=not problems, checked=checked, problems=problems)
 
 

@@ -32,11 +32,12 @@ def connection_command(worker: Worker, token: str, url: str, fingerprint: str | 
 def connection_commands(worker: Worker, token: str, url: str, fingerprint: str | None) -> ConnectionCommands:
     target = ("--orchestrator-url", url)
     choices = _choices(worker, fingerprint)
-    options = (target, ("--worker-token", token), *choices)
+    options = (target, *choices)
+    given = f"{TOKEN_VARIABLE}={shlex.quote(token)}"  # an environment is its user's to see, arguments are everybody's
     variables = _variables(worker, url, fingerprint)
     return ConnectionCommands(
-        uv=_lines([("uvx", "--from", PACKAGE, *PROGRAM), *options]),
-        pip=f"{shlex.join(['python3', '-m', 'pip', 'install', PACKAGE])} && \\\n{_lines([PROGRAM, *options])}",
+        uv=f"{given} {_lines([('uvx', '--from', PACKAGE, *PROGRAM), *options])}",
+        pip=f"{shlex.join(['python3', '-m', 'pip', 'install', PACKAGE])} && \\\n{given} {_lines([PROGRAM, *options])}",
         systemd=_service(token, [target, *choices]),
         container=_container(token, variables),
         environment="\n".join(

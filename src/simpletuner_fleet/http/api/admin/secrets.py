@@ -4,6 +4,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.bounds import FreeText, Name
 from simpletuner_fleet.engine.stored_secrets import StoredSecret
+from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
@@ -41,6 +42,7 @@ async def list_secrets(call: Call[None]) -> SecretsView:
 
 
 async def save_secret(call: Call[SecretValue]) -> SecretView:
+    require_fresh_login(call)
     name = call.path["name"]
     users = None if call.body.users is UNSET else call.body.users
     saved = await keyring.save_secret(deps_of(call).fleet, name, call.body.value, writer_of(call), users)
@@ -48,6 +50,7 @@ async def save_secret(call: Call[SecretValue]) -> SecretView:
 
 
 async def delete_secret(call: Call[None]) -> Done:
+    require_fresh_login(call)
     await keyring.delete_secret(deps_of(call).fleet, call.path["name"], writer_of(call))
     return Done(id=call.path["name"])
 

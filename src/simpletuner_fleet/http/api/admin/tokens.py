@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route
 from simpletuner_fleet.http.views.records import TokensView, TokenView, token_view
@@ -37,6 +38,7 @@ async def list_tokens(call: Call[None]) -> TokensView:
 
 async def create_token(call: Call[CreateTokenBody]) -> TokenView:
     """Nobody gives away what they do not hold."""
+    require_fresh_login(call)
     for permission in call.body.permissions:
         call.require(permission)
     token, secret = await people.create_token(deps_of(call).fleet, call.body, call.actor, acts_for(call))

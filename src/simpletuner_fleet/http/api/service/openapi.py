@@ -73,7 +73,7 @@ def documentation_routes(table: Sequence[Route]) -> list[Route]:
 
 
 def openapi_document(table: Sequence[Route]) -> dict[str, Any]:
-    kinds = [kind for row in table for kind in (row.body, row.answer) if describable(kind)]
+    kinds = [kind for row in table for kind in (row.body, row.answer, row.query) if describable(kind)]
     _, schemas = msgspec.json.schema_components([*kinds, ProblemDocument], ref_template=REF)
     paths: dict[str, dict[str, Any]] = {}
     for row in table:
@@ -133,9 +133,8 @@ def path_parameters(row: Route) -> list[dict[str, Any]]:
 def query_parameters(row: Route) -> list[dict[str, Any]]:
     if row.query is None:
         return []
-    schema = msgspec.json.schema(row.query)
-    for step in schema["$ref"].removeprefix("#/").split("/"):
-        schema = schema[step]
+    (reference,), schemas = msgspec.json.schema_components([row.query], ref_template=REF)
+    schema = schemas[reference["$ref"].rpartition("/")[2]]
     required = schema.get("required", [])
     return [
         {"name": name, "in": "query", "required": name in required, "schema": inner}

@@ -1,0 +1,76 @@
+"""The tree over the audit log, as RFC 9162 has it: a short proof shows that a later log holds all of an earlier one."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+EMPTY = hashlib.sha256(b"").digest()
+Subtree = Callable[[int, int], bytes]
+"""Returns the hash of the tree over the leaves from the first number up to, and without, the second."""
+
+
+def leaf(entry_hash: str) -> bytes:
+    return hashlib.sha256(b"\0" + entry_hash.encode()).digest()
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\1" + left + right).digest()
+
+
+def split(size: int) -> int:
+    """Returns the largest power of two that is smaller than the size."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+def root_of(leaves: Sequence[bytes]) -> bytes:
+    if not leaves:
+        return EMPTY
+    if len(leaves) == 1:
+        return leaves[0]
+    middle = split(len(leaves))
+    return node(root_of(leaves[:middle]), root_of(leaves[middle:]))
+
+
+def consistency_proof(earlier: int, later: int, subtree: Subtree) -> list[bytes]:
+    """Returns what shows that the first `earlier` of `later` leaves are those of the earlier tree."""
+    if not 0 < earlier <= later:
+        raise ValueError("there is no such proof")
+    return _proof(earlier, 0, later, subtree, whole=True)
+
+
+def _proof(earlier: int, start: int, end: int, subtree: Subtree, *, whole: bool) -> list[bytes]:
+    size = end - start
+    if earlier == size:
+        return [] if whole else [subtree(start, end)]
+    middle = split(size)
+    if earlier <= middle:
+        return [*_proof(earlier, start, start + middle, subtree, whole=whole), subtree(start + middle, end)]
+    rest = _proof(earlier - middle, start + middle, end, subtree, whole=False)
+    return [*rest, subtree(start, start + middle)]
+
+
+def is_consistent(
+    earlier: int, later: int, earlier_root: bytes, later_root: bytes, proof: Sequence[bytes]
+) -> bool:
+    """Whether the proof shows that the later tree holds all leaves of the earlier one, in their places."""
+    if not 0 < earlier <= later:
+        return False
+    if earlier == later:
+        return not proof and earlier_root == later_root
+    path = list(proof) if earlier & (earlier - 1) else [earlier_root, *proof]
+    if not path:
+        return False
+    at, last = earlier - 1, later - 1
+    while at & 1:
+        at, last = at >> 1, last >> 1
+    old = new = path[0]
+    for step in path[1:]:
+        if last == 0:
+            return False
+        if at & 1 or at == last:
+            old, new = node(step, old), node(step, new)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            new = node(new, step)
+        at, last = at >> 1, last >> 1
+    return last == 0 and old == earlier_root and new == later_root

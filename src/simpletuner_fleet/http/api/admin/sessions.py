@@ -1,0 +1,91 @@
+"""The browsers in which one is logged in: listed, and ended one by one. And whether a log-in is fresh enough."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import FleetError, Forbidden
+from simpletuner_fleet.core.people.accounts import FRESH_LOGIN_S, Session
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route
+from simpletuner_fleet.http.views.fields import Time, view_of
+from simpletuner_fleet.http.views.jobs import Done
+from simpletuner_fleet.orchestrator import logins
+
+TAGS = ("people",)
+
+
+class SessionView(Struct, kw_only=True):
+    id: str
+    created_at: Time
+    seen_at: Time
+    """It is true to the hour."""
+    ip: str
+    """From where it began."""
+    current: bool
+    """It is the one that asks."""
+
+
+class SessionsView(Struct):
+    sessions: list[SessionView]
+
+
+class LoginNotFresh(Forbidden):
+    """You logged in too long ago for this."""
+
+    code = "login_not_fresh"
+    next_step = "Log out, log in again, and repeat it."
+
+    def __init__(self) -> None:
+        FleetError.__init__(self)
+
+
+def require_fresh_login(call: Call[Any]) -> None:
+    """For what would outlast a browser that somebody left open: tokens, users, links and secrets."""
+    since = call.principal.logged_in_at
+    if since is not None and deps_of(call).fleet.clock.now() > since + FRESH_LOGIN_S:
+        raise LoginNotFresh
+
+
+async def list_sessions(call: Call[None]) -> SessionsView:
+    """Returns none for an API token, which has none."""
+    sessions = await logins.sessions_of(deps_of(call).fleet, call.principal.id)
+    return SessionsView([session_view(call, session) for session in sessions])
+
+
+def session_view(call: Call[Any], session: Session) -> SessionView:
+    return view_of(
+        SessionView,
+        session,
+        id=logins.session_id(session),
+        current=session.token_hash == call.principal.token_hash,
+    )
+
+
+async def end_session(call: Call[None]) -> Done:
+    deps = deps_of(call)
+    ended = await logins.end_session(deps.fleet, call.principal.id, call.path["id"], call.actor)
+    deps.revoke([ended])
+    return Done(id=call.path["id"])
+
+
+ROUTES = [
+    Route(
+        "GET",
+        "/api/me/sessions",
+        list_sessions,
+        ANY_USER,
+        answer=SessionsView,
+        summary="The browsers in which the caller is logged in",
+        tags=TAGS,
+    ),
+    Route(
+        "DELETE",
+        "/api/me/sessions/{id}",
+        end_session,
+        ANY_USER,
+        answer=Done,
+        summary="Log out in one browser",
+        tags=TAGS,
+    ),
+]

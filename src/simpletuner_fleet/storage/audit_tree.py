@@ -1,0 +1,56 @@
+"""The Merkle tree over the audit log, from its rows: whole blocks are remembered, the rest is read when it is asked for."""
+
+from simpletuner_fleet.core import merkle
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.engine.fleet import Fleet
+
+BLOCK = 256
+
+
+class LogIncomplete(Exception):
+    """Entries are missing, or stand in the wrong place."""
+
+
+class AuditTree:
+    """Leaf 0 is entry 1. A block that was remembered stays as it was, whatever becomes of its rows."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._blocks: list[bytes] = []
+
+    async def root(self, size: int) -> bytes:
+        return self._subtree(0, size, await self._leaves(size))
+
+    async def proof(self, earlier: int, later: int) -> list[bytes]:
+        leaves = await self._leaves(later)
+        block = earlier // BLOCK
+        if earlier % BLOCK and block not in leaves:
+            leaves[block] = await self._read(block, BLOCK)
+        return merkle.consistency_proof(earlier, later, lambda start, end: self._subtree(start, end, leaves))
+
+    async def _leaves(self, size: int) -> dict[int, list[bytes]]:
+        """Remembers all whole blocks, and returns the leaves of the one in which the log of this size ends."""
+        while len(self._blocks) < size // BLOCK:
+            self._blocks.append(merkle.root_of(await self._read(len(self._blocks), BLOCK)))
+        last = size // BLOCK
+        return {last: await self._read(last, size % BLOCK)} if size % BLOCK else {}
+
+    async def _read(self, block: int, count: int) -> list[bytes]:
+        first = block * BLOCK + 1
+        entries: list[AuditEntry] = await self._fleet.read(lambda view: view.audit_range(first - 1, count))
+        if [entry.seq for entry in entries] != list(range(first, first + count)):
+            raise LogIncomplete(f"entries {first} to {first + count - 1} are not all there")
+        return [merkle.leaf(entry.hash) for entry in entries]
+
+    def _subtree(self, start: int, end: int, leaves: dict[int, list[bytes]]) -> bytes:
+        size = end - start
+        if size == 0:
+            return merkle.EMPTY
+        block, offset = divmod(start, BLOCK)
+        if size == BLOCK:
+            return self._blocks[block]
+        if size < BLOCK:
+            return merkle.root_of(leaves[block][offset : offset + size])
+        middle = merkle.split(size)
+        left = self._subtree(start, start + middle, leaves)
+        return merkle.node(left, self._subtree(start + middle, end, leaves))
