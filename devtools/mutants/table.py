@@ -35,6 +35,55 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # Going on, publishing, caches
+    Mutant(
+        "begin-at-the-start-though-asked-to-go-on",
+        "a job that was to go on from another's checkpoint begins at the start",
+        "engine/dispatch.py",
+        "if job.attempts or job.resume_from else None",
+        "if job.attempts else None",
+        ("tests/http/api/jobs/test_resume_from.py",),
+    ),
+    Mutant(
+        "start-over-when-the-checkpoint-is-out-of-reach",
+        "a job whose checkpoint nobody can fetch starts over in silence",
+        "core/jobs/going_on.py",
+        "return job.resume_from is not None and all(",
+        "return job.resume_from is None and all(",
+        ("tests/http/api/jobs/test_resume_from.py",),
+    ),
+    Mutant(
+        "go-on-without-permission-to-read",
+        "whoever may not read jobs goes on from anybody's checkpoint",
+        "core/jobs/going_on.py",
+        "if not by.may_read_jobs:",
+        "if False:",
+        ("tests/http/api/jobs/test_resume_from.py",),
+    ),
+    Mutant(
+        "two-jobs-in-one-output-folder",
+        "an absolute output_dir is shared by all jobs that name it",
+        "trainers/simpletuner_settings.py",
+        'return folder / f"{order.job_id}-{order.attempt}"',
+        "return folder",
+        ("tests/trainers/test_simpletuner_settings.py",),
+    ),
+    Mutant(
+        "two-attempts-in-one-cache",
+        "an attempt is given the caches that another one uses",
+        "agent/data/kept_caches.py",
+        "(name for name in names if name not in used)",
+        "(name for name in names)",
+        ("tests/agent/data/test_kept_caches.py",),
+    ),
+    Mutant(
+        "publish-for-ever",
+        "what is hopeless is tried again and again",
+        "core/publishing.py",
+        "gives_up = hopeless or tries >= MAX_TRIES",
+        "gives_up = False",
+        ("tests/orchestrator/test_publishing.py",),
+    ),
     # Watchdog
     Mutant(
         "go-on-from-a-spoiled-checkpoint",
