@@ -294,6 +294,48 @@ def test_explain_tells_the_funnel_and_the_fixes(ask: Run, fleet: FakeServer) -> 
     assert "check for label mismatch between job and workers" in result.err
 
 
+def test_going_on_names_the_checkpoint_and_a_start_from_nothing_says_what_is_stored(
+    ask: Run, fleet: FakeServer
+) -> None:
+    fleet.on("GET", "/api/jobs/j_abcdef", {**JOB, "status": "failed", "checkpoint_step": 75})
+    fleet.on("POST", "/api/jobs/j_abcdef/retry", {**JOB, "id": "j_again"})
+    told = ask("jobs", "retry", "j_abcdef")
+    assert "simpletuner jobs retry j_abcdef --resume-from j_abcdef" in told.err
+    assert fleet.asked("POST", "/api/jobs/j_abcdef/retry")[-1].body is None
+    ask("jobs", "retry", "j_abcdef", "--resume-from", "j_abcdef:50")
+    assert fleet.asked("POST", "/api/jobs/j_abcdef/retry")[-1].body == {"resume_from": "j_abcdef:50"}
+    ask(
+        "jobs",
+        "submit",
+        "c",
+        "--resume-from",
+        "j_abcdef",
+        "--publish",
+        "hf://me/x",
+        "--publish-secret",
+        "hub",
+    )
+    assert fleet.seen[-1].body == {
+        "config_name": "c",
+        "resume_from": "j_abcdef",
+        "publish": {"to": "hf://me/x", "secret": "hub"},
+    }
+
+
+def test_publishing_is_asked_for_and_shown(ask: Run, fleet: FakeServer) -> None:
+    row = {"job_id": "j_abcdef", "to": "hf://me/x", "state": "due", "tries": 0, "error": None, "url": None}
+    fleet.on("POST", "/api/jobs/j_abcdef/publish", row)
+    fleet.on("GET", "/api/jobs/j_abcdef/publication", {**row, "state": "published", "url": "https://hub/x"})
+    assert ask("jobs", "publish", "j_abcdef", "--to", "hf://me/x", "--secret", "hub", "--public").code == 0
+    assert fleet.asked("POST", "/api/jobs/j_abcdef/publish")[-1].body == {
+        "to": "hf://me/x",
+        "secret": "hub",
+        "private": False,
+        "branch": "main",
+    }
+    assert ask("jobs", "publish", "j_abcdef", "--show", "--json").json["url"] == "https://hub/x"
+
+
 def test_cancel_retry_and_priority(ask: Run, fleet: FakeServer) -> None:
     fleet.on("POST", "/api/jobs/j_abcdef/cancel", {**JOB, "status": "cancelling"})
     fleet.on("POST", "/api/jobs/j_abxyz/cancel", problem(409, "wrong_job_state", "The job is completed."))

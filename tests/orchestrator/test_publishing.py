@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import obstore
 import pytest
+from obstore.store import S3Store
 
 from simpletuner_fleet.core.publishing import LONGEST_WAIT_S, MAX_TRIES
 from simpletuner_fleet.orchestrator.publishing import Places, publish_once
@@ -13,6 +15,7 @@ from simpletuner_fleet.store.sealing import SealedVault
 from tests.http.api_kit import Running, orchestrator
 from tests.http.upload_kit import Uploader, uploading
 from tests.hub_server import TOKEN, HubServer
+from tests.s3_server import KEY, SECRET, running_s3
 
 MODEL = bytes(range(256)) * 400
 FILES = {"pytorch_lora_weights.safetensors": MODEL, "README.md": b"# a model", "empty.txt": b""}
@@ -24,6 +27,12 @@ def hub() -> Iterator[HubServer]:
     server = HubServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint() -> Iterator[str]:
+    with running_s3() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture
@@ -199,3 +208,24 @@ async def test_what_could_never_be_published_is_refused_when_it_is_submitted(
         answer = await running.http.post("/api/queue/submit", json={"config": COMMAND, "publish": publish})
         assert answer.status_code == 422, answer.text
         assert answer.json()["errors"][0]["path"] == path
+
+
+async def test_a_bucket_takes_it_under_the_name_that_was_asked_for(
+    http: httpx2.AsyncClient, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    async with orchestrator() as running:
+        up = await completed(running, {"to": "folder://cats"})
+        root = f"s3://bucket/published?endpoint={s3_endpoint}"
+        await publish_once(running.deps.storage, Places(folder_url=root), http)
+        publication = await told(running, up)
+        assert (publication["state"], publication["url"]) == ("published", "s3://bucket/published/cats")
+        bucket = S3Store(
+            "bucket",
+            prefix="published/cats",
+            config={"region": "us-east-1", "endpoint": s3_endpoint},
+            client_options={"allow_http": True},
+        )
+        for path, data in FILES.items():
+            assert bytes((await obstore.get_async(bucket, path)).bytes()) == data

@@ -168,7 +168,7 @@ def test_models_and_pictures_are_left_to_the_worker_and_said_while_captions_come
         tmp_path,
         {
             "config/mine/config.json": {
-                "init_lora": "/models/a.safetensors",
+                "init_lora": "output/before/a.safetensors",
                 "pretrained_model_name_or_path": "a/b",
             },
             "config/mine/multidatabackend.json": data,

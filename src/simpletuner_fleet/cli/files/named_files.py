@@ -38,6 +38,7 @@ SMALL_FOLDER_BYTES, SMALL_FOLDER_FILES = 256 * 1024, 20
 LEVELS_UP = 3
 _TEXT_FILE = re.compile(r"[^\n{}<>|*?\"']+\.(json|jsonl|toml|ya?ml|txt|csv|py|sh)")
 _LOCAL_PATH = re.compile(r"(/|~/|\./|\.\./).+")
+_WEIGHTS = (".safetensors", ".ckpt", ".pt", ".pth", ".bin", ".gguf")
 _INLINE = ("{", "[")
 
 
@@ -163,7 +164,7 @@ def _file_for(
             notes.append(_("%(setting)s: %(value)s is left to the worker", setting=name, value=value))
         return None
     if not _names_text(name, value):
-        if _LOCAL_PATH.fullmatch(value) and _is_local(value):
+        if (_LOCAL_PATH.fullmatch(value) or value.endswith(_WEIGHTS)) and _is_local(value):
             notes.append(_left_to_worker(name, value))
         return None
     return _found(name, value, main, notes, missing)
