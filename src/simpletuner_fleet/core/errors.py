@@ -245,6 +245,13 @@ class StoreUnavailable(FleetError):
     next_step = "Try again shortly. If it goes on, check the disk space and the database of the orchestrator."
 
 
+class UnreadableRow(StoreUnavailable):
+    """A row of the database cannot be read and is set aside; everything else goes on."""
+
+    code = "unreadable_row"
+    next_step = "Run 'simpletuner doctor server' on the orchestrator's machine: it names the rows to restore."
+
+
 class IllegalTransition(FleetError):
     """The state machine has no such edge. This is a defect of ours, never of the input."""
 
