@@ -1091,4 +1091,16 @@ MUTANTS = (
         "",
         ("tests/agent/ship/test_log_stream.py",),
     ),
+    # Damaged rows
+    Mutant(
+        "one-bad-row-hides-all",
+        "a row that cannot be read keeps every other one from being read",
+        "store/rows/codec.py",
+        """            try:
+                found.append(self._row(values))
+            except UNREADABLE as error:
+                self._set_aside(values, error)""",
+        "            found.append(self._row(values))",
+        ("tests/store/test_damaged_rows.py",),
+    ),
 )
