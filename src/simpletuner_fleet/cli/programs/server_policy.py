@@ -39,6 +39,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
         job_storage_bytes=args.job_storage_gb * GIB,
         data_storage_bytes=args.data_storage_gb * GIB,
         object_grace_s=args.object_grace_s,
+        results_wait_s=args.results_wait_s,
         object_delete_delay_s=args.object_delete_delay_s,
         jobs_keep_days=args.jobs_keep_days,
     )
