@@ -17,6 +17,7 @@ from simpletuner_fleet.core.jobs.job import (
     JobState,
     Outcome,
     Requirements,
+    Results,
     Stopping,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, read_progress
@@ -62,7 +63,7 @@ FIXED_IN_JOBS = frozenset(
 )
 """What is fixed is set when the row is added; a save leaves it alone, and with it the indexes over it."""
 FIXED_IN_ATTEMPTS = frozenset({"worker_id", "worker_name", "offered_at"})
-OFTEN_IN_JOBS = frozenset({"id", "state", "progress", "started_at", "finished_at", "version"})
+OFTEN_IN_JOBS = frozenset({"id", "state", "progress", "started_at", "finished_at", "results", "version"})
 OFTEN_IN_ATTEMPTS = frozenset(
     {"id", "job_id", "number", "epoch"}
     | {"state", "accepted_at", "started_at", "ended_at", "outcome", "exit_code", "checkpoint_step"}
@@ -73,6 +74,7 @@ JOBS = RowCodec(
     {
         "requires": Codec(requirements_text, requirements_of),
         "state": enum_codec(JobState),
+        "results": enum_codec(Results),
         "hold": enum_codec(Hold),
         "retry_on_failure": TRUTH,
         "depends_on": JSON_LIST,

@@ -27,7 +27,9 @@ async def test_no_step_of_a_jobs_life_needs_the_connection(
         async with orchestrator(store=store) as running:
             agent = await running.worker(gpus=1)
             await running.http.put("/api/configs/noop", json=COMMAND)
-            await running.submit(config_name="noop", target=target)  # whatever is asked for once is remembered
+            await running.submit(
+                config_name="noop", target=target
+            )  # whatever is asked for once is remembered
             await agent.report(await agent.take(), "completed")
             monkeypatch.setattr(CommitPipeline, "_begin_direct", noting)
             await running.submit(config_name="noop", target=target)
