@@ -14,7 +14,7 @@ import pytest
 
 from simpletuner_fleet.agent.wire import client as wire
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.agent.wire.errors import Refused
+from simpletuner_fleet.agent.wire.errors import Unreachable
 from simpletuner_fleet.core.errors import Invalid, TooManyRequests
 from simpletuner_fleet.core.people.accounts import checked_password
 from simpletuner_fleet.http.api.admin.connection_commands import connection_commands
@@ -160,7 +160,7 @@ async def test_an_answer_without_end_is_read_no_further_than_an_answer_may_be(
         client = OrchestratorClient(url, lambda: "wt_x", None)
         tracemalloc.start()
         try:
-            with pytest.raises(Refused):
+            with pytest.raises(Unreachable):
                 await asyncio.wait_for(call(client), 30)
             assert tracemalloc.get_traced_memory()[1] < 16 * wire.MAX_PROBLEM_BYTES
         finally:
