@@ -595,6 +595,31 @@ MUTANTS = (
         "    if known.request_hash == fingerprint[:-1]:",
         DEFENDED,
     ),
+    # The trainer's word
+    Mutant(
+        "exit-code-0-is-completed",
+        "a trainer that failed and exits with code 0 has completed",
+        "agent/endings.py",
+        "if by_itself and ending.exit_code == 0 and ending.shortfall is None:",
+        "if by_itself and ending.exit_code == 0:",
+        ("tests/agent/guard/test_completion.py",),
+    ),
+    Mutant(
+        "ended-early-is-completed",
+        "a training that ended before its last step has completed",
+        "core/training/completion.py",
+        "if ended.total is not None and (ended.step or 0) < ended.total:",
+        "if False:",
+        ("tests/core/training/test_completion.py", "tests/agent/guard/test_completion.py"),
+    ),
+    Mutant(
+        "lonely-shim-says-completed",
+        "a guardian without its agent says completed for a trainer whose exit code tells nothing",
+        "agent/guard/shim.py",
+        'ended["exit_code"] == 0 and not self.order.get("exit_tells", True):',
+        "False:",
+        ("tests/agent/guard/test_shim.py",),
+    ),
     # The agent
     Mutant(
         "starts-before-the-answer",

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.core.training.samples import is_picture
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths
@@ -70,11 +72,28 @@ class CheckpointHabits:
         """The checkpoint is in place; makes the trainer go on from it."""
         return Launch(argv=launch.argv, env={**launch.env, RESUME_VARIABLE: str(checkpoint)}, cwd=launch.cwd)
 
+    def exit_tells(self, order: JobSubmit) -> bool:
+        """Whether exit code 0 alone is believed where nobody is left to look: the guardian asks that."""
+        return expected_steps(order) is None
+
+    def shortfall(self, order: JobSubmit, ended: CleanExit) -> str | None:
+        """Why a training that ended with exit code 0 is not complete; None where it is.
+
+        A program may have reasons of its own to end early: only a config that names its steps holds it to them.
+        """
+        return shortfall(replace(ended, total=expected_steps(order)))
+
     def artifacts(self, paths: Paths) -> list[FoundArtifact]:
         """Returns what an attempt that ended leaves to its user: all of the output that is no checkpoint."""
         root = self.output_folder(paths)
         files = tuple(other_files(root))
         return [FoundArtifact("output", root, files)] if files else []
+
+
+def expected_steps(order: JobSubmit) -> int | None:
+    """How many steps the config says there are, if it does."""
+    steps = order.config.get("expected_steps")
+    return steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
 
 
 def habits_of(trainer: object) -> CheckpointHabits:

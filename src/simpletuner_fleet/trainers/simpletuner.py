@@ -4,6 +4,9 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import (
     SIGNAL_VARIABLE,
@@ -15,7 +18,11 @@ from simpletuner_fleet.trainers.command import substitution
 from simpletuner_fleet.trainers.config_files import change_setting, read_setting, write_config_files
 from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
 from simpletuner_fleet.trainers.environment import trainer_environment
-from simpletuner_fleet.trainers.packages import has_packages
+from simpletuner_fleet.trainers.packages import has_packages, version_of
+from simpletuner_fleet.trainers.simpletuner_release import Release, release_of
+
+LINES_AFTER_ERROR = 12
+"""What a release that hides its errors may still say after one, as its helpers end."""
 
 
 class SimpleTunerTrainer(CheckpointHabits):
@@ -25,9 +32,14 @@ class SimpleTunerTrainer(CheckpointHabits):
         self._worker = surroundings.environment
         self._python = surroundings.trainer_python
         self._available = functools.cache(self._probe)
+        self._release = functools.cache(self._find_release)
 
     def available(self) -> bool:
         return self._available()
+
+    def release(self) -> Release:
+        """What the installed one can do. May take seconds the first time: call it in a thread."""
+        return self._release()
 
     def launch(self, order: JobSubmit, paths: Paths) -> Launch:
         write_config_files(order, paths, _settings(order, paths))
@@ -50,6 +62,18 @@ class SimpleTunerTrainer(CheckpointHabits):
     def request_checkpoint(self, paths: Paths) -> bool:
         return ask_by_signal_file(signal_file(paths))
 
+    def exit_tells(self, order: JobSubmit) -> bool:
+        return False
+
+    def shortfall(self, order: JobSubmit, ended: CleanExit) -> str | None:
+        """It has as many steps as it says, and one at least; older releases end with exit code 0 whatever happened."""
+        total = ended.total or _steps(_setting(order.config, "max_train_steps"))
+        lines_after = 0 if self.release().exit_codes else LINES_AFTER_ERROR
+        found = shortfall(replace(ended, total=total), lines_after_error=lines_after)
+        if found is None and not ended.step:
+            return "the trainer ended with exit code 0 before its first step"
+        return found
+
     def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
         change_setting(paths, "resume_from_checkpoint", "latest")
         return launch
@@ -68,6 +92,9 @@ class SimpleTunerTrainer(CheckpointHabits):
     def _probe(self) -> bool:
         return has_packages(self._python, self._worker, "simpletuner", "accelerate")
 
+    def _find_release(self) -> Release:
+        return release_of(version_of(self._python, self._worker, "simpletuner"))
+
 
 def _settings(order: JobSubmit, paths: Paths) -> dict[str, Any]:
     """The config.json as it is, but its dataloader and output are this attempt's."""
@@ -80,6 +107,11 @@ def _settings(order: JobSubmit, paths: Paths) -> dict[str, Any]:
     if not _setting(settings, "output_dir"):
         _set(settings, "output_dir", str(paths.output_dir))
     return settings
+
+
+def _steps(value: Any) -> int | None:
+    """0 means that epochs are counted."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _setting(settings: dict[str, Any], name: str) -> Any:

@@ -44,6 +44,10 @@ ADVICE = {
     "data": N_(
         "The job's data could not be put in place: see 'simpletuner data list', and the worker's --data-cache-gb and disk."
     ),
+    "incomplete": N_(
+        "The trainer ended before its last step and said no reason: read the end of its log, or retry; the job goes "
+        "on from its last checkpoint."
+    ),
     "start_failed": N_(
         "The trainer never ran: correct what the message names, in the config or on the worker."
     ),
@@ -64,6 +68,7 @@ _PREFIX = re.compile(r"^(?:\[(?:rank ?|default)?\d+\]: ?)+")
 _WARNING = re.compile(r"Warning: |\bWARNING\b")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|NotFound)\b")
 _LAUNCHER = re.compile(r"^(?:subprocess\.)?CalledProcessError|ChildFailedError")
+_EARLY = re.compile(r"^the trainer ended (?:at step|with exit code 0 before)")
 _EXIT_CODE = re.compile(r"\bexit(?:ed)?(?: with)?(?: (?:code|status))? (-?\d{1,3})\b")
 
 
@@ -175,6 +180,13 @@ def _never_ran(remains: Remains) -> str | None:
     return None if ran else remains.reason or None
 
 
+def _ended_early(remains: Remains) -> str | None:
+    """Exit code 0 is no failure by itself: the worker says what speaks against it."""
+    if remains.exit_code != 0 or _last_exception(remains):
+        return None
+    return remains.reason if _EARLY.search(remains.reason) else None
+
+
 def _raised(remains: Remains) -> str | None:
     if last := _last_exception(remains):
         return last
@@ -263,5 +275,6 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("config", _wrong_usage),
     ("data", _said(r"^the data\b")),
     ("start_failed", _never_ran),
+    ("incomplete", _ended_early),
     ("user_code", _raised),
 )
