@@ -620,6 +620,22 @@ MUTANTS = (
         "False:",
         ("tests/agent/guard/test_shim.py",),
     ),
+    Mutant(
+        "half-a-checkpoint-is-whole",
+        "a checkpoint whose trainer was killed while it saved is stored and gone on from",
+        "trainers/unmarked_checkpoints.py",
+        "return (path / LAST_STATE).is_file() and any(path.glob(STATE_FILES))",
+        "return any(path.glob(STATE_FILES))",
+        ("tests/trainers/test_unmarked_checkpoints.py",),
+    ),
+    Mutant(
+        "waits-for-what-cannot-come",
+        "checkpoint first waits for a release that cannot be asked for one",
+        "trainers/simpletuner.py",
+        "return self.release().signal_file and ask_by_signal_file",
+        "return ask_by_signal_file",
+        ("tests/trainers/test_unmarked_checkpoints.py",),
+    ),
     # The agent
     Mutant(
         "starts-before-the-answer",

@@ -30,7 +30,9 @@ def rgba_to_rgb_optimized(image):
 
 
 def batch_resize_images(images, sizes):
-    return [np.asarray(Image.fromarray(image).resize(size)) for image, size in zip(images, sizes, strict=True)]
+    return [
+        np.asarray(Image.fromarray(image).resize(size)) for image, size in zip(images, sizes, strict=True)
+    ]
 
 
 batch_resize_images_zero_copy = batch_resize_images

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.core.training.samples import is_picture
+from simpletuner_fleet.core.training.trainer_release import Release
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths
 
@@ -43,6 +44,10 @@ class FoundArtifact(Struct, frozen=True):
 class CheckpointHabits:
     """Inherit from it and override what is different; a trainer that does not inherit gets these defaults."""
 
+    def release(self) -> Release:
+        """What is installed of it and what that can do. May take seconds the first time: call it in a thread."""
+        return Release(exit_codes=True, guard=True, signal_file=False)
+
     def output_folder(self, paths: Paths) -> Path:
         """Returns where checkpoints appear, and where one to go on from is put."""
         return paths.output_dir
@@ -50,6 +55,10 @@ class CheckpointHabits:
     def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
         """The complete ones, oldest first."""
         return complete_checkpoints(self.output_folder(paths))
+
+    def has_unfinished(self, paths: Paths) -> bool:
+        """Whether a checkpoint is there that will count as complete after a moment, even if its trainer has ended."""
+        return False
 
     def progress_files(self, paths: Paths) -> list[Path]:
         """Returns where the trainer writes its numbers, a JSON object on each line; they need not be there yet."""
@@ -112,11 +121,13 @@ def rank_logs_beneath(folder: Path) -> dict[int, list[Path]]:
 
 
 def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:
-    checkpoints = []
-    for path in _entries(folder):
-        name = _NAME.fullmatch(path.name)
-        if name and (path / GUARD).is_file():
-            checkpoints.append(FoundCheckpoint(path.name, int(name[1]), path))
+    return [one for one in checkpoint_folders(folder) if (one.path / GUARD).is_file()]
+
+
+def checkpoint_folders(folder: Path) -> list[FoundCheckpoint]:
+    """All of them, finished or not, oldest first."""
+    named = ((path, _NAME.fullmatch(path.name)) for path in _entries(folder))
+    checkpoints = [FoundCheckpoint(path.name, int(name[1]), path) for path, name in named if name]
     return sorted(checkpoints, key=lambda one: (one.step, one.name))
 
 

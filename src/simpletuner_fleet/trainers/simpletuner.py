@@ -7,19 +7,24 @@ from typing import Any
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.training.completion import CleanExit, shortfall
+from simpletuner_fleet.core.training.trainer_release import Release, release_of
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import (
+    GUARD,
     SIGNAL_VARIABLE,
     CheckpointHabits,
+    FoundCheckpoint,
     ask_by_signal_file,
+    complete_checkpoints,
     signal_file,
 )
 from simpletuner_fleet.trainers.command import substitution
 from simpletuner_fleet.trainers.config_files import change_setting, read_setting, write_config_files
 from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
 from simpletuner_fleet.trainers.environment import trainer_environment
+from simpletuner_fleet.trainers.finding import TRAINER_PACKAGES
 from simpletuner_fleet.trainers.packages import has_packages, version_of
-from simpletuner_fleet.trainers.simpletuner_release import Release, release_of
+from simpletuner_fleet.trainers.unmarked_checkpoints import has_unsettled, settled_checkpoints
 
 LINES_AFTER_ERROR = 12
 """What a release that hides its errors may still say after one, as its helpers end."""
@@ -59,8 +64,16 @@ class SimpleTunerTrainer(CheckpointHabits):
         chosen = read_setting(paths, "output_dir")
         return paths.attempt_dir / chosen if isinstance(chosen, str) and chosen else paths.output_dir
 
+    def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
+        folder = self.output_folder(paths)
+        return complete_checkpoints(folder) if self.release().guard else settled_checkpoints(folder)
+
+    def has_unfinished(self, paths: Paths) -> bool:
+        return not self.release().guard and has_unsettled(self.output_folder(paths))
+
     def request_checkpoint(self, paths: Paths) -> bool:
-        return ask_by_signal_file(signal_file(paths))
+        """An older release would never answer: nobody is to wait for it."""
+        return self.release().signal_file and ask_by_signal_file(signal_file(paths))
 
     def exit_tells(self, order: JobSubmit) -> bool:
         return False
@@ -75,7 +88,10 @@ class SimpleTunerTrainer(CheckpointHabits):
         return found
 
     def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
+        """Newer releases look for their mark, and the checkpoint may have been made by an older one."""
         change_setting(paths, "resume_from_checkpoint", "latest")
+        if self.release().guard and not (checkpoint / GUARD).exists():
+            (checkpoint / GUARD).write_text("complete\n", encoding="ascii")
         return launch
 
     def _argv(self, order: JobSubmit) -> list[str]:
@@ -90,7 +106,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         ]
 
     def _probe(self) -> bool:
-        return has_packages(self._python, self._worker, "simpletuner", "accelerate")
+        return has_packages(self._python, self._worker, *TRAINER_PACKAGES)
 
     def _find_release(self) -> Release:
         return release_of(version_of(self._python, self._worker, "simpletuner"))

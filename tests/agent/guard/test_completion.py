@@ -14,7 +14,9 @@ from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
 from simpletuner_fleet.trainers.contract import Paths, Surroundings
 from simpletuner_fleet.trainers.simpletuner import SimpleTunerTrainer
 
-BAR = "Epoch 1/1, Steps: {percent}%|##   | {step}/20 [00:13<00:00,  2.11it/s, lr=0.001, step_loss=1.24]\x1b[0m"
+BAR = (
+    "Epoch 1/1, Steps: {percent}%|##   | {step}/20 [00:13<00:00,  2.11it/s, lr=0.001, step_loss=1.24]\x1b[0m"
+)
 VALIDATION = "Processing validation prompts: 100%|#####| 2/2 [00:01<00:00,  1.06it/s]"
 ERROR = """Traceback (most recent call last):
   File "train.py", line 1, in <module>
@@ -64,12 +66,16 @@ async def ending_of(
     return await checked(seen, order or offer(), habits, paths, log)
 
 
-async def test_simpletuner_that_stopped_in_the_middle_has_failed_with_the_error_as_its_class(paths: Paths) -> None:
+async def test_simpletuner_that_stopped_in_the_middle_has_failed_with_the_error_as_its_class(
+    paths: Paths,
+) -> None:
     ending = await ending_of(paths, bars(0, 1, 2, 3, 4) + "\n" + ERROR, SIMPLETUNER)
     report = final_report(None, ending)
     assert report.status is ReportStatus.FAILED
     assert report.error is not None
-    assert report.error.startswith("the trainer ended at step 4 of 20 with exit code 0: torch.OutOfMemoryError")
+    assert report.error.startswith(
+        "the trainer ended at step 4 of 20 with exit code 0: torch.OutOfMemoryError"
+    )
     failure = classify(report.exit_code, None, report.last_lines, report.error, started=True)
     assert failure.code == "gpu_out_of_memory"
     assert "Tried to allocate 2.00 GiB" in failure.evidence
@@ -82,7 +88,9 @@ async def test_one_that_stopped_without_a_word_is_incomplete(paths: Paths) -> No
     assert failure.evidence == "the trainer ended at step 7 of 20 with exit code 0"
 
 
-async def test_one_that_did_its_last_step_has_completed_though_it_draws_pictures_after_it(paths: Paths) -> None:
+async def test_one_that_did_its_last_step_has_completed_though_it_draws_pictures_after_it(
+    paths: Paths,
+) -> None:
     printed = bars(18, 19, 20) + f"\n{VALIDATION}\n" * 400 + "Model weights saved\n"
     assert final_report(None, await ending_of(paths, printed, SIMPLETUNER)).status is ReportStatus.COMPLETED
 

@@ -125,7 +125,7 @@ class Uploader:
             if self._samples.is_due():
                 await self._show_samples()
             return Sent.ALL
-        if await asyncio.to_thread(self._newest):
+        if await asyncio.to_thread(self._is_more_to_come):
             return Sent.ALL
         await self._send_results()
         return Sent.DONE
@@ -166,6 +166,9 @@ class Uploader:
         ]
         stored = -1 if self.checkpoint_step is None else self.checkpoint_step
         return checkpoints[-1] if checkpoints and checkpoints[-1].step > stored else None
+
+    def _is_more_to_come(self) -> bool:
+        return self._newest() is not None or self.habits.has_unfinished(self.paths)
 
     def _is_spoiled(self, checkpoint: FoundCheckpoint) -> bool:
         return self.spoiled_from is not None and checkpoint.step >= self.spoiled_from

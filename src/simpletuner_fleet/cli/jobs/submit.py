@@ -58,7 +58,7 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
     """Returns only what was asked for: the server knows the defaults."""
     request: dict[str, Any] = {
         "target": args.target,
-        "worker_labels": _pairs(args.label, "--label"),
+        "worker_labels": _labels(args.label),
         "gpus": args.gpus,
         "min_vram_gb": args.min_vram,
         "priority": args.priority,
@@ -183,6 +183,17 @@ def _pairs(words: list[str], flag: str, *, split: bool = True) -> dict[str, str]
             _("%(flag)s cannot be used so", flag=flag),
             str(error),
             _("for example %(flag)s key=value", flag=flag),
+        ) from None
+
+
+def _labels(words: list[str]) -> dict[str, str]:
+    try:
+        return values.label_patterns(words)
+    except ValueError as error:
+        raise usage(
+            _("%(flag)s cannot be used so", flag="--label"),
+            str(error),
+            _("for example %(flag)s key=value", flag="--label"),
         ) from None
 
 

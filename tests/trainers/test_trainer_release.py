@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.core.training.completion import CleanExit
+from simpletuner_fleet.core.training.trainer_release import release_of
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Surroundings
 from simpletuner_fleet.trainers.simpletuner import SimpleTunerTrainer
-from simpletuner_fleet.trainers.simpletuner_release import release_of
 
 
 @pytest.mark.parametrize(
