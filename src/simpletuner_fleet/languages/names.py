@@ -33,6 +33,7 @@ ROLES = {"admin": N_("Administrator"), "member": N_("Member"), "viewer": N_("Vie
 FAILURES = {
     "time_limit": N_("Time limit reached"),
     "gpu_out_of_memory": N_("GPU out of memory"),
+    "checkpoints_bounded": N_("The server keeps fewer checkpoints than the config asks for"),
     "watchdog_nan": N_("The loss became NaN or infinite"),
     "watchdog_stall": N_("The training stood still"),
     "disk_full": N_("Disk full"),

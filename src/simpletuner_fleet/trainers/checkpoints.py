@@ -56,6 +56,10 @@ class CheckpointHabits:
         """The complete ones, oldest first."""
         return complete_checkpoints(self.output_folder(paths))
 
+    def keeps(self, paths: Paths, name: str) -> int | None:
+        """How many checkpoints of this one's kind the config wants kept; None where it does not say."""
+        return None
+
     def has_unfinished(self, paths: Paths) -> bool:
         """Whether a checkpoint is there that will count as complete after a moment, even if its trainer has ended."""
         return False
@@ -64,6 +68,10 @@ class CheckpointHabits:
         """Returns where the trainer writes its numbers, a JSON object on each line; they need not be there yet."""
         folder = self.output_folder(paths)
         return [folder / name for name in METRIC_FILES]
+
+    def bars_tell(self, paths: Paths) -> bool:
+        """Whether the loss is read from progress bars until something else tells it."""
+        return True
 
     def samples(self, paths: Paths) -> list[Path]:
         """Pictures drawn so far, shown while the trainer works; any beneath the output folder."""

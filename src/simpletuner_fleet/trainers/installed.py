@@ -1,4 +1,4 @@
-"""What of the fleet's own trainer is installed on this machine: found at the start, told to people and to the orchestrator."""
+"""What of the fleet's own trainer is installed here: found at the start, told to people and to the orchestrator."""
 
 import logging
 import sys

@@ -1,11 +1,13 @@
 """Runs the SimpleTuner trainer that is installed for another Python (`--trainer-python`)."""
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.training.checkpoint import ROLLING
 from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.core.training.trainer_release import Release, release_of
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -26,6 +28,8 @@ from simpletuner_fleet.trainers.finding import TRAINER_PACKAGES
 from simpletuner_fleet.trainers.packages import has_packages, version_of
 from simpletuner_fleet.trainers.unmarked_checkpoints import has_unsettled, settled_checkpoints
 
+LOCAL_TRACKERS = frozenset({"tensorboard", "simpletuner", "all"})
+"""What `report_to` says where numbers are written to the output folder."""
 LINES_AFTER_ERROR = 12
 """What a release that hides its errors may still say after one, as its helpers end."""
 
@@ -68,6 +72,16 @@ class SimpleTunerTrainer(CheckpointHabits):
         folder = self.output_folder(paths)
         return complete_checkpoints(folder) if self.release().guard else settled_checkpoints(folder)
 
+    def keeps(self, paths: Paths, name: str) -> int | None:
+        rolling = name.endswith(ROLLING)
+        limit = "checkpoints_rolling_total_limit" if rolling else "checkpoints_total_limit"
+        return _count(read_setting(paths, limit))
+
+    def bars_tell(self, paths: Paths) -> bool:
+        """Its trackers on this disk tell more than its bars, and TensorBoard's file appears minutes later."""
+        trackers = read_setting(paths, "report_to")
+        return not (isinstance(trackers, str) and set(re.split(r"[,\s]+", trackers)) & LOCAL_TRACKERS)
+
     def has_unfinished(self, paths: Paths) -> bool:
         return not self.release().guard and has_unsettled(self.output_folder(paths))
 
@@ -80,7 +94,7 @@ class SimpleTunerTrainer(CheckpointHabits):
 
     def shortfall(self, order: JobSubmit, ended: CleanExit) -> str | None:
         """It has as many steps as it says, and one at least; older releases end with exit code 0 whatever happened."""
-        total = ended.total or _steps(_setting(order.config, "max_train_steps"))
+        total = ended.total or _count(_setting(order.config, "max_train_steps"))
         lines_after = 0 if self.release().exit_codes else LINES_AFTER_ERROR
         found = shortfall(replace(ended, total=total), lines_after_error=lines_after)
         if found is None and not ended.step:
@@ -125,8 +139,13 @@ def _settings(order: JobSubmit, paths: Paths) -> dict[str, Any]:
     return settings
 
 
-def _steps(value: Any) -> int | None:
-    """0 means that epochs are counted."""
+def _count(value: Any) -> int | None:
+    """0 stands for no number at all: epochs are counted instead of steps, and every checkpoint is kept.
+
+    Numbers may be written as text, as command lines do.
+    """
+    if isinstance(value, str) and value.isdecimal() and len(value) < 16:
+        value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
