@@ -11,6 +11,7 @@ from simpletuner_fleet.core.training.checkpoint import ROLLING
 from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.core.training.trainer_release import Release, release_of
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.accelerate_launch import MODULE, config_flag, launch_flags
 from simpletuner_fleet.trainers.checkpoints import (
     GUARD,
     SIGNAL_VARIABLE,
@@ -25,6 +26,7 @@ from simpletuner_fleet.trainers.config_files import change_setting, read_setting
 from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
 from simpletuner_fleet.trainers.environment import trainer_environment
 from simpletuner_fleet.trainers.finding import TRAINER_PACKAGES
+from simpletuner_fleet.trainers.launcher import free_port
 from simpletuner_fleet.trainers.packages import has_packages, version_of
 from simpletuner_fleet.trainers.unmarked_checkpoints import has_unsettled, settled_checkpoints
 
@@ -61,7 +63,7 @@ class SimpleTunerTrainer(CheckpointHabits):
             ),  # every version of it adds the suffix itself
             SIGNAL_VARIABLE: str(signal_file(paths)),
         }
-        return Launch(argv=self._argv(order), env=environment, cwd=str(paths.attempt_dir))
+        return Launch(argv=self._argv(order, paths), env=environment, cwd=str(paths.attempt_dir))
 
     def output_folder(self, paths: Paths) -> Path:
         """A config may name a folder of its own, as seen from the attempt's."""
@@ -108,16 +110,18 @@ class SimpleTunerTrainer(CheckpointHabits):
             (checkpoint / GUARD).write_text("complete\n", encoding="ascii")
         return launch
 
-    def _argv(self, order: JobSubmit) -> list[str]:
+    def _argv(self, order: JobSubmit, paths: Paths) -> list[str]:
         """Returns what its own `train` command runs, without looking for an accelerate config of the user's."""
-        return [
-            *(self._python, "-m", "accelerate.commands.launch"),
-            f"--num_processes={max(1, order.num_processes)}",
-            "--num_machines=1",
-            f"--mixed_precision={_setting(order.config, 'mixed_precision') or 'bf16'}",
-            f"--dynamo_backend={_setting(order.config, 'dynamo_backend') or 'no'}",
-            *("-m", "simpletuner.train"),
-        ]
+        precision = str(_setting(order.config, "mixed_precision") or "bf16")
+        flags = launch_flags(
+            order,
+            max(1, order.num_processes),
+            free_port(),
+            mixed_precision=precision,
+            dynamo_backend=str(_setting(order.config, "dynamo_backend") or "no"),
+        )
+        own_config = config_flag(order, paths, mixed_precision=precision)
+        return [self._python, "-m", MODULE, own_config, *flags, "-m", "simpletuner.train"]
 
     def _probe(self) -> bool:
         return has_packages(self._python, self._worker, *TRAINER_PACKAGES)
