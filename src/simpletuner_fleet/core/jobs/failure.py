@@ -44,6 +44,25 @@ ADVICE = {
     "data": N_(
         "The job's data could not be put in place: see 'simpletuner data list', and the worker's --data-cache-gb and disk."
     ),
+    "model_gated": N_(
+        "Accept the model's terms on its page, and give the job a token that may read it: "
+        "'simpletuner secrets set HF_TOKEN', then name it under secrets in the config."
+    ),
+    "model_missing": N_(
+        "Correct the model's name or path in the config: a path is one on the worker, a name is a repository that the "
+        "worker can reach."
+    ),
+    "captions_missing": N_(
+        "Give every picture its caption, as the data loader's caption_strategy says: for textfile a .txt beside it."
+    ),
+    "data_missing": N_(
+        "The folder is not on the worker: push it with 'simpletuner data push' and write dataset://NAME in the data "
+        "loader, or correct the path."
+    ),
+    "file_missing": N_(
+        "The config names a file that is not there: put it beside the config and import it again, or write a path of "
+        "the worker."
+    ),
     "incomplete": N_(
         "The trainer ended before its last step and said no reason: read the end of its log, or retry; the job goes "
         "on from its last checkpoint."
@@ -65,7 +84,8 @@ SIGNALS = {number: f"SIG{name}" for number, name in enumerate(_NAMES.split(), st
 SIGKILL, SIGSEGV, SIGBUS = 9, 11, 7
 
 _PREFIX = re.compile(r"^(?:\[(?:rank ?|default)?\d+\]: ?)+")
-_WARNING = re.compile(r"Warning: |\bWARNING\b")
+_WARNING = re.compile(r"Warning: |\bWARNING\b(?!.*data directory was not found)")
+"""What others warn of is noise; that the data is not there is the cause of what follows."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|NotFound)\b")
 _LAUNCHER = re.compile(r"^(?:subprocess\.)?CalledProcessError|ChildFailedError")
 _EARLY = re.compile(r"^the trainer ended (?:at step|with exit code 0 before)")
@@ -264,6 +284,36 @@ RULES: tuple[tuple[str, Rule], ...] = (
             r"^(?:ModuleNotFoundError|ImportError): |: No module named |error while loading shared libraries"
         ),
     ),
+    (
+        "model_gated",
+        _shown(
+            r"GatedRepo(?:Error)?\b|gated repo|Access to model .* is restricted|(?:401|403) Client Error.*huggingface\.co"
+        ),
+    ),
+    (
+        "model_missing",
+        _shown(
+            r"it looks like \S+ is not the path to a directory|is not a local folder and is not a valid model identifier"
+            r"|does not appear to have a file named|RepositoryNotFoundError|404 Client Error.*huggingface\.co"
+            r"|Repo id must be in the form|Can't load (?:the )?(?:model|tokenizer|config)\w* for '"
+        ),
+    ),
+    (
+        "captions_missing",
+        _shown(
+            r"Caption file \S+ not found|Caption text cannot be (?:None|empty)|[Nn]o captions? (?:was |were )?found"
+            r"|Could not (?:find|load) (?:any )?captions?\b"
+        ),
+    ),
+    ("data_missing", _shown(r"data directory was not found: |instance_data_dir\b.*(?:not exist|not found)")),
+    (
+        "file_missing",
+        _shown(
+            r"config file \S+ not found|Could not find (?:lycoris config|the JSON configuration file) at '"
+            r"|Parquet file \S+ not found|FileNotFoundError: \[Errno 2\] No such file or directory: '"
+        ),
+    ),
+    ("config", _shown(r"^ValueError: Optimizer \S+ not found|invalid choice: '")),
     (
         "config",
         _shown(
