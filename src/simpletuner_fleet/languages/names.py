@@ -39,7 +39,6 @@ FAILURES = {
     "file_missing": N_("A file that the config names is missing"),
     "incomplete": N_("Ended before its last step"),
     "gpu_out_of_memory": N_("GPU out of memory"),
-    "checkpoints_bounded": N_("The server keeps fewer checkpoints than the config asks for"),
     "watchdog_nan": N_("The loss became NaN or infinite"),
     "watchdog_stall": N_("The training stood still"),
     "disk_full": N_("Disk full"),
