@@ -17,7 +17,7 @@ def run(stage: Stage) -> list[str]:
     }
     assert names, "the model is not stored"
     series = stage.get(f"/api/jobs/{job_id}/metrics?points=100")["series"]
-    curves = {one["key"]: len(one["points"]) for one in series}
+    curves = {key: len(points) for key, points in series.items()}
     losses = {key: count for key, count in curves.items() if "loss" in key}
     assert losses, curves
     (worker,) = [one for one in stage.get("/api/admin/workers")["workers"] if one["name"] == "one"]

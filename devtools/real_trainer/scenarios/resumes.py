@@ -17,6 +17,6 @@ def run(stage: Stage) -> list[str]:
     assert job["status"] == "completed", job
     attempts = stage.get(f"/api/jobs/{job_id}/attempts")["attempts"]
     assert len(attempts) == 2, attempts
-    resumed = attempts[-1]["resumed_from"]["step"] if attempts[-1].get("resumed_from") else None
+    resumed = attempts[-1]["resumed_from_step"]
     assert resumed, attempts[-1]
     return [f"killed at step {at} of {STEPS}, went on from step {resumed} on another worker, completed"]
