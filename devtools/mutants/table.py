@@ -893,8 +893,7 @@ MUTANTS = (
         "        yield from _attempt_updates(pair for pair in changed if not pair[1].live)\n"
         "        yield from _attempt_updates(pair for pair in changed if pair[1].live)\n"
         "        yield from self._new_attempts(rows)\n",
-        "        yield from self._new_attempts(rows)\n"
-        "        yield from _attempt_updates(changed)\n",
+        "        yield from self._new_attempts(rows)\n        yield from _attempt_updates(changed)\n",
         LIVE_ROWS,
     ),
     Mutant(
