@@ -1,10 +1,14 @@
 """Which Python has the trainer."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from simpletuner_fleet.cli.doctor import checks_machine
+from simpletuner_fleet.cli.doctor.findings import FindingMark
+from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.trainers.finding import TrainerPythonMissing, checked_python, find_trainer_python
 from simpletuner_fleet.trainers.installed import describe, trainers_for, version_label
 
@@ -72,3 +76,37 @@ def test_a_python_without_the_trainer_is_said_to_have_none(tmp_path: Path) -> No
     registry = trainers_for(str(python), {"PATH": "/usr/bin"})
     assert version_label(registry) == {}
     assert describe(registry) == [f"SimpleTuner is not installed for {python}"]
+
+
+def test_a_worker_does_not_start_with_a_python_that_is_none(tmp_path: Path) -> None:
+    argv = [
+        sys.executable,
+        "-m",
+        "simpletuner_fleet.cli.main",
+        "worker",
+        "--orchestrator-url",
+        "http://127.0.0.1:1",
+    ]
+    token = tokens.make(tokens.WORKER, bytes(32))
+    options = [
+        "--worker-token",
+        token,
+        "--trainer-python",
+        "/nonexistent/python",
+        "--work-dir",
+        str(tmp_path),
+    ]
+    started = subprocess.run([*argv, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert started.returncode != 0
+    assert "--trainer-python: there is no file /nonexistent/python" in started.stderr
+
+
+def test_doctor_tells_what_a_worker_would_find(tmp_path: Path) -> None:
+    (missing,) = checks_machine.trainer("/nonexistent/python", {})
+    assert missing.mark is FindingMark.BAD
+    (without,) = checks_machine.trainer(str(python_with(tmp_path / "a")), {"PATH": "/usr/bin"})
+    assert without.mark is FindingMark.DOUBT
+    python = python_with(tmp_path / "b", "simpletuner", "accelerate")
+    (found,) = checks_machine.trainer(str(python), {"PATH": "/usr/bin"})
+    assert found.mark is FindingMark.GOOD
+    assert str(python) in found.what
