@@ -18,6 +18,11 @@ from devtools.real_trainer.environments import HERE, python_path
 
 PATIENCE_S = 1800.0
 """A trainer needs a minute to its first step on an idle machine, and there may be others on this one."""
+SERVER_SETTINGS = {
+    "SIMPLETUNER_HEARTBEAT_INTERVAL": "5",
+    "SIMPLETUNER_HEARTBEAT_TIMEOUT": "30",
+    "SIMPLETUNER_RETRY_BACKOFF": "1",
+}
 OVER = ("completed", "failed", "cancelled", "rejected")
 
 
@@ -52,7 +57,7 @@ class Stage:
         server = Program(
             "server",
             ("server", "--port", str(self._port), "--no-local"),
-            {**self._environment, "SIMPLETUNER_HOME": str(home), "SIMPLETUNER_RETRY_BACKOFF": "1"},
+            {**self._environment, **SERVER_SETTINGS, "SIMPLETUNER_HOME": str(home)},
             self.folder / "server.log",
         )
         server.start()

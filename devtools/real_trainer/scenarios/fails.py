@@ -50,7 +50,7 @@ def _tried(stage: Stage, name: str, mistake: Mistake) -> str:
     job = stage.ended(job_id)
     assert job["status"] == "failed", (name, job["status"])
     failure = job["failure"]
-    assert failure["code"] == mistake.code, (name, failure)
+    assert failure["class"] == mistake.code, (name, failure)
     assert mistake.named in failure["evidence"], (name, failure)
     (attempt,) = stage.get(f"/api/jobs/{job_id}/attempts")["attempts"]
-    return f"{name}: {failure['code']}, exit code {attempt['exit_code']}"
+    return f"{name}: {failure['class']}, exit code {attempt['exit_code']}"
