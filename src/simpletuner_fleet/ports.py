@@ -10,6 +10,7 @@ from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -235,6 +236,11 @@ class View(Protocol):
         """Tells whether any job still has it, or somebody uploaded it for a dataset."""
         ...
 
+    def publication(self, job_id: str) -> Publication | None: ...
+    def due_publications(self, now: float, limit: int) -> list[Publication]:
+        """Those that are to be tried by now, the longest due first."""
+        ...
+
     def notes_of_job(self, job_id: str) -> list[JobNote]:
         """Oldest first."""
         ...
@@ -349,6 +355,7 @@ class Tx(View, Protocol):
         """Takes pairs of job id and SHA-256."""
         ...
 
+    def put_publication(self, publication: Publication) -> None: ...
     def add_notes(self, notes: Sequence[JobNote]) -> int:
         """Returns how many were new: one whose (job, id) is known is left as it is."""
         ...
@@ -454,6 +461,14 @@ class Blobs(Protocol):
 
     async def read_object(self, sha256: str, start: int, length: int) -> bytes: ...
     async def delete_object(self, sha256: str) -> None: ...
+    async def mark(self) -> bytes | None:
+        """What the storage carries at its root, beside everything else; None where it carries nothing."""
+        ...
+
+    async def put_mark(self, content: bytes) -> None:
+        """Whole or not at all, durable on return."""
+        ...
+
     def objects(self) -> AsyncIterator[str]:
         """The SHA-256 of everything stored, in no order. Walks all of it: for the sweep only."""
         ...

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from simpletuner_fleet.protocol.problems import TYPE_PREFIX
+
 PIECE = 64 * 1024
 
 
@@ -171,7 +173,13 @@ class ObjectServer:
 
 
 def response(status: int, content: Any) -> bytes:
-    body = {"code": content, "detail": f"it says {content}"} if isinstance(content, str) else content
+    problem = {
+        "type": f"{TYPE_PREFIX}{content}",
+        "status": status,
+        "code": content,
+        "detail": f"it says {content}",
+    }
+    body = problem if isinstance(content, str) else content
     data = json.dumps(body).encode()
     head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     return head.encode() + data

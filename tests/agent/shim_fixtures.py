@@ -93,6 +93,13 @@ while True:
 """
 
 
+TAKEN = {"accepted": True, "job_status": "completed"}
+
+
+def too_late(status: int) -> dict[str, Any]:
+    return {"type": "urn:simpletuner:problem:stale_attempt", "code": "stale_attempt", "status": status}
+
+
 class Reports:
     """A server that keeps what it is told; the first answers are as given, all others 200."""
 
@@ -107,10 +114,12 @@ def listening(reports: Reports, tls: ssl.SSLContext | None = None) -> Iterator[s
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             reports.seen.append((self.path, self.headers["X-Upload-Token"], body))
-            self.send_response(reports.answers.pop(0) if reports.answers else 200)
-            self.send_header("Content-Length", "2")
+            status = reports.answers.pop(0) if reports.answers else 200
+            answer = json.dumps(TAKEN if status == 200 else too_late(status)).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(b"{}")
+            self.wfile.write(answer)
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -85,23 +84,11 @@ def test_an_attempts_folder_holds_its_order_and_goes_when_told(tmp_path: Path) -
         assert attempt.output_dir.is_dir()
         assert attempt.config_dir.is_dir()
         assert state.attempts() == [attempt]
-        assert state.remove_retired(before=time.time() + 1) == [], "it has not been retired"
         attempt.retire()
         assert attempt.retired
         assert b"ut_secret" not in attempt.order_file.read_bytes()
-        assert state.remove_retired(before=time.time() - 60) == []
-        assert state.remove_retired(before=time.time() + 1) == ["a_1"]
+        state.remove_attempt("a_1")
         assert state.attempts() == []
-
-
-def test_a_folder_with_results_that_are_nowhere_else_stays(tmp_path: Path) -> None:
-    with StateDir.open(tmp_path / "w") as state:
-        attempt = state.create_attempt("a_1")
-        attempt.save_order(offer())
-        attempt.keep("model.safetensors")
-        attempt.retire()
-        assert b"ut_secret" not in attempt.order_file.read_bytes()
-        assert state.remove_retired(before=time.time() + 1) == []
 
 
 def test_an_order_that_the_disk_has_lost_is_none(tmp_path: Path) -> None:

@@ -120,8 +120,8 @@ async def test_what_an_attempt_left_behind_is_added_and_told_but_not_for_ever() 
         await worker.send(STATE)
         await worker.manifest(None, {"samples.png": STATE}, kind="artifact", name="samples")
         assert {name for name, _ in await model_of(running, job_id)} == {"output", "samples"}
-        told = (await running.get("/api/audit", event_type="job.stored"))["entries"]
-        assert [(one["details"]["name"], one["details"]["after_the_end"]) for one in told] == [
+        entries = (await running.get("/api/audit", event_type="job.stored"))["entries"]
+        assert [(one["details"]["name"], one["details"]["after_the_end"]) for one in entries] == [
             ("samples", True),
             ("output", False),
         ]
@@ -161,7 +161,7 @@ async def test_every_checkpoint_that_comes_and_goes_is_in_the_audit_log() -> Non
 
 @pytest.mark.e2e
 def test_no_token_of_an_ended_attempt_is_on_the_workers_disk_and_its_folder_goes(world: World) -> None:
-    worker = world.start_worker("gpu-1", "--keep-ended", "1s")
+    worker = world.start_worker("gpu-1", "--keep-attempts", "0")
     spy = "import os; print('token', os.environ['SIMPLETUNER_UPLOAD_TOKEN'])"
     job_id = world.submit(world.command(sys.executable, "-c", spy, resources={"gpus": 0}))
     world.becomes(job_id, "completed")
@@ -173,7 +173,6 @@ def test_no_token_of_an_ended_attempt_is_on_the_workers_disk_and_its_folder_goes
     wait_until(retired, "the attempt is retired")
     held = [path for path in worker.work_dir.rglob("*") if path.is_file() and b"ut_" in path.read_bytes()]
     assert not [path for path in held if path.name == "order.json"], held
-    time.sleep(1.2)
     worker.running.signal(15)
     worker.running.wait()
     worker.start()
@@ -235,13 +234,15 @@ def test_when_the_servers_disk_is_really_full_a_job_can_still_be_cancelled(tmp_p
         inside = Path(f"/proc/{server.pid}/root{home}")
         with client_of(inside) as client:
             bundle = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
-            wishes = {"config": bundle, "target": "worker"}
-            job_id = client.post("/api/queue/submit", json=wishes).json()["job_id"]
+            submission = {"config": bundle, "target": "worker"}
+            job_id = client.post("/api/queue/submit", json=submission).json()["job_id"]
             wait_until(lambda: (inside / "reserve").exists(), "the reserve is kept")
             fill(inside / "filler")
             wait_until(lambda: not (inside / "reserve").exists(), "the reserve is given up")
-            cancelled = client.post(f"/api/jobs/{job_id}/cancel")
-            assert cancelled.status_code == 200, cancelled.text
+            # Between the last byte and the reserve that is given up a write may still find no room.
+            wait_until(
+                lambda: client.post(f"/api/jobs/{job_id}/cancel").status_code == 200, "it is cancelled", 5
+            )
             assert client.get(f"/api/jobs/{job_id}").json()["status"] == "cancelled"
     finally:
         server.terminate()

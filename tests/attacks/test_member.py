@@ -98,11 +98,11 @@ async def test_a_submission_by_name_says_which_version_by_whom_it_runs() -> None
         again = await here.running.submit(config_name="hers", idempotency_key="k")
         assert again["config"] == answer["config"]
         assert (await here.running.submit())["config"] is None
-        told = (await here.running.get("/api/audit", target_id=answer["job_id"], event_type="job.submitted"))[
-            "entries"
-        ]
-        assert told[0]["details"]["config_version"] == 1
-        assert told[0]["details"]["config_by"] == answer["config"]["saved_by_id"]
+        entries = (
+            await here.running.get("/api/audit", target_id=answer["job_id"], event_type="job.submitted")
+        )["entries"]
+        assert entries[0]["details"]["config_version"] == 1
+        assert entries[0]["details"]["config_by"] == answer["config"]["saved_by_id"]
 
 
 async def test_what_a_member_wrote_does_not_run_on_the_servers_machine_because_an_admin_submits_it() -> None:
@@ -115,7 +115,7 @@ async def test_what_a_member_wrote_does_not_run_on_the_servers_machine_because_a
         assert (await here.running.job(own["job_id"]))["target"] == "auto"
         chosen = await here.running.submit(config_name="bait", target="local")
         assert (await here.running.job(chosen["job_id"]))["target"] == "local"
-        assert chosen["config"]["saved_by"] == "mallory", "who chooses it is told whose it is"
+        assert chosen["config"]["saved_by"] == "mallory", "who chooses it is entries whose it is"
 
 
 async def test_a_member_neither_deletes_nor_renames_a_dataset_of_another() -> None:
@@ -171,9 +171,9 @@ async def test_every_secret_that_a_job_gets_is_in_the_audit_log(vault: SealedVau
         job = await here.running.submit(config=SECRET)
         offer = await agent.take()
         assert offer["secrets"] == {"T": "hf_canary"}
-        told = (await here.running.get("/api/audit", event_type="secret.given"))["entries"]
-        assert [(one["target_id"], one["details"]["job_id"]) for one in told] == [("hf", job["job_id"])]
-        assert told[0]["details"]["worker_name"] == "gpu-1"
+        entries = (await here.running.get("/api/audit", event_type="secret.given"))["entries"]
+        assert [(one["target_id"], one["details"]["job_id"]) for one in entries] == [("hf", job["job_id"])]
+        assert entries[0]["details"]["worker_name"] == "gpu-1"
         assert "canary" not in str(await here.running.get("/api/audit"))
 
 

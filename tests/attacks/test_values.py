@@ -23,20 +23,20 @@ READ_BY_RULE = {"LogChunk.data"}
 """Base64 as long as the body may be."""
 
 
-def unbounded(kind: inspect.Type, where: str, found: set[str]) -> set[str]:
+def unbounded(kind: inspect.Type, where: str, places: set[str]) -> set[str]:
     """Names every number and text of a type, however deep, that may be as large as it likes."""
     if isinstance(kind, inspect.StructType):
         for field in kind.fields:
-            unbounded(field.type, f"{kind.cls.__name__}.{field.encode_name}", found)
+            unbounded(field.type, f"{kind.cls.__name__}.{field.encode_name}", places)
     endless_number = isinstance(kind, inspect.IntType | inspect.FloatType) and (
         (kind.ge is None and kind.gt is None) or kind.le is None
     )
     endless_text = isinstance(kind, inspect.StrType) and kind.max_length is None
     if endless_number or endless_text:
-        found.add(where)
+        places.add(where)
     for one in parts_of(kind):
-        unbounded(one, where, found)
-    return found
+        unbounded(one, where, places)
+    return places
 
 
 def parts_of(kind: inspect.Type) -> tuple[inspect.Type, ...]:
@@ -54,11 +54,11 @@ def parts_of(kind: inspect.Type) -> tuple[inspect.Type, ...]:
 
 
 def test_every_number_and_text_that_a_body_may_hold_has_a_bound() -> None:
-    found: set[str] = set()
+    places: set[str] = set()
     for row in ROUTES:
         if row.body not in (None, bytes):
-            unbounded(inspect.type_info(row.body), row.path, found)
-    assert found <= FREE_FORM | READ_BY_RULE, sorted(found)
+            unbounded(inspect.type_info(row.body), row.path, places)
+    assert places <= FREE_FORM | READ_BY_RULE, sorted(places)
 
 
 def test_every_number_that_a_query_may_hold_has_a_bound() -> None:

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from simpletuner_fleet.ports import Blobs
+from simpletuner_fleet.storage.probe import prove_storage
 
 KEY = "uploads/j_1/part"
 WHOLE = bytes(range(256)) * 1000
@@ -110,3 +111,17 @@ async def test_logs_still_grow(blobs: Blobs) -> None:
     assert await blobs.append("logs/a_1", 0, b"one ") == 4
     assert await blobs.append("logs/a_1", 4, b"two") == 7
     assert await blobs.read("logs/a_1", 0, 100) == b"one two"
+
+
+async def test_the_mark_at_the_root_is_there_whole_and_is_no_object(blobs: Blobs) -> None:
+    assert await blobs.mark() is None
+    await blobs.put_mark(b'{"fleet_id":"f_longer_than_the_next"}')
+    await blobs.put_mark(b'{"fleet_id":"f_1"}')
+    assert await blobs.mark() == b'{"fleet_id":"f_1"}'
+    assert await seen(blobs) == set()
+
+
+async def test_a_storage_that_works_is_proven_by_use_and_nothing_is_left_of_it(blobs: Blobs) -> None:
+    await prove_storage(blobs)
+    assert await seen(blobs) == set()
+    assert await blobs.names("probes") == []

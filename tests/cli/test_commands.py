@@ -201,7 +201,7 @@ def test_a_folder_is_sent_inline(ask: Run, fleet: FakeServer, tmp_path: Path) ->
     assert fleet.seen[-1].body == {
         "config_name": "my-flux",
         "config": {
-            "settings": {"model_family": "flux", "data_backend_config": "x/multidatabackend.json"},
+            "settings": {"model_family": "flux", "data_backend_config": "config/multidatabackend.json"},
             "dataloader": [{"id": "a"}],
             "files": {"lycoris_config.json": "{}"},
         },
@@ -413,6 +413,8 @@ def test_configs_are_brought_and_taken_away_whole(ask: Run, server: FakeServer, 
         "valid": True,
         "trainer": "command",
         "gpus": 2,
+        "checked_against": None,
+        "findings": [],
     }
     server.on("GET", "/api/configs", {"configs": [{"name": "mine", "version": 3}]})
     assert ask("configs", "list", "-o", "name").out == "mine\n"

@@ -10,8 +10,8 @@ ATTACKS = {path.name: path for path in (ROOT / "tests" / "attacks").glob("test_*
 
 
 def names_of_tests(path: Path) -> set[str]:
-    found = ast.walk(ast.parse(path.read_text("utf-8")))
-    functions = (one for one in found if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    functions = (one for one in nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
     return {one.name.removeprefix("test_") for one in functions if one.name.startswith("test_")}
 
 

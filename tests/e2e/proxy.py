@@ -39,6 +39,10 @@ class _Line:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self._task.cancel()
 
+    def end(self) -> None:
+        """Orderly: what was sent arrives."""
+        self._task.cancel()
+
     def close(self) -> None:
         self.client.close()
         self.server.close()
@@ -60,6 +64,7 @@ class Proxy:
         self._hold: tuple[bytes, Callable[[], None]] | None = None
         self._cut_after: int | None = None
         self._upload_cuts: list[int] = []
+        self._own_answer: tuple[bytes, bytes] | None = None
         self.held = threading.Event()
         """Set once a reply was swallowed after the server had sent it."""
         self.port = 0
@@ -112,6 +117,11 @@ class Proxy:
         """Each of the next connections that upload an object is reset after so many bytes to the server."""
         self._call(lambda: setattr(self, "_upload_cuts", list(byte_counts)))
 
+    def answer(self, request: bytes, status: int, body: bytes = b"<html>no</html>") -> None:
+        """Requests with these bytes reach nobody: the proxy answers by itself, as any middle box may."""
+        head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+        self._call(lambda: setattr(self, "_own_answer", (request, head + body)))
+
     @property
     def upload_cuts_left(self) -> int:
         return len(self._upload_cuts)
@@ -124,6 +134,7 @@ class Proxy:
         def healed() -> None:
             self._dropping.clear()
             self._delay_s, self._hold, self._cut_after, self._upload_cuts = 0.0, None, None, []
+            self._own_answer = None
             self._open.set()
 
         self._call(healed)
@@ -196,7 +207,7 @@ class Proxy:
                 line.last_request = data
                 self.requests += [request_line.decode() for request_line in REQUEST_LINE.findall(data)]
                 line.holding = line.holding or (self._hold is not None and self._hold[0] in data)
-                if await self._was_cut(line, data):
+                if await self._was_answered(line, data) or await self._was_cut(line, data):
                     return
             elif line.holding:
                 self._swallow(line)
@@ -214,6 +225,14 @@ class Proxy:
             await self._loop.sock_sendall(sink, data)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
+
+    async def _was_answered(self, line: _Line, data: bytes) -> bool:
+        if self._own_answer is None or self._own_answer[0] not in data:
+            return False
+        await self._loop.sock_sendall(line.client, self._own_answer[1])
+        await asyncio.sleep(SETTLE_S)
+        line.end()
+        return True
 
     async def _was_cut(self, line: _Line, data: bytes) -> bool:
         if line.upload_left is None and self._upload_cuts and UPLOAD.match(data):

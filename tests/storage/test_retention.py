@@ -9,9 +9,9 @@ from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage.retention import DAY_S, empty_old_jobs_once
-from simpletuner_fleet.storage.sweeper import sweep_storage_once
 from tests.http.api_kit import Agent, Running, orchestrator
 from tests.http.upload_kit import STATE, Uploader, uploading
+from tests.storage.sweeping import swept
 
 GRACE_S = 60.0
 
@@ -68,11 +68,11 @@ async def test_only_what_is_large_of_old_jobs_goes_and_it_is_written_down_once(b
         events = (await running.get(f"/api/jobs/{old.offer['job_id']}/events"))["events"]
         assert [one["event_type"] for one in events].count("job.emptied") == 1
         running.clock.at += GRACE_S + 1
-        assert await sweep_storage_once(running.deps.storage) == 0, "the young job has the same files"
+        assert await swept(running.deps.storage) == 0, "the young job has the same files"
         running.clock.at += DAY_S
-        await sweep_storage_once(running.deps.storage)
+        await swept(running.deps.storage)
         running.clock.at += GRACE_S + 1
-        assert await sweep_storage_once(running.deps.storage) == 2
+        assert await swept(running.deps.storage) == 2
         assert [sha256 async for sha256 in blobs.objects()] == []
 
 

@@ -37,7 +37,9 @@ async def test_a_round_that_fails_is_followed_by_one_that_sweeps(caplog: pytest.
     blobs, sha256 = FailsOnce(), hashlib.sha256(NOBODYS).hexdigest()
     await blobs.put_part("uploads/j_1/part", 0, NOBODYS)
     assert await blobs.seal("uploads/j_1/part", sha256, len(NOBODYS))
-    async with orchestrator(blobs=blobs, policy=Policy(object_grace_s=0.01)) as running:
+    async with orchestrator(
+        blobs=blobs, policy=Policy(object_grace_s=0.01, object_delete_delay_s=0.0)
+    ) as running:
         sweeper = StorageSweeper(running.deps.storage)
         sweeper.start()
         await asyncio.wait_for(blobs.swept.wait(), 10)

@@ -124,7 +124,21 @@ def test_the_bundles_files_are_written_into_the_attempts_config_folder(paths: Pa
 
 
 @pytest.mark.parametrize(
-    "name", ["", "..", "../up", "/etc/passwd", "a/b", ".hidden", "a\0b", "x" * 129, "config.json"]
+    "name",
+    [
+        "",
+        "..",
+        "../up",
+        "/etc/passwd",
+        "a/b/c",
+        "a//b",
+        "a/../b",
+        "a/",
+        ".hidden",
+        "a\0b",
+        "x" * 129,
+        "config.json",
+    ],
 )
 def test_a_files_name_is_an_id_and_never_a_path(paths: Paths, name: str) -> None:
     with pytest.raises(TrainerError):

@@ -1,8 +1,8 @@
 """Attempts on this machine: prepared, started, watched, their output sent on, and found again after a restart."""
 
 import asyncio
-import contextlib
 import logging
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,7 +18,8 @@ from simpletuner_fleet.agent.guard.runner import (
     TrainerExit,
 )
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
-from simpletuner_fleet.agent.preparation import Preparation, explain_start_failure
+from simpletuner_fleet.agent.preparation import Preparation, blame_for, explain_start_failure
+from simpletuner_fleet.agent.retention import NOT_STORED, KeepLimits, tidy
 from simpletuner_fleet.agent.senders import (
     AttemptEvents,
     AttemptMaterial,
@@ -32,7 +33,6 @@ from simpletuner_fleet.agent.ship.output_log import last_lines
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
-from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason, Outcome
 from simpletuner_fleet.core.worker_errors import StateDirError
@@ -43,8 +43,6 @@ from simpletuner_fleet.trainers.registry import Registry
 log = logging.getLogger(__name__)
 
 ADOPT_GRACE_S = 2.0
-KEEP_ENDED_S = 86_400.0
-"""A retry on the same machine goes on from the checkpoints of an attempt that ended, without fetching them."""
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
 SAVE_FIRST_GRACE_S = 3.0
@@ -80,13 +78,11 @@ class Attempts:
         log_limits: LogLimits | None = None,
         data: Datasets | None = None,
         events: AttemptEvents | None = None,
-        keep_s: float = KEEP_ENDED_S,
     ) -> None:
         self._state = state
         self._runner = runner
         self._client = client
         self._trust = trust
-        self._keep_s = keep_s
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
@@ -110,9 +106,9 @@ class Attempts:
         try:
             launch = await self.preparation.take(turn)
             running = await self._runner.start(self._order(offer, launch, lease_s, leased_at))
-        except (FleetError, OSError) as error:
+        except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
             explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
-            return AttemptEnding(reason=EndReason.START_FAILED, error=explanation)
+            return AttemptEnding(reason=EndReason.START_FAILED, error=explanation, blame=blame_for(error))
         self._watch(offer, running)
         if running.pid is None:
             return self._ending(turn, await running.wait())
@@ -188,34 +184,35 @@ class Attempts:
         stopping = self._stopping.pop(turn, None)
         if stopping:
             stopping.cancel()
-        unsent = self.senders.uploads.unsent(turn)
+        unstored = self.senders.left_something(turn)
         self.senders.forget(turn)
         self._masks.pop(turn, None)
         attempt_id = self._folders.pop(turn, None)
+        if attempt_id and unstored:
+            self._mark(attempt_id, NOT_STORED)
         if attempt_id and self.data:
             await self.data.release(attempt_id)
-        await asyncio.to_thread(self._retire, attempt_id, unsent)
+        if attempt_id:
+            await asyncio.to_thread(self.preparation.caches.release, attempt_id)
+            await asyncio.to_thread(self._retire, attempt_id)
         self._offers.pop(turn, None)
         running = self._running.pop(turn, None)
         if running:
             await running.release()
 
-    def _retire(self, attempt_id: str | None, unsent: list[str]) -> None:
-        """An id that cannot name a folder never had one."""
-        if attempt_id is None:
-            return
-        with contextlib.suppress(StateDirError):
-            attempt = self._state.attempt(attempt_id)
-            if unsent:
-                log.warning("%s keeps what could not be sent: %s", attempt.path, ", ".join(unsent))
-                attempt.keep("\n".join(unsent))
-            attempt.retire()
+    def _mark(self, attempt_id: str, mark: str) -> None:
+        """Keeps its folder from being removed. A full disk keeps nobody from going on; an id that cannot name a folder
+        never had one."""
+        with suppress(StateDirError, OSError):
+            (self._state.attempt(attempt_id).path / mark).touch()
 
-    async def remove_old(self, now: float) -> None:
-        """Removes the folders of attempts that ended long ago and are owed nothing."""
-        removed = await asyncio.to_thread(self._state.remove_retired, now - self._keep_s)
-        if removed:
-            log.info("removed the folders of %d attempt(s) that ended long ago", len(removed))
+    def _retire(self, attempt_id: str) -> None:
+        with suppress(StateDirError, OSError):
+            self._state.attempt(attempt_id).retire()
+
+    async def tidy(self, limits: KeepLimits) -> list[str]:
+        """Removes folders that are kept for nobody any more."""
+        return await asyncio.to_thread(tidy, self._state, limits, set(self._folders.values()))
 
     async def find_again(self) -> list[FoundAttempt]:
         """Takes up the trainers that still run after a restart, and tells of those that ended."""
@@ -229,8 +226,8 @@ class Attempts:
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
             attempts += await self._find(attempt, offer)
-        if self.data:
-            await self.data.take_up([one.offer for one in attempts if one.running])
+        running = [one.offer for one in attempts if one.running]
+        await self.preparation.take_up(running)
         return attempts
 
     async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import EndReason, OnTimeLimit
+from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import ReportStatus, StatusReport
 
 GIVEN_BACK = {
@@ -22,6 +23,8 @@ class AttemptEnding(Struct, frozen=True, kw_only=True):
     exit_signal: int | None = None
     error: str | None = None
     last_lines: str = ""
+    blame: Blame = Blame.UNCLEAR
+    """Where nothing was ever run: whose fault that may be."""
     restart: bool = False
     """The watchdog ended it, and the job wants to go on from its last good checkpoint then."""
     resume_below: int | None = None
@@ -57,6 +60,9 @@ def final_report(
     elif ending.reason is EndReason.TIME_LIMIT:
         report.status = ReportStatus.RELEASED if on_time_limit == "requeue" else ReportStatus.FAILED
         report.reason, report.error = ending.reason, GIVEN_BACK[ending.reason]
+    elif ending.reason is EndReason.START_FAILED:
+        report.reason = ending.reason
+        report.blame = "" if ending.blame is Blame.JOB else ending.blame
     elif ending.reason is EndReason.SHIM_LOST:
         report.error = ending.error or "the trainer and its guardian were killed"
     elif by_itself and ending.shortfall:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simpletuner_fleet.agent.actions import turn_of
+from simpletuner_fleet.agent.data.data_cache import remove_links
 from simpletuner_fleet.agent.data.datasets import Datasets, DataUnreachable, FetchProgress
+from simpletuner_fleet.agent.data.kept_caches import DATA, KeptCaches
 from simpletuner_fleet.agent.data.resume import CheckpointFetcher, read_resume
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
@@ -15,6 +17,7 @@ from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.worker_errors import DataFailed, ResumeFailed, ShimUnavailable
+from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
@@ -31,6 +34,7 @@ class Preparation:
         self, state: StateDir, trainers: Registry, client: OrchestratorClient, data: Datasets | None
     ) -> None:
         self._state, self._trainers, self._client, self._data = state, trainers, client, data
+        self.caches = KeptCaches(state.path / "caches")
         self.launches: dict[Turn, asyncio.Task[Launch]] = {}
         """How each attempt that is not started yet is to be."""
 
@@ -44,8 +48,20 @@ class Preparation:
     async def forget(self, turn: Turn) -> None:
         launch = self.launches.pop(turn, None)
         if launch:
-            with contextlib.suppress(FleetError, OSError):
+            with contextlib.suppress(Exception):  # nobody waits for what it would have become
                 await launch
+
+    async def take_up(self, running: list[JobSubmit]) -> None:
+        """Learns at the start which attempts run still; of all others nothing is needed any more."""
+        for free in await asyncio.to_thread(self.caches.take_up, {offer.attempt_id for offer in running}):
+            await asyncio.to_thread(remove_links, free / DATA)
+        if self._data is None:
+            return
+        for offer in running:
+            cache = self.caches.place_of(offer.attempt_id)
+            if cache:
+                self._data.show_in(offer.attempt_id, cache / DATA)
+        await self._data.take_up(running)
 
     async def put_in_place(
         self,
@@ -72,8 +88,10 @@ class Preparation:
             return AttemptEnding(reason=EndReason.DATA_UNREACHABLE, error=error.detail)
         except ResumeFailed as error:
             return AttemptEnding(reason=EndReason.RESUME_FAILED, error=error.detail)
-        except (FleetError, OSError) as error:
-            return AttemptEnding(reason=EndReason.START_FAILED, error=explain_start_failure(error))
+        except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
+            return AttemptEnding(
+                reason=EndReason.START_FAILED, error=explain_start_failure(error), blame=blame_for(error)
+            )
         finally:
             fetching.cancel()
         return None
@@ -83,7 +101,17 @@ class Preparation:
             raise TrainerError(_explain_missing(offer.missing_secrets))
         attempt = self._state.create_attempt(offer.attempt_id)
         attempt.save_order(offer)
+        self._take_caches(offer)
         return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
+
+    def _take_caches(self, offer: JobSubmit) -> None:
+        """The data is then seen under a path that stays: a trainer's own indices hold the paths of its pictures."""
+        key = self.habits(offer).cache_key(offer)
+        if key is None:
+            return
+        cache = self.caches.take(key, offer.attempt_id)
+        if self._data:
+            self._data.show_in(offer.attempt_id, cache / DATA)
 
     def _launch(self, offer: JobSubmit) -> Launch:
         paths = self.paths(self._state.attempt(offer.attempt_id))
@@ -140,7 +168,12 @@ class Preparation:
             return CheckpointHabits()
 
     def paths(self, attempt: AttemptDir) -> Paths:
-        return Paths(attempt_dir=attempt.path, config_dir=attempt.config_dir, output_dir=attempt.output_dir)
+        return Paths(
+            attempt_dir=attempt.path,
+            config_dir=attempt.config_dir,
+            output_dir=attempt.output_dir,
+            cache_dir=self.caches.place_of(attempt.attempt_id),
+        )
 
 
 def _explain_missing(names: list[str]) -> str:
@@ -150,9 +183,16 @@ def _explain_missing(names: list[str]) -> str:
     )
 
 
-def explain_start_failure(error: FleetError | OSError) -> str:
+def blame_for(error: Exception) -> Blame:
+    """A config that no trainer takes, data that is not there: the same anywhere. All else is this machine's."""
+    return Blame.JOB if isinstance(error, TrainerError | DataFailed) else Blame.WORKER
+
+
+def explain_start_failure(error: Exception) -> str:
     if isinstance(error, ShimUnavailable):
         return f"the worker could not start a process: {error.detail}"
     if isinstance(error, FleetError):
         return error.detail
-    return f"the worker could not prepare the job: {error.strerror or error}"
+    if isinstance(error, OSError):
+        return f"the worker could not prepare the job: {error.strerror or error}"
+    return f"the worker could not prepare the job: {type(error).__name__}: {error}"

@@ -8,7 +8,6 @@ import signal
 import socket
 import ssl
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from msgspec import Struct
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure
-from simpletuner_fleet.agent.attempts import KEEP_ENDED_S, SAVE_FIRST_GRACE_S, Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
@@ -27,12 +26,14 @@ from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
+from simpletuner_fleet.agent.retention import KeepLimits
 from simpletuner_fleet.agent.senders import AttemptEvents
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
 from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir, default_state_dir, write_whole
 from simpletuner_fleet.agent.stream_loop import stream_loop
 from simpletuner_fleet.agent.token_source import TokenSource
+from simpletuner_fleet.agent.trainer_options import tell_options
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
@@ -50,7 +51,6 @@ STOP_SHARE, UPLOAD_SHARE = 0.5, 0.8
 """Of the grace: until the trainers are stopped, a checkpoint saved; until what is to be sent is sent."""
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
-TIDY_EVERY_S = 600.0
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -73,8 +73,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     shutdown_grace_s: float = SHUTDOWN_GRACE_S
     """From SIGTERM until it must be gone."""
     max_log_mb: int = 1024
-    keep_ended_s: float = KEEP_ENDED_S
-    """How long the folder of an attempt stays once nothing is owed for it."""
+    keep: KeepLimits = KeepLimits()
 
 
 async def run_agent(
@@ -116,14 +115,25 @@ async def run_agent(
                         log_limits,
                         data,
                         events,
-                        settings.keep_ended_s,
                     )
 
                 agent = Agent(machine, inbox, client, token, Spool(state.spool_dir), make_attempts)
-                return await _live(agent, probe, settings)
+                telling = asyncio.create_task(_tell_options(agent, trainers, client, state.path))
+                try:
+                    return await _live(agent, probe, settings)
+                finally:
+                    telling.cancel()
         finally:
             await probe.close()
             await client.close()
+
+
+async def _tell_options(agent: Agent, trainers: Registry, client: OrchestratorClient, folder: Path) -> None:
+    await agent.connected.wait()
+    try:
+        await tell_options(trainers, client, folder)
+    except Exception:  # anybody's plug-in: a worker works without this
+        log.exception("the options of the trainers could not be told")
 
 
 @asynccontextmanager
@@ -198,7 +208,7 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
         asyncio.create_task(heartbeat_loop(agent)),
         asyncio.create_task(_deliver_once_known(agent)),
         asyncio.create_task(_sample_loop(agent, probe)),
-        asyncio.create_task(_tidy_loop(agent)),
+        asyncio.create_task(_tidy_loop(agent, settings.keep)),
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(agent, task))
@@ -294,10 +304,13 @@ async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
         await asyncio.sleep(agent.heartbeat_interval_s)
 
 
-async def _tidy_loop(agent: Agent) -> None:
+async def _tidy_loop(agent: Agent, limits: KeepLimits) -> None:
     while True:
-        await agent.attempts.remove_old(time.time())
-        await asyncio.sleep(TIDY_EVERY_S)
+        try:
+            await agent.attempts.tidy(limits)
+        except OSError as error:
+            log.warning("old folders of attempts could not be removed: %s", error)
+        await asyncio.sleep(limits.tidy_every_s)
 
 
 async def sample_once(agent: Agent, probe: GpuProbe) -> None:

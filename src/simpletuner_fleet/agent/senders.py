@@ -88,6 +88,10 @@ class AttemptSenders:
         senders = (self.logs, self.metrics, self.uploads, self.watchdogs)
         return all(sender.are_over(turn) for sender in senders)
 
+    def left_something(self, turn: Turn) -> bool:
+        """Returns whether something of it that was wanted could not be sent, and is nowhere but here."""
+        return self.uploads.left_something(turn) or self.logs.left_something(turn)
+
     def hurry(self) -> None:
         """There is no more time: what was not sent stays here."""
         for sender in (self.uploads, self.metrics, self.watchdogs, self.logs):

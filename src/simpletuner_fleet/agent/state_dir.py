@@ -18,7 +18,6 @@ from simpletuner_fleet.core.worker_errors import StateDirError, StateDirInUse
 from simpletuner_fleet.protocol.messages import JobSubmit
 
 DELIVERED = "delivered"
-UNSENT = "unsent"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -79,18 +78,6 @@ class AttemptDir(Struct, frozen=True):
     def retired(self) -> bool:
         return (self.path / DELIVERED).exists()
 
-    def keep(self, why: str) -> None:
-        """Some of its results are nowhere else: the folder stays until somebody removes it."""
-        with contextlib.suppress(OSError):
-            write_whole(self.path / UNSENT, why.encode())
-
-    def retired_before(self, moment: float) -> bool:
-        """Whether nothing keeps it, and has not for so long."""
-        try:
-            return not (self.path / UNSENT).exists() and (self.path / DELIVERED).stat().st_mtime < moment
-        except FileNotFoundError:
-            return False
-
     def load_order(self) -> JobSubmit | None:
         """Returns None where the agent died before it had written one, or the disk has lost it."""
         try:
@@ -146,15 +133,11 @@ class StateDir:
     def attempts(self) -> list[AttemptDir]:
         return [AttemptDir(path) for path in sorted((self.path / "attempts").iterdir()) if path.is_dir()]
 
-    def remove_retired(self, before: float) -> list[str]:
-        """Removes the folders of attempts for which nothing was owed at this time, and returns their ids."""
-        removed = []
-        for attempt in self.attempts():
-            if attempt.retired and attempt.retired_before(before):
-                attempt.order_file.unlink(missing_ok=True)
-                shutil.rmtree(attempt.path, ignore_errors=True)
-                removed.append(attempt.attempt_id)
-        return removed
+    def remove_attempt(self, attempt_id: str) -> None:
+        """Its token goes first, should the rest not go."""
+        attempt = self.attempt(attempt_id)
+        attempt.order_file.unlink(missing_ok=True)
+        shutil.rmtree(attempt.path, ignore_errors=True)
 
     def close(self) -> None:
         os.close(self._lock)

@@ -33,7 +33,7 @@ async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
         except TokenRejected as problem:
             await _new_token(agent, problem)
         except Refused as problem:
-            _answer_refusal(agent, problem)
+            _answer_refusal(agent, problem, may_give_up=give_up_after_s is not None)
         except Unreachable as error:
             if error.refused:
                 agent.orchestrator_is_down()
@@ -116,10 +116,12 @@ async def _new_token(agent: Agent, problem: TokenRejected) -> None:
             agent.depart(Departure(problem.detail, "E_INVALID_TOKEN"))
 
 
-def _answer_refusal(agent: Agent, problem: Refused) -> None:
+def _answer_refusal(agent: Agent, problem: Refused, *, may_give_up: bool) -> None:
+    """A worker that stays tries again: an administrator may mend what it is refused for, and nobody would start it then."""
+    waits_for_nobody = may_give_up and not agent.inbox.held and not agent.connected.is_set()
     if problem.code == "superseded":
         agent.superseded()
-    elif problem.status in (403, 404, 422) and not agent.inbox.held and not agent.connected.is_set():
+    elif problem.status in (403, 404, 422) and waits_for_nobody:
         agent.depart(Departure(problem.detail, "E_REFUSED"))
     else:
         log.warning("the orchestrator refused: %s", problem.detail)

@@ -21,6 +21,8 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 STRIPES = 64
 OBJECTS = "objects"
+MARK = "fleet.json"
+MOST_MARK_BYTES = 4096
 
 
 class FolderBlobs:
@@ -87,11 +89,28 @@ class FolderBlobs:
     async def delete_object(self, sha256: str) -> None:
         await asyncio.to_thread(self._delete, object_segments(sha256))
 
+    async def mark(self) -> bytes | None:
+        content = await asyncio.to_thread(self._read, [MARK], 0, MOST_MARK_BYTES)
+        return content or None
+
+    async def put_mark(self, content: bytes) -> None:
+        await asyncio.to_thread(self._put_mark, content)
+
     async def objects(self) -> AsyncIterator[str]:
         for first_two in await asyncio.to_thread(self._names, [OBJECTS]):
             for name in await asyncio.to_thread(self._names, [OBJECTS, first_two]):
                 if SHA256.fullmatch(name):
                     yield name
+
+    def _put_mark(self, content: bytes) -> None:
+        temporary = f".{MARK}.tmp"
+        self._delete([temporary])
+        with self._open_to_write([temporary]) as file:
+            write_fresh(file, 0, content)
+            os.fsync(file)
+        with self._folder([]) as root:
+            os.rename(temporary, MARK, src_dir_fd=root, dst_dir_fd=root)
+            os.fsync(root)
 
     def _append(self, segments: list[str], offset: int, data: bytes) -> int:
         with self._lock(segments), self._open_to_write(segments) as file:

@@ -10,6 +10,7 @@ class MemoryBlobs:
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
         self._objects: dict[str, bytes] = {}
+        self._mark: bytes | None = None
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
         blob = self._blobs.get(key, b"")
@@ -59,6 +60,12 @@ class MemoryBlobs:
 
     async def delete_object(self, sha256: str) -> None:
         self._objects.pop(sha256, None)
+
+    async def mark(self) -> bytes | None:
+        return self._mark
+
+    async def put_mark(self, content: bytes) -> None:
+        self._mark = content
 
     async def objects(self) -> AsyncIterator[str]:
         for sha256 in list(self._objects):

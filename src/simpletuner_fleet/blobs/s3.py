@@ -11,8 +11,8 @@ from pathlib import Path
 import obstore
 from obstore.store import S3Store
 
-from simpletuner_fleet.blobs.folder import OBJECTS, FolderBlobs, object_segments
-from simpletuner_fleet.blobs.s3_calls import bucket_call
+from simpletuner_fleet.blobs.folder import MARK, OBJECTS, FolderBlobs, object_segments
+from simpletuner_fleet.blobs.s3_calls import bucket_call, bucket_errors
 from simpletuner_fleet.blobs.s3_logs import S3Logs
 from simpletuner_fleet.core.training.checkpoint import SHA256
 
@@ -89,12 +89,23 @@ class S3Blobs:
         except FileNotFoundError:
             return
 
+    async def mark(self) -> bytes | None:
+        try:
+            answer = await bucket_call(obstore.get_async(self._bucket, MARK))
+            return bytes(await bucket_call(answer.bytes_async()))
+        except FileNotFoundError:
+            return None
+
+    async def put_mark(self, content: bytes) -> None:
+        await bucket_call(obstore.put_async(self._bucket, MARK, content))
+
     async def objects(self) -> AsyncIterator[str]:
-        async for page in obstore.list(self._bucket, prefix=OBJECTS):
-            for meta in page:
-                name = meta["path"].rpartition("/")[2]
-                if SHA256.fullmatch(name):
-                    yield name
+        with bucket_errors():
+            async for page in obstore.list(self._bucket, prefix=OBJECTS):
+                for meta in page:
+                    name = meta["path"].rpartition("/")[2]
+                    if SHA256.fullmatch(name):
+                        yield name
 
 
 def object_path(sha256: str) -> str:

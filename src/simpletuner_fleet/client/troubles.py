@@ -23,6 +23,14 @@ class Trouble(NamedTuple):
     exit: int
 
 
+class ForeignAnswer(Exception):
+    """Something answered that is not an orchestrator: a proxy, a portal, a load balancer, another program."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"something that is not the orchestrator answered with HTTP status {status}")
+        self.status = status
+
+
 TROUBLES = {
     trouble.code: trouble
     for trouble in (
@@ -66,6 +74,16 @@ TROUBLES = {
                 N_("check the network between this machine and %(host)s"),
             ),
             "E_UNREACHABLE",
+            UNREACHABLE,
+        ),
+        Trouble(
+            N_("something else answers for the orchestrator at %(url)s"),
+            N_("HTTP status %(status)s, and not in the orchestrator's own format"),
+            (
+                N_("verify orchestrator URL and port"),
+                N_("look at what is in between: a proxy, a load balancer, a firewall's log-in page"),
+            ),
+            "E_FOREIGN_ANSWER",
             UNREACHABLE,
         ),
         Trouble(
@@ -145,6 +163,7 @@ def trouble(code: str, url: str = "", **params: object) -> Trouble:
         "host": address.hostname or _("the orchestrator"),
         "port": address.port or (443 if address.scheme == "https" else 80),
         "detail": _("no more is known"),
+        "status": _("unknown"),
         **params,
     }
     return row._replace(
@@ -158,6 +177,8 @@ def of_connection_error(error: BaseException, url: str) -> Trouble:
     """The row for what a failed connection threw, looked for along its causes; HTTP clients wrap the real one."""
     for cause in _causes(error):
         match cause:
+            case ForeignAnswer():
+                return trouble("E_FOREIGN_ANSWER", url, status=cause.status)
             case TrustError():
                 return Trouble(cause.what, cause.why, (cause.next,), cause.code, TLS)
             case ssl.SSLCertVerificationError():

@@ -279,3 +279,14 @@ class IllegalTransition(FleetError):
     """The state machine has no such edge. This is a defect of ours, never of the input."""
 
     code = "illegal_transition"
+
+
+class StorageOfAnother(FleetError):
+    """The storage belongs to another fleet, or this is not the database that belongs to it."""
+
+    code = "storage_of_another"
+    next_step = (
+        "Start with the database that belongs to this storage (SIMPLETUNER_DATABASE_URL, SIMPLETUNER_HOME), or give this"
+        " fleet a storage of its own (SIMPLETUNER_STORAGE_URL). To take the storage over, with everything in it that this"
+        " database does not know marked for deletion: --adopt-storage."
+    )

@@ -8,6 +8,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     heartbeat_timeout_s: float = 120.0
     health_check_interval_s: float = 60.0
     """The longest time between two health checks; short timeouts are checked more often."""
+    reconnect_grace_s: float = 2.0
+    """How long a worker's stream may be gone before the worker is shown as reconnecting."""
     offer_timeout_s: float = 15.0
     offer_resend_s: float = 3.0
     ping_interval_s: float = 15.0
@@ -16,6 +18,19 @@ class Policy(Struct, frozen=True, kw_only=True):
     retry_backoff_s: float = 5.0
     retry_backoff_max_s: float = 300.0
     poison_worker_count: int = 2
+    start_failures_allowed: int = 3
+    """So many jobs in a row that a worker could not start, and it is set aside."""
+    set_aside_s: float = 300.0
+    """For how long, the first time; twice as long each time that it is no better then."""
+    set_aside_max_s: float = 3600.0
+    start_tries: int = 10
+    """So often a job that its workers cannot start is tried."""
+    start_tries_unclear: int = 3
+    """The same where it may be the job's own fault."""
+    mass_loss_wait_s: float = 300.0
+    """How long jobs stay with their workers when much of the fleet has vanished at once."""
+    mass_loss_requeues_per_s: float = 5.0
+    """How many of them are given away after that."""
     priority_point_s: float = 3600.0
     """One point of priority is worth this much waiting, so a low priority is late, never starved."""
     reserve_after_s: float = 300.0
@@ -42,6 +57,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Jobs that ended longer ago lose logs, metrics, checkpoints and artifacts; None: never."""
     object_grace_s: float = 3600.0
     """How long an uploaded file that no manifest names is kept for the manifest to come."""
+    object_delete_delay_s: float = 86_400.0
+    """How long a stored file that nobody has stands on the list of those to be deleted."""
 
     @property
     def sweep_interval_s(self) -> float:

@@ -99,7 +99,7 @@ def _note_secrets(transaction: Transaction, job: Job, attempt_id: str, worker: W
 
 def _resume_point(transaction: Transaction, job: Job) -> ResumePoint | None:
     """The newest checkpoint that can be had; in the end the beginning."""
-    newest = transaction.tx.newest_checkpoint(job.id) if job.attempts else None
+    newest = transaction.tx.newest_checkpoint(job.id) if job.attempts or job.resume_from else None
     if newest and (useless := unreachable_checkpoints(transaction, job)):
         left = (one for one in transaction.tx.manifests_of_job(job.id) if one.id not in useless)
         newest = newest_checkpoint(left)

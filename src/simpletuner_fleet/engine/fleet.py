@@ -73,6 +73,13 @@ class Fleet:
             if worker.drain_is_due(now) and roster.occupancy(worker.id).live
         ]
 
+    def pauses_over(self) -> list[str]:
+        """Workers that could not start what they were given, and may be tried again."""
+        now = self.clock.now()
+        return [
+            worker.id for worker in list(self._index.roster.workers.values()) if worker.pause_is_over(now)
+        ]
+
     def neighbours(self, worker_id: str) -> list[str]:
         """Returns the other workers that report one of this worker's GPUs: mostly none, so nobody has to walk them all."""
         return self._index.roster.neighbours(worker_id)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers import liveness
+from simpletuner_fleet.core.workers.mass_loss import MassLossBreaker
 
 
 class Presence:
@@ -20,6 +21,7 @@ class Presence:
         self._holders: dict[Turn, str] = {}
         self._offered: dict[Turn, float] = {}
         self._unsaved: dict[str, float] = {}
+        self._breaker = MassLossBreaker(policy)
 
     def begin_round(self, now: float) -> None:
         if self._last_round is not None:
@@ -81,11 +83,20 @@ class Presence:
     def expected(self, worker_id: str) -> bool:
         return worker_id in self._heard
 
+    def notice_mass_loss(self) -> bool:
+        """Returns whether much of the fleet has begun to vanish at once; their attempts are then held back."""
+        return self._breaker.look(self._heard, self.listening_now)
+
+    @property
+    def holds_back(self) -> bool:
+        return self._breaker.holds_back
+
     def silent_workers(self) -> dict[str, float]:
         return liveness.silent_workers(self._heard, self.listening_now, self._policy)
 
     def unconfirmed_attempts(self) -> list[Turn]:
-        return liveness.unconfirmed(self._confirmed, self.listening_now, self._policy)
+        overdue = liveness.unconfirmed(self._confirmed, self.listening_now, self._policy)
+        return list(self._breaker.admit(overdue, self.listening_now))
 
     def is_silent(self, worker_id: str) -> bool:
         """Asked again when the verdict is about to be written: it may have been heard meanwhile."""

@@ -18,6 +18,7 @@ from simpletuner_fleet.http.api.jobs import jobs as jobs_api
 from simpletuner_fleet.http.api.jobs import log_searches as log_search_api
 from simpletuner_fleet.http.api.jobs import logs as logs_api
 from simpletuner_fleet.http.api.jobs import metrics as metrics_api
+from simpletuner_fleet.http.api.jobs import publishing as publishing_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
 from simpletuner_fleet.http.api.service import events as events_api
 from simpletuner_fleet.http.api.service import health as health_api
@@ -43,6 +44,7 @@ ROUTES: tuple[Route, ...] = (
     *log_search_api.ROUTES,
     *log_intake_api.ROUTES,
     *artifacts_api.ROUTES,
+    *publishing_api.ROUTES,
     *configs_api.ROUTES,
     *data_api.ROUTES,
     *secrets_api.ROUTES,

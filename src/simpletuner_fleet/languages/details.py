@@ -42,11 +42,26 @@ OF_ENDS = (
     N_("the worker was cut off for longer than its lease"),
     N_("the worker was cut off from the orchestrator"),
     N_("the worker was drained"),
+    N_("the checkpoint to go on from could not be fetched"),
     N_("no heartbeat for %(seconds)s s"),
     N_("its worker has not named it for %(seconds)s s"),
     N_("it depends on %(job)s, which ended %(state)s"),
 )
 """How attempts end, as workers and the orchestrator write it down; what a trainer itself says stays as it is."""
+
+OF_CHECKS = (
+    N_("SimpleTuner %(version)s has no option '%(name)s'."),
+    N_("SimpleTuner %(version)s needs '%(name)s'."),
+    N_("'%(name)s' is a whole number, not %(value)s."),
+    N_("'%(name)s' is a number, not %(value)s."),
+    N_("'%(name)s' is true or false, not %(value)s."),
+    N_("'%(name)s' is not %(value)s; it is one of %(choices)s."),
+    N_("'%(name)s' is set twice: as %(first)s and as %(second)s."),
+    N_("Did you mean '%(name)s'?"),
+    N_("lora_type 'lycoris' needs a lycoris_config."),
+    N_("push_to_hub needs the worker's own log-in to the Hugging Face Hub, or a secret HF_TOKEN."),
+)
+"""What is found in a config that is checked against its trainer's options."""
 
 SENTENCES = Path(__file__).parent / "details.json"
 BLANK = re.compile(r"%\((\w+)\)s")
@@ -70,7 +85,7 @@ def detail_text(words: Words, english: str) -> str:
 @cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     """Returns those with blanks, the one with the most words of its own first."""
-    texts = (*OF_JOBS, *OF_ENDS, *json.loads(SENTENCES.read_text("utf-8")))
+    texts = (*OF_JOBS, *OF_ENDS, *OF_CHECKS, *json.loads(SENTENCES.read_text("utf-8")))
     sentences = [text for text in texts if BLANK.search(text)]
     sentences.sort(key=lambda text: -len(BLANK.sub("", text)))
     return tuple((_pattern(text), text) for text in sentences)

@@ -172,8 +172,11 @@ def _take_offers_back(transaction: Transaction, worker: Worker) -> None:
 async def resume(fleet: Fleet, worker_id: str, actor: Actor) -> Worker:
     def step(transaction: Transaction) -> Worker:
         worker = transaction.worker(worker_id)
-        if worker.admin is AdminState.DRAINING:
-            transaction.save_worker(replace(worker, admin=AdminState.ACTIVE, drain_note="", drain_plan=None))
+        if worker.admin is AdminState.DRAINING or worker.start_trouble is not None:
+            fresh = replace(
+                worker, admin=AdminState.ACTIVE, drain_note="", drain_plan=None, start_trouble=None
+            )
+            transaction.save_worker(fresh)
             transaction.record(_event(EventType.WORKER_RESUMED, worker, actor))
         transaction.wake(worker_id)
         return transaction.worker(worker_id)

@@ -1,6 +1,6 @@
 """Workers come, stay and go: registration, streams, heartbeats, goodbyes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -106,6 +106,28 @@ async def stream_opened(fleet: Fleet, worker_id: str, ip: str, incarnation: str 
 
 async def stream_closed(fleet: Fleet, worker_id: str) -> None:
     await fleet.act(lambda transaction: transaction.set_reachable(worker_id, False))
+
+
+async def stream_still_gone(fleet: Fleet, worker_ids: Collection[str], since: float) -> None:
+    """Said once the grace is over: who has neither opened a stream nor sent a heartbeat since is reconnecting."""
+
+    def step(transaction: Transaction) -> None:
+        for worker_id in worker_ids:
+            worker = transaction.tx.worker(worker_id)
+            if worker is None or worker_id in transaction.index.reachable:
+                continue
+            gone = worker.stream_gone(since)
+            if gone is not worker:
+                transaction.save_worker(gone)
+
+    await fleet.act(step)
+
+
+async def streams_still_missing(fleet: Fleet, since: float) -> None:
+    """After a start: whoever was connected before and has not come back yet."""
+    workers = await fleet.read(lambda view: view.workers())
+    connected = [worker.id for worker in workers if worker.connection is Connection.CONNECTED]
+    await stream_still_gone(fleet, connected, since)
 
 
 async def stream_alive(fleet: Fleet, worker_id: str) -> None:
@@ -377,6 +399,8 @@ def _newcomer(worker: Worker, message: Register, known_process: bool, ip: str, n
         connection=Connection.CONNECTED if reconnecting else Connection.CONNECTING,
         incarnation=message.incarnation,
         retired=retired,
+        # A new process may have been mended; the same one that merely came back was not.
+        start_trouble=worker.start_trouble if known_process else None,
         home=message.home or worker.home,
         address=ip,
         message_seq=message.seq,

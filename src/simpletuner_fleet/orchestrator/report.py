@@ -1,16 +1,22 @@
 """Workers report on attempts: accepted, running, ended."""
 
+from msgspec.structs import replace
+
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
-from simpletuner_fleet.core.jobs import fencing, lifecycle, stopping
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.jobs import fencing, going_on, lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
 from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.jobs.progress import read_progress
 from simpletuner_fleet.core.jobs.reconcile import may_readopt
+from simpletuner_fleet.core.jobs.start_failure import not_started
+from simpletuner_fleet.core.workers.start_trouble import Blame, after_start_failure
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.publishing import open_with_end
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
     Accept,
@@ -24,6 +30,7 @@ from simpletuner_fleet.storage.artifacts import forget_spoiled
 MAX_ERROR_CHARS = 4_000
 MAX_LAST_LINES_CHARS = 16_000
 MAX_REASON_CHARS = 64
+STARTED_REPORTS = frozenset({ReportStatus.RUNNING, ReportStatus.TRAINING, ReportStatus.COMPLETED})
 _OUTCOMES = {
     ReportStatus.COMPLETED: Outcome.COMPLETED,
     ReportStatus.FAILED: Outcome.FAILED,
@@ -140,10 +147,52 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
         transaction.apply(lifecycle.accept(job, attempt, incarnation="", now=transaction.now))
         job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
     transaction.apply(_decide(transaction, job, attempt, message))
+    _judge_worker(transaction, attempt, message)
+    if message.status is ReportStatus.COMPLETED:
+        open_with_end(transaction, transaction.job(job.id))
     if message.status is ReportStatus.FAILED and message.resume_below is not None:
         forget_spoiled(transaction, job.id, message.resume_below)
     now_is = transaction.job(job.id)
     return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
+
+
+def _judge_worker(transaction: Transaction, attempt: Attempt, message: StatusReport) -> None:
+    """A worker that cannot start what it is given is closed for a while; one that does is well."""
+    worker = transaction.tx.worker(attempt.worker_id)
+    if worker is None:
+        return
+    blame = _blame(message)
+    if blame is not None:
+        why = (message.error or "")[:MAX_ERROR_CHARS]
+        trouble = after_start_failure(
+            worker.start_trouble, attempt.job_id, blame, why, transaction.policy, transaction.now
+        )
+        transaction.save_worker(replace(worker, start_trouble=trouble))
+        if trouble.set_aside:
+            transaction.record(_worker_event(EventType.WORKER_SET_ASIDE, worker, why=trouble.why))
+    elif worker.start_trouble is not None and message.status in STARTED_REPORTS:
+        transaction.save_worker(replace(worker, start_trouble=None))
+        if worker.start_trouble.pauses:
+            transaction.record(_worker_event(EventType.WORKER_IN_USE_AGAIN, worker))
+
+
+def _worker_event(type_: EventType, worker: Worker, **details: str) -> Event:
+    return Event(type=type_, actor=ORCHESTRATOR, target_type="worker", target_id=worker.id, details=details)
+
+
+def _blame(message: StatusReport) -> Blame | None:
+    """None where something ran, or where it is the job's own fault."""
+    if message.status is not ReportStatus.FAILED or message.reason != EndReason.START_FAILED:
+        return None
+    return {blame.value: blame for blame in (Blame.WORKER, Blame.UNCLEAR)}.get(message.blame)
+
+
+def _nothing_left(transaction: Transaction, job: Job, attempt: Attempt) -> bool:
+    """Whether what this attempt could not fetch was the last that its job was to go on from."""
+    tries = [one for one in transaction.tx.attempts_of_job(job.id) if one.reason == EndReason.RESUME_FAILED]
+    return going_on.is_out_of_reach(
+        job, [*tries, attempt], transaction.tx.manifests_of_job(job.id), transaction.policy
+    )
 
 
 def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> Decision:
@@ -160,13 +209,24 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
     match message.status:
         case ReportStatus.COMPLETED:
             return lifecycle.completed(job, attempt, end, now=now)
+        case ReportStatus.FAILED if blame := _blame(message):
+            earlier = transaction.tx.attempts_of_job(job.id)
+            return not_started(job, attempt, end.error, blame, earlier, policy, now=now)
         case ReportStatus.FAILED:
             return lifecycle.failed(job, attempt, end, policy, now=now)
         case ReportStatus.CANCELLED:
             return stopping.stopped(job, attempt, end, policy, now=now)
         case ReportStatus.RELEASED:
+            reason = message.reason[:MAX_REASON_CHARS]
             return stopping.released(
-                job, attempt, end.error or "", policy, now=now, reason=message.reason[:MAX_REASON_CHARS]
+                job,
+                attempt,
+                end.error or "",
+                policy,
+                now=now,
+                reason=reason,
+                nothing_to_go_on_from=reason == EndReason.RESUME_FAILED
+                and _nothing_left(transaction, job, attempt),
             )
         case ReportStatus.LOST:
             return lifecycle.lost(job, attempt, end.error or "the worker agent died", policy, now=now)

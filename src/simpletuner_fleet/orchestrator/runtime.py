@@ -6,8 +6,10 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.orchestrator.attendance import streams_still_missing
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 
 log = logging.getLogger(__name__)
@@ -53,16 +55,28 @@ class Runtime:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._sweeper: asyncio.Task[None] | None = None
+        self._missing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._fleet.start()
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
+        self._missing = asyncio.create_task(self._note_missing_streams())
 
     async def stop(self) -> None:
-        if self._sweeper:
-            self._sweeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._sweeper
+        for task in (self._sweeper, self._missing):
+            if task:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def _note_missing_streams(self) -> None:
+        """Those who do not come back after a restart are shown so; that they are lost is the health check's to say."""
+        started_at = self._fleet.clock.now()
+        await asyncio.sleep(self._fleet.policy.reconnect_grace_s)
+        try:
+            await streams_still_missing(self._fleet, started_at)
+        except FleetError:
+            log.exception("who has not come back yet could not be noted")
 
     async def _sweep_for_ever(self) -> None:
         while True:

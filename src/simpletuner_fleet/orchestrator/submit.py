@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
-from simpletuner_fleet.core.jobs import lifecycle, stopping
+from simpletuner_fleet.core.jobs import going_on, lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
 from simpletuner_fleet.core.jobs.job import EndReason, Job, JobState, Stopping
 from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
@@ -30,12 +30,14 @@ from simpletuner_fleet.core.jobs.submit_request import (
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
 from simpletuner_fleet.core.placement.place import Placement, survey_of, why_waiting, would_start_now
 from simpletuner_fleet.core.policy import MAX_GRACE_S
+from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.owners import holds_now, name_of
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import IdempotentAnswer
+from simpletuner_fleet.storage.artifacts import adopt_checkpoint
 from simpletuner_fleet.storage.datasets import check_datasets
 
 MAX_IDEMPOTENCY_KEY_CHARS = 255
@@ -113,9 +115,9 @@ async def reject(fleet: Fleet, job_id: str, why: str, actor: Actor) -> Job:
     return await fleet.act(step)
 
 
-async def retry(fleet: Fleet, job_id: str, by: Submitter) -> Job:
-    """Tries an ended job again, as a new job."""
-    return await fleet.act(lambda transaction: _retry(transaction, job_id, by))
+async def retry(fleet: Fleet, job_id: str, by: Submitter, resume_from: str | None = None) -> Job:
+    """Tries an ended job again, as a new job; from the start, or from what a job has stored."""
+    return await fleet.act(lambda transaction: _retry(transaction, job_id, by, resume_from))
 
 
 def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> Submitted:
@@ -125,11 +127,13 @@ def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         return _repeat(transaction, known, fingerprint)
     config = _config(transaction, by, request)
     request = replace(request, target=away_from_home(request.target, config))
+    facts = _facts(transaction, config.bundle, request.depends_on, by.actor.id, by.owns_as)
+    resume = _resume(transaction, request.resume_from, by, config.bundle)
     job = decide_submission(
         request,
         by,
         config,
-        _facts(transaction, config.bundle, request.depends_on, by.actor.id, by.owns_as),
+        replace(facts, resume=resume),
         transaction.policy,
         job_id=transaction.ids.new("j"),
         seq=0 if request.dry_run else transaction.tx.next_seq(),
@@ -140,7 +144,7 @@ def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         return replace(_dry_run_answer(transaction, job), config=used)
     if request.no_wait:
         _must_start_now(transaction, job)
-    _add(transaction, job, msgspec.json.encode(config.bundle), by.actor, config_by=config.saved_by)
+    _add(transaction, job, msgspec.json.encode(config.bundle), by.actor, resume, config_by=config.saved_by)
     if key:
         transaction.tx.remember_answer(
             IdempotentAnswer(
@@ -151,22 +155,23 @@ def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
     return replace(_answer(transaction, transaction.job(job.id)), config=used)
 
 
-def _retry(transaction: Transaction, job_id: str, by: Submitter) -> Job:
+def _retry(transaction: Transaction, job_id: str, by: Submitter, resume_from: str | None) -> Job:
     old = transaction.job(job_id)
     stored = transaction.tx.job_bundle(job_id) or b"{}"
     bundle = msgspec.json.decode(stored, type=Bundle)
     facts = _facts(transaction, bundle, old.depends_on, old.owner, by.actor.id, by.owns_as)
+    resume = _resume(transaction, resume_from, by, bundle)
     job = retried(
         old,
         bundle,
         by,
-        replace(facts, never_approved=_never_approved(transaction, old)),
+        replace(facts, never_approved=_never_approved(transaction, old), resume=resume),
         transaction.policy,
         job_id=transaction.ids.new("j"),
         seq=transaction.tx.next_seq(),
         now=transaction.now,
     )
-    _add(transaction, job, stored, by.actor, retry_of=old.id)
+    _add(transaction, job, stored, by.actor, resume, retry_of=old.id)
     place_waiting_jobs(transaction)
     return transaction.job(job.id)
 
@@ -243,9 +248,14 @@ def _never_approved(transaction: Transaction, job: Job) -> bool:
     )
 
 
+def _secret_names(bundle: Bundle) -> list[str]:
+    published_with = bundle.publish.secret if bundle.publish else None
+    return [*bundle.secrets.values(), *([published_with] if published_with else [])]
+
+
 def _facts(transaction: Transaction, bundle: Bundle, depends_on: Iterable[str], *whose: str) -> Facts:
     """`whose` are the ids of those for whom the job will run."""
-    secrets = stored_secrets(transaction.tx, bundle.secrets.values())
+    secrets = stored_secrets(transaction.tx, _secret_names(bundle))
     jobs = {job_id: transaction.tx.job(job_id) for job_id in depends_on}
     return Facts(
         secrets=frozenset(secrets),
@@ -255,8 +265,28 @@ def _facts(transaction: Transaction, bundle: Bundle, depends_on: Iterable[str], 
     )
 
 
-def _add(transaction: Transaction, job: Job, bundle: bytes, actor: Actor, **details: Any) -> None:
+def _resume(
+    transaction: Transaction, text: str | None, by: Submitter, bundle: Bundle
+) -> StoredManifest | None:
+    if not text:
+        return None
+    wish = going_on.read_wish(text)
+    source = going_on.Source(transaction.tx.job(wish.job_id), transaction.tx.manifests_of_job(wish.job_id))
+    return going_on.chosen_checkpoint(wish, source, by, bundle.trainer)
+
+
+def _add(
+    transaction: Transaction,
+    job: Job,
+    bundle: bytes,
+    actor: Actor,
+    resume: StoredManifest | None,
+    **details: Any,
+) -> None:
     transaction.add_job(job, bundle)
+    if resume:
+        adopt_checkpoint(transaction, job, resume)
+        details["resume_from"] = job.resume_from
     if job.requires.datasets:
         transaction.tx.name_datasets(job.id, [dataset_id for dataset_id, _ in job.requires.datasets])
     transaction.record(_submitted_event(job, actor, **details))

@@ -12,6 +12,7 @@ from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState
 from simpletuner_fleet.core.workers import liveness
+from simpletuner_fleet.core.workers.start_trouble import tried_again
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.gpu_history import KEPT_S
@@ -26,11 +27,17 @@ BACKOFFS_PER_ROUND = 500
 async def sweep_once(fleet: Fleet) -> None:
     presence = fleet.presence
     presence.begin_round(fleet.clock.now())
+    if presence.notice_mass_loss():
+        log.error(
+            "much of the fleet has fallen silent at once: its jobs stay where they are for %g s",
+            fleet.policy.mass_loss_wait_s,
+        )
     await _each(_worker_silent(fleet, *silent) for silent in presence.silent_workers().items())
     await _each(_attempt_unconfirmed(fleet, turn) for turn in presence.unconfirmed_attempts())
     await _each(_offer_unanswered(fleet, turn) for turn in presence.old_offers())
     await _each(task(fleet) for task in (_release_backoffs, _clean_up_ephemerals, _save_heartbeats))
     await _each(_drain_over(fleet, worker_id) for worker_id in fleet.drains_due())
+    await _each(_try_again(fleet, worker_id) for worker_id in fleet.pauses_over())
 
 
 async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -51,6 +58,8 @@ async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
             return
         why = f"no heartbeat for {silent_s:.0f} s"
         for attempt in transaction.live_attempts(worker_id):
+            if fleet.presence.holds_back and attempt.state is AttemptState.RUNNING:
+                continue
             job = transaction.job(attempt.job_id)
             transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
         worker = transaction.worker(worker_id)
@@ -138,6 +147,15 @@ async def _drain_over(fleet: Fleet, worker_id: str) -> None:
     def step(transaction: Transaction) -> None:
         if transaction.tx.worker(worker_id) is not None:
             end_drain(transaction, worker_id)
+
+    await fleet.act(step)
+
+
+async def _try_again(fleet: Fleet, worker_id: str) -> None:
+    def step(transaction: Transaction) -> None:
+        worker = transaction.tx.worker(worker_id)
+        if worker is not None and worker.start_trouble is not None and worker.pause_is_over(transaction.now):
+            transaction.save_worker(replace(worker, start_trouble=tried_again(worker.start_trouble)))
 
     await fleet.act(step)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from simpletuner_fleet.core.bounds import Count, FreeText, Name, Path, Reading, Whole
+from simpletuner_fleet.core.configs.options import Options
 from simpletuner_fleet.core.jobs.job import EndReason, OnPartition, OnTimeLimit
 from simpletuner_fleet.protocol.data import DataHeld, DatasetOrder
 
@@ -113,6 +114,13 @@ class Register(Struct, kw_only=True):
     @property
     def legacy(self) -> bool:
         return self.trainers is None and self.attempts is None
+
+
+class TrainerOptions(Struct, kw_only=True):
+    """What one release of a trainer takes, told by a worker that has it."""
+
+    trainer: Name
+    options: Options
 
 
 class JobSubmit(Struct, kw_only=True, omit_defaults=False):
@@ -256,6 +264,8 @@ class StatusReport(Struct, kw_only=True):
     last_lines: FreeText | None = None
     reason: FreeText = ""
     """Why it was given back: one of `core.job.GIVE_BACK_REASONS`, or a word of a newer agent."""
+    blame: Name = ""
+    """Whose fault it may be that nothing was ever run, a `core.workers.start_trouble.Blame`; empty where something was."""
     restart: bool = False
     """A watchdog ended it, and the job has asked to go on from its last good checkpoint then."""
     resume_below: Count | None = None

@@ -214,8 +214,11 @@ def with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = No
 
 
 def _checkpoint_step(view: View, job: Job, attempt: Attempt | None) -> int | None:
-    if attempt or not job.attempts:
-        return attempt.checkpoint_step if attempt else None
+    """The newest that is stored. An earlier attempt, or another job, may have made it."""
+    if attempt and (attempt.live or attempt.checkpoint_step is not None):
+        return attempt.checkpoint_step
+    if not job.attempts and not job.resume_from:
+        return None
     newest = view.newest_checkpoint(job.id)
     return newest.step if newest else None
 

@@ -145,6 +145,14 @@ POLICY = (
         on_console=False,
     ),
     Setting(
+        "object_delete_delay_s",
+        values.seconds,
+        "How long a stored file that no job has any more stands on the list before it is deleted",
+        env="SIMPLETUNER_OBJECT_DELETE_DELAY",
+        default=86_400.0,
+        on_console=False,
+    ),
+    Setting(
         "require_approval",
         values.boolean,
         "Jobs of tokens without queue.approve wait for an approval",

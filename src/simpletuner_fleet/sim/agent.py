@@ -19,6 +19,7 @@ from simpletuner_fleet.agent.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import (
     Accept,
     Accepted,
@@ -356,6 +357,11 @@ class SimulatedAgent:
             # Too late to begin: by now the job may have been given away.
             self.world.counts["start came too late"] += 1
             self._act(self.inbox.ended(turn, AttemptEnding(reason=EndReason.FENCED)))
+            return
+        if self.machine.broken:
+            self.world.counts["could not start"] += 1
+            ending = AttemptEnding(reason=EndReason.START_FAILED, error="disk full", blame=Blame.WORKER)
+            self._act(self.inbox.ended(turn, ending))
             return
         self.machine.orders[turn] = offer
         self.machine.shims[turn] = SimulatedShim(self.machine, offer, lease_until)

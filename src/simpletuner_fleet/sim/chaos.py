@@ -43,6 +43,7 @@ class Chaos:
             (2, self.terminate_agent),
             (2, self.drop_stream),
             (2, self.freeze_stream),
+            (2, self.break_machine),
             (1, self.jump_wall_clock),
             (1, self.clone_machine),
         ]
@@ -177,6 +178,13 @@ class Chaos:
             machine.power_off()
             self.world.after(self.world.chance.choice((5.0, self._some_s())), machine.power_on)
 
+    def break_machine(self) -> None:
+        """Its agent lives and can start nothing: it is the first to be free for the next job."""
+        machine = self._machine()
+        machine.broken = True
+        self.world.fault("machine can start nothing", machine.kind.name)
+        self.world.after(self._some_s(), partial(setattr, machine, "broken", False))
+
     def pause_agent(self) -> None:
         machine = self._machine()
         agent = machine.agent
@@ -224,6 +232,7 @@ class Chaos:
             clone.power_off()
             clone.retired = True
         for machine in self.machines:
+            machine.broken = False
             self.mend(machine.link)
             if machine.agent is not None:
                 machine.agent.wake_up()

@@ -76,6 +76,8 @@ class SimulatedMachine:
         self.exits: dict[Turn, AttemptEnding] = {}
         self.reported: set[Turn] = set()
         self.spool: dict[Turn, StatusReport] = {}
+        self.broken = False
+        """Its disk is full, or half of its package is missing: it can start nothing."""
         self.retired = False
         """An ephemeral machine that has done its work is gone for good."""
         self._agents_made = 0

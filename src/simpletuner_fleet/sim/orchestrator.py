@@ -216,6 +216,9 @@ class Orchestrator:
         world.note("orchestrator starts")
         self._plan_sweep(self._life)
         self._plan_pings(self._life)
+        life, since = self._life, self.fleet.clock.now()
+        known = [worker.id for worker in self.store.view.workers()]
+        world.after(self.policy.reconnect_grace_s, lambda: self._still_gone(life, known, since))
 
     def _try_to_start_again(self) -> None:
         if self.fleet is None:
@@ -442,6 +445,24 @@ class Orchestrator:
         stream.reset_agent_end()
         if self.hub.closed(stream.served):
             drive(attendance.stream_closed(self._alive(), stream.worker_id))
+            life, since = self._life, self._alive().clock.now()
+            self.world.after(
+                self.policy.reconnect_grace_s, lambda: self._still_gone(life, [stream.worker_id], since)
+            )
+
+    def _still_gone(self, life: int, worker_ids: list[str], since: float) -> None:
+        if self.fleet is None or life != self._life or self.stalled:
+            return
+        gone = [one for one in worker_ids if not self.hub.streaming(one)]
+        try:
+            drive(attendance.stream_still_gone(self.fleet, gone, since))
+        except StoreUnavailable:
+            self.world.note("who is gone could not be noted")
+        except SimCrash:
+            self.crash()
+            return
+        self._serve_woken_streams()
+        self.after_step()
 
     # Timers
 

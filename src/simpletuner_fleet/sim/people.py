@@ -45,6 +45,7 @@ class People:
                 may_run_locally=n == 0,
                 may_approve=n == 0,
                 may_raise_priority=n < 2,
+                may_read_jobs=True,
             )
             for n in range(3)
         ]
@@ -74,6 +75,7 @@ class People:
             on_partition=chance.choice(("pause", "pause", "pause", "stop", "continue")),
             **self._time_limit(),
             depends_on=self._dependencies(),
+            resume_from=self._stored_job() if chance.random() < 0.1 else None,
         )
         user = chance.choice(self.users)
         if chance.random() < 0.6:
@@ -111,6 +113,7 @@ class People:
     def _acknowledged(self, request: SubmitRequest, outcome: Submitted) -> None:
         job_id = outcome.job.id
         self.acked[job_id] = None
+        self.world.counts["job goes on from another's checkpoint"] += outcome.job.resume_from is not None
         if self.world.faulty and self.world.chance.random() < 0.08:
             self.world.after(self.world.chance.uniform(0.0, 0.3), lambda: self._cancel(job_id))
         key = request.idempotency_key
@@ -133,6 +136,12 @@ class People:
 
     def _some_job(self) -> str | None:
         return self.world.chance.choice(list(self.acked)) if self.acked else None
+
+    def _stored_job(self) -> str | None:
+        """One that has a checkpoint to go on from, if there is one."""
+        view = self.orchestrator.store.view
+        stored = [job_id for job_id in self.acked if view.newest_checkpoint(job_id)]
+        return self.world.chance.choice(stored) if stored else None
 
     def cancel_something(self) -> None:
         at_work = self.orchestrator.store.view.live_attempts()
@@ -171,7 +180,10 @@ class People:
                 self.acked[outcome.id] = None
 
         user = self.world.chance.choice(self.users)
-        self._ask(lambda fleet: submit.retry(fleet, job_id, user), answered)
+        resume_from = None
+        if self.world.chance.random() < 0.5:
+            resume_from = self.world.chance.choice((job_id, self._stored_job()))
+        self._ask(lambda fleet: submit.retry(fleet, job_id, user, resume_from), answered)
 
     def change_priority(self) -> None:
         job_id = self._some_job()

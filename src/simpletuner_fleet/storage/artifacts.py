@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
+from simpletuner_fleet.core.jobs import going_on
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Claim
 from simpletuner_fleet.core.jobs.job import Attempt, Job
@@ -136,6 +137,15 @@ def _drop(
     freed = {file.sha256 for one in dropped for file in one.files} - still_named
     if freed:
         transaction.tx.mark_objects(job_id, freed, transaction.now)
+
+
+def adopt_checkpoint(transaction: Transaction, job: Job, checkpoint: StoredManifest) -> None:
+    """Makes another job's checkpoint one of this new job's, with all of its files."""
+    own = going_on.adopted(checkpoint, transaction.ids.new("m"), job.id, transaction.now)
+    for file in own.files:
+        transaction.tx.own_object(job.id, file.sha256, file.size, transaction.now)
+    transaction.tx.add_manifest(own)
+    transaction.tx.mark_objects(job.id, {file.sha256 for file in own.files}, None)
 
 
 async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str) -> int:

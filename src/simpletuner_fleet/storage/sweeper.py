@@ -8,7 +8,9 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.storage.dataset_uploads import drop_abandoned_dataset_parts
 from simpletuner_fleet.storage.datasets import let_go_of_unused
+from simpletuner_fleet.storage.deletion_list import DeletionList
 from simpletuner_fleet.storage.job_uploads import JOB_PARTS, job_parts_folder
+from simpletuner_fleet.storage.ownership import is_still_ours
 from simpletuner_fleet.storage.retention import empty_old_jobs_once
 from simpletuner_fleet.storage.storage import ROWS_PER_ROUND, Storage
 
@@ -19,6 +21,9 @@ LONGEST_PAUSE_S = 3600.0
 
 async def sweep_storage_once(storage: Storage) -> int:
     """Lets go of all that is old enough and unused, and returns how many objects went."""
+    if not await is_still_ours(storage):
+        log.error("nothing is swept: the storage carries another fleet's id than the database does")
+        return 0
     before = storage.fleet.clock.now() - storage.fleet.policy.object_grace_s
     await empty_old_jobs_once(storage)
     await let_go_of_unused(storage, before)
@@ -72,17 +77,27 @@ async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
 
 
 async def _delete_unowned_objects(storage: Storage) -> int:
+    """In two steps: what nobody has is put on a list, and goes in a later round, once it has stood there for a while."""
+    now, delay_s = storage.fleet.clock.now(), storage.fleet.policy.object_delete_delay_s
+    to_go = await DeletionList.load(storage.blobs)
     deleted = 0
     async for sha256 in storage.blobs.objects():
-        deleted += await _delete_if_unowned(storage, sha256)
+        owned = await storage.fleet.read(lambda view, sha256=sha256: view.object_has_owner(sha256))  # type: ignore[misc]
+        if not owned and to_go.is_due(sha256, now, delay_s):
+            deleted += await _delete_if_unowned(storage, sha256)
+    await to_go.save()
+    if to_go.added:
+        log.info(
+            "%d stored files belong to no job; they go in %g s unless somebody has them again",
+            to_go.added,
+            delay_s,
+        )
     if deleted:
         log.info("swept %d stored files that no job has any more", deleted)
     return deleted
 
 
 async def _delete_if_unowned(storage: Storage, sha256: str) -> bool:
-    if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):
-        return False
     async with storage.locks.holding(sha256):
         # Looked at again: whoever sealed it meanwhile has its row by now.
         if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.configs.options import Options
 from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.core.training.samples import is_picture
 from simpletuner_fleet.core.training.trainer_release import Release
@@ -51,6 +52,18 @@ class CheckpointHabits:
     def output_folder(self, paths: Paths) -> Path:
         """Returns where checkpoints appear, and where one to go on from is put."""
         return paths.output_dir
+
+    def cache_key(self, order: JobSubmit) -> str | None:
+        """What orders share that may use each other's caches; None where the trainer keeps none between attempts."""
+        return None
+
+    def installed(self) -> str | None:
+        """Says, quickly, what is installed here; None where it cannot be asked for its options."""
+        return None
+
+    def options(self) -> Options | None:
+        """Asks the trainer which options it takes. May take minutes: call it in a thread."""
+        return None
 
     def checkpoints(self, paths: Paths) -> list[FoundCheckpoint]:
         """The complete ones, oldest first."""

@@ -1,21 +1,23 @@
 """Writes a bundle into an attempt's config folder. Names are ids, so no file can land elsewhere."""
 
-import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from simpletuner_fleet.core.configs.bundle import is_file_name
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Paths, TrainerError
 
-FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+CONFIG_FOLDER = "config/"
+"""A config names its own files with this before them, as the trainer itself does."""
 
 
 def write_config_files(order: JobSubmit, paths: Paths, config: dict[str, Any]) -> None:
     """`config.json`, the dataloader beside it if there is one, and the bundle's other files."""
     own = {paths.config_file.name, paths.dataloader_file.name}
     for name in order.files:
-        if not FILE_NAME.fullmatch(name):
+        if not is_file_name(name):
             raise TrainerError(f"files: {name!r} is no file name; use letters, digits, '.', '_' and '-'.")
         if name in own:
             raise TrainerError(f"files: {name!r} is written from the config itself.")
@@ -25,6 +27,22 @@ def write_config_files(order: JobSubmit, paths: Paths, config: dict[str, Any]) -
         _write(paths, paths.dataloader_file.name, dataloader)
     for name, text in order.files.items():
         _write(paths, name, text.encode("utf-8", "surrogateescape"))
+
+
+def with_own_files(value: Any, files: Mapping[str, str], paths: Paths) -> Any:
+    """The same with every name of a file or folder of the config's own (`config/NAME`) made whole.
+
+    The trainer may then work in any folder.
+    """
+    if isinstance(value, dict):
+        return {key: with_own_files(item, files, paths) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_own_files(item, files, paths) for item in value]
+    if isinstance(value, str) and value.startswith(CONFIG_FOLDER):
+        name = value.removeprefix(CONFIG_FOLDER).rstrip("/")
+        if name in files or (name and any(file.startswith(f"{name}/") for file in files)):
+            return str(paths.config_dir / name)
+    return value
 
 
 def read_setting(paths: Paths, name: str) -> Any:
@@ -54,6 +72,7 @@ def _written(paths: Paths) -> dict[str, Any]:
 
 def _write(paths: Paths, name: str, content: bytes) -> None:
     try:
+        (paths.config_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
         (paths.config_dir / name).write_bytes(content)
     except OSError as error:
         raise TrainerError(f"{name} could not be written: {error.strerror}.") from error

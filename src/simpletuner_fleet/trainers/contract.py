@@ -22,6 +22,8 @@ class Paths(Struct, frozen=True, kw_only=True):
     attempt_dir: Path
     config_dir: Path
     output_dir: Path
+    cache_dir: Path | None = None
+    """What is in it is there again for the next attempt with the same cache key; nobody else uses it meanwhile."""
 
     @property
     def rank_log_dir(self) -> Path:

@@ -9,7 +9,7 @@ from typing import Self
 
 from simpletuner_fleet.core.training.trainer_release import Release
 from simpletuner_fleet.trainers.accelerate import AccelerateTrainer
-from simpletuner_fleet.trainers.checkpoints import habits_of
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
 from simpletuner_fleet.trainers.command import CommandTrainer
 from simpletuner_fleet.trainers.contract import Surroundings, Trainer, TrainerError
 from simpletuner_fleet.trainers.demo.plugin import DemoTrainer
@@ -58,6 +58,10 @@ class Registry:
         except KeyError:
             known = ", ".join(sorted(self._trainers))
             raise TrainerError(f"This worker has no trainer {name!r}; it has {known}.") from None
+
+    def habits(self, name: str) -> CheckpointHabits:
+        """The habits of a trainer that may have been uninstalled since it ran."""
+        return habits_of(self._trainers.get(name))
 
     def available(self) -> list[str]:
         """The names of those that can run here. May take seconds: call it in a thread."""

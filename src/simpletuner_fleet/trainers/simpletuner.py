@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.configs.options import Options
 from simpletuner_fleet.core.training.checkpoint import ROLLING
 from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.core.training.trainer_release import Release, release_of
@@ -21,13 +22,21 @@ from simpletuner_fleet.trainers.checkpoints import (
     complete_checkpoints,
     signal_file,
 )
-from simpletuner_fleet.trainers.command import substitution
+from simpletuner_fleet.trainers.command import substitution, working_folder
 from simpletuner_fleet.trainers.config_files import change_setting, read_setting, write_config_files
-from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings, TrainerError
-from simpletuner_fleet.trainers.environment import trainer_environment
+from simpletuner_fleet.trainers.contract import Launch, Paths, Surroundings
+from simpletuner_fleet.trainers.environment import trainer_environment, without_secrets
 from simpletuner_fleet.trainers.finding import TRAINER_PACKAGES
 from simpletuner_fleet.trainers.launcher import free_port
 from simpletuner_fleet.trainers.packages import has_packages, version_of
+from simpletuner_fleet.trainers.simpletuner_options import ask_options
+from simpletuner_fleet.trainers.simpletuner_settings import (
+    cache_key,
+    dataloader_for,
+    link_caches,
+    setting,
+    settings_for,
+)
 from simpletuner_fleet.trainers.unmarked_checkpoints import has_unsettled, settled_checkpoints
 
 LOCAL_TRACKERS = frozenset({"tensorboard", "simpletuner", "all"})
@@ -53,7 +62,9 @@ class SimpleTunerTrainer(CheckpointHabits):
         return self._release()
 
     def launch(self, order: JobSubmit, paths: Paths) -> Launch:
-        write_config_files(order, paths, _settings(order, paths))
+        settings = settings_for(order, paths)
+        write_config_files(replace(order, dataloader=dataloader_for(order, paths)), paths, settings)
+        link_caches(Path(setting(settings, "output_dir")), paths)
         environment = trainer_environment(order, paths, self._worker)
         environment |= {
             "CONFIG_BACKEND": "json",
@@ -63,10 +74,11 @@ class SimpleTunerTrainer(CheckpointHabits):
             ),  # every version of it adds the suffix itself
             SIGNAL_VARIABLE: str(signal_file(paths)),
         }
-        return Launch(argv=self._argv(order, paths), env=environment, cwd=str(paths.attempt_dir))
+        cwd = working_folder(order.config, substitution(order, paths), paths)
+        return Launch(argv=self._argv(order, paths), env=environment, cwd=cwd)
 
     def output_folder(self, paths: Paths) -> Path:
-        """A config may name a folder of its own, as seen from the attempt's."""
+        """The one that was written into the attempt's config.json."""
         chosen = read_setting(paths, "output_dir")
         return paths.attempt_dir / chosen if isinstance(chosen, str) and chosen else paths.output_dir
 
@@ -87,6 +99,16 @@ class SimpleTunerTrainer(CheckpointHabits):
     def has_unfinished(self, paths: Paths) -> bool:
         return not self.release().guard and has_unsettled(self.output_folder(paths))
 
+    def installed(self) -> str | None:
+        version = self.release().version
+        return f"{version} for {self._python}" if version else None
+
+    def options(self) -> Options | None:
+        return ask_options(self._python, without_secrets(self._worker))
+
+    def cache_key(self, order: JobSubmit) -> str | None:
+        return cache_key(order)
+
     def request_checkpoint(self, paths: Paths) -> bool:
         """An older release would never answer: nobody is to wait for it."""
         return self.release().signal_file and ask_by_signal_file(signal_file(paths))
@@ -96,7 +118,7 @@ class SimpleTunerTrainer(CheckpointHabits):
 
     def shortfall(self, order: JobSubmit, ended: CleanExit) -> str | None:
         """It has as many steps as it says, and one at least; older releases end with exit code 0 whatever happened."""
-        total = ended.total or _count(_setting(order.config, "max_train_steps"))
+        total = ended.total or _count(setting(order.config, "max_train_steps"))
         lines_after = 0 if self.release().exit_codes else LINES_AFTER_ERROR
         found = shortfall(replace(ended, total=total), lines_after_error=lines_after)
         if found is None and not ended.step:
@@ -112,13 +134,13 @@ class SimpleTunerTrainer(CheckpointHabits):
 
     def _argv(self, order: JobSubmit, paths: Paths) -> list[str]:
         """Returns what its own `train` command runs, without looking for an accelerate config of the user's."""
-        precision = str(_setting(order.config, "mixed_precision") or "bf16")
+        precision = str(setting(order.config, "mixed_precision") or "bf16")
         flags = launch_flags(
             order,
             max(1, order.num_processes),
             free_port(),
             mixed_precision=precision,
-            dynamo_backend=str(_setting(order.config, "dynamo_backend") or "no"),
+            dynamo_backend=str(setting(order.config, "dynamo_backend") or "no"),
         )
         own_config = config_flag(order, paths, mixed_precision=precision)
         return [self._python, "-m", MODULE, own_config, *flags, "-m", "simpletuner.train"]
@@ -130,19 +152,6 @@ class SimpleTunerTrainer(CheckpointHabits):
         return release_of(version_of(self._python, self._worker, "simpletuner"))
 
 
-def _settings(order: JobSubmit, paths: Paths) -> dict[str, Any]:
-    """The config.json as it is, but its dataloader and output are this attempt's."""
-    fill = substitution(order, paths)
-    settings = {key: fill(value) if isinstance(value, str) else value for key, value in order.config.items()}
-    if not settings:
-        raise TrainerError("The config's settings are empty.")
-    if order.dataloader is not None:
-        _set(settings, "data_backend_config", str(paths.dataloader_file))
-    if not _setting(settings, "output_dir"):
-        _set(settings, "output_dir", str(paths.output_dir))
-    return settings
-
-
 def _count(value: Any) -> int | None:
     """0 stands for no number at all: epochs are counted instead of steps, and every checkpoint is kept.
 
@@ -151,12 +160,3 @@ def _count(value: Any) -> int | None:
     if isinstance(value, str) and value.isdecimal() and len(value) < 16:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _setting(settings: dict[str, Any], name: str) -> Any:
-    return settings.get(f"--{name}", settings.get(name))
-
-
-def _set(settings: dict[str, Any], name: str, value: str) -> None:
-    """Keys are written with or without dashes; a second spelling beside the first would be ambiguous."""
-    settings[name if name in settings else f"--{name}"] = value

@@ -64,7 +64,7 @@ def url(reports: Reports, server_certificate: Path) -> Iterator[str]:
 
 
 def post(url: str, **trust: Any) -> int:
-    return shim.post(msgspec.to_builtins(report_to(url, **trust)), {"status": "lost"})
+    return shim.post(msgspec.to_builtins(report_to(url, **trust)), {"status": "lost"})[0]
 
 
 def test_a_trusted_authority_is_told(url: str, reports: Reports, server_certificate: Path) -> None:
@@ -102,3 +102,28 @@ def test_a_path_before_the_api_is_kept(reports: Reports) -> None:
 
 def test_the_lease_is_held_by_a_clock_that_counts_a_suspend() -> None:
     assert time.CLOCK_BOOTTIME == shim.CLOCK
+
+
+STALE = b'{"type": "urn:simpletuner:problem:stale_attempt", "code": "stale_attempt", "status": 409}'
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "settled"),
+    [
+        (200, b'{"accepted": true, "job_status": "completed"}', True),
+        (200, b"<html>please log in</html>", False),
+        (200, b"", False),
+        (204, b"{}", False),
+        (301, b"", False),
+        (403, b'{"detail": "no"}', False),
+        (409, STALE, True),
+        (409, b'{"code": "stale_attempt"}', False),
+        (409, b"conflict", False),
+        (409, b"[1]", False),
+        (503, STALE, False),
+    ],
+)
+def test_only_the_orchestrator_can_say_that_a_report_is_settled(
+    status: int, answer: bytes, settled: bool
+) -> None:
+    assert shim.is_settled(status, answer) is settled

@@ -1,11 +1,15 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from simpletuner_fleet.agent.ship.delivery import Delivery
 from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import ReportAnswer, ReportStatus, StatusReport
+from simpletuner_fleet.protocol.problems import TYPE_PREFIX
+from tests.fuzz.lying_server import answer
 
 
 class Listening(OrchestratorClient):
@@ -59,3 +63,61 @@ async def test_a_report_waits_for_its_uploads_and_lets_others_pass(tmp_path: Pat
     assert [job_id for job_id, _ in client.heard] == ["j_2", "j_1"]
     running.cancel()
     await client.close()
+
+
+def own_problem(status: int, code: str) -> bytes:
+    return answer(
+        status,
+        b'{"type":"%s","status":%d,"code":"%s"}' % ((TYPE_PREFIX + code).encode(), status, code.encode()),
+    )
+
+
+async def after_answer(folder: Path, reply: bytes) -> tuple[bool | None, int]:
+    """Whether the report counts as answered, and how many are kept then."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(reply)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = OrchestratorClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "", None)
+    spool = Spool(folder / "spool")
+    delivery = Delivery(spool, client)
+    await delivery.keep(Turn("j_1", 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))
+    try:
+        return await delivery.deliver_once(), len(spool)
+    finally:
+        await client.close()
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "status", [200, 204, 301, 302, 400, 401, 403, 404, 405, 407, 409, 410, 413, 418, 502]
+)
+@pytest.mark.parametrize("body", [b"", b"<html>a proxy</html>", b'{"code":"stale_attempt","detail":"x"}'])
+async def test_an_outcome_survives_whatever_stands_between(tmp_path: Path, status: int, body: bytes) -> None:
+    assert await after_answer(tmp_path, answer(status, body)) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (403, "network_not_allowed"),
+        (403, "forbidden"),
+        (405, "method_not_allowed"),
+        (503, "store_unavailable"),
+    ],
+)
+async def test_an_outcome_survives_what_an_administrator_may_mend(
+    tmp_path: Path, status: int, code: str
+) -> None:
+    assert await after_answer(tmp_path, own_problem(status, code)) == (False, 1)
+
+
+@pytest.mark.parametrize(("status", "code"), [(409, "stale_attempt"), (404, "not_found")])
+async def test_an_outcome_is_let_go_when_the_orchestrator_itself_has_no_use_for_it(
+    tmp_path: Path, status: int, code: str
+) -> None:
+    assert await after_answer(tmp_path, own_problem(status, code)) == (True, 0)

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.ship.log_stream import CHUNK_BYTES, MAX_MARKS, LogLimits, LogStream, left_out
+from simpletuner_fleet.agent.ship.log_stream import (
+    CHUNK_BYTES,
+    MAX_MARKS,
+    MIB,
+    LogLimits,
+    LogStream,
+    left_out,
+)
 from simpletuner_fleet.agent.ship.output_log import Chunk
 from tests.agent.log_files import all_bytes, read_all, scanned, stream_of
 
@@ -114,3 +121,28 @@ def test_a_stream_of_two_files_holds_both(tmp_path: Path) -> None:
 def test_small_and_large_caps_are_split_into_beginning_and_end() -> None:
     assert LogLimits.of(1024**3) == LogLimits()
     assert LogLimits.of(1024**2) == LogLimits(768 * 1024, 256 * 1024)
+
+
+def test_the_middle_of_a_flood_is_given_back_to_the_disk_and_what_is_sent_is_as_before(
+    tmp_path: Path,
+) -> None:
+    """Beginning and end arrive as ever; between them nothing is kept, however much was printed."""
+    log, limits = tmp_path / "output.log", LogLimits(head_bytes=2 * MIB, tail_bytes=MIB)
+    line = b"the quick brown fox jumps over the lazy dog, and again, and again, and so on\n"
+    stream = stream_of(log, limits)
+    with log.open("ab", buffering=0) as file:
+        for number in range(12):
+            file.write(b"%d\n" % number + line * (16 * MIB // len(line)))
+            scanned(stream, float(number))
+        file.write(b"the end\n")
+    scanned(stream, 99.0)
+    printed, used = log.stat().st_size, log.stat().st_blocks * 512
+    assert printed > 180 * MIB
+    assert used < 64 * MIB, "most of it is a hole"
+    sent = b"".join(chunk.data for chunk in read_all(stream, ended=True))
+    assert sent.startswith(b"0\n" + line)
+    assert sent.endswith(line + b"the end\n")
+    assert b"\0" not in sent
+    gap = printed - 3 * MIB
+    assert left_out(gap) in sent, "every byte that is not there is counted"
+    assert len(sent) == 3 * MIB + len(left_out(gap))

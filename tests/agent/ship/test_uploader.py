@@ -314,7 +314,7 @@ async def test_a_server_in_trouble_is_tried_again_and_what_it_refuses_is_left(pa
 
 async def test_a_server_that_takes_nothing_holds_the_report_up_for_a_bounded_time(paths: Paths) -> None:
     async with ObjectServer() as server, connected(server) as client:
-        server.always = (507, "storage_full")
+        server.always = (503, "store_unavailable")
         checkpoint(paths, 10)
         sending = uploader(paths, client, patience_s=0.3)
         sending.trainer_ended(with_artifacts=True)

@@ -176,3 +176,16 @@ def test_what_cannot_be_pushed_is_told(tmp_path: Path) -> None:
         with pytest.raises(CliError):
             list(files_under(tmp_path))
         (tmp_path / "broken").unlink(missing_ok=True)
+
+
+def test_the_trainers_own_index_files_stay_behind_unless_they_are_wanted(pets: Path) -> None:
+    plain = read_folder(pets, nobody)
+    for name in ("aspect_ratio_bucket_indices_pets.json", "cats/aspect_ratio_bucket_metadata.json"):
+        (pets / name).write_text("{}")
+    pushed = read_folder(pets, nobody)
+    assert pushed.id == plain.id
+    assert pushed.left_out == (
+        "aspect_ratio_bucket_indices_pets.json",
+        "cats/aspect_ratio_bucket_metadata.json",
+    )
+    assert len(read_folder(pets, nobody, with_indices=True).files) == len(PETS) + 2

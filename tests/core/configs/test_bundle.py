@@ -68,7 +68,7 @@ TRAVERSALS = [
         "//",
         "../x",
         "..\\x",
-        "a/b",
+        "a/b/c",
         "a\\b",
         "/etc/passwd",
         "a/../../b",

@@ -9,6 +9,7 @@ from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, T
 from simpletuner_fleet.core.placement.explain import MAX_WORKERS_TOLD, Survey, explain, has_joined, survey
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, why_never, why_not_now
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind, sentence
+from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import NOW, a_gpu, a_job, a_worker
 
@@ -39,6 +40,12 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.CONNECTING, registered_at=NOW))),
     (Code.NO_WORKERS, asked(REMOTE, a_worker(connection=Connection.CONNECTING))),
     (Code.ALL_MATCHING_DRAINING, asked(REMOTE, a_worker(admin=AdminState.DRAINING))),
+    (
+        Code.ALL_MATCHING_RECONNECTING,
+        asked(REMOTE, a_worker(connection=Connection.RECONNECTING, offline_since=NOW)),
+    ),
+    (Code.ALL_MATCHING_SET_ASIDE, asked(REMOTE, a_worker(start_trouble=StartTrouble(closed_until=NOW + 1)))),
+    (Code.ALL_MATCHING_OFFLINE, asked(LOCAL, a_worker(local=True, connection=Connection.OFFLINE))),
     (Code.ALL_MATCHING_UNUSABLE, asked(REMOTE, a_worker(gpus=(replace(a_gpu(), unusable="unhealthy"),)))),
     (Code.BEHIND_OTHERS, asked(REMOTE, a_worker())),
     (Code.LOCAL_GPU_BUSY, asked(LOCAL, a_worker(local=True), held=BUSY)),
@@ -58,6 +65,12 @@ def test_the_fleet_gives_its_reason_and_the_job_repeats_it(code: Code, fleet: Su
     assert explanation.fixes == fleet.fixes
     assert (explanation.ahead, explanation.as_of, explanation.state) == (4, NOW, JobState.QUEUED)
     assert (fleet.possible == 0) is (code in IMPOSSIBLE)
+
+
+def test_who_lost_its_connection_is_named_with_the_seconds() -> None:
+    gone = a_worker("gpu-1", connection=Connection.RECONNECTING, offline_since=NOW - 8)
+    explanation = explain(a_job(), asked(REMOTE, gone), limit=None, ahead=0, now=NOW)
+    assert explanation.sentence == "gpu-1 lost its connection 8 s ago"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from simpletuner_fleet.core.placement.matching import (
     why_never,
     why_not_now,
 )
+from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker
 from tests.core.builders import a_gpu, a_worker
 
@@ -44,7 +45,9 @@ FLAWS: list[tuple[Refusal, dict[str, object]]] = [
     (Refusal.LABELS_DIFFER, {"labels": {"team": "vision"}}),
     (Refusal.NO_ROOM_FOR_DATA, {"data_limit_bytes": 999}),
     (Refusal.OFFLINE, {"connection": Connection.OFFLINE}),
+    (Refusal.RECONNECTING, {"connection": Connection.RECONNECTING}),
     (Refusal.DRAINING, {"admin": AdminState.DRAINING}),
+    (Refusal.SET_ASIDE, {"start_trouble": StartTrouble(closed_until=1.0)}),
     (Refusal.BUSY, {"max_jobs": 0}),
 ]
 
@@ -73,7 +76,7 @@ def test_refusals_are_tried_in_the_contracts_order() -> None:
     assert [step.name for step in STEPS] == [
         *("NOT_REMOTE", "NOT_LOCAL", "TOO_FEW_GPUS", "TOO_LITTLE_VRAM", "WRONG_ACCELERATOR"),
         *("TRAINER_MISSING", "LABELS_DIFFER", "NO_ROOM_FOR_DATA"),
-        *("OFFLINE", "DRAINING", "UNUSABLE", "HELD_ELSEWHERE", "BUSY"),
+        *("OFFLINE", "RECONNECTING", "DRAINING", "SET_ASIDE", "UNUSABLE", "HELD_ELSEWHERE", "BUSY"),
     ]
     assert STEPS[:8] == tuple(step for step in STEPS if step in NEVER)
 

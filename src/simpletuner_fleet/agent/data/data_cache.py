@@ -67,6 +67,8 @@ class DataCache:
         """Of all datasets that are here or on their way; the same content counts once."""
         self._uses: dict[str, frozenset[str]] = {}
         """Datasets by attempt."""
+        self._shown_in: dict[str, Path] = {}
+        """Folders in which attempts see their data, where these are not their views."""
 
     @classmethod
     def open(cls, folder: Path, limit_bytes: int | None = None) -> "DataCache":
@@ -109,7 +111,13 @@ class DataCache:
         return self.views(attempt_id) / checked_id(mount)
 
     def views(self, attempt_id: str) -> Path:
+        if attempt_id in self._shown_in:
+            return self._shown_in[attempt_id]
         return self.folder / "views" / checked_id(attempt_id)
+
+    def show_in(self, attempt_id: str, folder: Path) -> None:
+        """The attempt's view is there, and what it writes beside the files outlives it."""
+        self._shown_in[attempt_id] = folder
 
     def manifest(self, dataset_id: str) -> tuple[FileEntry, ...] | None:
         """Returns None where it is not here, or is not what it should be."""
@@ -203,7 +211,9 @@ class DataCache:
     def lay_out(self, attempt_id: str, mount: str, files: Iterable[FileEntry]) -> Path:
         """The dataset as a folder of the attempt's own: it may write beside the files, not into them."""
         root = self.view(attempt_id, mount)
-        if root.exists():
+        if attempt_id in self._shown_in:
+            remove_links(root)
+        elif root.exists():
             shutil.rmtree(root)
         made: set[Path] = set()
         for file in files:
@@ -211,6 +221,7 @@ class DataCache:
             if target.parent not in made:
                 target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 made.add(target.parent)
+            target.unlink(missing_ok=True)
             _link(self.object_path(file.sha256), target)
         return root
 
@@ -219,6 +230,10 @@ class DataCache:
     def release(self, attempt_id: str) -> None:
         """The attempt is over: its view goes, its datasets may."""
         self._uses.pop(attempt_id, None)
+        shown_in = self._shown_in.pop(attempt_id, None)
+        if shown_in:
+            remove_links(shown_in)
+            return
         with contextlib.suppress(StateDirError):
             shutil.rmtree(self.views(attempt_id), ignore_errors=True)
 
@@ -333,6 +348,15 @@ def _contents(files: Iterable[FileEntry]) -> dict[str, int]:
 def _mark_verified(path: Path) -> None:
     path.chmod(READ_ONLY)
     os.utime(path, ns=(VERIFIED_NS, VERIFIED_NS))
+
+
+def remove_links(folder: Path) -> None:
+    """Takes a dataset's files out of a folder, and leaves what others wrote there."""
+    for parent, _folders, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            if path.is_symlink() or path.stat().st_mtime_ns == VERIFIED_NS:
+                path.unlink()
 
 
 def _link(source: Path, target: Path) -> None:

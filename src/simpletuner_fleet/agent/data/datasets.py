@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import ParamSpec
 
 from msgspec import Struct
@@ -100,6 +101,10 @@ class Datasets:
             raise DataFailed(f"the data cannot be had: {error}") from error
         except OSError as error:
             raise DataFailed(f"the data could not be written: {error.strerror or error}") from error
+
+    def show_in(self, attempt_id: str, folder: Path) -> None:
+        """The attempt sees its data there, where files that a trainer writes beside it stay for the next one."""
+        self._cache.show_in(attempt_id, folder)
 
     async def release(self, attempt_id: str) -> None:
         await self._in_the_books(self._cache.release, attempt_id)

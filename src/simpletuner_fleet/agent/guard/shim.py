@@ -28,6 +28,7 @@ LONGEST_NAP_S = 1.0
 """A timer stands still while the machine is suspended, so a deadline is looked at this often at least."""
 REPORT_FOR_S = 60.0
 REPORT_TIMEOUT_S = 10.0
+PROBLEM_TYPE = "urn:simpletuner:problem:"
 LAST_LINES_BYTES = 16 * 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
@@ -559,15 +560,15 @@ class Shim:
 
 
 def report(to: dict[str, Any], body: dict[str, Any]) -> bool:
-    """Tries for a minute; True when the orchestrator has it, or has moved on (409)."""
+    """Tries for a minute; True when the orchestrator has it, or has moved on. Whatever else answers is no orchestrator."""
     give_up_at = boottime() + REPORT_FOR_S
     pause_s = 0.2
     while True:
         try:
-            answer = post(to, body)
-            if 200 <= answer < 300 or answer == 409:
+            status, answer = post(to, body)
+            if is_settled(status, answer):
                 return True
-            print(f"the report was answered with {answer}", file=sys.stderr, flush=True)
+            print(f"the report was answered with {status}", file=sys.stderr, flush=True)
         except (OSError, ValueError) as error:
             print(f"the report failed: {error}", file=sys.stderr, flush=True)
         if boottime() + pause_s > give_up_at:
@@ -576,7 +577,20 @@ def report(to: dict[str, Any], body: dict[str, Any]) -> bool:
         pause_s = min(pause_s * 2, 8.0)
 
 
-def post(to: dict[str, Any], body: dict[str, Any]) -> int:
+def is_settled(status: int, answer: bytes) -> bool:
+    """Tells the orchestrator's own answers, a taken report or a problem that it is too late, from anybody else's."""
+    try:
+        document = json.loads(answer)
+    except ValueError:
+        return False
+    if not isinstance(document, dict):
+        return False
+    if 200 <= status < 300:
+        return "accepted" in document
+    return status == 409 and document.get("type") == f"{PROBLEM_TYPE}{document.get('code')}"
+
+
+def post(to: dict[str, Any], body: dict[str, Any]) -> tuple[int, bytes]:
     import http.client
     from urllib.parse import urlsplit
 
@@ -595,8 +609,7 @@ def post(to: dict[str, Any], body: dict[str, Any]) -> int:
             headers={"Content-Type": "application/json", "X-Upload-Token": to["upload_token"]},
         )
         answer = connection.getresponse()
-        answer.read(65536)
-        return answer.status
+        return answer.status, answer.read(65536)
     except http.client.HTTPException as error:
         raise OSError(f"not an HTTP answer: {error!r}") from error
     finally:

@@ -88,6 +88,8 @@ class Courier:
         self._wakeup = asyncio.Event()
         self.ended = asyncio.Event()
         self.over = asyncio.Event()
+        self.gave_up: Failure | None = None
+        """Why something that was wanted is not sent."""
 
     def trainer_ended(self) -> None:
         self.ended.set()
@@ -137,6 +139,8 @@ class Courier:
         troubled_s = 0.0 if self._troubled_since is None else now - self._troubled_since
         if self._rule.gives_up(failure, ended=self.ended.is_set(), troubled_s=troubled_s):
             _tell_given_up(self._name, failure)
+            if not (isinstance(failure, Refused) and failure.code == "stale_attempt"):
+                self.gave_up = failure
             return False
         await pause(self._backoff.next_s(), self.over)
         return True

@@ -99,6 +99,10 @@ class LogShipper:
             await asyncio.wait({reading})
             self._stream.close()
 
+    @property
+    def left_something(self) -> bool:
+        return self._courier.gave_up is not None
+
     async def withhold(self) -> None:
         """Says how much cannot be sent, where it is not known what to hide."""
         try:
@@ -160,6 +164,7 @@ class LogShippers:
         self._client = client
         self._limits = limits or LogLimits()
         self._tasks: dict[Turn, asyncio.Task[None]] = {}
+        self._not_sent: set[Turn] = set()
         # Few threads of its own: every thread that ever held a large block keeps memory for the next.
         self._threads = ThreadPoolExecutor(THREADS, "logs")
         self._on_over = on_over
@@ -177,6 +182,10 @@ class LogShippers:
         task = self._tasks.get(turn)
         return task is None or task.done()
 
+    def left_something(self, turn: Turn) -> bool:
+        """Returns whether some of it has not arrived and will not."""
+        return turn in self._not_sent
+
     def hurry(self) -> None:
         """Ends sending: what has not arrived is sent at the next start, where there is one."""
         for task in self._tasks.values():
@@ -184,6 +193,7 @@ class LogShippers:
         self._on_over()
 
     def forget(self, turn: Turn) -> None:
+        self._not_sent.discard(turn)
         task = self._tasks.pop(turn, None)
         if task:
             task.cancel()
@@ -197,10 +207,15 @@ class LogShippers:
                 await ending
                 await shipper.withhold()
                 return
-            tasks.create_task(shipper.run(ended))
+            tasks.create_task(self._ship(turn_of(offer), shipper, ended))
             tasks.create_task(self._ship_ranks(offer, sources, ended, tasks))
             await ending
             ended.set()
+
+    async def _ship(self, turn: Turn, shipper: LogShipper, ended: asyncio.Event) -> None:
+        await shipper.run(ended)
+        if shipper.left_something:
+            self._not_sent.add(turn)
 
     async def _ship_ranks(
         self, offer: JobSubmit, sources: LogSources, ended: asyncio.Event, tasks: asyncio.TaskGroup
@@ -210,7 +225,7 @@ class LogShippers:
         while True:
             last = ended.is_set()
             for shipper in await self.find_ranks_once(offer, sources, known):
-                tasks.create_task(shipper.run(ended))
+                tasks.create_task(self._ship(turn_of(offer), shipper, ended))
             if last:
                 return
             await pause(LOOK_FOR_RANKS_S, ended)

@@ -6,7 +6,8 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.ship.log_fold import Fold
+from simpletuner_fleet.agent.ship.hole import punch
+from simpletuner_fleet.agent.ship.log_fold import ByteRange, Fold
 from simpletuner_fleet.agent.ship.log_journal import Journal, Record
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.ship.output_log import Chunk
@@ -18,6 +19,9 @@ BLOCKS_PER_SCAN = 8
 MARK_EVERY_S = 0.1
 MAX_MARKS = 256
 """In one chunk: they travel in a header."""
+PUNCH_BYTES = 8 * MIB
+"""Less is not worth a call."""
+LONGEST_RANGE = 2**30
 DEFAULT_LOG_BYTES = 1024 * MIB
 TAIL_BYTES = 8 * MIB
 
@@ -53,6 +57,9 @@ class LogStream:
         self._limits = limits or LogLimits()
         self._mask = mask
         self._journal = Journal(journal)
+        self._freed = 0
+        """Up to here the middle of the file was given back."""
+        self._mask_bytes = max((len(value) for value in mask.values), default=0)
         self.resumed = self._journal.size > 0
         self._folds = [Fold() for _ in sources]
         for source, record in self._journal.newest_by_source().items():
@@ -83,10 +90,39 @@ class LogStream:
                     blocks += 1
         except FileNotFoundError:
             return False
+        self._give_back_middle(source)
         if blocks == BLOCKS_PER_SCAN:
+            self._pass_over(source, now)
             return True
         self._journal.add(source, fold.finish() if ended else fold.tick(now))
         return False
+
+    def _pass_over(self, source: int, now: float) -> None:
+        """A flood is not read through where nobody will ever see it: it counts as printed, and only its end is looked at."""
+        fold = self._folds[source]
+        keep = max(self._limits.tail_bytes, READ_BYTES) * 4
+        target = self._sources[source].stat().st_size - keep
+        if self._journal.size <= self._limits.head_bytes or target - fold.reached < keep:
+            return
+        at = fold.reached
+        self._journal.add(source, fold.finish())
+        while at < target:
+            end = min(target, at + LONGEST_RANGE)
+            self._journal.add(source, [ByteRange(at, end, now, False)])
+            at = end
+        self._folds[source] = Fold(target, False, now)
+
+    def _give_back_middle(self, source: int) -> None:
+        """Frees what is neither of the beginning nor of the end that are sent: a flood must not fill the worker's disk."""
+        head, tail, size = self._limits.head_bytes, self._limits.tail_bytes, self._journal.size
+        if len(self._sources) > 1 or size - head - tail < PUNCH_BYTES:
+            return
+        start = next(record.raw + record.length for record in self._journal.records_at(head))
+        end = next(record.raw for record in self._journal.records_at(size - 2 * tail)) - self._mask_bytes
+        start = max(start, self._freed)
+        if end - start >= PUNCH_BYTES:
+            punch(self._sources[source], start, end)
+            self._freed = end
 
     def read_chunk(self, offset: int, *, ended: bool) -> Chunk | None:
         """The next chunk from `offset` on, or None while there is none. `ended`: all was scanned and nothing will come."""

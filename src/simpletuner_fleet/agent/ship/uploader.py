@@ -83,10 +83,10 @@ class Uploader:
         self._hashes = HashCache()
         self._settled: set[str] = set()
         """Names that need no more thought: sent, or impossible to send."""
-        self.unsent: list[str] = []
-        """Given up: it is on this machine alone."""
         self._late = LateFiles()
         self._bound_told = False
+        self.not_sent: dict[str, str] = {}
+        """What was given up for good, and why."""
         self._samples = samples or SampleWatch()
         self._shown: dict[SampleFile, list[FileEntry]] = {}
 
@@ -102,6 +102,11 @@ class Uploader:
     @property
     def over(self) -> asyncio.Event:
         return self._courier.over
+
+    @property
+    def left_something(self) -> bool:
+        """Whether something that was wanted is nowhere but here."""
+        return bool(self.not_sent) or self._courier.gave_up is not None
 
     def trainer_ended(self, *, with_artifacts: bool) -> None:
         """Sends, from now on, only what is there. An attempt that goes on elsewhere leaves no results."""
@@ -367,7 +372,7 @@ class Uploader:
 
     def _give_up(self, name: str, reason: str) -> None:
         self._settled.add(name)
-        self.unsent.append(name)
+        self.not_sent[name] = reason
         log.warning("job %s: %s is not sent: %s", self._job_id, name, reason)
 
 

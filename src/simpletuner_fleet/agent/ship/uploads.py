@@ -70,10 +70,9 @@ class Uploads(SendersByAttempt[Uploader]):
         if uploader:
             uploader.spoiled_from = step
 
-    def unsent(self, turn: Turn) -> list[str]:
-        """Names what was given up and is on this machine alone."""
+    def left_something(self, turn: Turn) -> bool:
         uploader = self.get(turn)
-        return uploader.unsent if uploader else []
+        return uploader is not None and uploader.left_something
 
     def forget(self, turn: Turn) -> None:
         self._elsewhere.discard(turn)

@@ -28,6 +28,7 @@ from simpletuner_fleet.protocol.messages import (
     Registered,
     ReportAnswer,
     StatusReport,
+    TrainerOptions,
 )
 from simpletuner_fleet.protocol.metrics import MetricPoint, MetricsAnswer, MetricsSent
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
@@ -56,6 +57,10 @@ JSON = {"Content-Type": "application/json"}
 _encoder = msgspec.json.Encoder()
 Bytes = AbstractAsyncContextManager[AsyncIterator[bytes]]
 """An answer's body, as it comes."""
+
+
+class _HasJobs(msgspec.Struct):
+    has_jobs: bool
 
 
 class OrchestratorClient:
@@ -147,6 +152,9 @@ class OrchestratorClient:
         message = NotesSent(epoch=epoch, notes=list(notes))
         await self._post(f"/api/workers/job/{job_id}/notes", message, NotesAnswer)
 
+    async def send_trainer_options(self, message: TrainerOptions) -> None:
+        await self._post("/api/workers/trainer-options", message, dict[str, Any])
+
     async def missing_objects(
         self, job_id: str, epoch: int, objects: Sequence[ObjectAsked]
     ) -> list[ObjectMissing]:
@@ -200,8 +208,7 @@ class OrchestratorClient:
             response = await self._http.get(self.url + "/api/workers/queue", headers=headers)
         except NO_ANSWER as error:
             raise no_answer(error) from error
-        if response.status_code >= 300:
-            raise problem_of(response.status_code, response.content)
+        read_answer(response.status_code, response.content, _HasJobs)
 
     async def goodbye(self, message: Goodbye) -> None:
         await self._control_call("/api/workers/disconnect", message, dict[str, Any])

@@ -1,9 +1,12 @@
 """What a call to the orchestrator can come to besides its answer, and how an answer is read."""
 
 import errno
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
+
+from simpletuner_fleet.client.troubles import ForeignAnswer
+from simpletuner_fleet.protocol.problems import read_problem
 
 T = TypeVar("T")
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -21,8 +24,14 @@ class Unreachable(Exception):
         """Whether something answered all the same."""
 
 
+WILL_PASS = frozenset(
+    {"forbidden", "foreign_origin", "host_not_allowed", "method_not_allowed", "network_not_allowed"}
+)
+"""Refusals that say nothing about what was asked: an administrator changes a list, a server is upgraded."""
+
+
 class Refused(Exception):
-    """The orchestrator answered with a problem."""
+    """The orchestrator itself answered with a problem; whoever stands in between is no orchestrator."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -33,7 +42,7 @@ class Refused(Exception):
     @property
     def passing(self) -> bool:
         """Tells whether the same call may succeed later."""
-        return self.status >= 500 or self.status in (408, 421, 425, 429)
+        return self.status >= 500 or self.status in (408, 421, 425, 429) or self.code in WILL_PASS
 
 
 class TokenRejected(Refused):
@@ -44,19 +53,18 @@ def read_answer(status: int, content: bytes, answer: type[T]) -> T:
     if status >= 300:
         raise problem_of(status, content)
     try:
-        return msgspec.json.decode(content or b"{}", type=answer)
+        return msgspec.json.decode(content, type=answer)
     except UNREADABLE as error:
         raise Unreachable(error, refused=False) from error
 
 
-def problem_of(status: int, body: bytes) -> Refused:
-    try:
-        problem = msgspec.json.decode(body, type=dict[str, Any])
-    except UNREADABLE:
-        problem = {}
-    code = str(problem.get("code", f"http_{status}"))
-    detail = str(problem.get("detail", f"the server answered {status}"))
-    return TokenRejected(status, code, detail) if status == 401 else Refused(status, code, detail)
+def problem_of(status: int, body: bytes) -> Refused | Unreachable:
+    """A refusal, if it is an orchestrator's; what anybody else answers is weather, and the call is made again."""
+    problem = read_problem(status, body)
+    if problem is None:
+        return Unreachable(ForeignAnswer(status), refused=False)
+    kind = TokenRejected if status == 401 else Refused
+    return kind(status, problem.code, problem.detail)
 
 
 def no_answer(error: BaseException) -> Unreachable:

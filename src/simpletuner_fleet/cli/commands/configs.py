@@ -1,12 +1,29 @@
 """`simpletuner configs …`"""
 
-from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, switch
+from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, switch
 from simpletuner_fleet.settings import values
 
 NAME = argument("name", metavar="NAME")
 
+TRAINER_PYTHON = argument(
+    "--trainer-python",
+    metavar="PATH",
+    help="The Python whose trainer brings the examples (default: this one)",
+)
+READ = (
+    argument(
+        "path",
+        metavar="PATH",
+        nargs="?",
+        help="A folder as the trainer has it, a config.json, .toml or .env, a bundle, or NAME for config/NAME",
+    ),
+    argument("--example", metavar="NAME", help="An example that comes with the trainer, instead of a path"),
+    TRAINER_PYTHON,
+    repeated("--file", "SETTING=PATH", "The file that this setting names; may be repeated"),
+    repeated("--leave", "SETTING", "Leave the file that it names to the worker; all for every one"),
+)
 IMPORT = (
-    argument("path", metavar="PATH", help="A config.json, a bundle, or a folder with a config.json"),
+    *READ,
     argument("--name", metavar="NAME", help="Save under this name (default: the file's or folder's)"),
 )
 DIFF = (
@@ -33,7 +50,8 @@ CONFIGS = Noun(
         Verb("history", "List the versions of a config", (NAME,)),
         Verb("diff", "What changed between two versions", DIFF),
         Verb("export", "Write a config to a folder", EXPORT),
-        Verb("validate", "Check a file or folder without saving it", (argument("path", metavar="PATH"),)),
+        Verb("validate", "Check a file or folder without saving it", READ),
+        Verb("examples", "List the examples that come with the trainer on this machine", (TRAINER_PYTHON,)),
         Verb("delete", "Delete a config; jobs keep their copies", (NAME,)),
     ),
 )

@@ -7,6 +7,10 @@ DATASET = argument("dataset", metavar="ID", help="A dataset's id, a beginning of
 PUSH = (
     argument("folder", metavar="DIR", help="Links to files are followed; links to folders are refused"),
     argument("--name", metavar="NAME", help="A name for people (default: the folder's)"),
+    switch(
+        "--with-indices",
+        help="Also the trainer's own aspect_ratio_bucket_*.json, which name paths of this machine",
+    ),
 )
 
 DATA = Noun(

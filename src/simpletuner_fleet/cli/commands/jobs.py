@@ -35,6 +35,17 @@ SUBMIT = (
         "KEY=VALUE",
         "nan, stall or disk: fail, restart-from-last-good or ignore; stall_s, disk_free_gb; may be repeated",
     ),
+    argument(
+        "--resume-from",
+        metavar="JOB[:STEP]",
+        help="Go on from what that job has stored (default step: newest)",
+    ),
+    argument(
+        "--publish",
+        metavar="URL",
+        help="When it has completed: hf://OWNER/NAME, or folder://NAME of the server",
+    ),
+    argument("--publish-secret", metavar="NAME", help="The stored secret that holds the Hub's token"),
     argument("--name", metavar="NAME", help="A name for people"),
     switch("-n", "--dry-run", help="Tell what would happen, submit nothing"),
     switch("--no-wait", help="Refuse the job unless it can start now"),
@@ -116,6 +127,25 @@ CANCEL = (
     ),
 )
 
+PUBLISH = (
+    JOB,
+    argument(
+        "--to", metavar="URL", help="hf://OWNER/NAME, or folder://NAME of the server (default: as before)"
+    ),
+    argument("--secret", metavar="NAME", help="The stored secret that holds the Hub's token"),
+    switch("--public", help="A repository that is made for it is open to everybody"),
+    argument("--branch", metavar="NAME", default="main", help="Of the repository (default: main)"),
+    switch("--show", help="Only show how far it is"),
+)
+RETRY = (
+    JOB,
+    argument(
+        "--resume-from",
+        metavar="JOB[:STEP]",
+        help="Go on from what a job has stored, usually the same (default: from the start)",
+    ),
+)
+
 JOBS = Noun(
     "jobs",
     "Submit jobs, see and steer them",
@@ -148,7 +178,13 @@ JOBS = Noun(
         Verb("artifacts", "List a job's stored checkpoints and artifacts", (JOB,), run="jobs.artifacts:list"),
         Verb("download", "Fetch what a job has made, verified", DOWNLOAD, run="jobs.artifacts:download"),
         Verb("cancel", "Cancel jobs", CANCEL),
-        Verb("retry", "Submit an ended job again", (JOB,)),
+        Verb("retry", "Submit an ended job again", RETRY),
+        Verb(
+            "publish",
+            "Bring a completed job's model to the Hugging Face Hub or a folder",
+            PUBLISH,
+            run="jobs.publish:publish",
+        ),
         Verb(
             "set-priority",
             "Change a job's place in the queue",

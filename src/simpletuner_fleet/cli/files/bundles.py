@@ -1,38 +1,55 @@
 """A config on disk, a file or a folder, to the bundle the orchestrator keeps, and back."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, usage
+from msgspec import Struct
+
+from simpletuner_fleet.cli.files.config_layouts import MAIN_FILES, Layout, find_layout
+from simpletuner_fleet.cli.files.config_reading import json_of, read_main, text_of, unusable
+from simpletuner_fleet.cli.files.named_files import (
+    DATALOADER,
+    NO_CHOICES,
+    Choices,
+    Gathered,
+    gather,
+    gather_data,
+    neighbour_dataloader,
+)
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.core.configs.bundle import (
     DEFAULT_TRAINER,
     MAX_BUNDLE_BYTES,
     NAME,
+    is_file_name,
     read_bundle,
-    setting,
 )
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.languages import _
 
-SETTINGS, DATALOADER, REST = "config.json", "multidatabackend.json", "bundle.json"
+SETTINGS, REST = "config.json", "bundle.json"
 """`bundle.json` holds what a trainer's own files have no place for: trainer, env, secrets by name, and so on."""
-KEPT_APART = ("trainer", "env", "secrets", "resources", "datasets", "watchdog")
+KEPT_APART = ("trainer", "env", "secrets", "resources", "datasets", "watchdog", "publish")
 
 
-def looks_like_path(text: str) -> bool:
-    return "/" in text or "\\" in text or text.endswith(".json") or text in (".", "..")
+class Loaded(Struct, frozen=True):
+    bundle: dict[str, Any]
+    name: str
+    """What it is called where nobody says otherwise."""
+    notes: list[str]
+    """What was found where, mended, or left to the worker."""
 
 
-def load(path: str) -> dict[str, Any]:
-    """Reads and checks the config, and returns it as JSON."""
-    place = Path(path).expanduser()
+def load(path: str, choices: Choices = NO_CHOICES) -> Loaded:
+    """Reads and checks the config with everything that it names."""
+    notes: list[str] = []
     try:
-        bundle = _folder(place) if place.is_dir() else _file(place)
+        layout = find_layout(path)
+        bundle = _bundle(layout, choices, notes)
     except OSError as error:
         raise fail(
-            _("cannot read %(filename)s", filename=error.filename or place),
+            _("cannot read %(filename)s", filename=error.filename or path),
             error.strerror or str(error),
             _("verify the path"),
             "E_CONFIG_FILE",
@@ -42,23 +59,16 @@ def load(path: str) -> dict[str, Any]:
         read_bundle(bundle)
     except Invalid as error:
         where = error.params["errors"][0]["path"]
-        raise _bad(
-            place,
+        raise unusable(
+            layout.main,
             _("%(detail)s (at %(where)s)", detail=error.detail, where=where),
             error.next or _("mend the file"),
         ) from None
     if len(json.dumps(bundle)) > MAX_BUNDLE_BYTES:
-        raise _bad(place, _("it is larger than 4 MiB"), _("keep data out of it and refer to it by path"))
-    return bundle
-
-
-def name_for(path: str) -> str:
-    """Returns the folder's name, or the file's without its ending, in characters a name may have."""
-    place = Path(path).expanduser().resolve()
-    stem = place.name if place.is_dir() else place.stem
-    if not place.is_dir() and place.name == SETTINGS:
-        stem = place.parent.name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._") or "config"
+        raise unusable(
+            layout.main, _("it is larger than 4 MiB"), _("keep data out of it and refer to it by path")
+        )
+    return Loaded(bundle, layout.name, notes)
 
 
 def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
@@ -70,7 +80,7 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
     if rest and rest != {"trainer": DEFAULT_TRAINER}:
         contents[REST] = _pretty(rest)
     for name, text in (bundle.get("files") or {}).items():
-        if not NAME.fullmatch(name) or name in contents:
+        if not is_file_name(name) or name in contents:
             raise fail(
                 _("the config has a file '%(name)s' that is not written", name=name),
                 _("its name is no plain file name, or one of ours"),
@@ -89,73 +99,64 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
         )
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in contents]
 
 
-def _folder(folder: Path) -> dict[str, Any]:
-    settings = _json(folder / SETTINGS)
-    if not isinstance(settings, dict):
-        raise _bad(folder / SETTINGS, _("it is no JSON object"), _("mend the file"))
-    rest = _json(folder / REST) if (folder / REST).is_file() else {}
-    if not isinstance(rest, dict):
-        raise _bad(folder / REST, _("it is no JSON object"), _("mend the file"))
-    dataloader = _dataloader_file(settings, folder)
-    own_names = {SETTINGS, REST, dataloader.name if dataloader else DATALOADER}
-    others = [
-        file
-        for file in sorted(folder.iterdir())
-        if file.is_file() and file.name not in own_names and not file.name.startswith(".")
-    ]
-    bundle: dict[str, Any] = {**rest, "settings": settings}
-    if dataloader:
-        bundle["dataloader"] = _json(dataloader)
-    if others:
-        bundle["files"] = {file.name: _text(file) for file in others}
+def _bundle(layout: Layout, choices: Choices, notes: list[str]) -> dict[str, Any]:
+    main = layout.main
+    document, env = read_main(main, notes)
+    if "settings" in document:
+        return document
+    rest = _rest(main.parent / REST, notes) if layout.whole_folder else {}
+    found = gather(document, main, choices, notes) if _is_simpletuners(rest) else Gathered(document)
+    usual = neighbour_dataloader(document, main) if layout.whole_folder else None
+    if usual:
+        found.dataloader = json_of(usual, notes)
+        found.taken.append(usual)
+    if layout.whole_folder:
+        found.files |= _others(main.parent, found, notes)
+    gather_data(found, main, notes)
+    bundle: dict[str, Any] = {**rest, "settings": found.settings}
+    if env:
+        bundle["env"] = {**env, **(rest.get("env") or {})}
+    if found.dataloader is not None:
+        bundle["dataloader"] = found.dataloader
+    if found.files:
+        bundle["files"] = found.files
     return bundle
 
 
-def _file(file: Path) -> dict[str, Any]:
-    """Reads a whole bundle, or a trainer's config with the dataloader it names, if that lies beside it."""
-    document = _json(file)
-    if not isinstance(document, dict):
-        raise _bad(file, _("it is no JSON object"), _('a config is an object such as {"model_family": …}'))
-    if "settings" in document:
-        return document
-    dataloader = _dataloader_file(document, file.parent) if setting(document, "data_backend_config") else None
-    return {"settings": document, **({"dataloader": _json(dataloader)} if dataloader else {})}
+def _is_simpletuners(rest: dict[str, Any]) -> bool:
+    return bool(rest.get("trainer", DEFAULT_TRAINER) == DEFAULT_TRAINER)
 
 
-def _dataloader_file(settings: dict[str, Any], folder: Path) -> Path | None:
-    file_name = setting(settings, "data_backend_config")
-    for name in (Path(file_name).name if isinstance(file_name, str) else "", DATALOADER):
-        if name and (folder / name).is_file():
-            return folder / name
-    return None
+def _rest(file: Path, notes: list[str]) -> dict[str, Any]:
+    rest = json_of(file, notes) if file.is_file() else {}
+    if not isinstance(rest, dict):
+        raise unusable(file, _("it is no JSON object"), _("mend the file"))
+    return rest
 
 
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(_text(file))
-    except ValueError as error:
-        raise _bad(file, _("it is not JSON: %(error)s", error=error), _("mend the file")) from None
-
-
-def _text(file: Path) -> str:
-    if file.stat().st_size > MAX_BUNDLE_BYTES:
-        raise _bad(
-            file, _("it is larger than 4 MiB"), _("keep data out of the folder and refer to it by path")
-        )
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise _bad(
-            file, _("it is no text"), _("keep only the config's own text files in the folder")
-        ) from None
-
-
-def _bad(file: Path, why: str, next_step: str) -> CliError:
-    return usage(_("%(file)s is no config that could be used", file=file), why, next_step)
+def _others(folder: Path, found: Gathered, notes: list[str]) -> dict[str, str]:
+    """The folder's own other text files; what is no text cannot be the config's, and is said to stay behind."""
+    own_names = {*MAIN_FILES, REST, DATALOADER, *found.files}
+    taken = {file.resolve() for file in found.taken}
+    texts: dict[str, str] = {}
+    for file in sorted(folder.iterdir()):
+        if (
+            not file.is_file()
+            or file.name in own_names
+            or file.name.startswith(".")
+            or file.resolve() in taken
+        ):
+            continue
+        try:
+            texts[file.name] = text_of(file)
+        except CliError as error:
+            notes.append(_("%(file)s stays behind: %(why)s", file=file, why=error.trouble.why))
+    return {name: text for name, text in texts.items() if NAME.fullmatch(name)}
 
 
 def _pretty(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Uploads a folder: walks it, hashes it in threads, and sends only what is missing, in parts."""
 
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,8 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ROUNDS = 3
 PIECE_BYTES = 1024 * 1024
 OBJECTS = "/api/data/objects"
+TRAINERS_INDEX = re.compile(r"aspect_ratio_bucket_(indices|metadata)(_.*)?\.json")
+"""What SimpleTuner writes beside pictures: full paths of this machine, which are of no use on another one."""
 
 
 class Content(Struct, frozen=True):
@@ -44,6 +47,8 @@ class Pushed(Struct, frozen=True):
     files: tuple[FileEntry, ...]
     contents: dict[str, Content]
     """By SHA-256, the manifest among them."""
+    left_out: tuple[str, ...] = ()
+    """Index files of the trainer's own."""
 
     @property
     def bytes(self) -> int:
@@ -72,7 +77,7 @@ def files_under(folder: Path) -> Iterator[Path]:
             raise _unusable(path, _("it is neither a file nor a folder"))
 
 
-def read_folder(folder: Path, progress: Progress) -> Pushed:
+def read_folder(folder: Path, progress: Progress, *, with_indices: bool = False) -> Pushed:
     if not folder.is_dir():
         raise fail(
             _("cannot push %(folder)s", folder=folder),
@@ -81,7 +86,9 @@ def read_folder(folder: Path, progress: Progress) -> Pushed:
             "E_DATA_FOLDER",
             ExitCode.NOT_FOUND,
         )
-    paths = list(files_under(folder))
+    found = list(files_under(folder))
+    indices = {path for path in found if not with_indices and TRAINERS_INDEX.fullmatch(path.name)}
+    paths = [path for path in found if path not in indices]
     total = sum(path.stat().st_size for path in paths)
 
     def entry(path: Path) -> tuple[FileEntry, Path]:
@@ -103,7 +110,8 @@ def read_folder(folder: Path, progress: Progress) -> Pushed:
     manifest = canonical(file for file, _path in entries)
     contents: dict[str, Content] = {file.sha256: Content(file.size, path) for file, path in entries}
     contents[id_of(manifest)] = Content(len(manifest), manifest)
-    return Pushed(id_of(manifest), tuple(file for file, _path in entries), contents)
+    left_out = tuple(sorted(path.relative_to(folder).as_posix() for path in indices))
+    return Pushed(id_of(manifest), tuple(file for file, _path in entries), contents, left_out)
 
 
 def _is_text(place: str) -> bool:

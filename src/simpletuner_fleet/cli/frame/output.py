@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from simpletuner_fleet.cli.frame.text import clean, harmless_json
@@ -150,6 +150,10 @@ class Output:
         """Says what happened, for people."""
         if not self.quiet:
             print(clean(text), file=sys.stderr)
+
+    def say_all(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.say(text)
 
     def hint(self, text: str) -> None:
         """Says what one might do next, only to somebody who is looking."""

@@ -108,6 +108,7 @@ DETAIL = (
     Column("POSITION", lambda job: job.get("queue_position")),
     Column("WORKER", worker),
     Column("ATTEMPT", attempts),
+    Column("GOES ON FROM", lambda job: job.get("resume_from")),
     Column("RESUMED", lambda job: detail_text(current(), str(job.get("resumed") or ""))),
     Column("PROGRESS", progress),
     Column("SAFE STEP", lambda job: job.get("checkpoint_step")),
@@ -129,6 +130,8 @@ def advice(job: dict[str, Any]) -> tuple[str, ...]:
         code = "WORKER_LOST" if worker_lost else "TRAINER_FAILED"
     from_failure = failure(job).get("advice")
     first = (current().gettext(str(from_failure)),) if from_failure else ()
+    if job.get("status") in ("failed", "cancelled") and job.get("checkpoint_step") is not None:
+        first = (f"simpletuner jobs retry {job['id']} --resume-from {job['id']}", *first)
     return first + (of_reason(str(code)) if code else ())
 
 

@@ -8,8 +8,10 @@ import sys
 from typing import Any
 
 from simpletuner_fleet.cli.files import bundles
+from simpletuner_fleet.cli.files.config_layouts import looks_like_path
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.words import pairs_of
 from simpletuner_fleet.cli.jobs import job_text
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL
 from simpletuner_fleet.cli.jobs.logs import print_log
@@ -36,9 +38,11 @@ DRY = (Column("STARTS NOW", lambda answer: answer.get("would_start_now")), *RESU
 def submit(args: argparse.Namespace) -> int:
     out = Output(args)
     request = request_of(args)
-    mounts = _pairs(args.data, "--data")
+    mounts = pairs_of(args.data, "--data")
     key = args.idempotency_key or f"cli-{secrets.token_urlsafe(18)}"
     with connected(args) as api:
+        if args.resume_from:
+            request["resume_from"] = lookup.checkpoint(api, args.resume_from)
         if mounts:
             request["datasets"] = {mount: find_dataset(api, name) for mount, name in mounts.items()}
         answer = _send(api, args, request, key)
@@ -63,22 +67,24 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "min_vram_gb": args.min_vram,
         "priority": args.priority,
         "overrides": {
-            key: _value(text) for key, text in _pairs(args.overrides, "--set", split=False).items()
+            key: _value(text) for key, text in pairs_of(args.overrides, "--set", split=False).items()
         },
         "max_retries": args.max_retries,
         "retry_on_failure": args.retry_on_failure,
         "time_limit_s": args.time_limit,
         "on_time_limit": args.on_time_limit,
         "depends_on": values.words(args.depends_on),
-        "watchdog": {key: _value(text) for key, text in _pairs(args.watchdog, "--watchdog").items()},
+        "watchdog": {key: _value(text) for key, text in pairs_of(args.watchdog, "--watchdog").items()},
+        "publish": {"to": args.publish, "secret": args.publish_secret} if args.publish else None,
         "name": args.name,
         "no_wait": args.no_wait,
         "dry_run": args.dry_run,
     }
     chosen = {key: value for key, value in request.items() if value or (value == 0 and value is not False)}
-    if bundles.looks_like_path(args.config_ref):
-        config = bundles.load(args.config_ref)
-        return {"config_name": bundles.name_for(args.config_ref), "config": config, **chosen}
+    if looks_like_path(args.config_ref):
+        loaded = bundles.load(args.config_ref)
+        Output(args).say_all(loaded.notes)
+        return {"config_name": loaded.name, "config": loaded.bundle, **chosen}
     return {"config_name": args.config_ref, **chosen}
 
 
@@ -173,19 +179,6 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
     return ExitCode.FAILED
 
 
-def _pairs(words: list[str], flag: str, *, split: bool = True) -> dict[str, str]:
-    try:
-        if split:
-            return values.pairs(words)
-        return dict(_pair(item) for item in words)
-    except ValueError as error:
-        raise usage(
-            _("%(flag)s cannot be used so", flag=flag),
-            str(error),
-            _("for example %(flag)s key=value", flag=flag),
-        ) from None
-
-
 def _labels(words: list[str]) -> dict[str, str]:
     try:
         return values.label_patterns(words)
@@ -195,13 +188,6 @@ def _labels(words: list[str]) -> dict[str, str]:
             str(error),
             _("for example %(flag)s key=value", flag="--label"),
         ) from None
-
-
-def _pair(item: str) -> tuple[str, str]:
-    key, equals, value = item.partition("=")
-    if not equals or not key.strip():
-        raise ValueError(_("expected KEY=VALUE, got '%(item)s'", item=item))
-    return key.strip(), value
 
 
 def _value(text: str) -> Any:

@@ -9,6 +9,7 @@ from simpletuner_fleet.cli.jobs import job_progress, job_text
 from simpletuner_fleet.cli.jobs import logs as job_logs
 from simpletuner_fleet.cli.jobs.events import notes_beside
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL, WAITING
+from simpletuner_fleet.cli.jobs.publish import publication_of
 from simpletuner_fleet.cli.jobs.waiting import Job, wait_for_end
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.advice import of_reason
@@ -47,9 +48,24 @@ def get(args: argparse.Namespace) -> int:
         if not out.for_programs and job.get("attempt"):
             for note in notes_beside(api, str(job["id"])):
                 out.say(note)
+        if not out.for_programs and job["status"] == "completed" and not getattr(args, "curl", False):
+            _tell_publication(api, str(job["id"]), out)
         for step in job_text.advice(job) if not out.for_programs else ():
             out.hint(_("next: %(step)s", step=step))
     return ExitCode.OK
+
+
+def _tell_publication(api: Api, job_id: str, out: Output) -> None:
+    publication = publication_of(api, job_id)
+    if publication:
+        out.say(
+            _(
+                "publishing to %(to)s: %(state)s %(detail)s",
+                to=publication["to"],
+                state=publication["state"],
+                detail=publication.get("url") or publication.get("error") or "",
+            ).rstrip()
+        )
 
 
 def watch(args: argparse.Namespace) -> int:
@@ -141,11 +157,27 @@ def retry(args: argparse.Namespace) -> int:
     out = Output(args)
     with connected(args) as api:
         old = _id_for_call(api, args)
-        job = api.post(f"/api/jobs/{segment(old)}/retry")
+        body = {"resume_from": lookup.checkpoint(api, args.resume_from)} if args.resume_from else None
+        job = api.post(f"/api/jobs/{segment(old)}/retry", body)
         job = {**job, "id": job.get("id") or job.get("job_id")}
         out.say(_("%(old)s is tried again as %(id)s", old=old, id=job["id"]))
+        if not body and not getattr(args, "curl", False):
+            _tell_what_is_stored(api, old, out)
         out.item(job, job_text.DETAIL)
     return ExitCode.OK
+
+
+def _tell_what_is_stored(api: Api, job_id: str, out: Output) -> None:
+    """Who began at the start may not have known that there was something to go on from."""
+    step = lookup.job(api, job_id).get("checkpoint_step")
+    if step is not None:
+        out.say(
+            _(
+                "It begins at the start. To go on from step %(step)s:  simpletuner jobs retry %(id)s --resume-from %(id)s",
+                step=step,
+                id=job_id,
+            )
+        )
 
 
 def set_priority(args: argparse.Namespace) -> int:

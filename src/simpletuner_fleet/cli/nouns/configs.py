@@ -1,18 +1,24 @@
 """`simpletuner configs …`"""
 
 import argparse
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.cli.files import bundles
-from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.files.examples import example_folder, example_names
+from simpletuner_fleet.cli.files.named_files import Choices
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
-from simpletuner_fleet.cli.remote.api import connected
+from simpletuner_fleet.cli.frame.words import pairs_of
+from simpletuner_fleet.cli.nouns.config_checks import ask_orchestrator, checked_config
+from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.cli.remote.lookup import segment
-from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
-from simpletuner_fleet.languages import _, ngettext
+from simpletuner_fleet.languages import _, current, ngettext
+from simpletuner_fleet.languages.details import detail_text
+from simpletuner_fleet.settings import values
 
 LIST = (
     field("name"),
@@ -21,6 +27,7 @@ LIST = (
     field("created_by", "BY"),
 )
 HISTORY = LIST[1:]
+CHECKED = (field("valid"), field("trainer"), field("gpus"), field("checked_against", "CHECKED AGAINST"))
 CHANGES = (
     field("path"),
     Column("WAS", lambda change: _side(change, "was"), shrinks=True),
@@ -28,6 +35,7 @@ CHANGES = (
 )
 BUNDLE_KEYS = (
     *("trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets", "watchdog"),
+    "publish",
 )
 
 
@@ -55,18 +63,26 @@ def get(args: argparse.Namespace) -> int:
 
 def import_(args: argparse.Namespace) -> int:
     out = Output(args)
-    bundle = bundles.load(args.path)
-    name = args.name or bundles.name_for(args.path)
+    loaded = _loaded(args)
+    name = args.name or loaded.name
+    out.say_all(loaded.notes)
     with connected(args) as api:
-        saved = api.put(f"/api/configs/{segment(name)}", bundle) or {}
+        saved = api.put(f"/api/configs/{segment(name)}", loaded.bundle) or {}
+        _warn(api, out, loaded.bundle)
         if saved.get("changed") is False:
             out.say(_("%(name)s is as it was: version %(version)s", name=name, version=saved["version"]))
         else:
             out.say(_("saved %(name)s, version %(version)s", name=name, version=saved.get("version")))
         if out.for_programs:
-            out.item(saved, LIST, id_field="name")
+            out.item({**saved, "notes": loaded.notes}, LIST, id_field="name")
         out.hint(_("Train it:  simpletuner jobs submit %(name)s", name=name))
     return ExitCode.OK
+
+
+def _warn(api: Api, out: Output, bundle: dict[str, Any]) -> None:
+    """What is saved may still be wrong: better said now than by a trainer that ends at once."""
+    with contextlib.suppress(CliError):
+        _say_findings(out, ask_orchestrator(api, bundle))
 
 
 def history(args: argparse.Namespace) -> int:
@@ -104,12 +120,37 @@ def export(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def validate(args: argparse.Namespace) -> int:
-    out = Output(args)
-    bundle = read_bundle(bundles.load(args.path))
-    summary: dict[str, Any] = {"valid": True, "trainer": bundle.trainer, "gpus": gpus_of(bundle)}
-    out.item(summary, (field("valid"), field("trainer"), field("gpus")), id_field="trainer")
+def examples(args: argparse.Namespace) -> int:
+    """Lists those of the trainer that is installed on this machine; no orchestrator is asked."""
+    names = [{"name": name} for name in example_names(args.trainer_python)]
+    Output(args).items("examples", names, (field("name"),), id_field="name")
     return ExitCode.OK
+
+
+def validate(args: argparse.Namespace) -> int:
+    """Exits as for wrong usage where the trainer would refuse the config."""
+    out = Output(args)
+    loaded = _loaded(args)
+    out.say_all(loaded.notes)
+    checked = checked_config(args, loaded.bundle)
+    out.item(checked, CHECKED, id_field="trainer")
+    if not out.for_programs:
+        _say_findings(out, checked)
+        if checked["checked_against"] is None:
+            out.say(
+                _(
+                    "The settings were not checked: no worker has told of the trainer's options yet, and no "
+                    "--trainer-python was named."
+                )
+            )
+    return ExitCode.OK if checked["valid"] else ExitCode.USAGE
+
+
+def _say_findings(out: Output, checked: dict[str, Any]) -> None:
+    words = current()
+    for finding in checked["findings"]:
+        hint = detail_text(words, finding.get("next") or "")
+        out.say(f"{finding['level']}: {detail_text(words, finding['detail'])} {hint}".rstrip())
 
 
 def delete(args: argparse.Namespace) -> int:
@@ -117,6 +158,18 @@ def delete(args: argparse.Namespace) -> int:
         api.delete(f"/api/configs/{segment(args.name)}")
         Output(args).say(_("deleted %(name)s; jobs keep the copies they were submitted with", name=args.name))
     return ExitCode.OK
+
+
+def _loaded(args: argparse.Namespace) -> bundles.Loaded:
+    if (args.path is None) is (args.example is None):
+        raise usage(
+            _("name what is to be imported"),
+            _("either a PATH or --example NAME says it"),
+            "simpletuner configs import --help",
+        )
+    choices = Choices(pairs_of(args.file, "--file"), frozenset(values.words(args.leave)))
+    path = str(example_folder(args.example, args.trainer_python)) if args.example else args.path
+    return bundles.load(path, choices)
 
 
 def _side(change: dict[str, Any], side: str) -> str:

@@ -44,7 +44,7 @@ def push(args: argparse.Namespace) -> int:
     out, folder = Output(args), Path(args.folder).expanduser()
     name = args.name or _name_for(folder)
     with connected(args) as api, _progress(out) as progress:
-        pushed = read_folder(folder, progress)
+        pushed = read_folder(folder, progress, with_indices=args.with_indices)
         sender = Sender(api, progress)
         stored = sender.send(pushed, name)
     sent = size_text(sender.sent_bytes)
@@ -57,6 +57,13 @@ def push(args: argparse.Namespace) -> int:
             sent=sent,
         )
     )
+    if pushed.left_out:
+        out.say(
+            _(
+                "left out what the trainer writes itself: %(files)s (--with-indices takes it along)",
+                files=", ".join(pushed.left_out[:5]),
+            )
+        )
     if out.format == "table" and not out.fields:
         print(stored["id"])
     else:

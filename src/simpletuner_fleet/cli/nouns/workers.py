@@ -54,6 +54,8 @@ DETAIL = (
     field("token_warning", "TOKEN WARNING"),
     field("drain_note", "NOTE"),
     field("drain_deadline", "STOPS ITS JOBS AT"),
+    field("set_aside_until", "SET ASIDE UNTIL"),
+    field("set_aside_reason", "COULD NOT START"),
 )
 MADE = (field("worker_id", "ID"), field("name"), field("token"), field("connection_command", "START IT WITH"))
 

@@ -28,7 +28,7 @@ from simpletuner_fleet.cli.programs.local_worker import LocalWorker
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.cli.programs.server_policy import policy_of
 from simpletuner_fleet.client.trust import is_loopback
-from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.errors import FleetError, StorageOfAnother
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.clock import SteadyClock
@@ -47,8 +47,11 @@ from simpletuner_fleet.http.server.garbage import tune_garbage_collection
 from simpletuner_fleet.http.server.serving import Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
+from simpletuner_fleet.orchestrator.publishing import Places, Publisher
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.ports import Blobs, Store
+from simpletuner_fleet.storage.ownership import claim_storage
+from simpletuner_fleet.storage.probe import prove_storage
 from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
 from simpletuner_fleet.storage.sweeper import StorageSweeper
 from simpletuner_fleet.store import open_store, sqlite_warning
@@ -81,7 +84,11 @@ def run_server(args: argparse.Namespace) -> int:
 
 
 def _cannot_start(error: FleetError) -> CliError:
-    status = ExitCode.USAGE if isinstance(error, BadNetwork | StorageRefused) else ExitCode.FAILED
+    status = (
+        ExitCode.USAGE
+        if isinstance(error, BadNetwork | StorageRefused | StorageOfAnother)
+        else ExitCode.FAILED
+    )
     return fail(
         _("the server cannot start"),
         error.detail,
@@ -118,6 +125,8 @@ class _Server:
     async def _run_on(self, store: Store, index: FleetIndex, blobs: Blobs) -> None:
         """From here on the data folder is ours alone: the store has let no other orchestrator in."""
         deps = self._compose(store, index, blobs)
+        await prove_storage(blobs)
+        await claim_storage(deps.storage, adopt=self._args.adopt_storage)
         admin_token, admin_token_from = stored_admin_token(self._data_dir, self._args.admin_token)
         await people.set_admin_token(deps.fleet, admin_token)
         await note_start(deps.fleet, __version__)
@@ -132,10 +141,14 @@ class _Server:
         keeper.start()
         await runtime.start()
         sweeper.start()
+        places = Places(self._args.publish_url, self._args.hub_url)
+        publisher = Publisher(deps.storage, places)
+        publisher.start()
         try:
             await self._serve(deps, admin_token_from)
         finally:
             (self._data_dir / "server.json").unlink(missing_ok=True)
+            await publisher.stop()
             await sweeper.stop()
             await keeper.stop()
             await runtime.stop()

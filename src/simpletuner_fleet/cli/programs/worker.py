@@ -16,6 +16,7 @@ from simpletuner_fleet.agent.program import (
     exit_status,
     run_agent,
 )
+from simpletuner_fleet.agent.retention import KeepLimits
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.client import troubles
@@ -41,8 +42,8 @@ def run_worker(args: argparse.Namespace) -> int:
         data_cache_dir=Path(args.data_cache_dir) if args.data_cache_dir else None,
         data_cache_gb=args.data_cache_gb,
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
-        keep_ended_s=args.keep_ended,
         max_log_mb=args.max_log_mb,
+        keep=KeepLimits(attempts=args.keep_attempts, days=args.keep_attempts_days, free_gb=args.keep_free_gb),
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
     )
     try:

@@ -97,3 +97,9 @@ def _as_job(answer: Json) -> dict[str, Any]:
         _("verify orchestrator URL and port"),
         "E_NOT_A_JOB",
     )
+
+
+def checkpoint(api: Api, text: str) -> str:
+    """JOB[:STEP] with the job's whole id; a beginning of it will do."""
+    job, colon, step = text.partition(":")
+    return f"{job_id(api, job)}{colon}{step}"

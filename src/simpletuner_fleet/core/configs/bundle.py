@@ -9,6 +9,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.configs.datasets import check_mounts
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.policy import MAX_GPUS_PER_JOB, MAX_NAME_CHARS
+from simpletuner_fleet.core.publishing import Publish, check_publish
 from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog
 
 NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARS - 1}}}")
@@ -16,6 +17,7 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_TRAINER = "simpletuner"
 BUNDLE_KEYS = {
     *("trainer", "settings", "dataloader", "files", "env", "secrets", "resources", "datasets", "watchdog"),
+    "publish",
 }
 MAX_SECRETS = 32
 MAX_BUNDLE_BYTES = 4 * 1024 * 1024
@@ -43,6 +45,8 @@ class Bundle(Struct, frozen=True, kw_only=True):
     datasets: dict[str, str] = {}
     """A name for the config's own use (`dataset://NAME`), and the dataset's id: sha256:…"""
     watchdog: Watchdog = Watchdog()
+    publish: Publish | None = None
+    """Where the model is brought when the job has completed."""
 
 
 def check_name(name: str, path: str, what: str = "name") -> str:
@@ -52,6 +56,12 @@ def check_name(name: str, path: str, what: str = "name") -> str:
             path=path,
         )
     return name
+
+
+def is_file_name(name: str) -> bool:
+    """A plain name, or one in a single folder: nothing that could land elsewhere."""
+    folder, _, own = name.rpartition("/")
+    return bool(NAME.fullmatch(own)) and (not folder or bool(NAME.fullmatch(folder)))
 
 
 def read_bundle(body: Any) -> Bundle:
@@ -78,13 +88,19 @@ def read_bundle(body: Any) -> Bundle:
 def _check(bundle: Bundle) -> None:
     check_name(bundle.trainer, "$.trainer", "trainer's name")
     for name in bundle.files:
-        check_name(name, f"$.files.{name}", "file's name")
+        if not is_file_name(name):
+            raise Invalid(
+                "A file of a config has a plain name, or one within a folder: letters, digits, '.', '_' or '-'.",
+                path=f"$.files.{name}",
+            )
     for name, value in bundle.env.items():
         _check_variable(name, f"$.env.{name}")
         if "\0" in value:
             raise Invalid("A variable's value cannot hold a NUL byte.", path=f"$.env.{name}")
     _check_secrets(bundle)
     check_watchdog(bundle.watchdog, "$.watchdog")
+    if bundle.publish:
+        check_publish(bundle.publish, "$.publish")
     check_mounts(bundle.datasets, "$.datasets")
     gpus_of(bundle)
     if (bundle.resources.min_vram_gb or 0) < 0:

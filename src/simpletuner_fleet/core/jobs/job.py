@@ -156,6 +156,8 @@ class Job(Struct, frozen=True, kw_only=True):
     on_partition: OnPartition = "pause"
     depends_on: tuple[str, ...] = ()
     retry_of: str | None = None
+    resume_from: str | None = None
+    """JOB:STEP where it was submitted to go on from what another job has stored."""
     name: str | None = None
     epoch: int = 0
     attempts: int = 0

@@ -29,19 +29,29 @@ from simpletuner_fleet.core.jobs.job import (
     next_state,
 )
 from simpletuner_fleet.core.jobs.lifecycle import End, failed
+from simpletuner_fleet.core.jobs.retry import GiveUp
 from simpletuner_fleet.core.placement.ordering import rank
 from simpletuner_fleet.core.policy import Policy
 
 DRAINED = "its worker was drained"
+UNREACHABLE = "the checkpoint to go on from could not be fetched"
 
 
 def released(
-    job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float, reason: str = ""
+    job: Job,
+    attempt: Attempt,
+    why: str,
+    policy: Policy,
+    *,
+    now: float,
+    reason: str = "",
+    nothing_to_go_on_from: bool = False,
 ) -> Decision:
     """The worker gives the job back on purpose: a shutdown, a spot notice, a drain. It charges nothing.
 
     But for a time limit that was used up without a step forward: a job that asks to go on would do so for ever. An offer
     given back before it was accepted is withdrawn, whatever reason the worker names: nothing of the job has run.
+    And but for a job that was to go on from a checkpoint that nobody can fetch: it does not begin at the start instead.
     """
     must_be_current(job, attempt)
     if attempt.state is AttemptState.OFFERED:
@@ -51,6 +61,8 @@ def released(
     if out_of_time and not (job.on_time_limit == "requeue" and attempt.saved_something):
         return _out_of_time(job, attempt, why, policy, now=now)
     ended = ended_as(attempt, Outcome.RELEASED, now, error=why or None, reason=reason or None)
+    if nothing_to_go_on_from and job.state is not JobState.CANCELLING:
+        return follow(job, ended, GiveUp(EndReason.RESUME_FAILED, why or UNREACHABLE), why, now=now)
     waiting = replace(job, rank=rank(now, job.priority, policy)) if out_of_time else job
     return _waits_again(waiting, ended, why, now=now)
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle, check_gpus, gpus_of
 from simpletuner_fleet.core.errors import Invalid, WrongJobState
+from simpletuner_fleet.core.jobs import going_on
 from simpletuner_fleet.core.jobs.job import REJECTED, Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.jobs.submit_request import (
     ChosenConfig,
@@ -24,6 +25,7 @@ from simpletuner_fleet.core.policy import (
     MAX_RETRIES,
     Policy,
 )
+from simpletuner_fleet.core.training.checkpoint import StoredManifest
 
 
 def check_labels(labels: dict[str, str], path: str) -> dict[str, str]:
@@ -72,6 +74,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Id and size in bytes of each dataset."""
     dependencies: Mapping[str, Job] = {}
     """The jobs it depends on, by id; one that does not exist is missing here."""
+    resume: StoredManifest | None = None
+    """The checkpoint of another job that it goes on from."""
     never_approved: bool = False
     """It tries a job again that was cancelled while it waited for an approval."""
 
@@ -102,11 +106,29 @@ def decide_submission(
         hold=_hold(dependencies, approval_needed=policy.require_approval and not by.may_approve),
         now=now,
         datasets=facts.datasets,
+        resume_from=going_on.told(facts.resume) if facts.resume else None,
     )
+
+
+def _check_publish_secret(name: str, facts: Facts) -> None:
+    if name in facts.withheld_secrets:
+        raise Invalid(
+            f"The secret '{name}' is for jobs of others.",
+            path="$.publish.secret",
+            next_step="Ask its owner to name you, too: 'simpletuner secrets set NAME --for YOU'.",
+        )
+    if name not in facts.secrets:
+        raise Invalid(
+            f"The model is to be published with the secret '{name}', and there is none of this name.",
+            path="$.publish.secret",
+            next_step=f"Store it with 'simpletuner secrets set {name}'.",
+        )
 
 
 def check_secrets(bundle: Bundle, facts: Facts) -> None:
     """Every secret that the config names must be stored, and be for this job's owner."""
+    if bundle.publish and bundle.publish.secret:
+        _check_publish_secret(bundle.publish.secret, facts)
     for variable, name in bundle.secrets.items():
         if name in facts.withheld_secrets:
             raise Invalid(
@@ -156,6 +178,7 @@ def new_job(
     hold: Hold,
     now: float,
     datasets: tuple[tuple[str, int], ...] = (),
+    resume_from: str | None = None,
 ) -> Job:
     """Builds the job. `hold` says what it waits for before it may queue, if anything; `datasets` are ids and sizes."""
     requires = requirements(request, bundle, owner, datasets)
@@ -190,6 +213,7 @@ def new_job(
         on_time_limit=request.on_time_limit,
         on_partition=request.on_partition,
         depends_on=tuple(dict.fromkeys(request.depends_on)),
+        resume_from=resume_from,
         name=request.name,
     )
 
@@ -237,6 +261,7 @@ def retried(
         on_partition=old.on_partition,
         depends_on=old.depends_on,
         retry_of=old.id,
+        resume_from=going_on.told(facts.resume) if facts.resume else None,
         name=old.name,
     )
 

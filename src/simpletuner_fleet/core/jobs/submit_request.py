@@ -10,13 +10,14 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.bounds import FreeText, Reading, Seconds, Whole
+from simpletuner_fleet.core.bounds import FreeText, Name, Reading, Seconds, Whole
 from simpletuner_fleet.core.configs.bundle import Bundle, check_name, read_bundle, with_overrides
 from simpletuner_fleet.core.configs.datasets import check_mounts
 from simpletuner_fleet.core.errors import Forbidden, Invalid
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import OnPartition, OnTimeLimit, Target
 from simpletuner_fleet.core.policy import MAX_PRIORITY, PRIORITY_NAMES
+from simpletuner_fleet.core.publishing import Publish, check_publish
 from simpletuner_fleet.core.training.watchdog import Watchdog, check_watchdog, merged
 
 INLINE_NAME = "inline"
@@ -35,6 +36,8 @@ class Submitter(Struct, frozen=True, kw_only=True):
     may_raise_priority: bool = False
     owns_as: str = ""
     """The id under which secrets may be theirs: a token's user."""
+    may_read_jobs: bool = False
+    """And with them their checkpoints."""
 
 
 class SubmitRequest(Struct, frozen=True, kw_only=True):
@@ -58,6 +61,10 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     datasets: dict[FreeText, FreeText] = {}
     """These are added to the config's, or take the place of those of the same name."""
     watchdog: Watchdog = Watchdog()
+    """It takes the place of what the config says of the same."""
+    resume_from: Name | None = None
+    """JOB or JOB:STEP: go on from what that job has stored."""
+    publish: Publish | None = None
     """It takes the place of what the config says of the same."""
     name: FreeText | None = None
     no_wait: bool = False
@@ -152,7 +159,9 @@ def away_from_home(target: Target, config: ChosenConfig) -> Target:
 
 def _as_requested(bundle: Bundle, request: SubmitRequest) -> Bundle:
     changed = with_watchdog(with_overrides(bundle, request.overrides), request.watchdog)
-    return replace(changed, datasets=check_mounts({**bundle.datasets, **request.datasets}, "$.datasets"))
+    publish = check_publish(request.publish, "$.publish") if request.publish else bundle.publish
+    datasets = check_mounts({**bundle.datasets, **request.datasets}, "$.datasets")
+    return replace(changed, datasets=datasets, publish=publish)
 
 
 def with_watchdog(bundle: Bundle, watchdog: Watchdog) -> Bundle:

@@ -30,6 +30,7 @@ from simpletuner_fleet.core.workers.worker import Connection, Worker
 MAX_WORKERS_TOLD = 50
 
 
+NOT_AT_WORK = frozenset({Refusal.OFFLINE, Refusal.RECONNECTING, Refusal.DRAINING, Refusal.SET_ASIDE})
 WRONG_PLACE = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL})
 
 
@@ -121,9 +122,10 @@ def _code(requires: Requirements, refused: Counter[Refusal | None], left: int) -
     if left:
         return Code.BEHIND_OTHERS
     if requires.target is Target.LOCAL:
-        if any(refused[step] for step in STEPS if step not in NEVER):
-            return Code.LOCAL_GPU_BUSY
-        return Code.LOCAL_NO_GPU
+        now = [step for step in reversed(STEPS) if step not in NEVER and refused[step]]
+        if not now:
+            return Code.LOCAL_NO_GPU
+        return CODE_OF_REFUSAL[now[0]] if now[0] in NOT_AT_WORK else Code.LOCAL_GPU_BUSY
     got_furthest = [step for step in reversed(STEPS) if refused[step]]
     return CODE_OF_REFUSAL[got_furthest[0]] if got_furthest else Code.NO_WORKERS
 
@@ -133,6 +135,10 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
     params: dict[str, Any] = {"workers": len(workers), "gpus": requires.gpus}
     if code is Code.GPU_COUNT_TOO_LARGE:
         params["largest"] = max((worker.gpu_count for worker in workers), default=0)
+    elif code is Code.ALL_MATCHING_RECONNECTING:
+        gone = [worker for worker in workers if worker.connection is Connection.RECONNECTING]
+        latest = max(gone, key=lambda worker: worker.offline_since or 0.0)
+        params |= {"worker": latest.name, "since": latest.offline_since or 0.0, "ago_s": 0.0}
     elif code is Code.VRAM_TOO_SMALL:
         params["min_vram_gb"] = requires.min_vram_gb
         params["largest_gb"] = max(_vram_of_nth(worker, requires.gpus) for worker in workers)
@@ -190,4 +196,6 @@ def _why(job: Job, fleet: Survey, limit: str | None, now: float) -> tuple[Code, 
         return Code.RETRY_BACKOFF, {"wait_s": max(0.0, (job.not_before or now) - now)}
     if limit:
         return Code(limit), {}
+    if fleet.code is Code.ALL_MATCHING_RECONNECTING:
+        return fleet.code, {**fleet.params, "ago_s": max(0.0, now - fleet.params["since"])}
     return fleet.code, fleet.params

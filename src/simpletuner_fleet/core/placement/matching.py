@@ -23,7 +23,9 @@ class Refusal(StrEnum):
     LABELS_DIFFER = N_("does not carry the labels asked for")
     NO_ROOM_FOR_DATA = N_("has no data cache that could hold the job's datasets")
     OFFLINE = N_("is not connected")
+    RECONNECTING = N_("has lost its connection and is expected back")
     DRAINING = N_("is draining")
+    SET_ASIDE = N_("could not start what it was given, and is set aside for a while")
     UNUSABLE = N_("has GPUs that are unhealthy or used by somebody else")
     HELD_ELSEWHERE = N_("has GPUs that another worker of the same machine uses")
     BUSY = N_("is busy")
@@ -91,8 +93,12 @@ def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
 
 
 def in_service(worker: Worker) -> bool:
-    """Tells whether the worker takes jobs once it has room."""
-    return worker.connection is Connection.CONNECTED and worker.admin is AdminState.ACTIVE
+    """Whether the worker takes jobs once it has room."""
+    return (
+        worker.connection is Connection.CONNECTED
+        and worker.admin is AdminState.ACTIVE
+        and not worker.takes_a_pause
+    )
 
 
 def is_open(worker: Worker, occupancy: Occupancy) -> bool:
@@ -114,10 +120,14 @@ def why_not_now(worker: Worker, occupancy: Occupancy, requires: Requirements) ->
     never = why_never(worker, requires)
     if never:
         return never
+    if worker.connection is Connection.RECONNECTING:
+        return Refusal.RECONNECTING
     if worker.connection is not Connection.CONNECTED:
         return Refusal.OFFLINE
     if worker.admin is AdminState.DRAINING:
         return Refusal.DRAINING
+    if worker.takes_a_pause:
+        return Refusal.SET_ASIDE
     if len(_usable(worker, requires)) < requires.gpus:
         return Refusal.UNUSABLE
     if not is_open(worker, occupancy):

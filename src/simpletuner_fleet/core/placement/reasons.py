@@ -22,7 +22,9 @@ class Code(StrEnum):
     DATA_TOO_LARGE = "DATA_TOO_LARGE"
     ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
     ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
+    ALL_MATCHING_RECONNECTING = "ALL_MATCHING_RECONNECTING"
     ALL_MATCHING_DRAINING = "ALL_MATCHING_DRAINING"
+    ALL_MATCHING_SET_ASIDE = "ALL_MATCHING_SET_ASIDE"
     ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
     BEHIND_OTHERS = "BEHIND_OTHERS"
     RETRY_BACKOFF = "RETRY_BACKOFF"
@@ -172,6 +174,15 @@ REASONS: dict[str, Reason] = {
             trouble="E_HEARTBEAT_TIMEOUT",
         ),
         Reason(
+            code=Code.ALL_MATCHING_RECONNECTING,
+            kind=Kind.WAIT,
+            sentence=N_("%(worker)s lost its connection %(ago_s)s s ago"),
+            label=N_("fitting workers are reconnecting"),
+            refusals=(Refusal.RECONNECTING,),
+            fixes=(N_("Wait for it to come back, or look at the machine and the network of %(worker)s."),),
+            advice=(_SEE_STATUS, N_("look at the worker's machine and network if it does not come back")),
+        ),
+        Reason(
             code=Code.ALL_MATCHING_DRAINING,
             kind=Kind.ADMIN,
             sentence=N_("all matching workers are draining"),
@@ -179,6 +190,24 @@ REASONS: dict[str, Reason] = {
             refusals=(Refusal.DRAINING,),
             fixes=(N_("Let a draining worker work again: simpletuner workers resume NAME"),),
             advice=(N_("let one work again:  simpletuner workers resume NAME"), _SEE_STATUS),
+        ),
+        Reason(
+            code=Code.ALL_MATCHING_SET_ASIDE,
+            kind=Kind.ADMIN,
+            sentence=N_(
+                "all matching workers could not start what they were given, and are set aside for a while"
+            ),
+            label=N_("fitting workers are set aside"),
+            refusals=(Refusal.SET_ASIDE,),
+            fixes=(
+                N_(
+                    "See what they could not start, mend it, and let one work again: simpletuner workers resume NAME"
+                ),
+            ),
+            advice=(
+                N_("see what is wrong with them:  simpletuner workers list"),
+                N_("let one work again:  simpletuner workers resume NAME"),
+            ),
         ),
         Reason(
             code=Code.ALL_MATCHING_UNUSABLE,

@@ -55,7 +55,8 @@ def decide_heartbeat(
     turns = {turn_of(attempt) for attempt in live}
     strays = tuple(one for one in facts.held if one.started and (one.job_id, one.epoch) not in turns)
     offline = worker.connection is Connection.OFFLINE
-    changed = _with_news(worker, live, facts, offline)
+    away = offline or worker.connection is Connection.RECONNECTING
+    changed = _with_news(worker, live, facts, away)
     return HeartbeatDecision(
         worker=changed if changed != worker else None,
         came_back=offline,
@@ -65,10 +66,10 @@ def decide_heartbeat(
     )
 
 
-def _with_news(worker: Worker, live: Sequence[Attempt], facts: HeartbeatFacts, offline: bool) -> Worker:
+def _with_news(worker: Worker, live: Sequence[Attempt], facts: HeartbeatFacts, away: bool) -> Worker:
     ours = {uuid for attempt in live for uuid in attempt.gpus}
     fields: dict[str, Any] = {"gpus": with_health(worker.gpus, facts.health, ours), **facts.cache}
-    if offline:
+    if away:
         fields |= {"connection": Connection.CONNECTED, "offline_since": None}
     return replace(worker, **fields)
 

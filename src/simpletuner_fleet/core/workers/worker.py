@@ -3,6 +3,9 @@
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 
 
 class AdminState(StrEnum):
@@ -13,6 +16,8 @@ class AdminState(StrEnum):
 class Connection(StrEnum):
     CONNECTING = "connecting"
     CONNECTED = "connected"
+    RECONNECTING = "reconnecting"
+    """Its stream is gone for longer than a moment; it is expected back, and lost only after the timeout."""
     OFFLINE = "offline"
 
 
@@ -32,7 +37,7 @@ class WorkerType(StrEnum):
 def published_status(admin: AdminState, connection: Connection, holds_attempt: bool) -> WorkerStatus:
     if connection is Connection.OFFLINE:
         return WorkerStatus.OFFLINE
-    if connection is Connection.CONNECTING:
+    if connection is not Connection.CONNECTED:
         return WorkerStatus.CONNECTING
     if admin is AdminState.DRAINING:
         return WorkerStatus.DRAINING
@@ -100,9 +105,12 @@ class Worker(Struct, frozen=True, kw_only=True):
     registered_at: float | None = None
     last_heartbeat: float | None = None
     offline_since: float | None = None
+    """Since when it is offline, or reconnecting."""
     drain_note: str = ""
     drain_plan: DrainPlan | None = None
     """None while it does not drain, and while it drains for as long as its jobs take."""
+    start_trouble: StartTrouble | None = None
+    """None while it starts what it is given."""
     datasets: tuple[str, ...] = ()
     """Ids of those in its cache, the last used first."""
     data_bytes: int = 0
@@ -143,9 +151,24 @@ class Worker(Struct, frozen=True, kw_only=True):
     def accelerator_type(self) -> str | None:
         return self.gpus[0].accelerator_type if self.gpus else None
 
+    def stream_gone(self, since: float) -> "Worker":
+        """Its stream ended a moment ago and has not come back."""
+        if self.connection is not Connection.CONNECTED:
+            return self
+        return replace(self, connection=Connection.RECONNECTING, offline_since=since)
+
     def drain_is_due(self, now: float) -> bool:
         plan = self.drain_plan
         return self.admin is AdminState.DRAINING and plan is not None and plan.deadline <= now
+
+    @property
+    def takes_a_pause(self) -> bool:
+        """Whether it is offered nothing for now because it could not start what it was given."""
+        return self.start_trouble is not None and self.start_trouble.closed_until is not None
+
+    def pause_is_over(self, now: float) -> bool:
+        until = self.start_trouble.closed_until if self.start_trouble else None
+        return until is not None and until <= now
 
     def status(self, holds_attempt: bool) -> WorkerStatus:
         return published_status(self.admin, self.connection, holds_attempt)

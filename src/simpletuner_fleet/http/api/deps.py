@@ -106,6 +106,8 @@ class Deps(Struct, kw_only=True):
     """When the store was last seen to accept a write."""
 
     space: SpaceWatch = field(default_factory=SpaceWatch)
+    storage_proven_at: float | None = None
+    """When the storage was last seen to take, give and let go."""
 
     _storage: Storage | None = None
 

@@ -27,6 +27,7 @@ from simpletuner_fleet.http.edge.problem_words import asks_for_a_person, in_word
 from simpletuner_fleet.http.edge.route_table import CompiledRoute, RouteTable
 from simpletuner_fleet.http.edge.routes import Answer, Call, Reply, Route
 from simpletuner_fleet.http.edge.streams import EVENT_HEADERS, EventStream, Stream
+from simpletuner_fleet.protocol.problems import CONTENT_TYPE
 
 __all__ = ("Edge", "EdgeSettings", "ProblemPage", "build_app")
 
@@ -207,7 +208,7 @@ class Edge:
             return
         if asks_for_a_person(exchange.headers):
             problem = in_words_of(problem, exchange.headers, principal)
-        kind = (b"content-type", problems.CONTENT_TYPE.encode())
+        kind = (b"content-type", CONTENT_TYPE.encode())
         exchange.respond(head_of(problem.status, [*self._heads.of_api, *problem.headers, kind]), problem.body)
 
     def _page_for(

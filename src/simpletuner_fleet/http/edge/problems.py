@@ -10,11 +10,10 @@ import msgspec
 
 from simpletuner_fleet.core import errors
 from simpletuner_fleet.ports import ConcurrentChange
+from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 
 log = logging.getLogger(__name__)
 
-CONTENT_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:simpletuner:problem:"
 STORE_RETRY_AFTER_S = 2
 
 

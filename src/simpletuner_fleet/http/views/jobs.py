@@ -83,6 +83,8 @@ class JobView(Struct, kw_only=True):
     losses: int
     failures: int
     retry_of: str | None
+    resume_from: str | None
+    """JOB:STEP where it was submitted to go on from what another job has stored."""
     retry_on_failure: bool
     time_limit_s: float | None
     on_time_limit: str

@@ -61,6 +61,9 @@ class WorkerView(Struct, kw_only=True):
     drain_deadline: str | None
     """When what still runs there is stopped; null: never."""
     drain_checkpoint_first: bool | None
+    set_aside_until: str | None
+    """It could not start what it was given: until when it is offered nothing; null: it is well, or tried again."""
+    set_aside_reason: str | None
     attempts: list[HeldView]
     trainers: list[str]
     datasets: list[str]
@@ -75,6 +78,7 @@ class WorkerView(Struct, kw_only=True):
     created_at: Time
     registered_at: Time
     offline_since: Time
+    """Since when it is offline, or reconnecting."""
     token_created_at: Time
     token_age_days: float
     token_warning: str | None
@@ -104,6 +108,8 @@ def worker_view(
         status=worker.status(bool(held)),
         gpus=[_gpu_view(gpu, gpu_holders.get(gpu.uuid)) for gpu in worker.gpus],
         admin_state=worker.admin,
+        set_aside_until=_set_aside_until(worker),
+        set_aside_reason=worker.start_trouble.why if worker.takes_a_pause and worker.start_trouble else None,
         drain_deadline=rfc3339(plan.deadline) if plan else None,
         drain_checkpoint_first=plan.checkpoint_first if plan else None,
         attempts=[view_of(HeldView, attempt, attempt=attempt.number) for attempt in held],
@@ -112,6 +118,11 @@ def worker_view(
         token_age_days=round(age_s / DAY_S, 1),
         token_warning=_token_warning(worker, age_s, policy),
     )
+
+
+def _set_aside_until(worker: Worker) -> str | None:
+    until = worker.start_trouble.closed_until if worker.start_trouble else None
+    return None if until is None else rfc3339(until)
 
 
 def _token_warning(worker: Worker, age_s: float, policy: Policy) -> str | None:

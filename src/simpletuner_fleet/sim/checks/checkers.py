@@ -61,6 +61,9 @@ def job_problems(job: Job, attempts: list[Attempt]) -> list[Problem]:
         problems.append(
             ("S9", f"{job.id} was to go on from one checkpoint in vain again and again: {in_vain}")
         )
+    spoiled = any(attempt.resume_below is not None for attempt in attempts)
+    if job.resume_from and not spoiled and any(a.resumed_manifest is None for a in attempts):
+        problems.append(("S9", f"{job.id} was to go on from {job.resume_from} and began at the start"))
     outcomes = Counter(attempt.outcome for attempt in attempts)
     if job.charged > 1 + job.max_retries:
         problems.append(
@@ -109,7 +112,8 @@ def worker_problems(worker: Worker, live: list[Attempt]) -> list[Problem]:
     status = worker.status(bool(live))
     if status is not published_status(worker.admin, worker.connection, bool(live)):
         problems.append(("S15", f"{worker.id} is published as {status}"))
-    if (worker.connection is Connection.OFFLINE) != (worker.offline_since is not None):
+    away = worker.connection in (Connection.OFFLINE, Connection.RECONNECTING)
+    if away != (worker.offline_since is not None):
         problems.append(("S15", f"{worker.id} is {worker.connection}, offline since {worker.offline_since}"))
     return problems
 

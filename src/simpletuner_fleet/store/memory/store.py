@@ -10,6 +10,7 @@ from simpletuner_fleet.core.errors import IllegalTransition, NameTaken, StoreUna
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import (
     ApiToken,
@@ -221,6 +222,9 @@ class MemoryTx(MemoryView, MemoryDatasetsTx):
         for job_id, sha256 in rows:
             if sha256 in self._tables.objects[job_id]:
                 self._tables.set_object((job_id, sha256), None)
+
+    def put_publication(self, publication: Publication) -> None:
+        self._tables.set_publication(publication.job_id, publication)
 
     def add_notes(self, notes: Sequence[JobNote]) -> int:
         fresh = 0

@@ -8,6 +8,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.publishing import Publication, PublicationState
 from simpletuner_fleet.core.training.checkpoint import newest_checkpoint
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 from simpletuner_fleet.ports import (
@@ -237,6 +238,17 @@ class MemoryView(MemoryDatasetsView):
 
     def object_has_owner(self, sha256: str) -> bool:
         return bool(self._tables.owners.get(sha256)) or sha256 in self._tables.dataset_objects
+
+    def publication(self, job_id: str) -> Publication | None:
+        return self._tables.publications.get(job_id)
+
+    def due_publications(self, now: float, limit: int) -> list[Publication]:
+        due = [
+            one
+            for one in self._tables.publications.values()
+            if one.state is PublicationState.DUE and one.not_before <= now
+        ]
+        return sorted(due, key=lambda one: (one.not_before, one.job_id))[:limit]
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
         return list(self._tables.notes.get(job_id, {}).values())

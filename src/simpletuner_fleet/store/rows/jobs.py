@@ -58,7 +58,7 @@ def progress_of(text: str) -> Progress:
 
 FIXED_IN_JOBS = frozenset(
     {"seq", "config_name", "config_version", "requires", "class_id", "owner", "created_at"}
-    | {"depends_on", "retry_of"}
+    | {"depends_on", "retry_of", "resume_from"}
 )
 """What is fixed is set when the row is added; a save leaves it alone, and with it the indexes over it."""
 FIXED_IN_ATTEMPTS = frozenset({"worker_id", "worker_name", "offered_at"})

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from simpletuner_fleet.core.workers.start_trouble import StartTrouble
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, DrainPlan, Gpu, Worker, WorkerType
 from simpletuner_fleet.store.rows.batches import Table
 from simpletuner_fleet.store.rows.codec import (
@@ -37,6 +38,9 @@ WORKERS = RowCodec(
         "legacy": TRUTH,
         "local": TRUTH,
         "drain_plan": optional(json_codec(DrainPlan)),
+        "start_trouble": optional(
+            json_codec(StartTrouble, lambda trouble: storable_json(msgspec.to_builtins(trouble)))
+        ),
         "datasets": JSON_LIST,
         "former_tokens": JSON_LIST,
         "retired": JSON_LIST,

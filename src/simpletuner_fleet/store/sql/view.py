@@ -6,11 +6,14 @@ from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.datasets import DatasetsView
 from simpletuner_fleet.store.sql.jobs import JobsView
 from simpletuner_fleet.store.sql.people import PeopleView
+from simpletuner_fleet.store.sql.publications import PublicationsView
 from simpletuner_fleet.store.sql.uploads import UploadsView
 from simpletuner_fleet.store.sql.workers import WorkersView
 
 
-class SqlView(JobsView, WorkersView, PeopleView, AuditView, UploadsView, AccountsView, DatasetsView):
+class SqlView(
+    JobsView, WorkersView, PeopleView, AuditView, UploadsView, AccountsView, DatasetsView, PublicationsView
+):
     """Reading through whatever transaction the database is in."""
 
     def __init__(self, db: Database) -> None:

@@ -61,7 +61,9 @@ async def overview(call: Call[None]) -> Reply:
     explained = await read_models.explained(deps.fleet, job_id)
     attempts = await read_models.attempts_of(deps.fleet, job_id)
     manifests = await artifacts.manifests_of(deps.fleet, job_id)
-    notes = await deps.fleet.read(lambda view: view.notes_of_job(job_id))
+    notes, publication = await deps.fleet.read(
+        lambda view: (view.notes_of_job(job_id), view.publication(job_id))
+    )
     with spoken(call):
         words = current()
         return await _job_page(
@@ -76,6 +78,7 @@ async def overview(call: Call[None]) -> Reply:
             funnel=funnel_texts(words, explained.funnel),
             fixes=fix_texts(words, explained),
             notes=list(reversed(notes))[:5],
+            publication=publication,
             outcome_text=outcome_text,
             began_text=began_text,
         )
@@ -183,6 +186,9 @@ async def _job_page(call: Call[Any], template: str, tab: str, **context: Any) ->
             priorities=PRIORITY_NAMES,
             may_cancel=own and call.principal.can("jobs.cancel") and not info.job.terminal,
             may_retry=own and call.principal.can("jobs.retry") and info.job.terminal,
+            go_on_step=info.checkpoint_step
+            if info.job.state in (JobState.FAILED, JobState.CANCELLED)
+            else None,
             may_order=call.principal.can("queue.priority") and not info.job.terminal,
             may_approve=call.principal.can("queue.approve") and info.job.hold == "approval",
             runs=info.job.state in (JobState.RUNNING, JobState.CANCELLING),

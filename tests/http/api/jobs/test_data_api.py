@@ -8,10 +8,10 @@ import pytest
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.storage.sweeper import sweep_storage_once
 from tests.http.api_kit import CPU_CONFIG, Running, orchestrator
 from tests.http.data_kit import PETS, ask, dataset_id, manifest_of, name, push, put
 from tests.http.upload_kit import sha
+from tests.storage.sweeping import swept
 
 CACHE: dict[str, Any] = {"data": {"datasets": [], "bytes": 0, "limit_bytes": 10**9}}
 CAT, DOG = PETS["cats/1.png"], PETS["dogs/größe.png"]
@@ -260,22 +260,22 @@ async def test_the_sweep_takes_what_no_dataset_names_and_nothing_else(kind: str,
         pets = await push(running.http, PETS)
         await put(running.http, b"nobody's", 0, 8)
         await put(running.http, b"half of it", 0, 4)
-        await sweep_storage_once(storage)
+        await swept(storage)
         everything = {sha(data) for data in (*PETS.values(), manifest_of(PETS), b"nobody's")}
         assert await stored() == everything
         running.clock.at += 3601
-        await sweep_storage_once(storage)
+        await swept(storage)
         assert await stored() == everything - {sha(b"nobody's")}
         assert (await ask(running.http, b"half of it")).json()["missing"][0]["offset"] == 0
         await running.http.delete(f"/api/data/{pets}")
-        await sweep_storage_once(storage)
+        await swept(storage)
         assert await stored() == everything - {sha(b"nobody's")}
         assert await push(running.http, PETS) == pets
         running.clock.at += 3601
-        await sweep_storage_once(storage)
+        await swept(storage)
         await running.http.delete(f"/api/data/{pets}")
         running.clock.at += 3601
-        await sweep_storage_once(storage)
+        await swept(storage)
         assert await stored() == set()
 
 

@@ -14,9 +14,9 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.http.edge.bodies import Incoming
 from simpletuner_fleet.http.edge.problems import RequestTimeout
 from simpletuner_fleet.ports import Blobs, Tx
-from simpletuner_fleet.storage.sweeper import sweep_storage_once
 from tests.http.api_kit import Agent, Running, orchestrator
 from tests.http.upload_kit import STATE, WEIGHTS, Uploader, entry, sha, uploading
+from tests.storage.sweeping import swept
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -281,9 +281,9 @@ async def test_retention_keeps_what_the_config_asks_for_and_the_sweep_takes_the_
     await up.manifest(None, {"model.bin": b"the model"}, kind="artifact", name="model")
     manifests = (await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts"))["manifests"]
     assert [one["name"] for one in manifests] == ["checkpoint-20", "checkpoint-30", "checkpoint-40", "model"]
-    assert await sweep_storage_once(running.deps.storage) == 0, "within the grace nothing goes"
+    assert await swept(running.deps.storage) == 0, "within the grace nothing goes"
     running.clock.at += running.fleet.policy.object_grace_s + 1
-    assert await sweep_storage_once(running.deps.storage) == 1
+    assert await swept(running.deps.storage) == 1
     kept = {sha(WEIGHTS + str(step).encode()) for step in (20, 30, 40)} | {sha(STATE), sha(b"the model")}
     assert await objects_stored(running) == kept
 
@@ -307,7 +307,7 @@ async def test_a_file_that_two_jobs_have_goes_only_with_the_last_of_them(running
     await up.send(STATE)
     await other.checkpoint(1, {"state.bin": STATE})
     running.clock.at += running.fleet.policy.object_grace_s + 1
-    assert await sweep_storage_once(running.deps.storage) == 0
+    assert await swept(running.deps.storage) == 0
     assert (await other.fetch(STATE)).content == STATE
     assert (await up.manifest(1, {"s": STATE}, expect=409))["code"] == "objects_missing"
 
@@ -318,11 +318,11 @@ async def test_an_orphan_of_a_crash_is_swept_and_parts_of_ended_jobs_are_dropped
     await blobs.put_part("uploads/orphan", 0, WEIGHTS)
     assert await blobs.seal("uploads/orphan", sha(WEIGHTS), len(WEIGHTS))
     await up.put(STATE, 0, 3)
-    assert await sweep_storage_once(running.deps.storage) == 1
+    assert await swept(running.deps.storage) == 1
     assert await blobs.names(f"uploads/{job_id}") == [sha(STATE)], "the job may still go on sending"
     await up.agent.report(up.offer, "completed")
     running.clock.at += running.fleet.policy.object_grace_s + 1
-    await sweep_storage_once(running.deps.storage)
+    await swept(running.deps.storage)
     assert await blobs.names(f"uploads/{job_id}") == []
 
 
@@ -333,7 +333,7 @@ async def test_a_sweep_never_takes_what_is_being_put_there(running: Running) -> 
 
     async def sweep_on() -> None:
         while not done.is_set():
-            await sweep_storage_once(running.deps.storage)
+            await swept(running.deps.storage)
             await asyncio.sleep(0)
 
     sweeper = asyncio.create_task(sweep_on())

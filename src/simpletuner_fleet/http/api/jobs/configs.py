@@ -5,15 +5,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from simpletuner_fleet.core.bounds import Version
+from simpletuner_fleet.core.bounds import Name, Version
+from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import Change
+from simpletuner_fleet.core.configs.options import Finding
 from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.http.views.records import ConfigsView, ConfigView, VersionsView, config_view
-from simpletuner_fleet.orchestrator import configs
+from simpletuner_fleet.orchestrator import configs, trainer_options
 
 TAGS = ("configs",)
 MAX_CONFIG_BYTES = 5 * KIB * KIB
@@ -42,6 +45,7 @@ class StoredConfig(Struct, kw_only=True):
     resources: dict[str, Any]
     datasets: dict[str, str]
     watchdog: dict[str, Any]
+    publish: Publish | None = None
 
 
 class DiffQuery(Struct, kw_only=True):
@@ -81,6 +85,7 @@ async def get_config(call: Call[None]) -> StoredConfig:
         resources=msgspec.to_builtins(bundle.resources),
         datasets=bundle.datasets,
         watchdog=msgspec.to_builtins(bundle.watchdog),
+        publish=bundle.publish,
     )
 
 
@@ -103,6 +108,35 @@ async def save_config(call: Call[dict[str, Any]]) -> ConfigView:
         deps_of(call).fleet, call.path["name"], call.body, writer_of(call)
     )
     return config_view(saved, changed)
+
+
+class CheckedConfig(Struct, kw_only=True):
+    """What is wrong with a config, as far as it could be looked at."""
+
+    valid: bool
+    """No error was found; where `checked_against` is null, nobody has looked at the settings."""
+    trainer: str
+    gpus: int
+    checked_against: str | None
+    """The release of the trainer whose options it was checked against."""
+    findings: list[Finding]
+
+
+class CheckQuery(Struct, kw_only=True):
+    version: Name | None = None
+    """Of the trainer; else the newest that a worker has told of."""
+
+
+async def check_config(call: Call[dict[str, Any]]) -> CheckedConfig:
+    bundle = read_bundle(call.body)
+    checked = await trainer_options.check_config(deps_of(call).fleet, bundle, call.query.version)
+    return CheckedConfig(
+        valid=not any(finding.level == "error" for finding in checked.findings),
+        trainer=bundle.trainer,
+        gpus=gpus_of(bundle),
+        checked_against=checked.version,
+        findings=checked.findings,
+    )
 
 
 async def delete_config(call: Call[None]) -> Done:
@@ -158,6 +192,18 @@ ROUTES = [
         ConfigView,
         "Save a config bundle, or a bare config.json, as a new version",
         max_body_bytes=MAX_CONFIG_BYTES,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/config-check",
+        check_config,
+        "configs.read",
+        dict[str, Any],
+        CheckedConfig,
+        "Check a config against the options that its trainer takes, and save nothing",
+        max_body_bytes=MAX_CONFIG_BYTES,
+        query=CheckQuery,
         tags=TAGS,
     ),
     Route(

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import CancelBody, PageSize, cancel, current, shown, submitter
@@ -76,9 +77,15 @@ async def events(call: Call[None]) -> JobEventsView:
     return JobEventsView([job_event_view(entry) for entry in entries], [note_view(note) for note in notes])
 
 
-async def retry(call: Call[None]) -> JobView:
+class RetryBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    resume_from: Name | None = None
+    """JOB or JOB:STEP: go on from what that job has stored, usually this one; from the start where it is left out."""
+
+
+async def retry(call: Call[RetryBody | None]) -> JobView:
     await refuse_job_of_another(call)
-    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call))
+    wish = call.body or RetryBody()
+    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call), wish.resume_from)
     return await current(call, job)
 
 
@@ -108,8 +115,10 @@ ROUTES = [
         "/api/jobs/{id}/retry",
         retry,
         "jobs.retry",
-        answer=JobView,
-        summary="Try an ended job again, as a new job with the same copy of everything",
+        RetryBody,
+        JobView,
+        "Try an ended job again, as a new job with the same copy of everything",
+        body_required=False,
         tags=TAGS,
     ),
 ]

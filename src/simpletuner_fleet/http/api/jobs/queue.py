@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Name, Remark, Seconds, Whole
+from simpletuner_fleet.core.jobs.going_on import READ_JOBS
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.jobs.submit_request import (
     APPROVE,
@@ -97,6 +98,7 @@ def submitter(call: Call[Any]) -> Submitter:
         may_approve=call.principal.can(APPROVE),
         may_raise_priority=call.principal.can(SET_PRIORITY),
         owns_as=call.principal.owns_as,
+        may_read_jobs=call.principal.can(READ_JOBS),
     )
 
 

@@ -7,10 +7,12 @@ from msgspec import Struct
 from simpletuner_fleet import __version__
 from simpletuner_fleet.http.api.deps import Deps, deps_of
 from simpletuner_fleet.http.edge.routes import PUBLIC, Call, Route
+from simpletuner_fleet.storage.probe import prove_storage
 
 TAGS = ("server",)
 PROBE_SETTING = "last_probe"
 PROBED_AT_MOST_EVERY_S = 2.0
+STORAGE_PROBED_EVERY_S = 15.0
 
 
 class LiveAnswer(Struct, kw_only=True):
@@ -30,19 +32,28 @@ async def live(call: Call[None]) -> LiveAnswer:
 
 
 async def ready(call: Call[None]) -> ReadyAnswer:
-    """The store can be read and written; otherwise the answer is 503."""
-    await _prove_store(deps_of(call))
+    """Store and storage can be read and written; otherwise the answer is 503, and says which cannot."""
+    await _prove(deps_of(call))
     return ReadyAnswer(storage="low" if deps_of(call).space.is_low() else "ok")
 
 
-async def _prove_store(deps: Deps) -> None:
+async def _prove(deps: Deps) -> None:
     """Really writes, but not for every caller: anyone may ask."""
     now = deps.fleet.clock.now()
     if deps.proven_at is not None and now - deps.proven_at < PROBED_AT_MOST_EVERY_S:
         return
     await deps.fleet.act(lambda transaction: transaction.tx.put_setting(PROBE_SETTING, repr(now)))
     await deps.fleet.read(lambda view: view.setting(PROBE_SETTING))
+    await _prove_storage(deps, now)
     deps.proven_at = now
+
+
+async def _prove_storage(deps: Deps, now: float) -> None:
+    """Rarer: it may be another machine, and cost money."""
+    if deps.storage_proven_at is not None and now - deps.storage_proven_at < STORAGE_PROBED_EVERY_S:
+        return
+    await prove_storage(deps.blobs)
+    deps.storage_proven_at = now
 
 
 ROUTES = [
@@ -62,7 +73,7 @@ ROUTES = [
         ready,
         PUBLIC,
         answer=ReadyAnswer,
-        summary="The store can be read and written",
+        summary="Database and storage can be read and written",
         tags=TAGS,
     ),
 ]

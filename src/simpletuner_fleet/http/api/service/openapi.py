@@ -9,8 +9,9 @@ import msgspec
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.http.api.service.docs_page import docs_page, page_policy
-from simpletuner_fleet.http.edge.problems import CONTENT_TYPE, ProblemDocument
+from simpletuner_fleet.http.edge.problems import ProblemDocument
 from simpletuner_fleet.http.edge.routes import PUBLIC, Access, Call, Reply, Route
+from simpletuner_fleet.protocol.problems import CONTENT_TYPE
 
 REF = "#/components/schemas/{name}"
 PARAMETER = re.compile(r"\{(\w+)\}")

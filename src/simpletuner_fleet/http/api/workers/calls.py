@@ -6,8 +6,9 @@ from simpletuner_fleet.core.errors import Invalid, InvalidToken, Superseded
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
-from simpletuner_fleet.http.edge.routes import UPLOAD, WORKER, Call, Route
+from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, WORKER, Call, Route
 from simpletuner_fleet.orchestrator import attendance, report
+from simpletuner_fleet.orchestrator import trainer_options as options_of
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
     Accept,
@@ -19,9 +20,11 @@ from simpletuner_fleet.protocol.messages import (
     Registered,
     ReportAnswer,
     StatusReport,
+    TrainerOptions,
 )
 
 TAGS = ("workers",)
+MAX_OPTIONS_BYTES = 2 * KIB * KIB
 
 
 class HasJobs(Struct):
@@ -87,6 +90,11 @@ async def disconnect(call: Call[Goodbye | None]) -> Left:
     return Left()
 
 
+async def trainer_options(call: Call[TrainerOptions]) -> Left:
+    await options_of.keep_options(deps_of(call).fleet, call.body.trainer, call.body.options)
+    return Left()
+
+
 async def queue(call: Call[None]) -> HasJobs:
     refuse_other_worker(call, call.query.worker_id)
     return HasJobs(await attendance.has_jobs(deps_of(call).fleet, call.principal.id))
@@ -145,6 +153,17 @@ ROUTES = [
         Left,
         "Graceful shutdown notification",
         body_required=False,
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/workers/trainer-options",
+        trainer_options,
+        WORKER,
+        TrainerOptions,
+        Left,
+        "Tell which options a trainer of this worker takes",
+        max_body_bytes=MAX_OPTIONS_BYTES,
         tags=TAGS,
     ),
     Route(

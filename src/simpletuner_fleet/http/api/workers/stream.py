@@ -200,12 +200,21 @@ class OrderFeed:
                     await attendance.stream_closed(self._deps.fleet, worker_id)
                     if self._deps.hub.streaming(worker_id):
                         await attendance.stream_opened(self._deps.fleet, worker_id, self._ip)
+                    else:
+                        await self._tell_still_gone(worker_id)
                 return
             except NotFound:
                 return
             except FleetError as error:
                 log.warning("cannot note that worker %s left its stream: %s", worker_id, error.detail)
                 await asyncio.sleep(CHECK_AGAIN_S)
+
+    async def _tell_still_gone(self, worker_id: str) -> None:
+        fleet = self._deps.fleet
+        since = fleet.clock.now()
+        await asyncio.sleep(fleet.policy.reconnect_grace_s)
+        if not self._deps.stopping and not self._deps.hub.streaming(worker_id):
+            await attendance.stream_still_gone(fleet, [worker_id], since)
 
 
 def _due(sent: dict[Turn, float], turn: Turn, now: float, again_s: float) -> bool:

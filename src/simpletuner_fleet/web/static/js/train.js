@@ -170,6 +170,7 @@ function request() {
     time_limit_s: hours === undefined ? undefined : hours * 3600,
     on_time_limit: hours === undefined ? "fail" : fields.namedItem("on_time_limit").value,
     name: fields.namedItem("name").value.trim() || undefined,
+    resume_from: fields.namedItem("resume_from").value.trim() || undefined,
     max_retries: number("max_retries"),
     retry_on_failure: fields.namedItem("retry_on_failure").checked,
   };

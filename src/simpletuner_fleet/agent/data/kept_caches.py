@@ -1,0 +1,102 @@
+"""What trainers compute from a config and its data, kept between attempts: latents, embeddings, indices of pictures.
+
+    caches/KEY-N/holder   the attempt that uses it now
+    caches/KEY-N/data     the data as that attempt sees it: the trainer's indices name the pictures by their full path
+    caches/KEY-N/…        whatever the trainer keeps
+
+One attempt uses a folder at a time; a second one with the same key gets the next number. What nobody has used for a
+month goes, and so does the longest unused where the disk gets full.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from threading import Lock
+
+from simpletuner_fleet.agent.state_dir import checked_id, write_whole
+
+log = logging.getLogger(__name__)
+
+HOLDER = "holder"
+DATA = "data"
+KEPT_S = 30 * 86400.0
+FREE_BYTES = 10 * 10**9
+MAX_AT_ONCE = 64
+
+
+class KeptCaches:
+    """Blocks: call it in a thread."""
+
+    def __init__(
+        self, folder: Path, *, clock: Callable[[], float] = time.time, free_bytes: int = FREE_BYTES
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._free_bytes = free_bytes
+        self._lock = Lock()
+        self._held: dict[str, Path] = {}
+        """Folders by attempt."""
+        for cache in self._caches():
+            holder = _read(cache / HOLDER)
+            if holder:
+                self._held[holder] = cache
+
+    def take(self, key: str, attempt_id: str) -> Path:
+        """The folder of this key that nobody uses, for this attempt alone. The same again for the same attempt."""
+        with self._lock:
+            if attempt_id in self._held:
+                return self._held[attempt_id]
+            used = set(self._held.values())
+            names = (self._folder / f"{checked_id(key)}-{number}" for number in range(MAX_AT_ONCE))
+            cache = next((name for name in names if name not in used), self._folder / f"{key}-{attempt_id}")
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(cache / HOLDER, attempt_id.encode())
+            os.utime(cache, (self._clock(), self._clock()))
+            self._held[attempt_id] = cache
+            self._let_go()
+            return cache
+
+    def place_of(self, attempt_id: str) -> Path | None:
+        return self._held.get(attempt_id)
+
+    def release(self, attempt_id: str) -> None:
+        """The attempt is over: whoever comes next may use what it left."""
+        with self._lock:
+            cache = self._held.pop(attempt_id, None)
+            if cache:
+                (cache / HOLDER).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    os.utime(cache, (self._clock(), self._clock()))
+
+    def take_up(self, running: Collection[str]) -> list[Path]:
+        """Learns at the start which attempts run still, and returns the folders of those that do not."""
+        over = [attempt_id for attempt_id in self._held if attempt_id not in running]
+        folders = [self._held[attempt_id] for attempt_id in over]
+        for attempt_id in over:
+            self.release(attempt_id)
+        return folders
+
+    def _let_go(self) -> None:
+        held, now = set(self._held.values()), self._clock()
+        unused = sorted((cache.stat().st_mtime, cache) for cache in self._caches() if cache not in held)
+        for used_at, cache in unused:
+            if now - used_at > KEPT_S or shutil.disk_usage(self._folder).free < self._free_bytes:
+                log.info("the caches %s, unused for %.0f h, were let go", cache.name, (now - used_at) / 3600)
+                shutil.rmtree(cache, ignore_errors=True)
+
+    def _caches(self) -> list[Path]:
+        try:
+            return [path for path in self._folder.iterdir() if path.is_dir()]
+        except OSError:
+            return []
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("ascii", "replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,83 @@
+"""Which folders of attempts a worker keeps: the newest few, while there is room, and everything that is not stored yet."""
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+
+from simpletuner_fleet.agent.state_dir import DELIVERED, AttemptDir, StateDir
+
+log = logging.getLogger(__name__)
+
+NOT_STORED = "not-stored"
+"""Something of it could not be sent: its folder is the only place where that is."""
+GIB = 2**30
+DAY_S = 86_400.0
+
+
+class KeepLimits(Struct, frozen=True, kw_only=True):
+    attempts: int = 20
+    """The newest so many stay."""
+    days: float = 7.0
+    """And none that ended longer ago."""
+    free_gb: float = 20.0
+    """With less room than this on the disk, the oldest go first, however new; a tenth of a small disk is enough."""
+    tidy_every_s: float = 60.0
+
+
+class EndedFolder(Struct, frozen=True):
+    """An attempt that nothing is owed for."""
+
+    name: str
+    ended_at: float
+
+
+def choose(folders: Sequence[EndedFolder], limits: KeepLimits, now: float) -> list[str]:
+    """Returns those that go for their age or their number, the oldest first."""
+    oldest_first = sorted(folders, key=lambda one: one.ended_at)
+    too_many = max(0, len(oldest_first) - limits.attempts)
+    return [
+        one.name
+        for place, one in enumerate(oldest_first)
+        if place < too_many or now - one.ended_at > limits.days * DAY_S
+    ]
+
+
+def tidy(state: StateDir, limits: KeepLimits, in_use: Collection[str]) -> list[str]:
+    """Removes what may go and returns its names. `in_use` are attempts that this agent holds. Blocks for the disk."""
+    folders = [
+        EndedFolder(attempt.attempt_id, _ended_at(attempt))
+        for attempt in state.attempts()
+        if attempt.attempt_id not in in_use and may_go(attempt)
+    ]
+    gone = choose(folders, limits, time.time())
+    for name in gone:
+        state.remove_attempt(name)
+    left = sorted((one for one in folders if one.name not in gone), key=lambda one: one.ended_at)
+    for one in left:
+        if not is_short(state, limits):
+            break
+        state.remove_attempt(one.name)
+        gone.append(one.name)
+    if gone:
+        log.info("removed the folders of %d attempts that are stored or not wanted any more", len(gone))
+    return gone
+
+
+def may_go(attempt: AttemptDir) -> bool:
+    return (attempt.path / DELIVERED).exists() and not (attempt.path / NOT_STORED).exists()
+
+
+def is_short(state: StateDir, limits: KeepLimits) -> bool:
+    usage = shutil.disk_usage(state.path)
+    return usage.free < min(limits.free_gb * GIB, usage.total / 10)
+
+
+def _ended_at(attempt: AttemptDir) -> float:
+    try:
+        return os.stat(attempt.path / DELIVERED).st_mtime
+    except OSError:
+        return time.time()

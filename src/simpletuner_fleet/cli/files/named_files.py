@@ -1,0 +1,261 @@
+"""The files that a config names: found beside it, where the trainer would look, or asked for; never left out in silence.
+
+What is small text goes into the bundle and is named `config/FILE` from then on, which a worker finds wherever it works.
+What is large (models, datasets) or comes with the trainer is left to the worker, and said.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.cli.files.config_layouts import CONFIG_FOLDER, plain_name
+from simpletuner_fleet.cli.files.config_reading import json_of, text_of
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.core.configs.bundle import NAME, setting
+from simpletuner_fleet.languages import _
+
+DATALOADER_SETTING = "data_backend_config"
+DATALOADER = "multidatabackend.json"
+FILE_SETTINGS = frozenset(
+    {
+        DATALOADER_SETTING,
+        "deepspeed_config",
+        "lycoris_config",
+        "publishing_config",
+        "quantization_config",
+        "user_prompt_library",
+        "webhook_config",
+    }
+)
+"""Settings that name a file unless they hold JSON themselves."""
+MADE_BY_TRAINER = frozenset({"output_dir", "logging_dir", "cache_dir", "cache_dir_text", "cache_dir_vae"})
+EXAMPLES = ("config/examples/", "simpletuner/examples/")
+"""Names of what comes with the trainer's package, where it does."""
+SMALL_FOLDER_BYTES, SMALL_FOLDER_FILES = 256 * 1024, 20
+LEVELS_UP = 3
+_TEXT_FILE = re.compile(r"[^\n{}<>|*?\"']+\.(json|jsonl|toml|ya?ml|txt|csv|py|sh)")
+_LOCAL_PATH = re.compile(r"(/|~/|\./|\.\./).+")
+_INLINE = ("{", "[")
+
+
+class Choices(Struct, frozen=True):
+    """What the user said of files that a config names, by setting."""
+
+    files: Mapping[str, str] = {}
+    left: Collection[str] = ()
+
+
+NO_CHOICES = Choices()
+
+
+class Missing(Struct, frozen=True):
+    setting: str
+    value: str
+    looked_at: tuple[Path, ...]
+
+
+class Gathered(Struct):
+    settings: dict[str, Any]
+    dataloader: Any = None
+    files: dict[str, str] = {}
+    taken: list[Path] = []
+
+
+def gather(settings: dict[str, Any], main: Path, choices: Choices, notes: list[str]) -> Gathered:
+    """Takes what the settings name, and names it as the worker will find it. Raises what is missing."""
+    found = Gathered(dict(settings))
+    missing: list[Missing] = []
+    for key, value in settings.items():
+        name = key.lstrip("-").replace("-", "_")
+        file = _file_for(name, value, main, choices, notes, missing)
+        if file is None:
+            continue
+        found.taken.append(file)
+        if name == DATALOADER_SETTING:
+            found.dataloader = json_of(file, notes)
+            found.settings[key] = f"{CONFIG_FOLDER}/{DATALOADER}"
+        else:
+            found.settings[key] = f"{CONFIG_FOLDER}/{_keep(found.files, file)}"
+    unknown = set(choices.files) - {key.lstrip("-").replace("-", "_") for key in settings}
+    if unknown:
+        raise fail(
+            _("the config has no setting '%(name)s'", name=min(unknown)),
+            _("--file and --leave name a setting of the config"),
+            _("verify its name"),
+            "E_CONFIG_FILE",
+            ExitCode.USAGE,
+        )
+    if missing:
+        raise _asked_for(missing)
+    return found
+
+
+def neighbour_dataloader(settings: dict[str, Any], main: Path) -> Path | None:
+    """The usual one beside a config that names none."""
+    file = main.parent / DATALOADER
+    return file if setting(settings, DATALOADER_SETTING) is None and file.is_file() else None
+
+
+def gather_data(found: Gathered, main: Path, notes: list[str]) -> None:
+    """Takes a small folder of text that the dataloader names, such as captions; says which others a worker must have."""
+    backends = found.dataloader if isinstance(found.dataloader, list) else []
+    changed: list[Any] = []
+    said: set[str] = set()
+    for backend in backends:
+        folder = backend.get("instance_data_dir") if isinstance(backend, dict) else None
+        if isinstance(folder, str) and folder and "dataset:" not in folder and _is_local(folder):
+            texts = _small_folder(folder, main.parent)
+            if texts:
+                place = _place_for(found.files, plain_name(Path(folder).name), texts)
+                found.files |= {f"{place}/{name}": text for name, text in texts.items()}
+                backend = {**backend, "instance_data_dir": f"{CONFIG_FOLDER}/{place}"}
+            elif backend.get("type", "local") == "local" and folder not in said:
+                said.add(folder)
+                notes.append(_left_to_worker("instance_data_dir", folder))
+        changed.append(backend)
+    if changed:
+        found.dataloader = changed
+
+
+def _small_folder(name: str, near: Path) -> dict[str, str] | None:
+    """The text files of a folder that holds nothing else and little of it."""
+    folder = next((place for place in _places(name, near) if place.is_dir()), None)
+    files = sorted(folder.iterdir())[: SMALL_FOLDER_FILES + 1] if folder else []
+    small = len(files) <= SMALL_FOLDER_FILES and all(
+        file.is_file() and _TEXT_FILE.fullmatch(file.name) and NAME.fullmatch(file.name) for file in files
+    )
+    if not small or sum(file.stat().st_size for file in files) > SMALL_FOLDER_BYTES:
+        return None
+    return {file.name: text_of(file) for file in files} or None
+
+
+def _place_for(files: Mapping[str, str], wanted: str, texts: Mapping[str, str]) -> str:
+    place, number = wanted, 1
+    while any(files.get(f"{place}/{name}", text) != text for name, text in texts.items()):
+        number += 1
+        place = f"{wanted}-{number}"
+    return place
+
+
+def _is_local(value: str) -> bool:
+    return "://" not in value and "\n" not in value
+
+
+def _file_for(
+    name: str, value: Any, main: Path, choices: Choices, notes: list[str], missing: list[Missing]
+) -> Path | None:
+    if name in choices.files:
+        file = Path(choices.files[name]).expanduser()
+        notes.append(_("%(setting)s: took %(file)s", setting=name, file=file))
+        return file
+    if (
+        not isinstance(value, str)
+        or not value
+        or value.lstrip().startswith(_INLINE)
+        or name in MADE_BY_TRAINER
+    ):
+        return None
+    if name in choices.left or "all" in choices.left:
+        if _names_text(name, value):
+            notes.append(_("%(setting)s: %(value)s is left to the worker", setting=name, value=value))
+        return None
+    if not _names_text(name, value):
+        if _LOCAL_PATH.fullmatch(value) and _is_local(value):
+            notes.append(_left_to_worker(name, value))
+        return None
+    return _found(name, value, main, notes, missing)
+
+
+def _names_text(name: str, value: str) -> bool:
+    if "dataset:" in value or "://" in value or value.startswith("{"):
+        return False
+    return name in FILE_SETTINGS or (
+        _TEXT_FILE.fullmatch(value) is not None and ("/" in value or " " not in value)
+    )
+
+
+def _found(name: str, value: str, main: Path, notes: list[str], missing: list[Missing]) -> Path | None:
+    places = list(dict.fromkeys(_places(value, main.parent)))
+    for place in places:
+        if place.is_file():
+            notes.append(_("%(setting)s: took %(file)s", setting=name, file=place))
+            return place
+    names = (Path(value).name, DATALOADER) if name == DATALOADER_SETTING else (Path(value).name,)
+    besides = [main.parent / other for other in names]
+    beside = next((file for file in besides if file.is_file()), None)
+    if beside:
+        notes.append(
+            _(
+                "%(setting)s names %(value)s, which is not there; took %(file)s instead",
+                setting=name,
+                value=value,
+                file=beside,
+            )
+        )
+        return beside
+    if value.startswith(EXAMPLES):
+        notes.append(
+            _(
+                "%(setting)s: %(value)s is not here and is left to the trainer on the worker, which may bring it",
+                setting=name,
+                value=value,
+            )
+        )
+    else:
+        missing.append(Missing(name, value, tuple(dict.fromkeys((*places, *besides)))))
+    return None
+
+
+def _places(value: str, folder: Path) -> Iterator[Path]:
+    """Where the trainer would find it from any folder above the config, or from this one; nearest first."""
+    path = Path(value).expanduser()
+    if path.is_absolute():
+        yield path
+        return
+    bare = path.relative_to(CONFIG_FOLDER) if path.parts[0] == CONFIG_FOLDER else None
+    above = folder.resolve()
+    for place in (folder, *list(above.parents)[:LEVELS_UP], Path()):
+        yield place / path
+        if bare is not None:
+            yield place / bare
+
+
+def _keep(files: dict[str, str], file: Path) -> str:
+    """Puts the text under a name of its own: two files of one name may lie in two folders."""
+    text = text_of(file)
+    stem, ending = plain_name(file.stem)[:100], file.suffix
+    name, number = f"{stem}{ending}", 1
+    while (name in files and files[name] != text) or name in ("config.json", DATALOADER):
+        number += 1
+        name = f"{stem}-{number}{ending}"
+    files[name] = text
+    return name
+
+
+def _left_to_worker(name: str, value: str) -> str:
+    return _(
+        "%(setting)s: %(value)s is left to the worker; to bring it along, push it with  simpletuner data push  and "
+        "write dataset://NAME",
+        setting=name,
+        value=value,
+    )
+
+
+def _asked_for(missing: list[Missing]) -> CliError:
+    names = ", ".join(one.setting for one in missing)
+    looked = "; ".join(
+        f"{one.setting} = {one.value} ({', '.join(str(place) for place in one.looked_at)})" for one in missing
+    )
+    return fail(
+        _("the config names files that are not here: %(names)s", names=names),
+        _("looked for %(names)s here, and found nothing", names=looked),
+        (
+            _("give each with  --file %(setting)s=PATH", setting=missing[0].setting),
+            _("or leave it to the worker on purpose with  --leave %(setting)s", setting=missing[0].setting),
+        ),
+        "E_CONFIG_FILE",
+        ExitCode.NOT_FOUND,
+    )

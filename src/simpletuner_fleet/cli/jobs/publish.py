@@ -1,0 +1,49 @@
+"""`simpletuner jobs publish`: a completed job's model to the Hugging Face Hub or the server's folder."""
+
+import argparse
+from typing import Any
+
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
+from simpletuner_fleet.cli.frame.output import Column, Output, field
+from simpletuner_fleet.cli.frame.quantities import ago
+from simpletuner_fleet.cli.remote import lookup
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.languages import _
+
+DETAIL = (
+    field("job_id", "ID"),
+    field("to"),
+    field("state"),
+    field("tries"),
+    field("error"),
+    Column("URL", lambda publication: publication.get("url")),
+    Column("ASKED", lambda publication: ago(publication.get("created_at"))),
+)
+
+
+def publish(args: argparse.Namespace) -> int:
+    """Without --to and where it is under way, this only shows how far it is."""
+    out = Output(args)
+    with connected(args) as api:
+        job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
+        if args.show:
+            out.item(api.get(f"/api/jobs/{segment(job_id)}/publication"), DETAIL, id_field="job_id")
+            return ExitCode.OK
+        body: dict[str, Any] = {}
+        if args.to:
+            body = {"to": args.to, "secret": args.secret, "private": not args.public, "branch": args.branch}
+        publication = api.post(f"/api/jobs/{segment(job_id)}/publish", body or None)
+        out.item(publication, DETAIL, id_field="job_id")
+        out.hint(_("See how far it is:  simpletuner jobs publish %(job_id)s --show", job_id=job_id))
+    return ExitCode.OK
+
+
+def publication_of(api: Api, job_id: str) -> dict[str, Any] | None:
+    """None where nothing is to be published."""
+    try:
+        return dict(api.get(f"/api/jobs/{segment(job_id)}/publication", lookup=True))
+    except CliError as error:
+        if error.trouble.exit != ExitCode.NOT_FOUND:
+            raise
+        return None

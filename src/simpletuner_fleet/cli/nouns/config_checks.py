@@ -1,0 +1,59 @@
+"""A config against its trainer's options: as a trainer of this machine tells them, or as the workers have told."""
+
+import argparse
+import os
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.cli.files.examples import PYTHON_VARIABLE
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.core.configs.bundle import DEFAULT_TRAINER, gpus_of, read_bundle
+from simpletuner_fleet.core.configs.options import check_settings
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.trainers.simpletuner_options import ask_options
+
+Checked = dict[str, Any]
+
+
+def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
+    """`checked_against` is None where nobody could be asked: such a config counts as unchecked, not as right."""
+    bundle = read_bundle(body)
+    python = args.trainer_python or os.environ.get(PYTHON_VARIABLE)
+    unchecked: Checked = {
+        "valid": True,
+        "trainer": bundle.trainer,
+        "gpus": gpus_of(bundle),
+        "checked_against": None,
+        "findings": [],
+    }
+    if bundle.trainer != DEFAULT_TRAINER:
+        return unchecked
+    if python:
+        options = ask_options(python, os.environ)
+        if options is None:
+            raise fail(
+                _("the trainer of %(python)s cannot be asked for its options", python=python),
+                _("it is not installed there, or does not load"),
+                _("name the Python that the trainer is installed for: --trainer-python PATH"),
+                "E_TRAINER",
+                ExitCode.NOT_FOUND,
+            )
+        findings = check_settings(bundle, options)
+        wrong = any(finding.level == "error" for finding in findings)
+        told = {
+            "valid": not wrong,
+            "checked_against": options.version,
+            "findings": msgspec.to_builtins(findings),
+        }
+        return {**unchecked, **told}
+    try:
+        with connected(args) as api:
+            return ask_orchestrator(api, body)
+    except CliError:
+        return unchecked
+
+
+def ask_orchestrator(api: Api, body: dict[str, Any]) -> Checked:
+    return dict(api.post("/api/config-check", body, timeout_s=30.0))

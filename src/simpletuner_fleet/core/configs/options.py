@@ -1,0 +1,156 @@
+"""A trainer's options, as it tells them itself, and what they say to a config's settings."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.bounds import Name, Remark
+from simpletuner_fleet.core.configs.bundle import Bundle
+
+MAX_OPTIONS = 4000
+MAX_VERSIONS = 8
+Kind = Literal["text", "int", "float", "switch", "other"]
+Level = Literal["error", "warning"]
+OURS = frozenset(
+    {"cwd", "num_processes", "num_machines", "dynamo_backend", "accelerate_config", "accelerate_extra_args"}
+)
+"""Settings that say how the trainer is launched; its parser never sees them."""
+SPOKEN = ("true", "false")
+
+
+class Option(Struct, frozen=True, kw_only=True):
+    names: tuple[Name, ...]
+    kind: Kind = "other"
+    choices: tuple[Remark, ...] = ()
+    several: bool = False
+    required: bool = False
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Everything that one release of a trainer takes."""
+
+    version: Name
+    options: tuple[Option, ...]
+    also_read: tuple[Name, ...] = ()
+    """Names of older releases that it still takes, or leaves out without a word."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    path: str
+    level: Level
+    detail: str
+    next: str | None = None
+
+
+def read_options(told: Any) -> Options:
+    return msgspec.convert(told, Options)
+
+
+def version_order(version: str) -> tuple[tuple[int, str], ...]:
+    """4.10.1 comes after 4.9; what is no number comes before what is."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in version.split("."))
+
+
+def check_settings(bundle: Bundle, options: Options) -> list[Finding]:
+    """What the trainer would complain about, or would silently do otherwise than its user thinks."""
+    by_name = {name: option for option in options.options for name in option.names}
+    findings: list[Finding] = []
+    seen: dict[str, str] = {}
+    for key, value in bundle.settings.items():
+        name = key.lstrip("-").replace("-", "_")
+        path = f"$.settings.{key}"
+        if seen.setdefault(name, key) != key:
+            findings.append(
+                Finding(
+                    path=path, level="warning", detail=f"'{name}' is set twice: as {seen[name]} and as {key}."
+                )
+            )
+        if name in OURS or name in options.also_read or name.startswith("__") or value is None:
+            continue
+        option = by_name.get(name)
+        if option is None:
+            findings.append(_unknown(name, path, by_name, options))
+        else:
+            findings.extend(_complaints(name, path, value, option))
+    return findings + list(_together(bundle, set(seen), options))
+
+
+def _unknown(name: str, path: str, by_name: Mapping[str, Option], options: Options) -> Finding:
+    near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.75)
+    return Finding(
+        path=path,
+        level="error",
+        detail=f"SimpleTuner {options.version} has no option '{name}'.",
+        next=f"Did you mean '{near[0]}'?" if near else None,
+    )
+
+
+def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[Finding]:
+    if isinstance(value, dict):
+        return
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if option.kind in ("int", "float") and not _is_number(item, whole=option.kind == "int"):
+            what = "a whole number" if option.kind == "int" else "a number"
+            yield Finding(path=path, level="error", detail=f"'{name}' is {what}, not {_shown(item)}.")
+        elif option.kind == "switch" and not _is_switch(item):
+            yield Finding(path=path, level="error", detail=f"'{name}' is true or false, not {_shown(item)}.")
+        elif option.choices and not isinstance(item, bool) and str(item) not in option.choices:
+            near = difflib.get_close_matches(str(item), option.choices, n=1, cutoff=0.6)
+            yield Finding(
+                path=path,
+                level="error",
+                detail=f"'{name}' is not {_shown(item)}; it is one of {', '.join(option.choices[:20])}.",
+                next=f"Did you mean '{near[0]}'?" if near else None,
+            )
+
+
+def _is_number(value: Any, *, whole: bool) -> bool:
+    """As the trainer's own parser reads it: from its text."""
+    if isinstance(value, bool):
+        return False
+    try:
+        (int if whole else float)(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool) or value in (0, 1) or str(value).lower() in (*SPOKEN, "")
+
+
+def _shown(value: Any) -> str:
+    return msgspec.json.encode(value).decode()[:60]
+
+
+def _together(bundle: Bundle, names: set[str], options: Options) -> Iterator[Finding]:
+    """What is missing, seen as a whole. The output folder is ours to give, the dataloader may be the bundle's own."""
+    given = names | {"output_dir"} | ({"data_backend_config"} if bundle.dataloader is not None else set())
+    for option in options.options:
+        if option.required and not given & set(option.names):
+            yield Finding(
+                path="$.settings",
+                level="error",
+                detail=f"SimpleTuner {options.version} needs '{option.names[0]}'.",
+            )
+    settings = {key.lstrip("-").replace("-", "_"): value for key, value in bundle.settings.items()}
+    if settings.get("lora_type") == "lycoris" and not settings.get("lycoris_config"):
+        yield Finding(
+            path="$.settings.lora_type", level="error", detail="lora_type 'lycoris' needs a lycoris_config."
+        )
+    if (
+        _is_on(settings.get("push_to_hub"))
+        and not {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"} & bundle.secrets.keys()
+    ):
+        yield Finding(
+            path="$.settings.push_to_hub",
+            level="warning",
+            detail="push_to_hub needs the worker's own log-in to the Hugging Face Hub, or a secret HF_TOKEN.",
+        )
+
+
+def _is_on(value: Any) -> bool:
+    return value is True or str(value).lower() == "true"

@@ -1,0 +1,103 @@
+"""A new job that goes on from what another one has stored.
+
+The checkpoint becomes the new job's own when it is submitted: what the other job keeps, loses or forgets later does not
+concern it any more.
+"""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.errors import Forbidden, Invalid
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.jobs.submit_request import Submitter
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.training.checkpoint import StoredManifest, beyond_reach, newest_checkpoint
+
+READ_JOBS = "jobs.read"
+PATH = "$.resume_from"
+NOT_OF_AN_ATTEMPT = 0
+"""Number and epoch of a checkpoint that no attempt of the job has made."""
+_WISH = re.compile(r"(?P<job>[A-Za-z0-9_-]{1,64})(?::(?P<step>\d{1,15}))?", re.ASCII)
+
+
+class Wish(Struct, frozen=True):
+    job_id: str
+    step: int | None
+    """None is the newest."""
+
+
+class Source(Struct, frozen=True):
+    """What is stored of the job that is named."""
+
+    job: Job | None
+    manifests: Sequence[StoredManifest] = ()
+
+
+def read_wish(text: str) -> Wish:
+    found = _WISH.fullmatch(text)
+    if not found:
+        raise Invalid(
+            "resume_from is a job's id, or JOB:STEP for one of its checkpoints.",
+            path=PATH,
+            next_step="See its checkpoints with 'simpletuner jobs artifacts JOB'.",
+        )
+    return Wish(found["job"], int(found["step"]) if found["step"] else None)
+
+
+def chosen_checkpoint(wish: Wish, source: Source, by: Submitter, trainer: str) -> StoredManifest:
+    """Returns the checkpoint that is meant, or raises why it cannot be gone on from."""
+    if not by.may_read_jobs:
+        raise Forbidden(READ_JOBS)
+    if source.job is None:
+        raise Invalid(f"There is no job {wish.job_id} to go on from.", path=PATH)
+    if source.job.requires.trainer != trainer:
+        raise Invalid(
+            f"Job {wish.job_id} was trained by '{source.job.requires.trainer}', this one is by '{trainer}'.",
+            path=PATH,
+        )
+    checkpoints = [one for one in source.manifests if one.kind == "checkpoint"]
+    chosen = newest_checkpoint(one for one in checkpoints if wish.step in (None, one.step))
+    if chosen is None:
+        steps = ", ".join(str(step) for step in sorted({one.step or 0 for one in checkpoints}))
+        raise Invalid(
+            f"Job {wish.job_id} has no checkpoint of step {wish.step}; those there are have step {steps}."
+            if steps
+            else f"No checkpoint of job {wish.job_id} is stored.",
+            path=PATH,
+            next_step="Submit the job without resume_from to begin at the start.",
+        )
+    return chosen
+
+
+def told(checkpoint: StoredManifest) -> str:
+    """As it is written down with the new job."""
+    return f"{checkpoint.job_id}:{checkpoint.step}"
+
+
+def adopted(checkpoint: StoredManifest, manifest_id: str, job_id: str, now: float) -> StoredManifest:
+    """The same checkpoint as one of the new job's."""
+    return replace(
+        checkpoint,
+        id=manifest_id,
+        job_id=job_id,
+        attempt_number=NOT_OF_AN_ATTEMPT,
+        epoch=NOT_OF_AN_ATTEMPT,
+        created_at=now,
+    )
+
+
+def is_out_of_reach(
+    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[StoredManifest], policy: Policy
+) -> bool:
+    """Whether a job that was to go on has nothing left to go on from.
+
+    It must not begin at the start instead: nobody asked for that. `attempts` are those that could not fetch theirs.
+    """
+    failed = (attempt.resumed_manifest for attempt in attempts if attempt.resumed_manifest)
+    useless = beyond_reach(failed, policy.resume_tries)
+    return job.resume_from is not None and all(
+        one.id in useless for one in checkpoints if one.kind == "checkpoint"
+    )

@@ -1,0 +1,72 @@
+"""What follows an attempt that never ran: it is its worker's trouble, charges the job nothing, and is not tried for ever."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.jobs import retry
+from simpletuner_fleet.core.jobs.decision import (
+    Decision,
+    cancelled_now,
+    ended_as,
+    follow,
+    job_event,
+    requeued,
+)
+from simpletuner_fleet.core.jobs.failure import classify
+from simpletuner_fleet.core.jobs.fencing import must_be_current
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Job, JobState, Outcome
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.workers.start_trouble import Blame
+
+
+def not_started(
+    job: Job,
+    attempt: Attempt,
+    error: str | None,
+    blame: Blame,
+    earlier: Iterable[Attempt],
+    policy: Policy,
+    *,
+    now: float,
+) -> Decision:
+    """`earlier` are the job's attempts so far. Others go before it meanwhile: it waits a little longer after each try."""
+    must_be_current(job, attempt)
+    why = error or "the worker could not start it"
+    tries = 1 + sum(never_ran(one) for one in earlier)
+    allowed = policy.start_tries if blame is Blame.WORKER else policy.start_tries_unclear
+    if tries >= allowed and job.state is not JobState.CANCELLING:
+        return _given_up(job, attempt, why, tries, now=now)
+    ended = ended_as(attempt, Outcome.RELEASED, now, error=why, reason=EndReason.START_FAILED)
+    if job.state is JobState.CANCELLING:
+        return cancelled_now(job, ended, now=now)
+    event = job_event(
+        EventType.JOB_RELEASED,
+        job,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        why=why,
+        reason=EndReason.START_FAILED,
+    )
+    return requeued(job, ended, now + retry.backoff_s(tries + 1, policy), why, (event,))
+
+
+def never_ran(attempt: Attempt) -> bool:
+    return attempt.outcome is Outcome.RELEASED and attempt.reason == EndReason.START_FAILED
+
+
+def _given_up(job: Job, attempt: Attempt, why: str, tries: int, *, now: float) -> Decision:
+    failure = classify(None, None, None, why, started=False)
+    ended = ended_as(
+        attempt,
+        Outcome.FAILED,
+        now,
+        error=why,
+        reason=EndReason.START_FAILED,
+        failure_class=failure.code,
+        failure_evidence=failure.evidence,
+    )
+    sentence = f"it could not be started {tries} times, the last time on {attempt.worker_name}: {why}"
+    charged = replace(job, failures=job.failures + 1)
+    return follow(charged, ended, retry.GiveUp("start_failed", sentence), sentence, now=now)

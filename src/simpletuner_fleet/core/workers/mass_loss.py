@@ -1,0 +1,68 @@
+"""When much of the fleet vanishes at once, it is the network or the orchestrator's own machine, not the workers.
+
+To give all their jobs away at once would restart what runs well behind a cut, and flood whoever is left. So it is waited
+first, and then a few are given away at a time; a worker that comes back meanwhile keeps what it has.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from simpletuner_fleet.core.policy import Policy
+
+T = TypeVar("T")
+WITHIN_S = 60.0
+LEAST_WORKERS = 5
+"""Fewer are no mass: with three workers, one is a third."""
+SHARE = 1 / 3
+
+
+def vanishing(last_heard: Mapping[str, float], listening_now: float, policy: Policy) -> int:
+    """How many workers are lost or will be within a minute if nothing is heard of them."""
+    silence_s = max(policy.heartbeat_timeout_s - WITHIN_S, 2 * policy.heartbeat_interval_s)
+    return sum(listening_now - at >= silence_s for at in last_heard.values())
+
+
+def is_mass_loss(vanished: int, expected: int) -> bool:
+    return vanished >= LEAST_WORKERS and vanished > SHARE * expected
+
+
+class MassLossBreaker:
+    """Holds back what would be given away. All times are of the listening clock."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._waits_until: float | None = None
+        self._allowance = 0.0
+        self._last_round = 0.0
+
+    @property
+    def holds_back(self) -> bool:
+        return self._waits_until is not None
+
+    def look(self, last_heard: Mapping[str, float], listening_now: float) -> bool:
+        """Returns whether a mass loss was noticed just now."""
+        if self._waits_until is not None:
+            return False
+        if not is_mass_loss(vanishing(last_heard, listening_now, self._policy), len(last_heard)):
+            return False
+        self._waits_until = listening_now + self._policy.mass_loss_wait_s
+        self._allowance, self._last_round = 0.0, self._waits_until
+        return True
+
+    def admit(self, overdue: Sequence[T], listening_now: float) -> Sequence[T]:
+        """Which of those that nobody has named for too long may be given away now."""
+        if self._waits_until is None:
+            return overdue
+        if listening_now < self._waits_until:
+            return ()
+        if not overdue:
+            self._waits_until = None
+            return ()
+        passed_s = listening_now - self._last_round
+        self._allowance = min(
+            self._allowance + passed_s * self._policy.mass_loss_requeues_per_s, float(len(overdue))
+        )
+        self._last_round = listening_now
+        count = int(self._allowance)
+        self._allowance -= count
+        return overdue[:count]

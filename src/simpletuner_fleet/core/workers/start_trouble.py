@@ -1,0 +1,64 @@
+"""Workers that cannot even start what they are given: closed for a moment, and after a few in a row set aside.
+
+A full disk, a missing program or a half upgraded package fails every job in no time: such a worker is the first to be free
+again, and would eat the whole queue.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.policy import Policy
+
+MAX_WHY_CHARS = 500
+
+
+class Blame(StrEnum):
+    """Whose fault it was that an attempt never ran."""
+
+    JOB = "job"
+    """Its config cannot be carried out anywhere."""
+    WORKER = "worker"
+    """Its disk, its processes, its installation."""
+    UNCLEAR = "unclear"
+    """The program could not be executed: this machine lacks it, or the job names it wrongly."""
+
+
+class StartTrouble(Struct, frozen=True, kw_only=True):
+    """What a worker could not start since it last started something."""
+
+    jobs: tuple[str, ...] = ()
+    why: str = ""
+    """What the last one said."""
+    closed_until: float | None = None
+    """It is offered nothing before; None: it is being tried again."""
+    pauses: int = 0
+    """How often it was set aside since it last started something."""
+
+    @property
+    def set_aside(self) -> bool:
+        return self.pauses > 0 and self.closed_until is not None
+
+
+NO_TROUBLE = StartTrouble()
+
+
+def after_start_failure(
+    trouble: StartTrouble | None, job_id: str, blame: Blame, why: str, policy: Policy, now: float
+) -> StartTrouble:
+    """Returns how the worker stands now. One job that fails again where it may be its own fault counts once."""
+    known = trouble or NO_TROUBLE
+    counts = blame is Blame.WORKER or job_id not in known.jobs
+    jobs = (*known.jobs, job_id)[-policy.start_failures_allowed :] if counts else known.jobs
+    if len(jobs) < policy.start_failures_allowed:
+        return replace(known, jobs=jobs, why=why[:MAX_WHY_CHARS], closed_until=now + policy.retry_backoff_s)
+    pause_s = min(policy.set_aside_s * 2 ** min(known.pauses, 20), policy.set_aside_max_s)
+    return StartTrouble(
+        jobs=jobs, why=why[:MAX_WHY_CHARS], closed_until=now + pause_s, pauses=known.pauses + 1
+    )
+
+
+def tried_again(trouble: StartTrouble) -> StartTrouble:
+    """The pause is over: the next job shows whether the worker is well; if not, it is set aside for longer."""
+    return replace(trouble, closed_until=None)

@@ -1,0 +1,83 @@
+"""Where a job's model was brought, and asking for it."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.bounds import Name, Path
+from simpletuner_fleet.core.publishing import Publication, Publish
+from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.ownership import refuse_job_of_another
+from simpletuner_fleet.http.edge.routes import Call, Route
+from simpletuner_fleet.http.views.fields import Time, view_of
+from simpletuner_fleet.orchestrator import publishing
+
+TAGS = ("jobs",)
+
+
+class PublishBody(Struct, kw_only=True, forbid_unknown_fields=True):
+    to: Path | None = None
+    """hf://OWNER/NAME or folder://NAME; where it was to go before, if it is left out."""
+    secret: Name | None = None
+    """The name of the stored secret that holds the Hub's token."""
+    private: bool = True
+    branch: Name = "main"
+
+
+class PublicationView(Struct, kw_only=True):
+    job_id: str
+    to: str
+    state: str
+    """due (tried now, or again later), published, or failed (given up)."""
+    tries: int
+    error: str | None
+    """Why the last try failed."""
+    url: str | None
+    """Where it is, once it is published."""
+    created_at: Time
+    not_before: Time
+    """When the next try is due."""
+    finished_at: Time
+
+
+def publication_view(publication: Publication) -> PublicationView:
+    return view_of(PublicationView, publication, to=publication.publish.to)
+
+
+async def get_publication(call: Call[None]) -> PublicationView:
+    return publication_view(await publishing.publication_of(deps_of(call).fleet, call.path["id"]))
+
+
+async def publish(call: Call[PublishBody | None]) -> PublicationView:
+    await refuse_job_of_another(call)
+    wish = call.body or PublishBody()
+    asked: Any = None
+    if wish.to is not None:
+        asked = Publish(to=wish.to, secret=wish.secret, private=wish.private, branch=wish.branch)
+    return publication_view(
+        await publishing.ask(deps_of(call).fleet, call.path["id"], asked, call.actor, call.principal.owns_as)
+    )
+
+
+ROUTES = [
+    Route(
+        "GET",
+        "/api/jobs/{id}/publication",
+        get_publication,
+        "jobs.read",
+        answer=PublicationView,
+        summary="Where the job's model is published, or how far that is",
+        tags=TAGS,
+    ),
+    Route(
+        "POST",
+        "/api/jobs/{id}/publish",
+        publish,
+        "jobs.retry",
+        PublishBody,
+        PublicationView,
+        "Publish a completed job's model, or try again what was given up",
+        body_required=False,
+        tags=TAGS,
+    ),
+]

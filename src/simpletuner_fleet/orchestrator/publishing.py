@@ -1,0 +1,212 @@
+"""Models of completed jobs, brought where they are wanted: opened with the job's end, tried until done or given up."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.configs.bundle import Bundle
+from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
+from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.publishing import (
+    FOLDER,
+    HUB,
+    Publication,
+    PublicationState,
+    Publish,
+    check_publish,
+    done,
+    files_to_publish,
+    opened,
+    tried_in_vain,
+)
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.stored_secrets import secret_value, stored_secrets
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.storage.publish.content import Content, PublishFailed
+from simpletuner_fleet.storage.publish.hub import HUB_URL, Hub
+from simpletuner_fleet.storage.publish.places import publish_to_place
+from simpletuner_fleet.storage.storage import Storage
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8
+LOOK_S = 10.0
+MENTIONED = b'"publish":{'
+
+
+class Places(Struct, frozen=True):
+    """Where this server may publish to."""
+
+    folder_url: str | None = None
+    hub_url: str = HUB_URL
+
+
+def open_with_end(transaction: Transaction, job: Job) -> None:
+    """Called in the transaction in which the job completes, so that neither is there without the other."""
+    if job.state is not JobState.COMPLETED:
+        return
+    stored = transaction.tx.job_bundle(job.id) or b"{}"
+    if MENTIONED not in stored:  # nearly every job, and without reading all of it
+        return
+    publish = msgspec.json.decode(stored, type=Bundle).publish
+    if publish and transaction.tx.publication(job.id) is None:
+        transaction.tx.put_publication(opened(job, publish, transaction.now))
+
+
+async def ask(
+    fleet: Fleet, job_id: str, publish: Publish | None, actor: Actor, owns_as: str = ""
+) -> Publication:
+    """Somebody wants it published now: for the first time, elsewhere, or again after it was given up."""
+
+    def step(transaction: Transaction) -> Publication:
+        job = transaction.job(job_id)
+        before = transaction.tx.publication(job_id)
+        wish = publish or (before.publish if before else None)
+        if wish is None:
+            raise Invalid("Say where to: the job itself names no place.", path="$.to")
+        check_publish(wish, "$")
+        check_secret(transaction, wish, job.owner, actor.id, owns_as)
+        fresh = opened(job, wish, transaction.now, before)
+        transaction.tx.put_publication(fresh)
+        transaction.record(_event(EventType.PUBLISH_ASKED, fresh, actor))
+        return fresh
+
+    return await fleet.act(step)
+
+
+def check_secret(transaction: Transaction, publish: Publish, *whose: str) -> None:
+    """`whose` are the ids of those for whom it is published."""
+    if publish.secret is None:
+        return
+    stored = stored_secrets(transaction.tx, [publish.secret]).get(publish.secret)
+    if stored and not stored.is_for(*whose):
+        raise Invalid(
+            f"The secret '{publish.secret}' is for jobs of others.",
+            path="$.secret",
+            next_step="Ask its owner to name you, too: 'simpletuner secrets set NAME --for YOU'.",
+        )
+    if stored is None:
+        raise Invalid(
+            f"There is no secret '{publish.secret}'.",
+            path="$.secret",
+            next_step=f"Store it with 'simpletuner secrets set {publish.secret}'.",
+        )
+
+
+async def publication_of(fleet: Fleet, job_id: str) -> Publication:
+    found = await fleet.read(lambda view: view.publication(job_id))
+    if found is None:
+        raise NotFound(f"Nothing of job {job_id} is or was to be published.")
+    return found
+
+
+async def publish_once(storage: Storage, places: Places, http: httpx2.AsyncClient) -> int:
+    """Tries all that are due, one after the other, and returns how many it tried."""
+    fleet = storage.fleet
+    due = await fleet.read(lambda view: view.due_publications(fleet.clock.now(), AT_ONCE))
+    for publication in due:
+        try:
+            url = await _publish(storage, places, http, publication)
+        except PublishFailed as error:
+            await _record(fleet, publication, error=error)
+        except Exception as error:  # whatever it is, it must not keep others from being published
+            log.exception("job %s could not be published", publication.job_id)
+            await _record(fleet, publication, error=PublishFailed(f"{type(error).__name__}"))
+        else:
+            await _record(fleet, publication, url=url)
+    return len(due)
+
+
+async def _publish(
+    storage: Storage, places: Places, http: httpx2.AsyncClient, publication: Publication
+) -> str:
+    job_id, publish = publication.job_id, publication.publish
+    manifests, token = await storage.fleet.read(
+        lambda view: (
+            view.manifests_of_job(job_id),
+            secret_value(view, storage.fleet.vault, publish.secret) if publish.secret else None,
+        )
+    )
+    content = Content(storage.blobs, files_to_publish(manifests))
+    if not content.files:
+        raise PublishFailed("Nothing of the job is stored that could be published.", hopeless=True)
+    hub = HUB.fullmatch(publish.to)
+    if hub is None:
+        folder = FOLDER.fullmatch(publish.to)
+        return await publish_to_place(places.folder_url, folder[1] if folder else job_id, content)
+    if token is None:
+        raise PublishFailed(
+            f"The secret '{publish.secret}' cannot be read: it was deleted, or its key is lost.",
+            hopeless=True,
+        )
+    return await Hub(http, token, places.hub_url).publish(publish, hub[1], hub[2], content, f"Job {job_id}")
+
+
+async def _record(
+    fleet: Fleet, tried: Publication, *, url: str | None = None, error: PublishFailed | None = None
+) -> None:
+    """What came of a try, unless somebody has asked for something else meanwhile."""
+
+    def step(transaction: Transaction) -> None:
+        now_is = transaction.tx.publication(tried.job_id)
+        if now_is != tried:
+            return
+        if error:
+            after = tried_in_vain(
+                tried, error.detail, transaction.now, hopeless=error.hopeless, wait_s=error.wait_s
+            )
+        else:
+            after = done(tried, url or "", transaction.now)
+        transaction.tx.put_publication(after)
+        kinds = {
+            PublicationState.PUBLISHED: EventType.PUBLISHED,
+            PublicationState.FAILED: EventType.PUBLISH_FAILED,
+        }
+        if after.state in kinds:
+            transaction.record(_event(kinds[after.state], after, ORCHESTRATOR))
+        job = transaction.job(tried.job_id)
+        transaction.publish("job", id=job.id, status=job.state, publication=after.state)
+
+    await fleet.act(step)
+
+
+def _event(type_: EventType, publication: Publication, actor: Actor) -> Event:
+    details = {"to": publication.publish.to, "tries": publication.tries}
+    if publication.error:
+        details["why"] = publication.error
+    if publication.url:
+        details["url"] = publication.url
+    return Event(type=type_, actor=actor, target_type="job", target_id=publication.job_id, details=details)
+
+
+class Publisher:
+    """Calls `publish_once` for as long as the server runs."""
+
+    def __init__(self, storage: Storage, places: Places) -> None:
+        self._storage = storage
+        self._places = places
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._publish_for_ever())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _publish_for_ever(self) -> None:
+        async with httpx2.AsyncClient(follow_redirects=False) as http:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                try:
+                    while await publish_once(self._storage, self._places, http) == AT_ONCE:
+                        pass
+                except Exception:
+                    log.exception("publishing failed; it is tried again")

@@ -1,0 +1,59 @@
+"""What workers tell of their trainers' options, and configs checked against it."""
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.configs.bundle import Bundle, check_name
+from simpletuner_fleet.core.configs.options import (
+    MAX_OPTIONS,
+    MAX_VERSIONS,
+    Finding,
+    Options,
+    check_settings,
+    version_order,
+)
+from simpletuner_fleet.core.errors import Invalid
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.ports import View
+
+KEY = "trainer.options."
+
+
+class Checked(Struct, frozen=True):
+    version: str | None
+    """The release it was checked against; None where no worker has told of one, and nothing was checked."""
+    findings: list[Finding]
+
+
+async def keep_options(fleet: Fleet, trainer: str, options: Options) -> None:
+    """Of each release once; of many the newest."""
+    check_name(trainer, "$.trainer", "trainer's name")
+    if len(options.options) > MAX_OPTIONS or not 1 <= len(options.version) <= 64:
+        raise Invalid(f"A trainer has at most {MAX_OPTIONS} options and a version.", path="$.options")
+
+    def step(transaction: Transaction) -> None:
+        known = known_options(transaction.tx, trainer)
+        if known.get(options.version) == options:
+            return
+        releases = {**known, options.version: options}
+        newest = sorted(releases, key=version_order)[-MAX_VERSIONS:]
+        kept = {version: releases[version] for version in newest}
+        transaction.tx.put_setting(KEY + trainer, msgspec.json.encode(kept).decode())
+
+    await fleet.act(step)
+
+
+def known_options(view: View, trainer: str) -> dict[str, Options]:
+    text = view.setting(KEY + trainer)
+    return msgspec.json.decode(text, type=dict[str, Options]) if text else {}
+
+
+async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> Checked:
+    """Against the named release, else the newest that any worker has told of."""
+    known = await fleet.read(lambda view: known_options(view, bundle.trainer))
+    chosen = version or max(known, key=version_order, default=None)
+    options = known.get(chosen) if chosen else None
+    if options is None:
+        return Checked(None, [])
+    return Checked(options.version, check_settings(bundle, options))

@@ -1,0 +1,36 @@
+"""Shows that the storage really takes, gives and lets go: by doing so, the way that checkpoints take."""
+
+import hashlib
+import secrets
+
+from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.ports import Blobs
+
+NEXT_STEP = "Check SIMPLETUNER_STORAGE_URL: the folder and its free space, or the bucket, its credentials and its endpoint."
+PROBE_BYTES = 1024
+
+
+class StorageUnavailable(StoreUnavailable):
+    """The storage for checkpoints, artifacts and logs cannot be used now."""
+
+    code = "storage_unavailable"
+    next_step = NEXT_STEP
+
+
+async def prove_storage(blobs: Blobs) -> None:
+    """Writes, reads and deletes something of its own; raises StorageUnavailable, which says why."""
+    content = secrets.token_bytes(PROBE_BYTES)
+    sha256 = hashlib.sha256(content).hexdigest()
+    try:
+        key = f"probes/{sha256}"
+        await blobs.put_part(key, 0, content)
+        sealed = await blobs.seal(key, sha256, len(content))
+        intact = sealed and await blobs.read_object(sha256, 0, len(content)) == content
+        await blobs.delete_object(sha256)
+    except (StoreUnavailable, OSError) as error:
+        reason = error.detail if isinstance(error, StoreUnavailable) else error.strerror or str(error)
+        raise StorageUnavailable(
+            f"The storage failed a test of writing, reading and deleting: {reason}"
+        ) from error
+    if not intact:
+        raise StorageUnavailable("The storage does not give back what was written to it.")

@@ -1,0 +1,174 @@
+"""The Hugging Face Hub: a repository is made, large files go to its LFS storage, one commit names them all.
+
+Every step may be repeated: a repository that is there is taken, content that is there is not sent again.
+"""
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import msgspec
+
+from simpletuner_fleet.core.publishing import Publish
+from simpletuner_fleet.core.training.checkpoint import FileEntry
+from simpletuner_fleet.storage.publish.content import Content, PublishFailed
+
+HUB_URL = "https://huggingface.co"
+SAMPLE_BYTES = 512
+ASKED_AT_ONCE = 100
+TIMEOUT = httpx2.Timeout(60.0, read=300.0)
+LFS = {"Accept": "application/vnd.git-lfs+json", "Content-Type": "application/vnd.git-lfs+json"}
+HOPELESS = frozenset({400, 401, 403, 404, 413, 422})
+"""What another try would be answered as well."""
+
+
+class Hub:
+    def __init__(self, http: httpx2.AsyncClient, token: str, url: str = HUB_URL) -> None:
+        self._http = http
+        self._token = token
+        self._url = url.rstrip("/")
+
+    async def publish(self, publish: Publish, owner: str, name: str, content: Content, summary: str) -> str:
+        """Returns the address of the repository as of this commit."""
+        repo = f"{owner}/{name}"
+        await self._make_repository(owner, name, private=publish.private)
+        large = await self._large(repo, publish.branch, content)
+        for file in large:
+            if file.size:
+                await self._send(repo, publish.branch, file, content)
+        return await self._commit(repo, publish.branch, content, {file.path for file in large}, summary)
+
+    async def _make_repository(self, owner: str, name: str, *, private: bool) -> None:
+        """The owner is named as an organisation only where it is not the token's own user: the Hub refuses it else."""
+        me = await self._call("GET", "/api/whoami-v2")
+        body: dict[str, Any] = {"name": name, "type": "model", "private": private}
+        if me.get("name") != owner:
+            body["organization"] = owner
+        await self._call("POST", "/api/repos/create", body, fine=(409,))
+
+    async def _large(self, repo: str, branch: str, content: Content) -> list[FileEntry]:
+        """Asks the Hub which files are to go to the LFS storage: it decides by size and ending."""
+        modes: dict[str, str] = {}
+        for at in range(0, len(content.files), ASKED_AT_ONCE):
+            asked = []
+            for file in content.files[at : at + ASKED_AT_ONCE]:
+                sample = base64.b64encode(await content.whole(file, SAMPLE_BYTES)).decode()
+                asked.append({"path": file.path, "size": file.size, "sample": sample})
+            answer = await self._call("POST", f"/api/models/{repo}/preupload/{branch}", {"files": asked})
+            modes |= {one["path"]: one["uploadMode"] for one in answer["files"]}
+        return [file for file in content.files if modes.get(file.path) == "lfs"]
+
+    async def _send(self, repo: str, branch: str, file: FileEntry, content: Content) -> None:
+        body = {
+            "operation": "upload",
+            "transfers": ["basic", "multipart"],
+            "objects": [{"oid": file.sha256, "size": file.size}],
+            "hash_algo": "sha256",
+            "ref": {"name": branch},
+        }
+        answer = await self._call("POST", f"/{repo}.git/info/lfs/objects/batch", body, headers=LFS)
+        (told,) = answer["objects"]
+        if told.get("error"):
+            raise PublishFailed(
+                f"The Hub does not take {file.path}: {told['error'].get('message')}.", hopeless=True
+            )
+        upload = (told.get("actions") or {}).get("upload")
+        if upload is None:
+            return
+        headers = {str(key): str(value) for key, value in (upload.get("header") or {}).items()}
+        if "chunk_size" in headers:
+            await self._send_parts(upload["href"], headers, file, content)
+        else:
+            await self._put(upload["href"], headers, file, content, 0, file.size)
+        verify = told["actions"].get("verify")
+        if verify:
+            await self._call("POST", verify["href"], {"oid": file.sha256, "size": file.size}, headers=LFS)
+
+    async def _send_parts(
+        self, complete_url: str, headers: dict[str, str], file: FileEntry, content: Content
+    ) -> None:
+        """The header of a large upload holds the size of a part, and one address for each."""
+        size = int(headers["chunk_size"])
+        addresses = [
+            url for _number, url in sorted((int(key), url) for key, url in headers.items() if key.isdecimal())
+        ]
+        parts = []
+        for at, url in enumerate(addresses):
+            length = min(size, file.size - at * size)
+            etag = await self._put(url, {}, file, content, at * size, length)
+            parts.append({"partNumber": at + 1, "etag": etag})
+        await self._call("POST", complete_url, {"oid": file.sha256, "parts": parts}, headers=LFS, own=False)
+
+    async def _put(
+        self, url: str, headers: dict[str, str], file: FileEntry, content: Content, start: int, length: int
+    ) -> str:
+        """The storage behind the Hub has addresses that are signed: our token is none of its business."""
+
+        async def pieces() -> AsyncIterator[bytes]:
+            async for piece in content.read(file, start, length):
+                yield piece
+
+        try:
+            answer = await self._http.put(
+                url, content=pieces(), headers={**headers, "Content-Length": str(length)}, timeout=TIMEOUT
+            )
+        except httpx2.HTTPError as error:
+            raise PublishFailed(f"{file.path} could not be sent ({type(error).__name__}).") from error
+        _check(answer, (), what=file.path)
+        return str(answer.headers.get("etag", ""))
+
+    async def _commit(self, repo: str, branch: str, content: Content, large: set[str], summary: str) -> str:
+        lines: list[dict[str, Any]] = [{"key": "header", "value": {"summary": summary, "description": ""}}]
+        for file in content.files:
+            if file.path in large:
+                value = {"path": file.path, "algo": "sha256", "oid": file.sha256, "size": file.size}
+                lines.append({"key": "lfsFile", "value": value})
+            else:
+                text = base64.b64encode(await content.whole(file)).decode()
+                lines.append(
+                    {"key": "file", "value": {"path": file.path, "content": text, "encoding": "base64"}}
+                )
+        body = b"\n".join(msgspec.json.encode(line) for line in lines) + b"\n"
+        path = f"/api/models/{repo}/commit/{branch}"
+        answer = await self._call("POST", path, body, headers={"Content-Type": "application/x-ndjson"})
+        commit = str(answer.get("commitOid") or "")
+        return f"{self._url}/{repo}" + (f"/commit/{commit}" if commit else "")
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        fine: tuple[int, ...] = (),
+        own: bool = True,
+    ) -> dict[str, Any]:
+        url = path if "://" in path else self._url + path
+        sent = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
+        said = {"Content-Type": "application/json", **(headers or {})}
+        if own and url.startswith(self._url):
+            said["Authorization"] = f"Bearer {self._token}"
+        try:
+            answer = await self._http.request(method, url, content=sent, headers=said, timeout=TIMEOUT)
+        except httpx2.HTTPError as error:
+            raise PublishFailed(f"The Hub could not be reached ({type(error).__name__}).") from error
+        _check(answer, fine, what="The Hub")
+        try:
+            told = answer.json()
+        except ValueError:
+            return {}
+        return told if isinstance(told, dict) else {}
+
+
+def _check(answer: httpx2.Response, fine: tuple[int, ...], *, what: str) -> None:
+    if answer.status_code < 300 or answer.status_code in fine:
+        return
+    said = answer.headers.get("x-error-message") or answer.text[:200]
+    wait = answer.headers.get("retry-after", "")
+    raise PublishFailed(
+        f"{what}: status {answer.status_code}, {said}".rstrip(", "),
+        hopeless=answer.status_code in HOPELESS,
+        wait_s=float(wait) if wait.isdecimal() else 0.0,
+    )

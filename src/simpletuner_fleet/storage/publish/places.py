@@ -1,0 +1,71 @@
+"""Folders and buckets: what the server's --publish-url names, and beneath it one folder for each name."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from simpletuner_fleet.storage.publish.content import Content, PublishFailed
+
+
+async def publish_to_place(root_url: str | None, name: str, content: Content) -> str:
+    """Copies every file there; the same again is the same. Returns where it is."""
+    if not root_url:
+        raise PublishFailed(
+            "This server publishes to no folder: it was started without --publish-url.", hopeless=True
+        )
+    parts = urlsplit(root_url)
+    if parts.scheme == "file":
+        return await _to_folder(Path(parts.path) / name, content)
+    return await _to_bucket(root_url, name, content)
+
+
+async def _to_folder(folder: Path, content: Content) -> str:
+    """Each file is whole under its name or not there: somebody may be looking."""
+    try:
+        for file in content.files:
+            target = folder / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            making = target.with_name(f".{target.name}.part")
+            with making.open("wb") as out:
+                async for piece in content.read(file):
+                    out.write(piece)
+                out.flush()
+                os.fsync(out.fileno())
+            making.replace(target)
+    except OSError as error:
+        raise PublishFailed(f"The folder cannot be written: {error.strerror or error}.") from error
+    return folder.as_uri()
+
+
+async def _to_bucket(root_url: str, name: str, content: Content) -> str:
+    # Only who uses S3 pays for its library.
+    import obstore
+    from obstore.exceptions import BaseError
+    from obstore.store import S3Store
+
+    parts = urlsplit(root_url)
+    options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+    endpoint = options.get("endpoint")
+    prefix = "/".join(filter(None, (parts.path.strip("/"), name)))
+    try:
+        bucket = S3Store(
+            parts.netloc,
+            prefix=prefix,
+            config={
+                "region": options.get("region", "us-east-1"),
+                **({"endpoint": endpoint} if endpoint else {}),
+            },
+            client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
+        )
+        for file in content.files:
+            await obstore.put_async(bucket, file.path, _pieces(content, file), chunk_size=16 * 1024 * 1024)
+    except (BaseError, OSError) as error:
+        raise PublishFailed(f"The bucket did not take it ({type(error).__name__}).") from error
+    return f"s3://{parts.netloc}/{prefix}"
+
+
+async def _pieces(content: Content, file: Any) -> AsyncIterator[bytes]:
+    async for piece in content.read(file):
+        yield piece

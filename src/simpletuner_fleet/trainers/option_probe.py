@@ -1,0 +1,66 @@
+"""Run by the trainer's own Python: prints the options that its parser knows, as JSON after a mark.
+
+It imports nothing of ours and nothing that is not in the standard library, but for the trainer itself.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import sys
+
+MARK = "simpletuner-options:"
+KINDS = {int: "int", float: "float", str: "text", None: "text"}
+SWITCHES = ("_StoreTrueAction", "_StoreFalseAction", "BooleanOptionalAction")
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[dict[str, object]]:
+    found = []
+    for action in parser._actions:
+        names = [name[2:].replace("-", "_") for name in action.option_strings if name.startswith("--")]
+        if names and not isinstance(action, argparse._HelpAction):
+            found.append(
+                {
+                    "names": names,
+                    "kind": kind_of(action),
+                    "choices": [str(choice) for choice in action.choices or ()],
+                    "several": action.nargs not in (None, "?", 0, 1),
+                    "required": bool(action.required),
+                }
+            )
+    return found
+
+
+def kind_of(action: argparse.Action) -> str:
+    if type(action).__name__ in SWITCHES or (action.nargs == "?" and action.const is True):
+        return "switch"
+    kind = next((name for type_, name in KINDS.items() if action.type is type_), "other")
+    return "other" if action.nargs == "?" and kind == "text" else kind
+
+
+def also_read() -> list[str]:
+    """Names that its loader takes or drops before the parser sees them."""
+    names: set[str] = set()
+    try:
+        utils = importlib.import_module("simpletuner.helpers.configuration.cli_utils")
+        names.update(getattr(utils, "_LEGACY_ARG_HANDLERS", ()))
+        registry = importlib.import_module("simpletuner.simpletuner_sdk.server.services.field_registry")
+        fields = getattr(registry.field_registry, "_fields", {})
+        names.update(name for name, field in fields.items() if getattr(field, "arg_name", "") is None)
+    except Exception:  # another release may have neither
+        pass
+    return sorted(names)
+
+
+def main() -> None:
+    parser = importlib.import_module("simpletuner.helpers.configuration.cmd_args").get_argument_parser()
+    told = {
+        "version": importlib.metadata.version("simpletuner"),
+        "options": options_of(parser),
+        "also_read": also_read(),
+    }
+    sys.stdout.write(f"\n{MARK}{json.dumps(told)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A config against what its trainer takes: types, choices, misspellings, and what belongs together."""
+
+from typing import Any
+
+import pytest
+
+from simpletuner_fleet.core.configs.bundle import read_bundle
+from simpletuner_fleet.core.configs.options import Option, Options, check_settings, version_order
+
+OPTIONS = Options(
+    version="4.10.1",
+    options=(
+        Option(names=("model_family",), kind="text", choices=("sdxl", "flux"), required=True),
+        Option(names=("output_dir",), kind="text", required=True),
+        Option(names=("data_backend_config",), kind="text", required=True),
+        Option(names=("max_train_steps",), kind="int"),
+        Option(names=("learning_rate", "lr"), kind="float"),
+        Option(names=("use_ema",), kind="switch"),
+        Option(names=("lora_type",), kind="text"),
+        Option(names=("lycoris_config",), kind="text"),
+        Option(names=("push_to_hub",), kind="switch"),
+    ),
+    also_read=("checkpointing_steps",),
+)
+RIGHT: dict[str, Any] = {"model_family": "sdxl", "--max-train-steps": 100, "lr": "1e-4", "use_ema": "false"}
+
+
+def told(settings: dict[str, Any], **rest: Any) -> list[tuple[str, str]]:
+    findings = check_settings(read_bundle({"settings": settings, "dataloader": [], **rest}), OPTIONS)
+    return [(finding.level, f"{finding.detail} {finding.next or ''}".strip()) for finding in findings]
+
+
+def test_a_right_config_is_found_right() -> None:
+    ours = {
+        "num_processes": 2,
+        "cwd": "/x",
+        "checkpointing_steps": 5,
+        "__active_tab__": "x",
+        "lora_type": None,
+    }
+    assert told({**RIGHT, **ours}) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"learning_rat": 1}, "has no option 'learning_rat'. Did you mean 'learning_rate'?"),
+        ({"zzz": 1}, "has no option 'zzz'."),
+        ({"max_train_steps": "many"}, "'max_train_steps' is a whole number, not \"many\"."),
+        ({"max_train_steps": 1000.0}, "'max_train_steps' is a whole number, not 1000.0."),
+        ({"max_train_steps": True}, "'max_train_steps' is a whole number, not true."),
+        ({"lr": "fast"}, "'lr' is a number"),
+        ({"use_ema": "maybe"}, "'use_ema' is true or false"),
+        ({"model_family": "fluxx"}, "it is one of sdxl, flux. Did you mean 'flux'?"),
+        ({"lora_type": "lycoris"}, "needs a lycoris_config"),
+    ],
+)
+def test_each_mistake_is_told_with_its_place_and_the_nearest_right_name(
+    settings: dict[str, Any], complaint: str
+) -> None:
+    clean = {key: value for key, value in RIGHT.items() if key.lstrip("-").replace("-", "_") not in settings}
+    ((level, detail),) = told({**clean, **settings})
+    assert level == "error"
+    assert complaint in detail
+
+
+def test_what_is_missing_or_said_twice_is_seen_as_a_whole() -> None:
+    assert [detail for _level, detail in told({"use_ema": True})] == [
+        "SimpleTuner 4.10.1 needs 'model_family'."
+    ]
+    assert ("warning", "'use_ema' is set twice: as use_ema and as --use_ema.") in told(
+        {**RIGHT, "--use_ema": True}
+    )
+    assert told({**RIGHT, "push_to_hub": True})[0][0] == "warning"
+    assert told({**RIGHT, "push_to_hub": True}, secrets={"HF_TOKEN": "hf"}) == []
+    without = check_settings(read_bundle({"settings": RIGHT}), OPTIONS)
+    assert [finding.detail for finding in without] == ["SimpleTuner 4.10.1 needs 'data_backend_config'."]
+
+
+def test_releases_are_ordered_by_number() -> None:
+    assert sorted(["4.10.1", "4.9", "4.3.2", "nightly"], key=version_order) == [
+        "nightly",
+        "4.3.2",
+        "4.9",
+        "4.10.1",
+    ]

@@ -1,0 +1,51 @@
+"""What stands between a worker and its orchestrator may answer anything: nobody believes it."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.kit import World
+from tests.e2e.processes import wait_until
+from tests.e2e.proxy import Proxy
+
+STATUS = b"/status HTTP/1.1"
+
+
+@pytest.fixture
+def proxy(bare_world: World) -> Iterator[Proxy]:
+    with Proxy(bare_world.port) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize("status", [301, 403, 404, 410, 413])
+def test_an_outcome_that_a_middle_box_answers_is_kept_and_delivered(
+    world: World, proxy: Proxy, status: int
+) -> None:
+    """On the way out everything else goes on: only the report of the end is answered by somebody else."""
+    world.start_worker("behind", url=proxy.url)
+    gate = world.gate()
+    job_id = world.submit(world.ticking(gate))
+    world.runs(job_id)
+    proxy.answer(STATUS, status)
+    gate.write_text("0")
+    before = len(proxy.requests)
+    wait_until(lambda: sum("/status " in line for line in proxy.requests[before:]) >= 2, "it is tried again")
+    assert world.job(job_id)["status"] == "running"
+    proxy.heal()
+    job = world.becomes(job_id, "completed")
+    assert (job["attempt"], len(world.journal.runs(job_id))) == (1, 1), "it ran once"
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_worker_that_first_meets_a_middle_box_waits_for_the_orchestrator(
+    world: World, proxy: Proxy, status: int
+) -> None:
+    proxy.answer(b"/api/workers/", status)
+    worker = world.start_worker("early", url=proxy.url, becomes=None)
+    wait_until(lambda: len(proxy.requests) >= 3, "it tries again")
+    time.sleep(0.2)
+    assert worker.running.alive, worker.running.text
+    assert f"HTTP status {status}" in worker.running.text
+    proxy.heal()
+    worker.becomes("idle")

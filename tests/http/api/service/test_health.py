@@ -1,0 +1,44 @@
+import hashlib
+
+import pytest
+
+from simpletuner_fleet.blobs.memory import MemoryBlobs
+from simpletuner_fleet.http.api.service.health import STORAGE_PROBED_EVERY_S
+from tests.http.api_kit import orchestrator
+
+
+class FullDisk(MemoryBlobs):
+    """Takes nothing while it is full."""
+
+    full = False
+
+    async def put_part(self, key: str, offset: int, data: bytes) -> int:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return await super().put_part(key, offset, data)
+
+
+class Forgetful(MemoryBlobs):
+    """Gives back something else than it was given."""
+
+    async def read_object(self, sha256: str, start: int, length: int) -> bytes:
+        return hashlib.sha256(b"other").digest()
+
+
+async def test_ready_says_that_the_storage_takes_nothing_and_when_it_does_again() -> None:
+    blobs = FullDisk()
+    async with orchestrator(blobs=blobs) as running:
+        assert (await running.http.get("/health/ready")).status_code == 200
+        blobs.full = True
+        running.clock.at += STORAGE_PROBED_EVERY_S + 1
+        answer = await running.http.get("/health/ready")
+        assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+        assert "No space left on device" in answer.json()["detail"]
+        blobs.full = False
+        assert (await running.http.get("/health/ready")).status_code == 200
+
+
+@pytest.mark.parametrize("blobs", [Forgetful()])
+async def test_a_storage_that_gives_back_something_else_is_not_ready(blobs: MemoryBlobs) -> None:
+    async with orchestrator(blobs=blobs) as running:
+        assert (await running.http.get("/health/ready")).status_code == 503

@@ -1,0 +1,201 @@
+"""Publishing: opened with the job's end, tried until it is there, given up aloud, and never the job's own trouble."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from simpletuner_fleet.core.publishing import LONGEST_WAIT_S, MAX_TRIES
+from simpletuner_fleet.orchestrator.publishing import Places, publish_once
+from simpletuner_fleet.store.sealing import SealedVault
+from tests.http.api_kit import Running, orchestrator
+from tests.http.upload_kit import Uploader, uploading
+from tests.hub_server import TOKEN, HubServer
+
+MODEL = bytes(range(256)) * 400
+FILES = {"pytorch_lora_weights.safetensors": MODEL, "README.md": b"# a model", "empty.txt": b""}
+COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    server = HubServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient() as client:
+        yield client
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> SealedVault:
+    return SealedVault.at(tmp_path / "key")
+
+
+async def completed(running: Running, publish: dict[str, Any] | None, status: str = "completed") -> Uploader:
+    up = await uploading(running, config={**COMMAND, **({"publish": publish} if publish else {})})
+    await up.send(*FILES.values())
+    await up.manifest(None, FILES, kind="artifact", name="output")
+    await up.agent.report(up.offer, status, exit_code=0 if status == "completed" else 1)
+    return up
+
+
+async def store_token(running: Running, value: str = TOKEN) -> None:
+    answer = await running.http.put("/api/secrets/hub", json={"value": value})
+    assert answer.status_code == 200, answer.text
+
+
+async def told(running: Running, up: Uploader) -> dict[str, Any]:
+    answer: dict[str, Any] = await running.get(f"/api/jobs/{up.offer['job_id']}/publication")
+    return answer
+
+
+ON_HUB = {"to": "hf://someone/cats", "secret": "hub"}
+
+
+async def test_a_completed_jobs_model_comes_to_the_hub_whole(
+    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+) -> None:
+    async with orchestrator(vault=vault) as running:
+        await store_token(running)
+        up = await completed(running, ON_HUB)
+        assert (await told(running, up))["state"] == "due"
+        places = Places(hub_url=hub.url)
+        assert await publish_once(running.deps.storage, places, http) == 1
+        publication = await told(running, up)
+        assert (publication["state"], publication["tries"]) == ("published", 1)
+        assert publication["url"] == f"{hub.url}/someone/cats/commit/c1"
+        assert hub.repositories["someone/cats"] == FILES
+        assert hub.private["someone/cats"] is True
+        assert await publish_once(running.deps.storage, places, http) == 0
+        events = (await running.get(f"/api/jobs/{up.offer['job_id']}/events"))["events"]
+        assert [one["event_type"] for one in events][-1] == "job.published"
+        assert TOKEN not in str(events) + str(publication)
+
+
+async def test_an_organisation_and_a_repository_that_is_there_already_are_taken_and_content_is_not_sent_twice(
+    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+) -> None:
+    async with orchestrator(vault=vault) as running:
+        await store_token(running)
+        up = await completed(running, {**ON_HUB, "to": "hf://lab/cats", "private": False})
+        places = Places(hub_url=hub.url)
+        await publish_once(running.deps.storage, places, http)
+        sent = sum(count for what, count in hub.asked.items() if what.startswith("PUT /storage"))
+        assert sent == 3
+        await running.post(f"/api/jobs/{up.offer['job_id']}/publish")
+        await publish_once(running.deps.storage, places, http)
+        assert (await told(running, up))["state"] == "published"
+        assert hub.private["lab/cats"] is False
+        assert sum(count for what, count in hub.asked.items() if what.startswith("PUT /storage")) == sent
+
+
+async def test_weather_is_waited_out_as_long_as_the_hub_asks_and_the_job_stays_completed(
+    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+) -> None:
+    async with orchestrator(vault=vault) as running:
+        await store_token(running)
+        up = await completed(running, ON_HUB)
+        places = Places(hub_url=hub.url)
+        hub.troubles = [(429, {"Retry-After": "300"})]
+        await publish_once(running.deps.storage, places, http)
+        publication = await told(running, up)
+        assert (publication["state"], publication["tries"]) == ("due", 1)
+        assert "status 429" in publication["error"]
+        running.clock.at += 299
+        assert await publish_once(running.deps.storage, places, http) == 0
+        running.clock.at += 2
+        hub.troubles = [(503, {})]
+        assert await publish_once(running.deps.storage, places, http) == 1
+        assert (await running.job(up.offer["job_id"]))["status"] == "completed"
+        running.clock.at += 3600
+        await publish_once(running.deps.storage, places, http)
+        assert (await told(running, up))["state"] == "published"
+
+
+async def test_a_wrong_token_is_given_up_at_once_said_and_may_be_asked_for_again(
+    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+) -> None:
+    async with orchestrator(vault=vault) as running:
+        await store_token(running, "hf_wrong")
+        up = await completed(running, ON_HUB)
+        places = Places(hub_url=hub.url)
+        await publish_once(running.deps.storage, places, http)
+        publication = await told(running, up)
+        assert (publication["state"], publication["tries"]) == ("failed", 1)
+        assert "Invalid credentials" in publication["error"]
+        assert (await running.job(up.offer["job_id"]))["status"] == "completed"
+        events = (await running.get(f"/api/jobs/{up.offer['job_id']}/events"))["events"]
+        assert events[-1]["event_type"] == "job.publish_failed"
+        await store_token(running)
+        await running.post(f"/api/jobs/{up.offer['job_id']}/publish")
+        await publish_once(running.deps.storage, places, http)
+        assert (await told(running, up))["state"] == "published"
+
+
+async def test_a_hub_that_is_never_there_is_given_up_in_the_end(
+    http: httpx2.AsyncClient, vault: SealedVault
+) -> None:
+    async with orchestrator(vault=vault) as running:
+        await store_token(running)
+        up = await completed(running, ON_HUB)
+        for _ in range(MAX_TRIES):
+            await publish_once(running.deps.storage, Places(hub_url="http://127.0.0.1:9"), http)
+            running.clock.at += LONGEST_WAIT_S + 1
+        assert (await told(running, up))["state"] == "failed"
+        assert (await told(running, up))["tries"] == MAX_TRIES
+
+
+async def test_a_folder_of_the_servers_takes_it_and_without_one_that_is_said(
+    http: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    async with orchestrator() as running:
+        up = await completed(running, {"to": "folder://models/cats"})
+        root = tmp_path / "published"
+        await publish_once(running.deps.storage, Places(folder_url=root.as_uri()), http)
+        assert (await told(running, up))["state"] == "published"
+        folder = root / "models/cats"
+        assert {
+            str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        } == FILES
+        await running.post(f"/api/jobs/{up.offer['job_id']}/publish", {"to": "folder://other"})
+        await publish_once(running.deps.storage, Places(), http)
+        publication = await told(running, up)
+        assert publication["state"] == "failed"
+        assert "--publish-url" in publication["error"]
+
+
+async def test_a_job_that_failed_publishes_nothing(http: httpx2.AsyncClient) -> None:
+    async with orchestrator() as running:
+        up = await completed(running, {"to": "folder://x"}, status="failed")
+        answer = await running.http.get(f"/api/jobs/{up.offer['job_id']}/publication")
+        assert answer.status_code == 404
+        refused = await running.http.post(
+            f"/api/jobs/{up.offer['job_id']}/publish", json={"to": "folder://x"}
+        )
+        assert refused.status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("publish", "path"),
+    [
+        ({"to": "hf://cats", "secret": "hub"}, "$.publish.to"),
+        ({"to": "folder://../etc"}, "$.publish.to"),
+        ({"to": "file:///etc"}, "$.publish.to"),
+        ({"to": "hf://a/b"}, "$.publish.secret"),
+        ({"to": "hf://a/b", "secret": "unknown"}, "$.publish.secret"),
+        ({"to": "folder://x", "branch": "a/../b"}, "$.publish.branch"),
+    ],
+)
+async def test_what_could_never_be_published_is_refused_when_it_is_submitted(
+    publish: dict[str, Any], path: str
+) -> None:
+    async with orchestrator() as running:
+        answer = await running.http.post("/api/queue/submit", json={"config": COMMAND, "publish": publish})
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["errors"][0]["path"] == path
