@@ -19,7 +19,7 @@ class Mistake(Struct, frozen=True):
 def run(stage: Stage) -> list[str]:
     stage.worker("one")
     pictures = stage.folder / "no-captions"
-    shutil.copytree(stage.material / "pictures", pictures, ignore=shutil.ignore_patterns("*.txt"))
+    shutil.copytree(stage.material / "pictures", pictures, ignore=shutil.ignore_patterns("*.txt", "*.json"))
     mistakes = {
         "GPU out of memory at step 5 of 8": Mistake(
             "gpu_out_of_memory", "Tried to allocate", env={"REAL_TRAINER_FAULT": "oom:5"}

@@ -44,6 +44,16 @@ SEEN = {
         "data_missing",
         "/no/such/pictures",
     ),
+    "missing data folder (4.10.1)": (
+        (
+            "FileNotFoundError: The following dataset directories do not exist:\n"
+            "  - (id=pictures) instance_data_dir: /no/such/pictures\n"
+            "Please ensure all dataset paths exist before starting training.\n"
+            "subprocess.CalledProcessError: Command '['python', '-m', 'simpletuner.train']' returned non-zero exit status 1."
+        ),
+        "data_missing",
+        "/no/such/pictures",
+    ),
     "missing dataloader (3.1.6)": (
         (
             "Data backend config file config/missing.json not found.\n"

@@ -305,7 +305,12 @@ RULES: tuple[tuple[str, Rule], ...] = (
             r"|Could not (?:find|load) (?:any )?captions?\b"
         ),
     ),
-    ("data_missing", _shown(r"data directory was not found: |instance_data_dir\b.*(?:not exist|not found)")),
+    (
+        "data_missing",
+        _shown(
+            r"data directory was not found: |^- \(id=[^)]*\) \w+: /|instance_data_dir\b.*(?:not exist|not found)"
+        ),
+    ),
     (
         "file_missing",
         _shown(
