@@ -1160,4 +1160,29 @@ MUTANTS = (
         "",
         ("tests/agent/ship/test_log_stream.py",),
     ),
+    # Heartbeats without a transaction
+    Mutant(
+        "quiet-whatever-it-says",
+        "a heartbeat is answered as the last one, though the worker says something else",
+        "engine/quiet_heartbeats.py",
+        "if last.incarnation != incarnation or last.facts != facts:",
+        "if last.incarnation != incarnation:",
+        ("tests/http/api/workers/test_quiet_heartbeats.py",),
+    ),
+    Mutant(
+        "quiet-whatever-became-of-it",
+        "a heartbeat is answered as the last one, though the worker's row has changed or it was offered a job",
+        "engine/quiet_heartbeats.py",
+        "        if self._idle_row(worker_id) is not last.worker:",
+        "        if worker_id not in self._index.roster.workers:",
+        ("tests/http/api/workers/test_quiet_heartbeats.py",),
+    ),
+    Mutant(
+        "quiet-before-it-is-stored",
+        "a heartbeat is answered from what no commit has stored",
+        "engine/quiet_heartbeats.py",
+        "if last is None or self._store is None or not self._store.is_stored:",
+        "if last is None or self._store is None:",
+        ("tests/http/api/workers/test_quiet_heartbeats.py",),
+    ),
 )

@@ -281,7 +281,7 @@ class IllegalTransition(FleetError):
     code = "illegal_transition"
 
 
-class StorageOfAnother(FleetError):
+class StorageOfAnother(Conflict):
     """The storage belongs to another fleet, or this is not the database that belongs to it."""
 
     code = "storage_of_another"

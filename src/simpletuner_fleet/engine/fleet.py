@@ -13,6 +13,7 @@ from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.gpu_history import GpuHistory
 from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.engine.presence import Presence
+from simpletuner_fleet.engine.quiet_heartbeats import QuietHeartbeats
 from simpletuner_fleet.engine.transaction import Effects, Transaction
 from simpletuner_fleet.ports import Clock, Ids, Store, Streams, Tx, Vault, View
 from simpletuner_fleet.protocol.messages import AuditHead
@@ -57,6 +58,7 @@ class Fleet:
         self._index = index
         store.observe(index)
         self._reads_now = store if isinstance(store, ReadsNow) else None
+        self.quiet_heartbeats = QuietHeartbeats(index, store)
 
     async def act(self, step: Callable[[Transaction], T]) -> T:
         """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""
@@ -161,3 +163,4 @@ class Fleet:
             self.presence.ended(turn)
         for worker_id in effects.left:
             self.presence.left(worker_id)
+            self.quiet_heartbeats.forget(worker_id)

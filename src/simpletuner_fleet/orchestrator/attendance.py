@@ -152,17 +152,14 @@ def _heard_with(fleet: Fleet, worker_id: str, attempts: Sequence[Attempt | HeldA
 
 
 async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_url: str) -> HeartbeatAnswer:
-    expected = fleet.presence.expected(worker_id)
-    try:
-        answer, worker, live = await fleet.act(
-            lambda transaction: _heartbeat(transaction, worker_id, message, base_url, expected)
-        )
-    except StoreUnavailable:
-        # It was heard all the same: a database that is away must not make every worker count as lost.
-        if expected:
-            _heard_with(fleet, worker_id, message.attempts or ())
-        raise
-    _heard_with(fleet, worker_id, live if worker.legacy else message.attempts or ())
+    facts, expected = _facts(message), fleet.presence.expected(worker_id)
+    quiet = fleet.quiet_heartbeats.repeated(worker_id, message.incarnation, facts) if expected else None
+    if quiet is None:
+        answer, worker = await _decided(fleet, worker_id, message, facts, base_url, expected)
+        fleet.quiet_heartbeats.note(worker_id, message.incarnation, facts, answer)
+    else:
+        answer, worker = replace(quiet.answer), quiet.worker
+        _heard_with(fleet, worker_id, ())
     gpus = {gpu.uuid for gpu in worker.gpus}
     samples = [one for one in message.gpus if one.uuid in gpus]
     if samples:
@@ -172,15 +169,38 @@ async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_ur
     return answer
 
 
+async def _decided(
+    fleet: Fleet, worker_id: str, message: Heartbeat, facts: HeartbeatFacts, base_url: str, expected: bool
+) -> tuple[HeartbeatAnswer, Worker]:
+    try:
+        answer, worker, live = await fleet.act(
+            lambda transaction: _heartbeat(
+                transaction, worker_id, message.incarnation, facts, base_url, expected
+            )
+        )
+    except StoreUnavailable:
+        # It was heard all the same: a database that is away must not make every worker count as lost.
+        if expected:
+            _heard_with(fleet, worker_id, message.attempts or ())
+        raise
+    _heard_with(fleet, worker_id, live if worker.legacy else message.attempts or ())
+    return answer, worker
+
+
 def _heartbeat(
-    transaction: Transaction, worker_id: str, message: Heartbeat, base_url: str, expected: bool
+    transaction: Transaction,
+    worker_id: str,
+    incarnation: str,
+    facts: HeartbeatFacts,
+    base_url: str,
+    expected: bool,
 ) -> tuple[HeartbeatAnswer, Worker, list[Attempt]]:
     worker = _own(transaction, worker_id)
-    must_be_newest(worker, message.incarnation)
+    must_be_newest(worker, incarnation)
     decision = decide_heartbeat(
         worker,
         transaction.live_attempts(worker_id),
-        _facts(message),
+        facts,
         transaction.policy,
         expected=expected,
         reachable=worker_id in transaction.index.reachable,

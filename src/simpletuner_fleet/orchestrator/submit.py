@@ -14,7 +14,7 @@ from simpletuner_fleet.core.errors import CannotBePlaced, IdempotencyMismatch, I
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import going_on, lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import NOT_APPROVED
-from simpletuner_fleet.core.jobs.job import EndReason, Job, JobState, Stopping
+from simpletuner_fleet.core.jobs.job import EndReason, Job, JobState, Stopping, Target
 from simpletuner_fleet.core.jobs.submission import Facts, decide_submission, retried
 from simpletuner_fleet.core.jobs.submit_request import (
     SUBMIT_LOCAL,
@@ -70,7 +70,13 @@ class Submitted(Struct, frozen=True, kw_only=True):
 
 async def submit(fleet: Fleet, by: Submitter, request: SubmitRequest, *, local_enabled: bool) -> Submitted:
     request = permitted(request, by, local_enabled=local_enabled)
-    return await fleet.act(lambda transaction: _submit(transaction, by, request))
+    submitted = await fleet.act(lambda transaction: _submit(transaction, by, request))
+    used = submitted.config
+    if used is None or used.saved_by:
+        return submitted
+    # Not within the step: people are not kept in memory, and every submission would wait for the connection.
+    saver = await fleet.read_now(lambda view: name_of(view, used.saved_by_id))
+    return replace(submitted, config=replace(used, saved_by=saver))
 
 
 async def cancel(
@@ -124,7 +130,7 @@ def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
     key, fingerprint = _idempotency_key(request), _fingerprint(request)
     known = transaction.tx.idempotent_answer(key, by.actor.id) if key else None
     if known:
-        return _repeat(transaction, known, fingerprint)
+        return _repeat(transaction, known, fingerprint, by)
     config = _config(transaction, by, request)
     request = replace(request, target=away_from_home(request.target, config))
     facts = _facts(transaction, config.bundle, request.depends_on, by.actor.id, by.owns_as)
@@ -139,7 +145,7 @@ def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         seq=0 if request.dry_run else transaction.tx.next_seq(),
         now=transaction.now,
     )
-    used = _config_used(transaction, config.name, config.version, config.saved_by)
+    used = _config_used(config.name, config.version, config.saved_by, by)
     if request.dry_run:
         return replace(_dry_run_answer(transaction, job), config=used)
     if request.no_wait:
@@ -188,21 +194,20 @@ def _fingerprint(request: SubmitRequest) -> str:
     return hashlib.sha256(msgspec.json.encode(without_key, order="deterministic")).hexdigest()
 
 
-def _repeat(transaction: Transaction, known: IdempotentAnswer, fingerprint: str) -> Submitted:
+def _repeat(transaction: Transaction, known: IdempotentAnswer, fingerprint: str, by: Submitter) -> Submitted:
     if known.request_hash != fingerprint:
         raise IdempotencyMismatch
     job = transaction.job(known.job_id)
     stored = transaction.tx.config(job.config_name, job.config_version) if job.config_version else None
-    used = (
-        _config_used(transaction, job.config_name, job.config_version, stored.created_by) if stored else None
-    )
+    used = _config_used(job.config_name, job.config_version, stored.created_by, by) if stored else None
     return replace(_answer(transaction, job), repeated=True, config=used)
 
 
-def _config_used(transaction: Transaction, name: str, version: int, saved_by: str) -> ConfigUsed | None:
+def _config_used(name: str, version: int, saved_by: str, by: Submitter) -> ConfigUsed | None:
+    """Leaves out how somebody else is called."""
     if not version:
         return None
-    saver = name_of(transaction.tx, saved_by)
+    saver = by.actor.name if saved_by == by.actor.id else ""
     return ConfigUsed(name=name, version=version, saved_by=saver, saved_by_id=saved_by)
 
 
@@ -223,7 +228,8 @@ def _config(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         stored.version,
         _decoded(stored.bundle),
         saved_by=stored.created_by,
-        author_may_run_locally=stored.created_by == by.actor.id
+        author_may_run_locally=request.target is not Target.AUTO
+        or stored.created_by == by.actor.id
         or holds_now(transaction.tx, stored.created_by, SUBMIT_LOCAL),
     )
 

@@ -269,6 +269,10 @@ class PostgresStore:
     def observe(self, observer: RowObserver) -> None:
         self._writer.observe(observer)
 
+    @property
+    def is_stored(self) -> bool:
+        return self._writer.is_stored
+
     async def write(self, step: Callable[[Tx], T]) -> T:
         return await self._writer.submit(step)
 

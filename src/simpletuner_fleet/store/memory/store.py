@@ -253,6 +253,10 @@ class MemoryStore:
         """Lets the next `count` writes run and then fail at their commit, as a full disk would."""
         self._commits_to_fail = count
 
+    @property
+    def is_stored(self) -> bool:
+        return not self._observer_is_behind
+
     async def write(self, step: Callable[[Tx], T]) -> T:
         if self._observer_is_behind:
             self._tables.tell_everything()

@@ -80,6 +80,10 @@ class CommitPipeline:
         else:
             self._tx.observe(observer)
 
+    @property
+    def is_stored(self) -> bool:
+        return self._tx.loaded and not (self._waiting or self._work or self._ahead or self._tx.changed)
+
     async def submit(self, step: Callable[[Any], T]) -> T:
         if self._closed:
             raise StoreUnavailable("The store is closed.")

@@ -1,0 +1,72 @@
+"""Heartbeats that say and find nothing new: they are answered from memory, without a transaction.
+
+Most heartbeats of a fleet are of this kind. The answer to the last one holds as long as the worker says the same, its row
+is the same, it holds nothing, and everything that was ever changed is stored.
+"""
+
+from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.workers.heartbeat import HeartbeatFacts
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.ports import Store
+from simpletuner_fleet.protocol.messages import HeartbeatAnswer
+
+
+@runtime_checkable
+class KnowsWhatIsStored(Protocol):
+    @property
+    def is_stored(self) -> bool:
+        """Whether all that memory holds is in the database: nothing is on its way there."""
+        ...
+
+
+class QuietHeartbeat(Struct, frozen=True):
+    """A heartbeat that changed nothing and was told nothing."""
+
+    worker: Worker
+    incarnation: str
+    facts: HeartbeatFacts
+    answer: HeartbeatAnswer
+
+
+class QuietHeartbeats:
+    """The last quiet heartbeat of each worker."""
+
+    def __init__(self, index: FleetIndex, store: Store) -> None:
+        self._index = index
+        self._store = store if isinstance(store, KnowsWhatIsStored) else None
+        self._by_worker: dict[str, QuietHeartbeat] = {}
+
+    def repeated(self, worker_id: str, incarnation: str, facts: HeartbeatFacts) -> QuietHeartbeat | None:
+        """Returns the last quiet heartbeat, if this one is the same in all that counts; None: it has to be decided."""
+        last = self._by_worker.get(worker_id)
+        if last is None or self._store is None or not self._store.is_stored:
+            return None
+        if self._idle_row(worker_id) is not last.worker:
+            del self._by_worker[worker_id]
+            return None
+        if last.incarnation != incarnation or last.facts != facts:
+            return None
+        return last
+
+    def note(self, worker_id: str, incarnation: str, facts: HeartbeatFacts, answer: HeartbeatAnswer) -> None:
+        """Told after a heartbeat has been decided and stored, with what it was answered."""
+        worker = self._idle_row(worker_id)
+        news = answer.jobs or answer.stop or answer.drain or answer.shutdown
+        if worker is None or worker.legacy or facts.held or facts.leaving or news:
+            self._by_worker.pop(worker_id, None)
+        else:
+            self._by_worker[worker_id] = QuietHeartbeat(worker, incarnation, facts, answer)
+
+    def forget(self, worker_id: str) -> None:
+        self._by_worker.pop(worker_id, None)
+
+    def _idle_row(self, worker_id: str) -> Worker | None:
+        """Returns the row of a worker that offers reach and that holds nothing; the very same one until it changes."""
+        index = self._index
+        if index.unplaced or worker_id not in index.reachable or index.roster.occupancy(worker_id).live:
+            return None
+        return index.roster.workers.get(worker_id)
