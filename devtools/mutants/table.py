@@ -497,8 +497,8 @@ MUTANTS = (
         "globs-in-prose-only",
         "label globs are compared letter by letter",
         "core/placement/matching.py",
-        "fnmatchcase(folded[key.casefold()], pattern.casefold())",
-        "folded[key.casefold()] == pattern.casefold()",
+        "return fnmatchcase(value, pattern) if by_version is None",
+        "return value == pattern if by_version is None",
         ("tests/core/placement/test_matching.py",),
     ),
     Mutant(
@@ -708,6 +708,47 @@ MUTANTS = (
         "    if known.request_hash != fingerprint:",
         "    if known.request_hash == fingerprint[:-1]:",
         DEFENDED,
+    ),
+    # The trainer's word
+    Mutant(
+        "exit-code-0-is-completed",
+        "a trainer that failed and exits with code 0 has completed",
+        "agent/endings.py",
+        "if by_itself and ending.exit_code == 0 and ending.shortfall is None:",
+        "if by_itself and ending.exit_code == 0:",
+        ("tests/agent/guard/test_completion.py",),
+    ),
+    Mutant(
+        "ended-early-is-completed",
+        "a training that ended before its last step has completed",
+        "core/training/completion.py",
+        "if ended.total is not None and (ended.step or 0) < ended.total:",
+        "if False:",
+        ("tests/core/training/test_completion.py", "tests/agent/guard/test_completion.py"),
+    ),
+    Mutant(
+        "lonely-shim-says-completed",
+        "a guardian without its agent says completed for a trainer whose exit code tells nothing",
+        "agent/guard/shim.py",
+        'ended["exit_code"] == 0 and not self.order.get("exit_tells", True):',
+        "False:",
+        ("tests/agent/guard/test_shim.py",),
+    ),
+    Mutant(
+        "half-a-checkpoint-is-whole",
+        "a checkpoint whose trainer was killed while it saved is stored and gone on from",
+        "trainers/unmarked_checkpoints.py",
+        "return (path / LAST_STATE).is_file() and any(path.glob(STATE_FILES))",
+        "return any(path.glob(STATE_FILES))",
+        ("tests/trainers/test_unmarked_checkpoints.py",),
+    ),
+    Mutant(
+        "waits-for-what-cannot-come",
+        "checkpoint first waits for a release that cannot be asked for one",
+        "trainers/simpletuner.py",
+        "return self.release().signal_file and ask_by_signal_file",
+        "return ask_by_signal_file",
+        ("tests/trainers/test_unmarked_checkpoints.py",),
     ),
     # The agent
     Mutant(

@@ -21,6 +21,8 @@ class ObjectServer:
         self.url = ""
         self.objects: dict[str, bytes] = {}
         self.manifests: list[dict[str, Any]] = []
+        self.notes: list[dict[str, Any]] = []
+        self.checkpoints_keep: int | None = None
         self.part_sizes: list[int] = []
         self.bytes_in = 0
         self.fetches: list[int] = []
@@ -96,12 +98,19 @@ class ObjectServer:
         if path.endswith("/objects"):
             missing = [one["sha256"] for one in body["objects"] if one["sha256"] not in self.objects]
             return {"missing": [{"sha256": sha, "offset": self._have(sha)} for sha in missing]}
+        if path.endswith("/notes"):
+            self.notes += body["notes"]
+            return {"stored": len(self.notes)}
         manifest = body["manifest"]
         if any(file["sha256"] not in self.objects for file in manifest["files"]):
             return (409, "objects_missing")
         if manifest not in self.manifests:
             self.manifests.append(manifest)
-        return {"manifest_id": f"m_{self.manifests.index(manifest)}", "accepted": True}
+        return {
+            "manifest_id": f"m_{self.manifests.index(manifest)}",
+            "accepted": True,
+            "checkpoints_keep": self.checkpoints_keep,
+        }
 
     def _have(self, sha256: str) -> int:
         return len(self._parts.get(sha256, b"")) if self._keeping else self._seen.get(sha256, (None, 0))[1]

@@ -57,7 +57,7 @@ def test_every_link_in_a_document_leads_somewhere(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_of_ours_that_a_document_names_exists(document: Path) -> None:
-    named = set(re.findall(r"\./dev ([a-z]+)", document.read_text()))
+    named = set(re.findall(r"\./dev ([a-z-]+)", document.read_text()))
     assert named <= DEV_COMMANDS
 
 

@@ -65,10 +65,10 @@ class Uploader:
         assert answer.status_code == expect, answer.text
         return answer.json()
 
-    async def checkpoint(self, step: int, files: dict[str, bytes] | None = None) -> str:
+    async def checkpoint(self, step: int, files: dict[str, bytes] | None = None, **more: Any) -> str:
         files = files or {"model.bin": WEIGHTS + str(step).encode(), "state.bin": STATE}
         await self.send(*files.values())
-        return str((await self.manifest(step, files))["manifest_id"])
+        return str((await self.manifest(step, files, **more))["manifest_id"])
 
     async def fetch(self, data: bytes, offset: int = 0) -> Any:
         return await self.agent.http.get(

@@ -43,3 +43,10 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 )
 def test_a_priority_is_a_number_or_a_word_that_the_server_knows(text: str, priority: int | str) -> None:
     assert values.priority(text) == priority
+
+
+def test_a_label_may_be_a_comparison_of_versions() -> None:
+    found = values.label_patterns(["trainer>=4.3", "pool=a*", "cuda<13", "note=a>=b"])
+    assert found == {"trainer": ">=4.3", "pool": "a*", "cuda": "<13", "note": "a>=b"}
+    with pytest.raises(ValueError, match="expected KEY=VALUE"):
+        values.label_patterns(["trainer>new"])

@@ -100,6 +100,7 @@ def test_accelerate_is_called_with_its_flags_then_the_script_then_its_words(
     seen = run(packages, paths, given)
     port = flag(seen["argv"], "--main_process_port")
     assert seen["argv"] == [
+        f"--config_file={paths.config_dir / 'accelerate.json'}",
         *("--num_processes=2", "--num_machines=1", "--machine_rank=0", f"--main_process_port={port}"),
         *("--mixed_precision=bf16", "--dynamo_backend=no", "--gpu_ids=all", "--use_fsdp"),
         str(paths.config_dir / "train.py"),

@@ -197,6 +197,11 @@ def test_simpletuner_gets_its_settings_as_they_are_with_this_attempts_paths(path
     assert launched.argv[-2:] == ["-m", "simpletuner.train"]
     assert "--num_processes=4" in launched.argv
     assert "--mixed_precision=no" in launched.argv
+    own = paths.config_dir / "accelerate.json"
+    assert f"--config_file={own}" in launched.argv, "no config of the user's own is looked at"
+    assert {"--gpu_ids=all", "--multi_gpu", "--machine_rank=0"} <= set(launched.argv)
+    assert any(word.startswith("--main_process_port=") for word in launched.argv)
+    assert json.loads(own.read_text())["gpu_ids"] == "all"
     assert launched.env["CONFIG_PATH"] + ".json" == str(paths.config_file)
     assert launched.env["CONFIG_BACKEND"] == "json"
     assert launched.env["CUDA_VISIBLE_DEVICES"] == "GPU-1111,GPU-2222"

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.guard import completion
 from simpletuner_fleet.agent.guard.runner import (
     EndedAttempt,
     Runner,
@@ -86,6 +87,8 @@ class Attempts:
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
         self._running: dict[Turn, RunningTrainer] = {}
+        self._offers: dict[Turn, JobSubmit] = {}
+        """Of those that run."""
         self._events = events or NoEvents()
         self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
         self.preparation = Preparation(state, trainers, client, data)
@@ -114,7 +117,15 @@ class Attempts:
     async def ended(self, turn: Turn) -> AttemptEnding:
         """Returns when the process tree is gone."""
         ending = self._ending(turn, await self._running[turn].wait())
-        return await self.senders.watchdogs.last_word(turn, ending)
+        return await self._judged(turn, self._offers[turn], ending)
+
+    async def _judged(self, turn: Turn, offer: JobSubmit, ending: AttemptEnding) -> AttemptEnding:
+        """How it is to be reported: the watchdog has the last word, the trainer's exit code the first."""
+        material = self._material(offer)
+        checked = await completion.checked(
+            ending, offer, material.habits, material.paths, material.output_log
+        )
+        return await self.senders.watchdogs.last_word(turn, checked)
 
     def stop(self, turn: Turn, grace_s: float, outcome: Outcome, save_s: float | None = None) -> None:
         """Asks for a checkpoint first where the trainer can make one and there is time.
@@ -184,6 +195,7 @@ class Attempts:
         if attempt_id:
             await asyncio.to_thread(self.preparation.caches.release, attempt_id)
             await asyncio.to_thread(self._retire, attempt_id)
+        self._offers.pop(turn, None)
         running = self._running.pop(turn, None)
         if running:
             await running.release()
@@ -242,9 +254,7 @@ class Attempts:
                     return []
                 ending = _unmasked(exit, "" if offer.secrets else exit.last_lines)
                 self._send(offer, ending)
-                return [
-                    FoundAttempt(offer, None, await self.senders.watchdogs.last_word(turn_of(offer), ending))
-                ]
+                return [FoundAttempt(offer, None, await self._judged(turn_of(offer), offer, ending))]
 
     async def _was_begun(self, attempt: AttemptDir) -> bool:
         """A shim may hold an order it has not carried out yet: whoever claims the attempt first has it."""
@@ -284,12 +294,14 @@ class Attempts:
             time_limit_s=offer.time_limit_s,
             time_limit_save_s=offer.checkpoint_wait_s if offer.on_time_limit == "requeue" else None,
             report=report,
+            exit_tells=self.preparation.habits(offer).exit_tells(offer),
             hidden=[value.decode() for value in self._masks.get(turn_of(offer), NO_MASK).values],
         )
 
     def _watch(self, offer: JobSubmit, running: RunningTrainer) -> None:
         turn = turn_of(offer)
         self._running[turn] = running
+        self._offers[turn] = offer
         running.on_out_of_time = lambda: self._events.out_of_time(turn)
         self._send(offer, running)
 

@@ -28,6 +28,8 @@ class AttemptEnding(Struct, frozen=True, kw_only=True):
     restart: bool = False
     """The watchdog ended it, and the job wants to go on from its last good checkpoint then."""
     resume_below: int | None = None
+    shortfall: str | None = None
+    """Why the training is not complete although its program says that it ended well."""
 
 
 def final_report(
@@ -44,7 +46,7 @@ def final_report(
         resume_below=ending.resume_below,
     )
     by_itself = ending.reason is EndReason.EXITED
-    if by_itself and ending.exit_code == 0:
+    if by_itself and ending.exit_code == 0 and ending.shortfall is None:
         report.status = ReportStatus.COMPLETED
     elif stopping is EndReason.CANCELLED:
         report.status = ReportStatus.CANCELLED
@@ -63,4 +65,6 @@ def final_report(
         report.blame = "" if ending.blame is Blame.JOB else ending.blame
     elif ending.reason is EndReason.SHIM_LOST:
         report.error = ending.error or "the trainer and its guardian were killed"
+    elif by_itself and ending.shortfall:
+        report.error = ending.shortfall
     return report

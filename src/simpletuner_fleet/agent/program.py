@@ -41,6 +41,7 @@ from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye
+from simpletuner_fleet.trainers.installed import describe, tell, trainers_for, version_label
 from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -93,8 +94,8 @@ async def run_agent(
         probe = probe or GpuProbe(environment)
         try:
             async with Runner() as runner, _data_cache(settings, state) as cache:
-                machine = await _look_around(settings, state, probe, environment)
-                trainers = Registry.load(trainer_python=settings.trainer_python, environment=environment)
+                trainers = await asyncio.to_thread(trainers_for, settings.trainer_python, environment)
+                machine = await _look_around(settings, state, probe, trainers)
                 inbox = Inbox(
                     persistent=settings.persistent,
                     max_jobs=settings.max_jobs or max(1, len(machine.gpus)),
@@ -175,18 +176,21 @@ async def check_worker(
             say(f"GPU {gpu.index:<5} {gpu.name}, {gpu.vram_gb:g} GB, {gpu.uuid}")
         if not gpus:
             say(f"GPU       none found{f': {inventory.problem}' if inventory.problem else ''}")
-        registry = Registry.load(trainer_python=settings.trainer_python, environment=environment)
+        registry = await asyncio.to_thread(trainers_for, settings.trainer_python, environment)
         say(f"trainers  {', '.join(await asyncio.to_thread(registry.available))}")
+        for line in await asyncio.to_thread(describe, registry):
+            say(f"trainer   {line}")
     finally:
         await probe.close()
         await client.close()
 
 
 async def _look_around(
-    settings: WorkerSettings, state: StateDir, probe: GpuProbe, environment: dict[str, str]
+    settings: WorkerSettings, state: StateDir, probe: GpuProbe, registry: Registry
 ) -> MachineFacts:
-    registry = Registry.load(trainer_python=settings.trainer_python, environment=environment)
     inventory, trainers = await asyncio.gather(probe.find(), asyncio.to_thread(registry.available))
+    version = await asyncio.to_thread(version_label, registry)
+    tell(registry, named=settings.trainer_python is not None)
     if inventory.problem:
         log.warning("GPUs could not be detected: %s", inventory.problem)
     gpus = select_gpus(inventory.gpus, settings.gpus)
@@ -201,7 +205,7 @@ async def _look_around(
         start=state.count_start(),
         gpus=gpus,
         trainers=tuple(trainers),
-        labels={**reported_labels(gpus), **settings.labels},
+        labels={**reported_labels(gpus), **version, **settings.labels},
         tls=settings.tls.kind(settings.url),
     )
 

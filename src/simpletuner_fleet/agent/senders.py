@@ -129,6 +129,7 @@ class AttemptSenders:
             output_log=material.output_log,
             sent=material.folder / METRICS_SENT,
             events=habits.output_folder(paths),
+            bars_tell=habits.bars_tell(paths),
         )
         self.metrics.follow(offer, sources, _end(until))
         trainer = until if isinstance(until, RunningTrainer) else None

@@ -44,7 +44,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     """So often a checkpoint that cannot be fetched is tried before an older one is."""
     token_warn_age_s: float = 90 * 86_400.0
     require_approval: bool = False
-    checkpoints_keep: int = 3
+    checkpoints_keep: int = 10
     """The newest so many of each job stay; artifacts always do."""
     max_object_bytes: int = 200 * 2**30
     max_manifest_files: int = 10_000

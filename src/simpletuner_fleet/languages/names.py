@@ -32,6 +32,12 @@ TARGETS = {"worker": N_("Worker"), "local": N_("Local"), "auto": N_("Auto")}
 ROLES = {"admin": N_("Administrator"), "member": N_("Member"), "viewer": N_("Viewer")}
 FAILURES = {
     "time_limit": N_("Time limit reached"),
+    "model_missing": N_("The model was not found"),
+    "model_gated": N_("No access to the model"),
+    "captions_missing": N_("Captions are missing"),
+    "data_missing": N_("The data folder is not on the worker"),
+    "file_missing": N_("A file that the config names is missing"),
+    "incomplete": N_("Ended before its last step"),
     "gpu_out_of_memory": N_("GPU out of memory"),
     "watchdog_nan": N_("The loss became NaN or infinite"),
     "watchdog_stall": N_("The training stood still"),

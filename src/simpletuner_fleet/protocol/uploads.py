@@ -45,6 +45,8 @@ class ManifestSent(Struct, kw_only=True):
 class ManifestAnswer(Struct, kw_only=True):
     manifest_id: str
     accepted: bool = True
+    checkpoints_keep: int | None = None
+    """The most checkpoints of each kind that this server keeps of a job; None: an older one does not say."""
 
 
 class Resume(Struct, frozen=True, kw_only=True):

@@ -105,6 +105,15 @@ SERVER = (
         on_console=False,
     ),
     Setting(
+        "trainer_python",
+        values.path,
+        "Python of the trainer's environment, for jobs on this machine (default: looked for in the usual places)",
+        flags=("--trainer-python",),
+        env="SIMPLETUNER_TRAINER_PYTHON",
+        metavar="PATH",
+        on_console=False,
+    ),
+    Setting(
         "worker_networks",
         values.words,
         "Networks workers may connect from, for example 10.0.0.0/8,192.168.1.0/24 (default: all)",

@@ -94,9 +94,9 @@ POLICY = (
     Setting(
         "checkpoints_keep",
         values.positive_count,
-        "Newest checkpoints kept of each job; artifacts always are",
+        "The most checkpoints kept of each job, whatever its config asks for; artifacts always are",
         env="SIMPLETUNER_CHECKPOINTS_KEEP",
-        default=3,
+        default=10,
         on_console=True,
     ),
     Setting(

@@ -12,6 +12,7 @@ YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", 
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 MOST_LOG_MIB = 2000
 """What the orchestrator takes of one log."""
+COMPARISON = re.compile(r"([^<>=]+)((?:>=|<=|==|>|<)\s*\d[\d.]*)", re.ASCII)
 LANGUAGES = ("en", "pt-BR", "hi", "zh", "ja")
 
 
@@ -178,4 +179,13 @@ def pairs(raw: list[str]) -> dict[str, str]:
         if not equals or not key.strip():
             raise ValueError(_("expected KEY=VALUE, got '%(item)s'", item=word))
         result[key.strip()] = value.strip()
+    return result
+
+
+def label_patterns(raw: list[str]) -> dict[str, str]:
+    """`KEY=GLOB`, or a comparison of versions such as `trainer>=4.3`, whose sign belongs to the value."""
+    result: dict[str, str] = {}
+    for word in words(raw):
+        compared = COMPARISON.fullmatch(word)
+        result |= {compared[1].strip(): compared[2]} if compared else pairs([word])
     return result

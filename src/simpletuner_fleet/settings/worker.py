@@ -80,7 +80,7 @@ WORKER = (
     Setting(
         "trainer_python",
         values.path,
-        "Python of the environment the trainer is installed in",
+        "Python of the environment the trainer is installed in (default: looked for in the usual places)",
         flags=("--trainer-python",),
         env="SIMPLETUNER_TRAINER_PYTHON",
         metavar="PATH",

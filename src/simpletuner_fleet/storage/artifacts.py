@@ -43,7 +43,7 @@ def _accept(transaction: Transaction, claim: Claim, manifest: Manifest) -> Manif
         transaction.apply(Decision(attempt=replace(attempt, checkpoint_step=manifest.step)))
     job = transaction.job(attempt.job_id)
     transaction.publish("job", id=job.id, status=job.state, manifest=stored.id, step=stored.step)
-    return ManifestAnswer(manifest_id=stored.id)
+    return ManifestAnswer(manifest_id=stored.id, checkpoints_keep=transaction.policy.checkpoints_keep)
 
 
 def _refuse_spoiled(attempt: Attempt, manifest: Manifest) -> None:
@@ -66,7 +66,8 @@ def _add(
     transaction.tx.mark_objects(attempt.job_id, {file.sha256 for file in manifest.files}, None)
     transaction.record(_event(EventType.JOB_STORED, attempt, stored, after_the_end=job.terminal))
     if not job.terminal:
-        _let_go_of_older(transaction, job, [*earlier, stored])
+        limits = checkpoint.limits_of(manifest, transaction.policy.checkpoints_keep)
+        _let_go_of_older(transaction, job, [*earlier, stored], limits)
     return stored
 
 
@@ -98,11 +99,13 @@ def _stored_manifest(transaction: Transaction, attempt: Attempt, manifest: Manif
     )
 
 
-def _let_go_of_older(transaction: Transaction, job: Job, manifests: list[StoredManifest]) -> None:
+def _let_go_of_older(
+    transaction: Transaction, job: Job, manifests: list[StoredManifest], limits: checkpoint.Limits
+) -> None:
     current = transaction.current_attempt(job)
     in_use = {current.resumed_manifest} if current and current.resumed_manifest else set()
     useless = unreachable_checkpoints(transaction, job)
-    dropped = checkpoint.to_drop(manifests, transaction.policy.checkpoints_keep, in_use, useless)
+    dropped = checkpoint.to_drop(manifests, limits, in_use, useless)
     _drop(transaction, job.id, manifests, dropped)
 
 

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.options import Options
+from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.core.training.samples import is_picture
+from simpletuner_fleet.core.training.trainer_release import Release
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths
 
@@ -42,6 +45,10 @@ class FoundArtifact(Struct, frozen=True):
 class CheckpointHabits:
     """Inherit from it and override what is different; a trainer that does not inherit gets these defaults."""
 
+    def release(self) -> Release:
+        """What is installed of it and what that can do. May take seconds the first time: call it in a thread."""
+        return Release(exit_codes=True, guard=True, signal_file=False)
+
     def output_folder(self, paths: Paths) -> Path:
         """Returns where checkpoints appear, and where one to go on from is put."""
         return paths.output_dir
@@ -62,10 +69,22 @@ class CheckpointHabits:
         """The complete ones, oldest first."""
         return complete_checkpoints(self.output_folder(paths))
 
+    def keeps(self, paths: Paths, name: str) -> int | None:
+        """How many checkpoints of this one's kind the config wants kept; None where it does not say."""
+        return None
+
+    def has_unfinished(self, paths: Paths) -> bool:
+        """Whether a checkpoint is there that will count as complete after a moment, even if its trainer has ended."""
+        return False
+
     def progress_files(self, paths: Paths) -> list[Path]:
         """Returns where the trainer writes its numbers, a JSON object on each line; they need not be there yet."""
         folder = self.output_folder(paths)
         return [folder / name for name in METRIC_FILES]
+
+    def bars_tell(self, paths: Paths) -> bool:
+        """Whether the loss is read from progress bars until something else tells it."""
+        return True
 
     def samples(self, paths: Paths) -> list[Path]:
         """Pictures drawn so far, shown while the trainer works; any beneath the output folder."""
@@ -83,11 +102,28 @@ class CheckpointHabits:
         """The checkpoint is in place; makes the trainer go on from it."""
         return Launch(argv=launch.argv, env={**launch.env, RESUME_VARIABLE: str(checkpoint)}, cwd=launch.cwd)
 
+    def exit_tells(self, order: JobSubmit) -> bool:
+        """Whether exit code 0 alone is believed where nobody is left to look: the guardian asks that."""
+        return expected_steps(order) is None
+
+    def shortfall(self, order: JobSubmit, ended: CleanExit) -> str | None:
+        """Why a training that ended with exit code 0 is not complete; None where it is.
+
+        A program may have reasons of its own to end early: only a config that names its steps holds it to them.
+        """
+        return shortfall(replace(ended, total=expected_steps(order)))
+
     def artifacts(self, paths: Paths) -> list[FoundArtifact]:
         """Returns what an attempt that ended leaves to its user: all of the output that is no checkpoint."""
         root = self.output_folder(paths)
         files = tuple(other_files(root))
         return [FoundArtifact("output", root, files)] if files else []
+
+
+def expected_steps(order: JobSubmit) -> int | None:
+    """How many steps the config says there are, if it does."""
+    steps = order.config.get("expected_steps")
+    return steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
 
 
 def habits_of(trainer: object) -> CheckpointHabits:
@@ -106,11 +142,13 @@ def rank_logs_beneath(folder: Path) -> dict[int, list[Path]]:
 
 
 def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:
-    checkpoints = []
-    for path in _entries(folder):
-        name = _NAME.fullmatch(path.name)
-        if name and (path / GUARD).is_file():
-            checkpoints.append(FoundCheckpoint(path.name, int(name[1]), path))
+    return [one for one in checkpoint_folders(folder) if (one.path / GUARD).is_file()]
+
+
+def checkpoint_folders(folder: Path) -> list[FoundCheckpoint]:
+    """All of them, finished or not, oldest first."""
+    named = ((path, _NAME.fullmatch(path.name)) for path in _entries(folder))
+    checkpoints = [FoundCheckpoint(path.name, int(name[1]), path) for path, name in named if name]
     return sorted(checkpoints, key=lambda one: (one.step, one.name))
 
 

@@ -48,7 +48,7 @@ class LauncherTrainer(CheckpointHabits, ABC):
         argv = [
             *(self._python, "-m", self.module),
             *rank_log_flags(settings.get("launcher_args", []), paths),
-            *self.flags(order, processes, free_port()),
+            *self.flags(order, paths, processes, free_port()),
             *map(fill, settings.get("launcher_args", [])),
             *program,
             *map(fill, settings.get("args", [])),
@@ -57,7 +57,7 @@ class LauncherTrainer(CheckpointHabits, ABC):
         return Launch(argv=argv, env=filled_environment(order, paths, self._worker), cwd=cwd)
 
     @abstractmethod
-    def flags(self, order: JobSubmit, processes: int, port: int) -> list[str]:
+    def flags(self, order: JobSubmit, paths: Paths, processes: int, port: int) -> list[str]:
         """Returns the flags for this many processes on this machine, which meet at this port."""
 
     def _probe(self) -> bool:

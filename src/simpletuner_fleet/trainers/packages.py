@@ -6,45 +6,41 @@ from collections.abc import Mapping
 from simpletuner_fleet.trainers.environment import without_secrets
 
 PROBE_TIMEOUT_S = 30.0
+MAX_VERSION_CHARS = 64
 _PROBE = """
 import importlib.util, sys
 found = all(importlib.util.find_spec(name) for name in sys.argv[1:])
 sys.exit(0 if found else 3)
 """
 
+_VERSION = """
+import importlib.metadata, sys
+print(importlib.metadata.version(sys.argv[1]))
+"""
+
 
 def has_packages(python: str, environment: Mapping[str, str], *names: str) -> bool:
     """Looked for in a child, away from the worker's own modules, and not imported: that may be a gigabyte."""
+    return _ask(python, environment, _PROBE, *names) is not None
+
+
+def version_of(python: str, environment: Mapping[str, str], distribution: str) -> str:
+    """The installed one's; empty where it cannot be told, as in a checkout that was never installed."""
+    return (_ask(python, environment, _VERSION, distribution) or "").strip()[:MAX_VERSION_CHARS]
+
+
+def _ask(python: str, environment: Mapping[str, str], *words: str) -> str | None:
     try:
         probe = subprocess.run(
-            [python, "-c", _PROBE, *names],
+            [python, "-c", *words],
             env=without_secrets(environment),
             cwd="/",
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=PROBE_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return probe.returncode == 0
-
-
-def version_of(python: str, environment: Mapping[str, str], package: str) -> str | None:
-    """The release of a package that another Python has; None where it has none."""
-    code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
-    try:
-        answer = subprocess.run(
-            [python, "-c", code, package],
-            env=without_secrets(environment),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stdout.strip() or None
+    return probe.stdout.decode("ascii", "replace") if probe.returncode == 0 else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Self
 
+from simpletuner_fleet.core.training.trainer_release import Release
 from simpletuner_fleet.trainers.accelerate import AccelerateTrainer
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
 from simpletuner_fleet.trainers.command import CommandTrainer
@@ -28,7 +29,8 @@ BUILT_IN: tuple[Callable[[Surroundings], Trainer], ...] = (
 
 
 class Registry:
-    def __init__(self, trainers: Iterable[Trainer]) -> None:
+    def __init__(self, trainers: Iterable[Trainer], trainer_python: str = sys.executable) -> None:
+        self.trainer_python = trainer_python
         self._trainers = {trainer.name: trainer for trainer in trainers}
 
     @classmethod
@@ -39,7 +41,16 @@ class Registry:
             trainer_python=trainer_python or sys.executable,
         )
         built_in = [make(surroundings) for make in BUILT_IN]
-        return cls([*built_in, *plug_ins(entry_points(group=ENTRY_POINTS), surroundings)])
+        found = [*built_in, *plug_ins(entry_points(group=ENTRY_POINTS), surroundings)]
+        return cls(found, surroundings.trainer_python)
+
+    def has_simpletuner(self) -> bool:
+        trainer = self._trainers.get(SimpleTunerTrainer.name)
+        return trainer is not None and trainer.available()
+
+    def simpletuner(self) -> Release:
+        """What is installed of the fleet's own trainer. May take seconds the first time: call it in a thread."""
+        return habits_of(self.get(SimpleTunerTrainer.name)).release() if self.has_simpletuner() else Release()
 
     def get(self, name: str) -> Trainer:
         try:

@@ -1,6 +1,7 @@
 """Runs a script or module under `torchrun`."""
 
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Paths
 from simpletuner_fleet.trainers.launcher import LauncherTrainer
 
 
@@ -9,7 +10,7 @@ class TorchrunTrainer(LauncherTrainer):
     module = "torch.distributed.run"
     packages = ("torch",)
 
-    def flags(self, order: JobSubmit, processes: int, port: int) -> list[str]:
+    def flags(self, order: JobSubmit, paths: Paths, processes: int, port: int) -> list[str]:
         return [
             "--nnodes=1",
             f"--nproc_per_node={processes}",

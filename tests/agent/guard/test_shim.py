@@ -164,6 +164,17 @@ async def test_a_well_ended_trainer_is_reported_as_completed_and_a_conflict_is_t
     assert [body["status"] for _, _, body in reports.seen] == ["completed"]
 
 
+async def test_the_shim_never_says_completed_where_the_exit_code_does_not_tell(folder: Path) -> None:
+    reports = Reports()
+    with listening(reports) as url:
+        order = order_for(folder, "pass", adopt_grace_s=0.05, report=report_to(url), exit_tells=False)
+        async with agent_running(order) as agent:
+            await until((folder / "exit.json").exists)
+            await agent.kill()
+            await until((folder / "reported.json").exists)
+    assert [body["status"] for _, _, body in reports.seen] == ["lost"]
+
+
 async def test_an_agent_that_dies_while_it_cancels_is_reported_as_it_meant_it(folder: Path) -> None:
     reports = Reports()
     program = """

@@ -102,6 +102,34 @@ async def test_points_arrive_while_the_file_grows_each_once(sources: MetricSourc
         assert (await one.running.job(one.offer.job_id))["progress"]["step"] == 1300
 
 
+BAR = "\rEpoch 1/1, Steps:  1%|#   | {step}/1000 [00:01<00:01,  3.27it/s, lr=0.001, loss={loss}]"
+
+
+async def test_a_training_that_reports_to_nobody_has_its_curve_from_its_bars(sources: MetricSources) -> None:
+    blobs = MemoryBlobs()
+    async with attempt(blobs) as one:
+        follower = one.follower(sources)
+        running = asyncio.create_task(follower.run())
+        for step in range(1, 31):
+            with sources.output_log.open("a") as log:
+                log.write(BAR.format(step=step, loss=1.0) + BAR.format(step=step, loss=1 / step))
+            await asyncio.sleep(0.005)
+        follower.trainer_ended()
+        await asyncio.wait_for(running, 20)
+        assert await one.steps() == list(range(1, 31))
+
+
+async def test_bars_tell_no_curve_where_the_trainer_writes_its_numbers(sources: MetricSources) -> None:
+    blobs = MemoryBlobs()
+    async with attempt(blobs) as one:
+        write(sources.files[0], range(1, 11))
+        sources.output_log.write_text("".join(BAR.format(step=step, loss=9) for step in range(1, 11)))
+        follower = one.follower(sources)
+        follower.trainer_ended()
+        await asyncio.wait_for(follower.run(), 20)
+        assert await one.records(blobs) == list(range(1, 11))
+
+
 async def test_points_of_tensorboard_files_arrive_beside_the_lines_and_only_once(
     sources: MetricSources,
 ) -> None:

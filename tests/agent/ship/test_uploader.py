@@ -136,7 +136,7 @@ async def test_a_trainer_that_ends_during_a_look_is_not_waited_for(paths: Paths)
         assert looks
 
 
-async def test_only_the_newest_is_sent_and_only_what_changed_of_the_next(paths: Paths) -> None:
+async def test_every_checkpoint_is_sent_in_order_and_only_what_changed_of_the_next(paths: Paths) -> None:
     async with ObjectServer() as server, connected(server) as client:
         base = random.Random(1).randbytes(3 * MEGABYTE)
         checkpoint(paths, 10, base=base)
@@ -147,10 +147,61 @@ async def test_only_the_newest_is_sent_and_only_what_changed_of_the_next(paths: 
         first = server.bytes_in
         checkpoint(paths, 30, base=base, head=b"2" * 10)
         await until(lambda: sending.checkpoint_step == 30)
-        assert server.names == ["checkpoint-20", "checkpoint-30"]
+        assert server.names == ["checkpoint-10", "checkpoint-20", "checkpoint-30"]
         assert server.bytes_in - first == 10
         sending.stop()
         await asyncio.wait_for(task, 10)
+
+
+class Limited(CheckpointHabits):
+    def keeps(self, paths: Paths, name: str) -> int | None:
+        return 2 if name.endswith("-rolling") else 20
+
+
+async def test_a_rolling_checkpoint_of_the_same_step_is_another_one_with_a_limit_of_its_own(
+    paths: Paths,
+) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        server.checkpoints_keep = 10
+        checkpoint(paths, 10)
+        rolling = checkpoint(paths, 11)
+        rolling.rename(rolling.with_name("checkpoint-10-rolling"))
+        sending = uploader(paths, client)
+        sending.habits = Limited()
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(sending.run(), 20)
+        told = [(one["name"], one["step"], one["keep"]) for one in server.manifests]
+        assert told == [("checkpoint-10", 10, 20), ("checkpoint-10-rolling", 10, 2)]
+        (note,) = server.notes
+        assert (note["id"], note["kind"]) == ("checkpoints-bounded", "checkpoints_bounded")
+        assert "the config keeps 20 checkpoints, this server the newest 10" in note["text"]
+
+
+async def test_what_is_added_to_a_checkpoint_after_its_guard_arrives_too(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        folders = [checkpoint(paths, step) for step in (10, 20)]
+        sending = uploader(paths, client)
+        task = asyncio.create_task(sending.run())
+        await until(lambda: sending.checkpoint_step == 20)
+        for folder in folders:
+            (folder / "assets").mkdir()
+            (folder / "assets" / "image_0.png").write_bytes(b"picture")
+        sending.trainer_ended(with_artifacts=True)
+        await asyncio.wait_for(task, 20)
+        assert server.names == ["checkpoint-10", "checkpoint-20", "checkpoint-10", "checkpoint-20"]
+        for manifest in server.manifests[2:]:
+            assert "assets/image_0.png" in [file["path"] for file in manifest["files"]]
+        assert sending.checkpoint_step == 20
+
+
+async def test_an_attempt_that_goes_on_elsewhere_sends_the_newest_alone(paths: Paths) -> None:
+    async with ObjectServer() as server, connected(server) as client:
+        for step in (10, 20, 30):
+            checkpoint(paths, step)
+        sending = uploader(paths, client)
+        sending.trainer_ended(with_artifacts=False)
+        await asyncio.wait_for(sending.run(), 20)
+        assert server.names == ["checkpoint-30"]
 
 
 async def test_a_checkpoint_found_spoiled_before_it_is_stored_is_left_and_the_good_one_goes(

@@ -116,6 +116,9 @@ def test_the_kind_of_an_accelerator_is_known_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("wanted", "labels", "fits"),
     [
+        ({"trainer": ">=4.3"}, {"trainer": "4.10.1"}, True),
+        ({"trainer": ">=4.3"}, {"trainer": "4.2.0"}, False),
+        ({"trainer": ">=4.3"}, {}, False),
         ({}, {}, True),
         ({}, {"team": "nlp"}, True),
         ({"team": "nlp"}, {}, False),

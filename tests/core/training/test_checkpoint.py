@@ -9,11 +9,13 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import (
     SHA256_OF_NOTHING,
     FileEntry,
+    Limits,
     Manifest,
     StoredManifest,
     check_manifest,
     check_object,
     check_step_of_epoch,
+    limits_of,
     newest_checkpoint,
     path_complaint,
     same_content,
@@ -156,6 +158,39 @@ def test_retention_keeps_the_newest_checkpoints_and_every_artifact() -> None:
     assert ids(to_drop([*kept, final], 0)) == ["m_1", "m_2", "m_3", "m_4"], "the newest always stays"
     assert ids(to_drop(kept, 3, in_use={"m_1"})) == ["m_2"]
     assert to_drop(kept[:2], 3) == []
+
+
+def test_rolling_checkpoints_and_the_others_never_push_each_other_out() -> None:
+    plain = [stored(number, name=f"checkpoint-{number}") for number in (1, 2, 3)]
+    rolling = [stored(number, name=f"checkpoint-{number}-rolling") for number in (4, 5, 6)]
+    assert ids(to_drop([*plain, *rolling], Limits(3, 1))) == ["m_4", "m_5"]
+    assert ids(to_drop([*plain, *rolling], Limits(1, 3))) == ["m_1", "m_2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "keep", "limits"),
+    [
+        ("checkpoint-5", 4, Limits(4, 10)),
+        ("checkpoint-5", None, Limits(10, 10)),
+        ("checkpoint-5", 0, Limits(10, 10)),
+        ("checkpoint-5", 99, Limits(10, 10)),
+        ("checkpoint-5-rolling", 1, Limits(10, 1)),
+    ],
+)
+def test_the_config_decides_how_many_are_kept_within_the_servers_bound(
+    name: str, keep: int | None, limits: Limits
+) -> None:
+    manifest = Manifest(kind="checkpoint", name=name, step=5, files=(file("a"),), keep=keep)
+    assert limits_of(manifest, 10) == limits
+
+
+def test_one_that_has_grown_may_be_told_again_though_a_newer_one_is_there() -> None:
+    known = [stored(10), stored(20)]
+    grown = Manifest(kind="checkpoint", name=known[0].name, step=10, files=(file("a"), file("b")))
+    check_step_of_epoch(grown, known[0].epoch, known)
+    stranger = Manifest(kind="checkpoint", name="checkpoint-11", step=11, files=(file("a"),))
+    with pytest.raises(StepBackwards):
+        check_step_of_epoch(stranger, known[0].epoch, known)
 
 
 def test_a_newer_one_of_the_same_name_replaces_the_older() -> None:

@@ -536,6 +536,8 @@ class Shim:
 
     def verdict(self, ended: dict[str, Any]) -> tuple[str, str | None]:
         match ended["reason"]:
+            case "exited" if ended["exit_code"] == 0 and not self.order.get("exit_tells", True):
+                return "lost", "the worker agent died before it could tell whether the training is complete"
             case "exited" if ended["exit_code"] == 0:
                 return "completed", None
             case "exited" if ended["signal"]:

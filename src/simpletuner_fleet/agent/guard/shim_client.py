@@ -61,6 +61,8 @@ class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
     time_limit_save_s: float | None = None
     """At the limit the agent is told and has so long to save and stop; None: the tree is ended at once."""
     report: ReportTo | None = None
+    exit_tells: bool = True
+    """Whether exit code 0 alone says that the training is complete."""
     hidden: list[str] = []
     """Values that must not be seen in what is told of the output."""
 

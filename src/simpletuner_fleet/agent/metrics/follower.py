@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.resume import resumed_from
-from simpletuner_fleet.agent.metrics import gpu_points
+from simpletuner_fleet.agent.metrics import bar_points, gpu_points
+from simpletuner_fleet.agent.metrics.bar_points import BarJournal
 from simpletuner_fleet.agent.metrics.gpu_points import GpuJournal
 from simpletuner_fleet.agent.metrics.metric_files import furthest, latest_bar, newest
 from simpletuner_fleet.agent.metrics.point_sender import PointSender
@@ -47,6 +48,13 @@ class MetricSources(Struct, frozen=True, kw_only=True):
     sent: Path
     events: Path | None = None
     """The folder beneath which TensorBoard's files appear."""
+    bars_tell: bool = True
+    """Whether progress bars are the numbers where nothing else has any."""
+
+    @property
+    def bars(self) -> Path:
+        """Written by the agent itself, from the bars in the output."""
+        return self.sent.with_name(bar_points.NAME)
 
     @property
     def gpus(self) -> Path:
@@ -80,9 +88,11 @@ class MetricsFollower:
         )
         self._step = resumed_from(offer) or 0
         self._readings = Readings((), sources.events, since=self._step)
+        self._bars = BarJournal(sources.output_log, sources.bars, self._step, clock)
+        self._bars_tell = sources.bars_tell
         self._training = PointSender(
             offer.job_id,
-            sources.files,
+            [*sources.files, sources.bars],
             sources.sent,
             lambda first, points: client.send_metrics(offer.job_id, offer.epoch, first, points),
             events=EventFolder(sources.events, since=self._step),
@@ -130,6 +140,8 @@ class MetricsFollower:
         if progress:
             self._step = progress["step"]
         report = self.on_progress(progress) if progress and progress != self._reported else None
+        if self._bars_tell:
+            await asyncio.to_thread(self._bars.note, ended)
         await self._training.send_all()
         if report:
             await self._client.report(self._job_id, report)
@@ -151,6 +163,7 @@ class MetricsFollower:
     def _progress(self) -> Progress | None:
         self._readings.read()
         points = furthest([newest(self._sources.files), self._readings.latest()])
+        self._bars_tell = self._bars_tell and not any(loss_of(point.values) is not None for point in points)
         return progress_of(points, latest_bar(self._sources.output_log))
 
 

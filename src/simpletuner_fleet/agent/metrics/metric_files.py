@@ -98,17 +98,17 @@ def latest_points(path: Path) -> list[Point]:
     return [point for point in points if point]
 
 
-def latest_bar(path: Path) -> Bar | None:
-    return last_bar(end_of(path).decode("utf-8", "replace"))
+def latest_bar(path: Path, within: int = LATEST_BYTES) -> Bar | None:
+    return last_bar(end_of(path, within).decode("utf-8", "replace"))
 
 
-def end_of(path: Path) -> bytes:
+def end_of(path: Path, within: int = LATEST_BYTES) -> bytes:
     file = opened(path)
     if file is None:
         return b""
     with file:
-        file.seek(max(0, file.seek(0, 2) - LATEST_BYTES))
-        return file.read(LATEST_BYTES)
+        file.seek(max(0, file.seek(0, 2) - within))
+        return file.read(within)
 
 
 def newest(files: Sequence[Path]) -> list[Point]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, Sent
 from simpletuner_fleet.agent.ship.hashing import HashCache, HashingStopped
+from simpletuner_fleet.agent.ship.late_files import LateFiles, fingerprint
 from simpletuner_fleet.agent.ship.sample_watch import SampleFile, SampleWatch
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth, PartSize
@@ -22,7 +23,7 @@ from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
 from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest, path_complaint
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.protocol.messages import JobSubmit
-from simpletuner_fleet.protocol.uploads import ObjectAsked
+from simpletuner_fleet.protocol.uploads import ManifestAnswer, Note, ObjectAsked
 from simpletuner_fleet.trainers.checkpoints import (
     CheckpointHabits,
     FoundArtifact,
@@ -84,6 +85,8 @@ class Uploader:
         self._settled: set[str] = set()
         """Names that need no more thought: sent, or impossible to send."""
         self.stored_something = False
+        self._late = LateFiles()
+        self._bound_told = False
         self.not_sent: dict[str, str] = {}
         """What was given up for good, and why."""
         self._samples = samples or SampleWatch()
@@ -136,15 +139,19 @@ class Uploader:
         return await self._courier.send_once()
 
     async def _send_all(self, ended: bool) -> Sent:
-        newest = await asyncio.to_thread(self._newest)
-        if newest is not None:
-            await self._try(newest.name, self._send_checkpoint(newest))
+        waiting = await asyncio.to_thread(self._next)
+        if waiting is not None:
+            await self._try(waiting.name, self._send_checkpoint(waiting))
+            if await asyncio.to_thread(self._next):
+                return Sent.MORE
         if not ended:
+            await self._send_late(ended)
             if self._samples.is_due():
                 await self._show_samples()
             return Sent.ALL
-        if await asyncio.to_thread(self._newest):
+        if await asyncio.to_thread(self._is_more_to_come):
             return Sent.ALL
+        await self._send_late(ended)
         await self._send_results()
         return Sent.DONE
 
@@ -176,15 +183,29 @@ class Uploader:
                 raise
             self._give_up(name, problem.detail)
 
-    def _newest(self) -> FoundCheckpoint | None:
-        """Older ones are passed over for good: the newest is all that anybody goes on from."""
-        checkpoints = [
+    def _next(self) -> FoundCheckpoint | None:
+        """The oldest that was not sent: each was asked for. One that goes on elsewhere has time for the newest alone."""
+        stored = -1 if self.checkpoint_step is None else self.checkpoint_step
+        waiting = [
             one
             for one in self.habits.checkpoints(self.paths)
-            if one.name not in self._settled and not self._is_spoiled(one)
+            if one.name not in self._settled and not self._is_spoiled(one) and self._may_follow(one, stored)
         ]
-        stored = -1 if self.checkpoint_step is None else self.checkpoint_step
-        return checkpoints[-1] if checkpoints and checkpoints[-1].step > stored else None
+        if not waiting:
+            return None
+        return waiting[0] if self._with_artifacts else waiting[-1]
+
+    def _may_follow(self, one: FoundCheckpoint, stored: int) -> bool:
+        """Steps only rise; a rolling checkpoint may have the step of another one of this attempt."""
+        return one.step > stored or (one.step == stored and self._late.has_sent_step(one.step))
+
+    def _is_more_to_come(self) -> bool:
+        return self._next() is not None or self.habits.has_unfinished(self.paths)
+
+    async def _send_late(self, ended: bool) -> None:
+        """Sends again what a checkpoint has grown by since: pictures are added after it is finished."""
+        for checkpoint in await asyncio.to_thread(self._late.grown, ended):
+            await self._try(checkpoint.name, self._send_checkpoint(checkpoint))
 
     def _is_spoiled(self, checkpoint: FoundCheckpoint) -> bool:
         return self.spoiled_from is not None and checkpoint.step >= self.spoiled_from
@@ -192,15 +213,22 @@ class Uploader:
     async def _send_checkpoint(self, checkpoint: FoundCheckpoint) -> None:
         began = self._clock()
         files = await asyncio.to_thread(lambda: list(files_beneath(checkpoint.path, checkpoint.path)))
+        looked = await asyncio.to_thread(fingerprint, files)
         entries = await self._send_files(checkpoint.path, files)
         await self.before_stored()
         if self._is_spoiled(checkpoint):
             return
-        await self._commit(
-            Manifest(kind="checkpoint", name=checkpoint.name, step=checkpoint.step, files=tuple(entries))
+        keep = await asyncio.to_thread(self.habits.keeps, self.paths, checkpoint.name)
+        manifest = Manifest(
+            kind="checkpoint", name=checkpoint.name, step=checkpoint.step, files=tuple(entries), keep=keep
         )
-        self.checkpoint_step = checkpoint.step
-        self.on_stored(checkpoint.step)
+        answer = await self._commit(manifest)
+        self._settled.add(checkpoint.name)
+        self._late.was_sent(checkpoint, looked)
+        if checkpoint.step >= (self.checkpoint_step or 0):
+            self.checkpoint_step = checkpoint.step
+            self.on_stored(checkpoint.step)
+        await self._tell_bound(keep, answer.checkpoints_keep)
         took_s = self._clock() - began
         log.info("job %s: %s is safe (%s in %.1f s)", self._job_id, checkpoint.name, _amount(entries), took_s)
 
@@ -222,7 +250,7 @@ class Uploader:
         )
         for sample in samples:
             if sample not in self._shown:
-                if not last and await asyncio.to_thread(self._newest) is not None:
+                if not last and await asyncio.to_thread(self._next) is not None:
                     return
                 try:
                     self._shown[sample] = await self._send_files(root, [sample.path])
@@ -337,10 +365,25 @@ class Uploader:
                 return True
             offset = answer.next_offset
 
-    async def _commit(self, manifest: Manifest) -> None:
-        await self._client.send_manifest(self._job_id, self._epoch, manifest)
+    async def _commit(self, manifest: Manifest) -> ManifestAnswer:
+        answer = await self._client.send_manifest(self._job_id, self._epoch, manifest)
         self.stored_something = True
         self._courier.went_well()
+        return answer
+
+    async def _tell_bound(self, asked: int | None, bound: int | None) -> None:
+        """Says once that the server keeps fewer than the config asks for: nobody is to find out when they are gone."""
+        if asked is None or bound is None or asked <= bound or self._bound_told:
+            return
+        self._bound_told = True
+        text = (
+            f"the config keeps {asked} checkpoints, this server the newest {bound} of each job "
+            "(SIMPLETUNER_CHECKPOINTS_KEEP)"
+        )
+        log.warning("job %s: %s", self._job_id, text)
+        note = Note(id="checkpoints-bounded", at=time.time(), kind="checkpoints_bounded", text=text)
+        with contextlib.suppress(Unreachable, Refused):
+            await self._client.send_notes(self._job_id, self._epoch, [note])
 
     def _give_up(self, name: str, reason: str) -> None:
         self._settled.add(name)

@@ -11,7 +11,9 @@ PRIORITY_HELP = "A number, or low, normal, high, urgent"
 SUBMIT = (
     argument("config_ref", metavar="CONFIG", help="A saved config's name, or a path to a file or folder"),
     argument("--target", choices=tuple(TARGETS), help="Where to run (default: auto)"),
-    repeated("--label", "KEY=GLOB", "Only workers with this label; may be repeated"),
+    repeated(
+        "--label", "KEY=GLOB", "Only workers with this label, or version as in trainer>=4.3; may be repeated"
+    ),
     argument("--gpus", read=values.count, metavar="N", help="GPUs (default: num_processes)"),
     argument("--min-vram", type=float, metavar="GB", help="Memory each GPU must have"),
     argument("--priority", read=values.priority, metavar="P", help=PRIORITY_HELP),

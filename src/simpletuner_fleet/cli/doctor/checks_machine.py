@@ -13,6 +13,8 @@ from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, Inventory
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.core.worker_errors import InventoryError
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.trainers.finding import TrainerPythonMissing
+from simpletuner_fleet.trainers.installed import trainers_for
 
 GIB = 1024**3
 LITTLE_DISK_GB, NO_DISK_GB = 20.0, 1.0
@@ -126,6 +128,30 @@ def open_files() -> CheckFinding:
             _("raise the limit: ulimit -n %(few_files)s", few_files=FEW_FILES),
         )
     return good(_("open files"), str(soft) if soft > 0 else _("no limit"))
+
+
+def trainer(named: str | None, environ: Mapping[str, str]) -> Iterator[CheckFinding]:
+    """The Python of the trainer: the one that was named, or the one that a worker would find."""
+    try:
+        registry = trainers_for(named, environ)
+    except TrainerPythonMissing as error:
+        yield bad(_("trainer"), error.detail, error.next or "")
+        return
+    if not registry.has_simpletuner():
+        yield doubt(
+            _("trainer"),
+            _("SimpleTuner is not installed for %(python)s", python=registry.trainer_python),
+            _("point the worker at the environment that has it: --trainer-python PATH"),
+        )
+        return
+    release = registry.simpletuner()
+    version = release.version or _("of unknown version")
+    yield good(
+        _("trainer"),
+        _("SimpleTuner %(version)s, %(python)s", version=version, python=registry.trainer_python),
+    )
+    for sentence in release.missing:
+        yield doubt(_("trainer"), _(sentence), _("a newer release can: pip install --upgrade simpletuner"))
 
 
 def command_clash(environ: Mapping[str, str]) -> Iterator[CheckFinding]:

@@ -89,7 +89,9 @@ def _machine(args: argparse.Namespace) -> Iterator[CheckFinding]:
     yield from machine.command_clash(os.environ)
     if args.what != "server":
         yield from machine.gpus(os.environ)
-        work_dir = _resolved("worker", args)["work_dir"].value
+        resolved = _resolved("worker", args)
+        yield from machine.trainer(resolved["trainer_python"].value, os.environ)
+        work_dir = resolved["work_dir"].value
         yield machine.disk(_("work folder"), Path(work_dir or Path.cwd()))
         yield from machine.shared_memory()
     yield machine.open_files()

@@ -9,7 +9,7 @@ from typing import Any
 
 from simpletuner_fleet.cli.files import bundles
 from simpletuner_fleet.cli.files.config_layouts import looks_like_path
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.words import pairs_of
 from simpletuner_fleet.cli.jobs import job_text
@@ -62,7 +62,7 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
     """Returns only what was asked for: the server knows the defaults."""
     request: dict[str, Any] = {
         "target": args.target,
-        "worker_labels": pairs_of(args.label, "--label"),
+        "worker_labels": _labels(args.label),
         "gpus": args.gpus,
         "min_vram_gb": args.min_vram,
         "priority": args.priority,
@@ -177,6 +177,17 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
         )
         raise
     return ExitCode.FAILED
+
+
+def _labels(words: list[str]) -> dict[str, str]:
+    try:
+        return values.label_patterns(words)
+    except ValueError as error:
+        raise usage(
+            _("%(flag)s cannot be used so", flag="--label"),
+            str(error),
+            _("for example %(flag)s key=value", flag="--label"),
+        ) from None
 
 
 def _value(text: str) -> Any:

@@ -266,6 +266,8 @@ class _Server:
     def _local_arguments(self, url: str, fingerprint: str | None) -> list[str]:
         words = ["--orchestrator-url", url, "--persistent", "--name", administer.LOCAL_NAME]
         words += ["--worker-token-file", str(self._data_dir / "local_worker_token")]
+        if self._args.trainer_python:
+            words += ["--trainer-python", self._args.trainer_python]
         return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
 
     def _console(self, listening: Listening) -> str:

@@ -145,6 +145,7 @@ def _check_command(settings: dict[str, Any]) -> None:
     if any("\0" in word for word in command):
         raise Invalid("A command's word cannot hold a NUL byte.", path="$.settings.command")
     _check_cwd(settings)
+    _check_expected_steps(settings)
 
 
 def check_launcher(trainer: str, settings: dict[str, Any]) -> None:
@@ -174,6 +175,13 @@ def check_launcher(trainer: str, settings: dict[str, Any]) -> None:
             path="$.settings.mixed_precision",
         )
     _check_cwd(settings)
+    _check_expected_steps(settings)
+
+
+def _check_expected_steps(settings: dict[str, Any]) -> None:
+    steps = settings.get("expected_steps")
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        raise Invalid("settings.expected_steps is a number of steps.", path="$.settings.expected_steps")
 
 
 def _is_path(value: Any) -> bool:

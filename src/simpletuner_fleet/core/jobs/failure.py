@@ -44,6 +44,29 @@ ADVICE = {
     "data": N_(
         "The job's data could not be put in place: see 'simpletuner data list', and the worker's --data-cache-gb and disk."
     ),
+    "model_gated": N_(
+        "Accept the model's terms on its page, and give the job a token that may read it: "
+        "'simpletuner secrets set HF_TOKEN', then name it under secrets in the config."
+    ),
+    "model_missing": N_(
+        "Correct the model's name or path in the config: a path is one on the worker, a name is a repository that the "
+        "worker can reach."
+    ),
+    "captions_missing": N_(
+        "Give every picture its caption, as the data loader's caption_strategy says: for textfile a .txt beside it."
+    ),
+    "data_missing": N_(
+        "The folder is not on the worker: push it with 'simpletuner data push' and write dataset://NAME in the data "
+        "loader, or correct the path."
+    ),
+    "file_missing": N_(
+        "The config names a file that is not there: put it beside the config and import it again, or write a path of "
+        "the worker."
+    ),
+    "incomplete": N_(
+        "The trainer ended before its last step and said no reason: read the end of its log, or retry; the job goes "
+        "on from its last checkpoint."
+    ),
     "start_failed": N_(
         "The trainer never ran: correct what the message names, in the config or on the worker."
     ),
@@ -61,9 +84,11 @@ SIGNALS = {number: f"SIG{name}" for number, name in enumerate(_NAMES.split(), st
 SIGKILL, SIGSEGV, SIGBUS = 9, 11, 7
 
 _PREFIX = re.compile(r"^(?:\[(?:rank ?|default)?\d+\]: ?)+")
-_WARNING = re.compile(r"Warning: |\bWARNING\b")
+_WARNING = re.compile(r"Warning: |\bWARNING\b(?!.*data directory was not found)")
+"""What others warn of is noise; that the data is not there is the cause of what follows."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|NotFound)\b")
 _LAUNCHER = re.compile(r"^(?:subprocess\.)?CalledProcessError|ChildFailedError")
+_EARLY = re.compile(r"^the trainer ended (?:at step|with exit code 0 before)")
 _EXIT_CODE = re.compile(r"\bexit(?:ed)?(?: with)?(?: (?:code|status))? (-?\d{1,3})\b")
 
 
@@ -175,6 +200,13 @@ def _never_ran(remains: Remains) -> str | None:
     return None if ran else remains.reason or None
 
 
+def _ended_early(remains: Remains) -> str | None:
+    """Exit code 0 is no failure by itself: the worker says what speaks against it."""
+    if remains.exit_code != 0 or _last_exception(remains):
+        return None
+    return remains.reason if _EARLY.search(remains.reason) else None
+
+
 def _raised(remains: Remains) -> str | None:
     if last := _last_exception(remains):
         return last
@@ -253,6 +285,41 @@ RULES: tuple[tuple[str, Rule], ...] = (
         ),
     ),
     (
+        "model_gated",
+        _shown(
+            r"GatedRepo(?:Error)?\b|gated repo|Access to model .* is restricted|(?:401|403) Client Error.*huggingface\.co"
+        ),
+    ),
+    (
+        "model_missing",
+        _shown(
+            r"it looks like \S+ is not the path to a directory|is not a local folder and is not a valid model identifier"
+            r"|does not appear to have a file named|RepositoryNotFoundError|404 Client Error.*huggingface\.co"
+            r"|Repo id must be in the form|Can't load (?:the )?(?:model|tokenizer|config)\w* for '"
+        ),
+    ),
+    (
+        "captions_missing",
+        _shown(
+            r"Caption file \S+ not found|Caption text cannot be (?:None|empty)|[Nn]o captions? (?:was |were )?found"
+            r"|Could not (?:find|load) (?:any )?captions?\b"
+        ),
+    ),
+    (
+        "data_missing",
+        _shown(
+            r"data directory was not found: |^- \(id=[^)]*\) \w+: /|instance_data_dir\b.*(?:not exist|not found)"
+        ),
+    ),
+    (
+        "file_missing",
+        _shown(
+            r"config file \S+ not found|Could not find (?:lycoris config|the JSON configuration file) at '"
+            r"|Parquet file \S+ not found|FileNotFoundError: \[Errno 2\] No such file or directory: '"
+        ),
+    ),
+    ("config", _shown(r"^ValueError: Optimizer \S+ not found|invalid choice: '")),
+    (
         "config",
         _shown(
             r"\.py: error: |: error: (?:unrecognized arguments|the following arguments are required|argument )"
@@ -263,5 +330,6 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("config", _wrong_usage),
     ("data", _said(r"^the data\b")),
     ("start_failed", _never_ran),
+    ("incomplete", _ended_early),
     ("user_code", _raised),
 )

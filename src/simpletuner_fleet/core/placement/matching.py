@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.marks import N_
+from simpletuner_fleet.core.training.trainer_release import version_fits
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, Worker
 
 
@@ -49,14 +50,19 @@ FREE = Occupancy()
 
 
 def labels_match(wanted: tuple[tuple[str, str], ...], labels: dict[str, str]) -> bool:
-    """Every key must be there and its value fit the glob; case does not matter."""
+    """Every key must be there and its value fit the glob, or the version asked for; case does not matter."""
     if not wanted:
         return True
     folded = {key.casefold(): value.casefold() for key, value in labels.items()}
     return all(
-        key.casefold() in folded and fnmatchcase(folded[key.casefold()], pattern.casefold())
+        key.casefold() in folded and _value_fits(folded[key.casefold()], pattern.casefold())
         for key, pattern in wanted
     )
+
+
+def _value_fits(value: str, pattern: str) -> bool:
+    by_version = version_fits(value, pattern)
+    return fnmatchcase(value, pattern) if by_version is None else by_version
 
 
 def _gpu_fits(gpu: Gpu, requires: Requirements) -> bool:

@@ -39,6 +39,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     name: FreeText
     files: tuple[FileEntry, ...]
     step: Whole | None = None
+    keep: Whole | None = None
+    """How many checkpoints of its kind the config wants kept; None where it does not say."""
 
 
 class StoredManifest(Struct, frozen=True, kw_only=True):
@@ -131,10 +133,12 @@ def check_places(files: Sequence[FileEntry]) -> None:
                 )
 
 
-def check_step_of_epoch(manifest: Manifest, epoch: int, known: Iterable[StoredManifest]) -> None:
+def check_step_of_epoch(manifest: Manifest, epoch: int, known: Collection[StoredManifest]) -> None:
     """Within one attempt steps only rise, so that a late upload never passes for the newest."""
     if manifest.kind != "checkpoint" or manifest.step is None:
         return
+    if any((one.name, one.step, one.epoch) == (manifest.name, manifest.step, epoch) for one in known):
+        return  # it has grown: pictures are added to a checkpoint after it is finished
     reached = max(
         (one.step or 0 for one in known if one.kind == "checkpoint" and one.epoch == epoch), default=0
     )
@@ -188,13 +192,31 @@ def beyond_reach(failed_tries: Iterable[str], tries: int) -> frozenset[str]:
     return frozenset(id for id, times in Counter(failed_tries).items() if times >= tries)
 
 
+ROLLING = "-rolling"
+"""Ends the names of those that a trainer makes often and keeps few of: they never push out the others."""
+
+
+class Limits(Struct, frozen=True):
+    """How many checkpoints of a job are kept, at least one."""
+
+    plain: int
+    rolling: int
+
+
+def limits_of(manifest: Manifest, bound: int) -> Limits:
+    """What the config says decides for the manifest's own kind, as far as the server's bound allows."""
+    asked = bound if manifest.keep is None or manifest.keep < 1 else min(manifest.keep, bound)
+    return Limits(bound, asked) if manifest.name.endswith(ROLLING) else Limits(asked, bound)
+
+
 def to_drop(
     manifests: Sequence[StoredManifest],
-    keep: int,
+    keep: Limits | int,
     in_use: Collection[str] = (),
     useless: Collection[str] = (),
 ) -> list[StoredManifest]:
-    """Returns what retention lets go of: all but the `keep` newest checkpoints, and what a newer one of its name replaced.
+    """Returns what retention lets go of: all but the newest checkpoints of each kind, and what a newer one of its name
+    replaced.
 
     The newest checkpoint always stays; so does one that a living attempt may still be fetching. What nobody could go on
     from counts for nothing: it must not push out the checkpoints made instead.
@@ -208,5 +230,9 @@ def to_drop(
             newest[one.kind, one.name] = one
     current = {one.id for one in newest.values()}
     checkpoints = sorted((one for one in newest.values() if one.kind == "checkpoint"), key=_age_order)
-    too_old = {one.id for one in checkpoints[: -max(1, keep)]}
+    limits = Limits(keep, keep) if isinstance(keep, int) else keep
+    rolling = [one for one in checkpoints if one.name.endswith(ROLLING)]
+    plain = [one for one in checkpoints if not one.name.endswith(ROLLING)]
+    beyond = (*plain[: -max(1, limits.plain)], *rolling[: -max(1, limits.rolling)])
+    too_old = {one.id for one in beyond}
     return [one for one in manifests if one.id not in in_use and (one.id not in current or one.id in too_old)]

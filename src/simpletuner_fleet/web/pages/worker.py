@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.job import Attempt
+from simpletuner_fleet.core.training.trainer_release import VERSION_LABEL, release_of
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerStatus
 from simpletuner_fleet.engine.gpu_history import GpuHistory
 from simpletuner_fleet.http.api.deps import deps as deps_of
@@ -71,6 +72,7 @@ async def worker_page(call: Call[None]) -> Reply:
                 (key, value) for key, value in worker.effective_labels.items() if key not in worker.labels
             ),
             labels_json=msgspec.json.encode(worker.labels).decode(),
+            release=release_of(worker.effective_labels.get(VERSION_LABEL, "")),
             tls=tls_text(worker),
             tls_is_weak=tls_is_weak(worker),
             token_is_old=now - worker.token_created_at > fleet.policy.token_warn_age_s,

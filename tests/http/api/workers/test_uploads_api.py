@@ -270,12 +270,12 @@ async def objects_stored(running: Running) -> set[str]:
     return {sha256 async for sha256 in running.deps.blobs.objects()}
 
 
-async def test_retention_keeps_three_checkpoints_and_the_sweep_takes_the_rest_after_the_grace(
+async def test_retention_keeps_what_the_config_asks_for_and_the_sweep_takes_the_rest_after_the_grace(
     running: Running,
 ) -> None:
     up = await uploading(running)
     for step in (10, 20, 30, 40):
-        await up.checkpoint(step)
+        await up.checkpoint(step, keep=3)
         running.clock.at += 1
     await up.send(b"the model")
     await up.manifest(None, {"model.bin": b"the model"}, kind="artifact", name="model")
@@ -295,7 +295,7 @@ async def test_the_checkpoint_a_running_attempt_began_from_stays_until_it_ends(r
     other = await running.worker("gpu-2")
     again = Uploader(other, await other.take())
     for step in (20, 30, 40, 50):
-        await again.checkpoint(step)
+        await again.checkpoint(step, keep=3)
     manifests = (await running.get(f"/api/jobs/{up.offer['job_id']}/artifacts"))["manifests"]
     assert began_from in [one["id"] for one in manifests]
     assert len(manifests) == 4

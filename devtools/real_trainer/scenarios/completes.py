@@ -1,0 +1,28 @@
+"""A training goes to its end: every checkpoint stored, the model too, a loss for its steps, the version known."""
+
+from devtools.real_trainer.stage import Stage
+
+
+def run(stage: Stage) -> list[str]:
+    stage.worker("one")
+    job_id = stage.submit(stage.settings(max_train_steps=12))
+    job = stage.ended(job_id)
+    assert job["status"] == "completed", job
+    steps = [one["step"] for one in stage.checkpoints(job_id)]
+    assert steps == [4, 8, 12], steps
+    names = {
+        one["name"]
+        for one in stage.get(f"/api/jobs/{job_id}/artifacts")["manifests"]
+        if one["kind"] == "artifact"
+    }
+    assert names, "the model is not stored"
+    series = stage.get(f"/api/jobs/{job_id}/metrics?points=100")["series"]
+    curves = {key: len(points) for key, points in series.items()}
+    losses = {key: count for key, count in curves.items() if "loss" in key}
+    assert losses, curves
+    (worker,) = [one for one in stage.get("/api/admin/workers")["workers"] if one["name"] == "one"]
+    assert worker["reported_labels"]["trainer"] == stage.version, worker["reported_labels"]
+    return [
+        f"12 steps, checkpoints {steps} stored, artifacts {sorted(names)}",
+        f"report_to none: points by key {losses}",
+    ]

@@ -1,0 +1,56 @@
+"""Each kind of error that people meet ends as a failed job with its class, and the line that names what is wrong."""
+
+import shutil
+from typing import Any
+
+from msgspec import Struct
+
+from devtools.real_trainer.stage import Stage
+
+
+class Mistake(Struct, frozen=True):
+    code: str
+    named: str
+    settings: dict[str, Any] = {}
+    loader: dict[str, Any] = {}
+    env: dict[str, str] = {}
+
+
+def run(stage: Stage) -> list[str]:
+    stage.worker("one")
+    pictures = stage.folder / "no-captions"
+    shutil.copytree(stage.material / "pictures", pictures, ignore=shutil.ignore_patterns("*.txt", "*.json"))
+    mistakes = {
+        "GPU out of memory at step 5 of 8": Mistake(
+            "gpu_out_of_memory", "Tried to allocate", env={"REAL_TRAINER_FAULT": "oom:5"}
+        ),
+        "wrong model path": Mistake(
+            "model_missing", "/no/such/model", {"pretrained_model_name_or_path": "/no/such/model"}
+        ),
+        "missing data folder": Mistake(
+            "data_missing", "/no/such/pictures", loader={"instance_data_dir": "/no/such/pictures"}
+        ),
+        "unknown optimizer": Mistake("config", "adamw-nonsense", {"optimizer": "adamw-nonsense"}),
+        "captions missing": Mistake(
+            "captions_missing", "000.txt", loader={"instance_data_dir": str(pictures)}
+        ),
+        "missing lycoris file": Mistake(
+            "file_missing",
+            "no-lycoris.json",
+            {"lora_type": "lycoris", "lycoris_config": "/x/no-lycoris.json"},
+        ),
+    }
+    return [_tried(stage, name, mistake) for name, mistake in mistakes.items()]
+
+
+def _tried(stage: Stage, name: str, mistake: Mistake) -> str:
+    job_id = stage.submit(
+        stage.settings(**mistake.settings), dataloader=stage.dataloader(**mistake.loader), env=mistake.env
+    )
+    job = stage.ended(job_id)
+    assert job["status"] == "failed", (name, job["status"])
+    failure = job["failure"]
+    assert failure["class"] == mistake.code, (name, failure)
+    assert mistake.named in failure["evidence"], (name, failure)
+    (attempt,) = stage.get(f"/api/jobs/{job_id}/attempts")["attempts"]
+    return f"{name}: {failure['class']}, exit code {attempt['exit_code']}"

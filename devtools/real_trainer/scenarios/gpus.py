@@ -1,0 +1,34 @@
+"""Two jobs at once see each its own GPU, although their user's accelerate config names another."""
+
+import re
+
+from devtools.real_trainer.stage import Stage
+
+HOSTILE = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+gpu_ids: '7'
+num_processes: 4
+num_machines: 1
+mixed_precision: fp16
+use_cpu: false
+debug: false
+"""
+
+
+def run(stage: Stage) -> list[str]:
+    home = stage.folder / "hf"
+    (home / "accelerate").mkdir(parents=True)
+    (home / "accelerate" / "default_config.yaml").write_text(HOSTILE)
+    stage.worker("one", gpus=2, max_jobs=2, env={"HF_HOME": str(home), "REAL_TRAINER_TELL": "1"})
+    jobs = [stage.submit(stage.settings(max_train_steps=4), gpus=1) for _ in range(2)]
+    assert [stage.ended(job_id)["status"] for job_id in jobs] == ["completed", "completed"]
+    seen = sorted(_seen(stage.log(job_id)) for job_id in jobs)
+    assert seen == ["0", "1"], seen
+    return [f"two jobs at once on two declared GPUs: their processes saw GPU {seen[0]} and GPU {seen[1]}"]
+
+
+def _seen(log: str) -> str:
+    found = set(re.findall(r"REAL_TRAINER sees GPUs '([^']*)'", log))
+    assert len(found) == 1, found
+    return str(found.pop())

@@ -1,0 +1,47 @@
+"""Asks, of a trainer that ended with exit code 0, whether its training is complete."""
+
+import asyncio
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from simpletuner_fleet.agent.data.resume import resumed_from
+from simpletuner_fleet.agent.endings import AttemptEnding
+from simpletuner_fleet.agent.metrics.metric_files import furthest, latest_bar, newest
+from simpletuner_fleet.agent.metrics.readings import Readings
+from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.training.completion import CleanExit
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
+from simpletuner_fleet.trainers.contract import Paths
+
+LOOK_BACK_BYTES = 4 * 2**20
+"""After its last step a trainer draws pictures, saves and uploads: its last bar may be far from the log's end."""
+
+
+async def checked(
+    ending: AttemptEnding, offer: JobSubmit, habits: CheckpointHabits, paths: Paths, output_log: Path
+) -> AttemptEnding:
+    """Returns the ending, with what speaks against it where its exit code alone would make it complete."""
+    if ending.reason is not EndReason.EXITED or ending.exit_code != 0:
+        return ending
+
+    def look() -> str | None:
+        return habits.shortfall(offer, _seen(ending.last_lines, offer, habits, paths, output_log))
+
+    return replace(ending, shortfall=await asyncio.to_thread(look))
+
+
+def _seen(
+    last_lines: str, offer: JobSubmit, habits: CheckpointHabits, paths: Paths, output_log: Path
+) -> CleanExit:
+    """The furthest step that anything tells; a trainer that had nothing left to do tells none."""
+    begun_at = resumed_from(offer) or 0
+    readings = Readings((), habits.output_folder(paths), begun_at)
+    while readings.read(at_once=True):
+        pass
+    points = furthest([newest(habits.progress_files(paths)), readings.latest()])
+    bar = latest_bar(output_log, LOOK_BACK_BYTES)
+    steps = [begun_at, points[-1].step if points else 0, bar.step if bar else 0]
+    total = (bar.total if bar else None) or (points[-1].total if points else None)
+    return CleanExit(last_lines=last_lines, step=max(steps), total=total)

@@ -1,0 +1,86 @@
+"""What each release of the SimpleTuner trainer can do: it cannot be asked, so what was read and tried stands here.
+
+The worker acts by it, and a worker's page tells people what its release lacks.
+"""
+
+import re
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.marks import N_
+
+VERSION_LABEL = "trainer"
+"""A worker tells its SimpleTuner's version as this label, so that a job can ask for one: `trainer>=4.3`."""
+LACKS_SIGNAL_FILE = N_(
+    "It cannot be asked for a checkpoint: a job that is stopped goes on from the last one it made by itself "
+    "(3.2.1 and newer can)."
+)
+LACKS_GUARD = N_(
+    "It does not mark finished checkpoints: they are stored some seconds after they last changed "
+    "(4.3.2 and newer do)."
+)
+LACKS_EXIT_CODES = N_(
+    "It exits with code 0 after an error: its output and its steps are looked at instead (4.0 and newer do not)."
+)
+
+
+class Release(Struct, frozen=True, kw_only=True):
+    """`version` is empty where it could not be found out: then nothing is relied on but what all can do."""
+
+    version: str = ""
+    exit_codes: bool = False
+    """A failed training ends with another exit code than 0."""
+    signal_file: bool = True
+    """A running training can be asked for a checkpoint."""
+    guard: bool = False
+    """A checkpoint is marked when all of it is there."""
+
+    @property
+    def missing(self) -> list[str]:
+        """What people lose by it, a sentence each."""
+        lacks = {
+            LACKS_SIGNAL_FILE: not self.signal_file,
+            LACKS_GUARD: not self.guard,
+            LACKS_EXIT_CODES: not self.exit_codes,
+        }
+        return [sentence for sentence, lacking in lacks.items() if lacking and self.version]
+
+
+def release_of(version: str) -> Release:
+    numbers = version_numbers(version)
+    if not numbers:
+        return Release()
+    return Release(
+        version=version,
+        exit_codes=numbers >= (4, 0),
+        signal_file=numbers > (3, 2, 0),
+        guard=numbers >= (4, 3, 2),
+    )
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """`4.10.1.dev3` is 4.10.1; what does not begin with a number has none."""
+    plain = re.match(r"\d{1,9}(?:\.\d{1,9}){0,7}", version, re.ASCII)
+    return tuple(map(int, plain[0].split("."))) if plain else ()
+
+
+def version_fits(version: str, wanted: str) -> bool | None:
+    """Compares with `>=4.3`, `>4`, `<=4.10.1`, `<5` or `==4.3.2`; None where that is no comparison of versions.
+
+    A version without numbers fits none of them: what is unknown is not newer than anything.
+    """
+    asked = re.fullmatch(r"(>=|<=|==|>|<)\s*(\d{1,9}(?:\.\d{1,9}){0,7})", wanted.strip(), re.ASCII)
+    if asked is None:
+        return None
+    mine, other = version_numbers(version), version_numbers(asked[2])
+    if not mine:
+        return False
+    width = max(len(mine), len(other))
+    left, right = mine + (0,) * (width - len(mine)), other + (0,) * (width - len(other))
+    return {
+        ">=": left >= right,
+        "<=": left <= right,
+        "==": left == right,
+        ">": left > right,
+        "<": left < right,
+    }[asked[1]]

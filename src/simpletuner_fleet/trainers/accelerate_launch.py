@@ -1,0 +1,64 @@
+"""`accelerate launch` with all of it said: a config of the worker's user would choose other GPUs, so none is looked at."""
+
+import json
+from collections.abc import Collection
+
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Paths, TrainerError
+
+MODULE = "accelerate.commands.launch"
+CONFIG_FILE = "accelerate.json"
+CHOOSES_DEVICES = frozenset(
+    {"--cpu", "--multi_gpu", "--tpu", "--use_deepspeed", "--use_fsdp", "--use_megatron_lm"}
+)
+"""accelerate takes one of them only: what the config names goes before what we would say."""
+
+
+def launch_flags(
+    order: JobSubmit,
+    processes: int,
+    port: int,
+    *,
+    mixed_precision: str,
+    dynamo_backend: str = "no",
+    chosen: Collection[str] = (),
+) -> list[str]:
+    """`chosen`: words of the config that come after these, and win."""
+    names = {word.partition("=")[0].replace("-", "_").replace("__", "--", 1) for word in chosen}
+    devices = [] if names & CHOOSES_DEVICES else _devices(order, processes)
+    return [
+        f"--num_processes={processes}",
+        "--num_machines=1",
+        "--machine_rank=0",
+        f"--main_process_port={port}",
+        f"--mixed_precision={mixed_precision}",
+        f"--dynamo_backend={dynamo_backend}",
+        "--gpu_ids=all",
+        *devices,
+    ]
+
+
+def _devices(order: JobSubmit, processes: int) -> list[str]:
+    if not order.gpus:
+        return ["--cpu"]
+    return ["--multi_gpu"] if processes > 1 else []
+
+
+def config_flag(order: JobSubmit, paths: Paths, *, mixed_precision: str) -> str:
+    """Names a config of the attempt's own: without one accelerate reads its user's, and fills in what was not said."""
+    nothing_special = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "NO",
+        "mixed_precision": mixed_precision,
+        "use_cpu": not order.gpus,
+        "debug": False,
+        "num_machines": 1,
+        "machine_rank": 0,
+        "gpu_ids": "all",
+    }
+    file = paths.config_dir / CONFIG_FILE
+    try:
+        file.write_text(json.dumps(nothing_special, indent=2) + "\n", encoding="ascii")
+    except OSError as error:
+        raise TrainerError(f"{CONFIG_FILE} could not be written: {error.strerror}.") from error
+    return f"--config_file={file}"

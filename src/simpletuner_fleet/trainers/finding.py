@@ -1,0 +1,67 @@
+"""Finds the Python that the trainer is installed for, where nobody named one, and looks at the one that was named."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.trainers.packages import has_packages
+
+TRAINER_PACKAGES = ("simpletuner", "accelerate")
+ENVIRONMENT_FOLDERS = (".venv", "venv")
+
+
+class TrainerPythonMissing(FleetError):
+    """What --trainer-python names cannot run anything."""
+
+    code = "E_TRAINER_PYTHON"
+
+
+def checked_python(named: str) -> str:
+    """Returns it as it can be run; raises TrainerPythonMissing where it is none."""
+    path = Path(named).expanduser()
+    if path.is_dir():
+        inside = path / "bin" / "python"
+        hint = f"Name the program in it: --trainer-python {inside}" if inside.exists() else ""
+        raise TrainerPythonMissing(f"--trainer-python {named} is a folder, not a Python.", next_step=hint)
+    if not path.is_file():
+        raise TrainerPythonMissing(
+            f"--trainer-python: there is no file {named}.",
+            next_step="Give the Python of the trainer's environment, for example ~/simpletuner/.venv/bin/python.",
+        )
+    if not os.access(path, os.X_OK):
+        raise TrainerPythonMissing(
+            f"--trainer-python: {named} is not executable by this user.", next_step=f"chmod +x {named}"
+        )
+    return os.path.abspath(path)
+
+
+def find_trainer_python(environment: Mapping[str, str], own: str, folder: Path) -> str | None:
+    """The first of the usual places whose Python has the trainer."""
+    return next(
+        (
+            python
+            for python in dict.fromkeys(usual_places(environment, own, folder))
+            if os.access(python, os.X_OK) and has_packages(python, environment, *TRAINER_PACKAGES)
+        ),
+        None,
+    )
+
+
+def usual_places(environment: Mapping[str, str], own: str, folder: Path) -> Iterator[str]:
+    """This program's own environment, the active one, the working folder's, a checkout at home, tools of uv and pipx."""
+    yield own
+    if active := environment.get("VIRTUAL_ENV") or environment.get("CONDA_PREFIX"):
+        yield f"{active}/bin/python"
+    home = Path(environment.get("HOME") or "/nonexistent")
+    checkouts = (folder, folder / "SimpleTuner", home / "SimpleTuner", home / "simpletuner")
+    for place in (*checkouts, Path("/opt/simpletuner"), Path("/workspace/SimpleTuner")):
+        yield from (str(place / name / "bin" / "python") for name in ENVIRONMENT_FOLDERS)
+    data = Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share")
+    yield str(data / "uv" / "tools" / "simpletuner" / "bin" / "python")
+    yield str(data / "pipx" / "venvs" / "simpletuner" / "bin" / "python")
+    path = environment.get("PATH")
+    for command in ("simpletuner", "python", "python3"):
+        if found := shutil.which(command, path=path):
+            yield str(Path(os.path.realpath(found)).parent / "python") if command == "simpletuner" else found
