@@ -21,7 +21,7 @@ DOCUMENTS = [
 BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 DEV_COMMANDS = set(
-    re.findall(r"^  ([a-z]+) ", subprocess.check_output([ROOT / "dev"], text=True), re.MULTILINE)
+    re.findall(r"^  ([a-z-]+) ", subprocess.check_output([ROOT / "dev"], text=True), re.MULTILINE)
 )
 
 
