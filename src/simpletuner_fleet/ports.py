@@ -106,6 +106,14 @@ class Ending(Struct, frozen=True, order=True):
     job_id: str
 
 
+class SetAsideRow(Struct, frozen=True, kw_only=True):
+    """A row that could not be read: a damaged disk, a hand in the database, a newer program."""
+
+    table: str
+    id: str
+    why: str
+
+
 class View(Protocol):
     """Reading. Every method costs one indexed look-up or one page, never the whole table, unless it says so."""
 
@@ -188,6 +196,10 @@ class View(Protocol):
         ...
 
     def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None: ...
+    def rows_set_aside(self) -> list[SetAsideRow]:
+        """Those that were met since the start and could not be read."""
+        ...
+
     def setting(self, key: str) -> str | None: ...
     def settings_with_prefix(self, prefix: str) -> dict[str, str]:
         """Returns them by whole key, in order. Looks at every setting, of which there are few."""

@@ -275,6 +275,13 @@ class StorageLow(StoreUnavailable):
     next_step = "It goes on by itself once there is room: delete datasets or old jobs, or enlarge the disk."
 
 
+class UnreadableRow(StoreUnavailable):
+    """A row of the database cannot be read and is set aside; everything else goes on."""
+
+    code = "unreadable_row"
+    next_step = "Run 'simpletuner doctor server' on the orchestrator's machine: it names the rows to restore."
+
+
 class IllegalTransition(FleetError):
     """The state machine has no such edge. This is a defect of ours, never of the input."""
 

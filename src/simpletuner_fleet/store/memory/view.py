@@ -19,6 +19,7 @@ from simpletuner_fleet.ports import (
     IdempotentAnswer,
     JobFilter,
     JobNote,
+    SetAsideRow,
     StoredManifest,
 )
 from simpletuner_fleet.store.memory.datasets import MemoryDatasetsView
@@ -172,6 +173,9 @@ class MemoryView(MemoryDatasetsView):
 
     def idempotent_answer(self, key: str, owner: str) -> IdempotentAnswer | None:
         return self._tables.answers.get((key, owner))
+
+    def rows_set_aside(self) -> list[SetAsideRow]:
+        return []
 
     def setting(self, key: str) -> str | None:
         return self._tables.settings.get(key)

@@ -1,6 +1,7 @@
 """How the fields of a struct become the columns of a row and come back."""
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -9,6 +10,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from simpletuner_fleet.core.errors import UnreadableRow
+
+log = logging.getLogger(__name__)
+
+UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
+"""What a field that is not what it should be raises; msgspec's errors are ValueErrors."""
 S = TypeVar("S", bound=Struct)
 EMPTY_LIST = "[]"
 
@@ -75,6 +82,9 @@ class RowCodec(Generic[S]):
     ) -> None:
         self.columns: tuple[str, ...] = struct.__struct_fields__
         self._struct: Callable[..., S] = struct
+        self._kind = struct
+        self.set_aside: dict[str, str] = {}
+        """Why, by id, rows could not be read since the start."""
         changing = [name for name in self.columns if name not in fixed]
         self._all = Selection[S](self.columns, codecs)
         self._changing = Selection[S](changing, codecs)
@@ -101,7 +111,42 @@ class RowCodec(Generic[S]):
         return bool(self._seldom(stored) == self._seldom(row))
 
     def row(self, values: tuple[Any, ...]) -> S:
-        """Returns the struct of a row that was read in the order of the columns."""
+        """Returns the struct of a row that was read in the order of the columns; raises UnreadableRow."""
+        try:
+            return self._row(values)
+        except UNREADABLE as error:
+            raise self._set_aside(values, error) from error
+
+    def rows(self, all_values: Iterable[tuple[Any, ...]]) -> list[S]:
+        """Returns those that can be read: one that cannot must not hide the others."""
+        found = []
+        for values in all_values:
+            try:
+                found.append(self._row(values))
+            except UNREADABLE as error:
+                self._set_aside(values, error)
+        return found
+
+    def checked_rows(self, all_values: Iterable[tuple[Any, ...]]) -> list[S]:
+        """The same with every field looked at: for what is kept in memory and decided on."""
+        found = []
+        for values in all_values:
+            try:
+                found.append(msgspec.convert(msgspec.to_builtins(self._row(values)), self._kind))
+            except UNREADABLE as error:
+                self._set_aside(values, error)
+        return found
+
+    def _set_aside(self, values: tuple[Any, ...], error: Exception) -> UnreadableRow:
+        row_id = str(values[0])
+        if row_id not in self.set_aside:
+            log.error(
+                "the row %s of %s cannot be read and is set aside: %s", row_id, self._kind.__name__, error
+            )
+        self.set_aside[row_id] = f"{type(error).__name__}: {error}"
+        return UnreadableRow(f"The {self._kind.__name__.lower()} {row_id} cannot be read.")
+
+    def _row(self, values: tuple[Any, ...]) -> S:
         fields = list(values)
         for place, to_field in self._to_field:
             fields[place] = to_field(fields[place])

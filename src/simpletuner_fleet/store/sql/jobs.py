@@ -4,9 +4,10 @@ from itertools import chain
 from typing import Any
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.ports import JobFilter
+from simpletuner_fleet.ports import JobFilter, SetAsideRow
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
+from simpletuner_fleet.store.rows.workers import WORKERS
 from simpletuner_fleet.store.sql import statements as sql
 from simpletuner_fleet.store.sql.database import Params
 from simpletuner_fleet.store.sql.tallies import JOBS, TallyView
@@ -23,7 +24,7 @@ class JobsView(TallyView):
         return None if row is None else JOB_ROWS.row(row)
 
     def _jobs(self, statement: str, params: Params) -> list[Job]:
-        return [JOB_ROWS.row(row) for row in self._db.rows(statement, params)]
+        return JOB_ROWS.rows(self._db.rows(statement, params))
 
     def job_bundle(self, job_id: str) -> bytes | None:
         row = self._db.row(sql.JOB_BUNDLE, {"id": job_id})
@@ -60,7 +61,7 @@ class JobsView(TallyView):
 
     def live_jobs(self) -> list[Job]:
         """Returns every job that is not over: for the start only."""
-        return self._jobs(sql.LIVE_JOBS, NOTHING)
+        return JOB_ROWS.checked_rows(self._db.rows(sql.LIVE_JOBS, NOTHING))
 
     def due_backoffs(self, now: float, limit: int) -> list[Job]:
         return self._jobs(sql.DUE_BACKOFFS, {"now": float(now), "limit": limit})
@@ -80,7 +81,7 @@ class JobsView(TallyView):
         return None if row is None else ATTEMPT_ROWS.row(row)
 
     def _attempts(self, statement: str, params: Params) -> list[Attempt]:
-        return [ATTEMPT_ROWS.row(row) for row in self._db.rows(statement, params)]
+        return ATTEMPT_ROWS.rows(self._db.rows(statement, params))
 
     def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
         return self._attempt(sql.ATTEMPT_BY_EPOCH, {"job_id": job_id, "epoch": epoch})
@@ -104,6 +105,18 @@ class JobsView(TallyView):
 
     def live_attempts(self) -> list[Attempt]:
         return self._attempts(sql.LIVE_ATTEMPTS, NOTHING)
+
+    def live_attempts_checked(self) -> list[Attempt]:
+        """For the start only."""
+        return ATTEMPT_ROWS.checked_rows(self._db.rows(sql.LIVE_ATTEMPTS, NOTHING))
+
+    def rows_set_aside(self) -> list[SetAsideRow]:
+        """As this process has met them: nobody looks through all rows."""
+        return [
+            SetAsideRow(table=table, id=row_id, why=why)
+            for table, codec in (("workers", WORKERS), ("jobs", JOB_ROWS), ("attempts", ATTEMPT_ROWS))
+            for row_id, why in sorted(codec.set_aside.items())
+        ]
 
 
 _TITLE = "(coalesce(name, '') || ' ' || config_name || ' ' || id)"

@@ -25,7 +25,11 @@ class WorkersView:
         return self._worker(sql.WORKER_BY_NAME, {"name_key": name_key(name)})
 
     def workers(self) -> list[Worker]:
-        return [WORKERS.row(row) for row in self._db.rows(sql.WORKERS, NOTHING)]
+        return WORKERS.rows(self._db.rows(sql.WORKERS, NOTHING))
+
+    def workers_checked(self) -> list[Worker]:
+        """For the start only."""
+        return WORKERS.checked_rows(self._db.rows(sql.WORKERS, NOTHING))
 
     def offline_workers_before(self, at: float) -> list[Worker]:
-        return [WORKERS.row(row) for row in self._db.rows(sql.OFFLINE_WORKERS, {"at": float(at)})]
+        return WORKERS.rows(self._db.rows(sql.OFFLINE_WORKERS, {"at": float(at)}))

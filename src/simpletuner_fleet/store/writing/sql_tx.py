@@ -119,7 +119,7 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx, PublicationsTx)
         self._seq, self._epoch = self._saved_counters = (counters[0], counters[1])
         self._top_seq, self._top_epoch = self._saved_counters
         self._audit_head = (0, GENESIS) if head is None else (head[0], head[-1])
-        self._rows.load(stored.workers(), stored.live_jobs(), stored.live_attempts())
+        self._rows.load(stored.workers_checked(), stored.live_jobs(), stored.live_attempts_checked())
         self.loaded = True
         self._mark()
 

@@ -1,0 +1,23 @@
+"""Looks through a database file for rows that cannot be read, for whoever wants to know before a server meets them."""
+
+import sqlite3
+from pathlib import Path
+
+from simpletuner_fleet.ports import SetAsideRow
+from simpletuner_fleet.store.rows.jobs import ATTEMPTS, JOBS
+from simpletuner_fleet.store.rows.workers import WORKERS
+
+TABLES = (("workers", WORKERS), ("jobs", JOBS), ("attempts", ATTEMPTS))
+
+
+def unreadable_rows(file: Path) -> list[SetAsideRow]:
+    """Reads every row of those tables; raises sqlite3.Error where the file itself cannot be read."""
+    connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+    found: list[SetAsideRow] = []
+    try:
+        for table, codec in TABLES:
+            codec.checked_rows(connection.execute(f"SELECT {', '.join(codec.columns)} FROM {table}"))
+            found += [SetAsideRow(table=table, id=one, why=why) for one, why in codec.set_aside.items()]
+    finally:
+        connection.close()
+    return found

@@ -1,0 +1,43 @@
+"""A row that cannot be read is set aside and named; the others are read as ever."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.core.errors import UnreadableRow
+from simpletuner_fleet.store import open_store
+from simpletuner_fleet.store.looking import unreadable_rows
+from tests.core.builders import a_worker
+
+
+async def a_database(file: Path) -> None:
+    store = open_store(f"sqlite:///{file}")
+    await store.write(
+        lambda tx: [tx.add_worker(a_worker(name, token_hash=name)) for name in ("w_bad", "w_good")]
+    )
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("gpus", "[["), ("connection", "sideways"), ("created_at", "x")]
+)
+async def test_one_damaged_row_hides_no_other(tmp_path: Path, column: str, value: str) -> None:
+    file = tmp_path / "fleet.db"
+    await a_database(file)
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"UPDATE workers SET {column} = ? WHERE id = 'w_bad'", (value,))
+    connection.close()
+    assert [(one.table, one.id) for one in unreadable_rows(file)] == [("workers", "w_bad")]
+    store = open_store(f"sqlite:///{file}")
+    try:
+        await store.write(lambda tx: tx.put_setting("a", "b"))
+        found = await store.read(lambda view: view.workers())
+        assert "w_good" in [worker.id for worker in found]
+        told = await store.read(lambda view: view.rows_set_aside())
+        assert ("workers", "w_bad") in [(one.table, one.id) for one in told]
+        if column != "created_at":
+            with pytest.raises(UnreadableRow):
+                await store.read(lambda view: view.worker("w_bad"))
+    finally:
+        await store.close()
