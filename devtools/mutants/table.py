@@ -1144,4 +1144,16 @@ MUTANTS = (
         "if last is None or self._store is None:",
         ("tests/http/api/workers/test_quiet_heartbeats.py",),
     ),
+    # Damaged rows
+    Mutant(
+        "one-bad-row-hides-all",
+        "a row that cannot be read keeps every other one from being read",
+        "store/rows/codec.py",
+        """            try:
+                found.append(self._row(values))
+            except UNREADABLE as error:
+                self._set_aside(values, error)""",
+        "            found.append(self._row(values))",
+        ("tests/store/test_damaged_rows.py",),
+    ),
 )

@@ -7,7 +7,13 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.bounds import MAX_REMARK_CHARS
-from simpletuner_fleet.core.errors import InvalidToken, StaleMessage, StoreUnavailable, Superseded
+from simpletuner_fleet.core.errors import (
+    InvalidToken,
+    StaleMessage,
+    StoreUnavailable,
+    Superseded,
+    UnreadableRow,
+)
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
@@ -398,7 +404,10 @@ def _take_back(
                 StopAttempt(job_id=held.job_id, epoch=held.epoch, reason=EndReason.STALE, grace_s=0.0)
             )
             continue
-        job = transaction.job(attempt.job_id)
+        try:
+            job = transaction.job(attempt.job_id)
+        except UnreadableRow:
+            continue  # nobody can say what becomes of it; whatever else this worker holds goes on
         if may_readopt(job, attempt, worker_id, incarnation, gpus_free=gpus_free(transaction, attempt)):
             transaction.apply(lifecycle.readopted(job, attempt, now=transaction.now))
             visit.keep.append(transaction.attempt(attempt.id))

@@ -204,7 +204,14 @@ def _needs(
     blocked = view.jobs_page(JobFilter(states=(JobState.BLOCKED,)), None, MOST_WAITING)
     unapproved = [job for job in blocked if job.hold == "approval"]
     old = [worker for worker in workers if now - worker.token_created_at > policy.token_warn_age_s]
+    set_aside = view.rows_set_aside()
     needs = (
+        Need(
+            kind="rows_unreadable",
+            count=len(set_aside),
+            named=tuple((one.id, f"{one.table} {one.id}") for one in set_aside[:SHOWN_OF_EACH]),
+        ),
+        _of_workers("workers_set_aside", [one for one in workers if one.takes_a_pause]),
         _of_workers("workers_away", away),
         _of_jobs("jobs_failed", failed),
         _of_jobs("jobs_hopeless", hopeless),

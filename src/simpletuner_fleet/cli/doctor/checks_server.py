@@ -11,9 +11,11 @@ from simpletuner_fleet.cli.doctor.checks_machine import disk
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
 from simpletuner_fleet.cli.remote.connection import local_server
 from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.store.looking import unreadable_rows
 from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
 
 MOST_BYTES_CHECKED = 1024**3
+ROWS_TOLD = 5
 
 
 def data_folder(folder: Path) -> Iterator[CheckFinding]:
@@ -99,7 +101,21 @@ def _sqlite_file(file: Path) -> CheckFinding:
         )
     if verdict != "ok":
         return bad(_("database"), f"{file}: {verdict}", _("stop the server and restore a backup"))
+    damaged = _damaged_rows(file)
+    if damaged:
+        return bad(
+            _("database"),
+            _("%(file)s has rows that cannot be read: %(rows)s", file=file, rows="; ".join(damaged)),
+            _("the server sets them aside and goes on; restore them from a backup"),
+        )
     return good(_("database"), _("%(file)s is whole", file=file))
+
+
+def _damaged_rows(file: Path) -> list[str]:
+    try:
+        return [f"{one.table} {one.id} ({one.why})" for one in unreadable_rows(file)[:ROWS_TOLD]]
+    except sqlite3.Error:
+        return []  # a database of another version: what it lacks, its migration brings
 
 
 def _postgres(url: str) -> Iterator[CheckFinding]:

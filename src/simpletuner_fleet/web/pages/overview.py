@@ -121,6 +121,20 @@ def total_of(kind: GpuKind) -> int:
 def attention(need: Need) -> Attention:
     n = need.count
     match need.kind:
+        case "rows_unreadable":
+            text = ngettext(
+                "%(n)s row of the database cannot be read and is set aside: run simpletuner doctor server",
+                "%(n)s rows of the database cannot be read and are set aside: run simpletuner doctor server",
+                n,
+            )
+            return _about(need, text, "/admin/audit", "/admin/audit?target_id=", grave=True)
+        case "workers_set_aside":
+            text = ngettext(
+                "%(n)s worker could not start what it was given and is set aside",
+                "%(n)s workers could not start what they were given and are set aside",
+                n,
+            )
+            return _about(need, text, "/admin/workers", "/admin/workers/", grave=True)
         case "workers_away":
             text = ngettext("%(n)s worker is offline", "%(n)s workers are offline", n)
             return _about(need, text, "/admin/workers?status=offline", "/admin/workers/", grave=True)
