@@ -119,6 +119,24 @@ OnTimeLimit = Literal["fail", "requeue"]
 """It says what becomes of a job whose attempt has used up its time: over, or back in line with a checkpoint saved first."""
 
 
+class Results(StrEnum):
+    """Whether what a job made is safe: its final artifacts, its checkpoints and its log."""
+
+    NONE = "none"
+    """Nothing was to be stored, or nothing yet."""
+    PENDING = "pending"
+    """Its trainer has ended well, and they are still on their way."""
+    STORED = "stored"
+    MISSING = "missing"
+    """Some of it could not be stored for too long: it is on the worker's disk alone."""
+
+
+FINISHING = "finishing"
+"""The phase of a job whose trainer has ended well and whose results are still on their way."""
+RESULTS_MISSING = "results_missing"
+"""The reason of a completed job whose results are not stored."""
+
+
 class Requirements(Struct, frozen=True, kw_only=True):
     """The things a worker must have. Jobs with equal requirements and owner form a class and wait in one line."""
 
@@ -168,11 +186,17 @@ class Job(Struct, frozen=True, kw_only=True):
     worker_id: str | None = None
     gpus: tuple[str, ...] = ()
     progress: Progress | None = None
+    results: Results = Results.NONE
     error: str | None = None
     reason: str | None = None
     started_at: float | None = None
     finished_at: float | None = None
     version: int = 0
+
+    @property
+    def phase(self) -> str | None:
+        """What it does while no trainer runs."""
+        return None if self.terminal or self.progress is None else self.progress.phase
 
     @property
     def terminal(self) -> bool:

@@ -17,6 +17,7 @@ from simpletuner_fleet.core.jobs.job import (
     JobState,
     Outcome,
     Requirements,
+    Results,
     Stopping,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, read_progress
@@ -73,6 +74,7 @@ JOBS = RowCodec(
     {
         "requires": Codec(requirements_text, requirements_of),
         "state": enum_codec(JobState),
+        "results": enum_codec(Results),
         "hold": enum_codec(Hold),
         "retry_on_failure": TRUTH,
         "depends_on": JSON_LIST,
