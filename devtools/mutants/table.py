@@ -1156,4 +1156,29 @@ MUTANTS = (
         "            found.append(self._row(values))",
         ("tests/store/test_damaged_rows.py",),
     ),
+    # Results
+    Mutant(
+        "completed-though-nothing-is-stored",
+        "a job whose results could not be stored is reported as completed like any other",
+        "agent/senders.py",
+        "        if self.left_something(turn):\n            return Results.MISSING\n",
+        "",
+        ("tests/agent/test_results.py",),
+    ),
+    Mutant(
+        "gives-up-after-two-minutes",
+        "an attempt that ended well waits for its results no longer than one that failed",
+        "agent/ship/uploads.py",
+        "patience_s=patience_s if well else None",
+        "patience_s=None",
+        ("tests/agent/test_results.py",),
+    ),
+    Mutant(
+        "cut-short-and-completed",
+        "a worker that is told to leave reports a job as completed before its results are stored",
+        "agent/agent.py",
+        "return report.status is not ReportStatus.COMPLETED or not senders.was_cut_short(turn)",
+        "return True",
+        ("tests/agent/test_results.py",),
+    ),
 )

@@ -32,7 +32,8 @@ from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import EndReason, Outcome
+from simpletuner_fleet.core.jobs.job import FINISHING, EndReason, Outcome, Results
+from simpletuner_fleet.core.jobs.progress import MAX_MORE_TEXT_CHARS
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.data import DataHeld
 from simpletuner_fleet.protocol.messages import (
@@ -90,7 +91,11 @@ class Agent:
         self.token = token
         self.attempts = make_attempts(self)
         self.delivery = Delivery(
-            spool, client, may_go=self.attempts.senders.has_sent_all, on_delivered=self._report_delivered
+            spool,
+            client,
+            may_go=self._may_report,
+            on_delivered=self._report_delivered,
+            complete=self._complete_report,
         )
         self.incarnation = incarnation_of(machine.start, secrets.token_hex(8))
         self.worker_id = ""
@@ -218,6 +223,43 @@ class Agent:
 
     def sending_ended(self) -> None:
         self.delivery.wake()
+
+    def _may_report(self, turn: Turn, report: StatusReport) -> bool:
+        """Completed means stored: what was cut short by a shutdown is told by the next start, when it is."""
+        senders = self.attempts.senders
+        if not senders.has_sent_all(turn):
+            return False
+        return report.status is not ReportStatus.COMPLETED or not senders.was_cut_short(turn)
+
+    def _complete_report(self, turn: Turn, report: StatusReport) -> None:
+        if report.status is ReportStatus.COMPLETED:
+            results = self.attempts.senders.results(turn)
+            report.results = results
+            report.error = self.attempts.senders.trouble(turn) if results is Results.MISSING else None
+
+    async def tell_finishing(self) -> None:
+        """Says of each attempt that ended well what its results still wait for."""
+        for turn, report in self.delivery.waiting():
+            holding = self.inbox.held.get(turn)
+            if report.status is not ReportStatus.COMPLETED or holding is None or not self.connected.is_set():
+                continue
+            progress: dict[str, Any] = {"phase": FINISHING}
+            if holding.step is not None:
+                progress["step"] = holding.step
+            trouble = self.attempts.senders.trouble(turn)
+            if trouble:
+                progress["waiting_for"] = trouble[:MAX_MORE_TEXT_CHARS]
+                log.warning("job %s: its results are not stored yet: %s", turn[0], trouble)
+            await self._tell(
+                turn,
+                StatusReport(
+                    status=ReportStatus.RUNNING,
+                    attempt=holding.offer.attempt,
+                    epoch=turn[1],
+                    progress=progress,
+                    incarnation=self.incarnation,
+                ),
+            )
 
     def _report_delivered(self, turn: Turn) -> None:
         self.perform(self.inbox.delivered(turn))

@@ -50,6 +50,7 @@ STOP_SHARE, UPLOAD_SHARE = 0.5, 0.8
 """Of the grace: until the trainers are stopped, a checkpoint saved; until what is to be sent is sent."""
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
+FINISHING_TOLD_EVERY_S = 5.0
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -205,6 +206,7 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
         asyncio.create_task(_deliver_once_known(agent)),
         asyncio.create_task(_sample_loop(agent, probe)),
         asyncio.create_task(_tidy_loop(agent, settings.keep)),
+        asyncio.create_task(_finishing_loop(agent)),
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(agent, task))
@@ -298,6 +300,12 @@ async def _sample_loop(agent: Agent, probe: GpuProbe) -> None:
     while probe.inventory.source == "nvml":
         await sample_once(agent, probe)
         await asyncio.sleep(agent.heartbeat_interval_s)
+
+
+async def _finishing_loop(agent: Agent) -> None:
+    while True:
+        await asyncio.sleep(min(FINISHING_TOLD_EVERY_S, agent.heartbeat_interval_s * 5))
+        await agent.tell_finishing()
 
 
 async def _tidy_loop(agent: Agent, limits: KeepLimits) -> None:

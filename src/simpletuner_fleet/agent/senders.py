@@ -19,7 +19,7 @@ from simpletuner_fleet.agent.ship.uploads import Uploads
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.jobs.job import EndReason, Results
 from simpletuner_fleet.core.training.watchdog import Verdict
 from simpletuner_fleet.protocol.messages import JobSubmit, StatusReport
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits
@@ -91,6 +91,24 @@ class AttemptSenders:
     def left_something(self, turn: Turn) -> bool:
         """Returns whether something of it that was wanted could not be sent, and is nowhere but here."""
         return self.uploads.left_something(turn) or self.logs.left_something(turn)
+
+    def was_cut_short(self, turn: Turn) -> bool:
+        """Returns whether there was no time to send all of it: the next start goes on."""
+        uploader = self.uploads.get(turn)
+        return self.logs.was_cut_short(turn) or (uploader is not None and uploader.cut_short)
+
+    def trouble(self, turn: Turn) -> str:
+        """What keeps something of it from being stored; empty where nothing does."""
+        uploader = self.uploads.get(turn)
+        return (uploader.trouble if uploader else "") or self.logs.trouble(turn)
+
+    def results(self, turn: Turn) -> Results:
+        """Whether what it made is safe, once nothing more is sent."""
+        if self.left_something(turn):
+            return Results.MISSING
+        uploader = self.uploads.get(turn)
+        stored = (uploader is not None and uploader.stored_something) or self.logs.sent_something(turn)
+        return Results.STORED if stored else Results.NONE
 
     def hurry(self) -> None:
         """There is no more time: what was not sent stays here."""

@@ -18,6 +18,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     retry_backoff_s: float = 5.0
     retry_backoff_max_s: float = 300.0
     poison_worker_count: int = 2
+    results_wait_s: float = 86_400.0
+    """How long a job whose trainer has ended well waits for its results to be stored."""
     start_failures_allowed: int = 3
     """So many jobs in a row that a worker could not start, and it is set aside."""
     set_aside_s: float = 300.0

@@ -115,6 +115,7 @@ def _submit_message(
         time_limit_s=job.time_limit_s,
         on_time_limit=job.on_time_limit,
         checkpoint_wait_s=policy.checkpoint_wait_s,
+        results_wait_s=policy.results_wait_s,
         on_partition=job.on_partition,
         num_processes=max(1, len(attempt.gpus)),
         resume=_resume(view, attempt),

@@ -7,7 +7,7 @@ from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import fencing, going_on, lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Job, JobState, Outcome, Results
 from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.jobs.progress import read_progress
 from simpletuner_fleet.core.jobs.reconcile import may_readopt
@@ -30,6 +30,7 @@ from simpletuner_fleet.storage.artifacts import forget_spoiled
 MAX_ERROR_CHARS = 4_000
 MAX_LAST_LINES_CHARS = 16_000
 MAX_REASON_CHARS = 64
+_RESULTS = {results.value: results for results in (Results.STORED, Results.MISSING)}
 STARTED_REPORTS = frozenset({ReportStatus.RUNNING, ReportStatus.TRAINING, ReportStatus.COMPLETED})
 _OUTCOMES = {
     ReportStatus.COMPLETED: Outcome.COMPLETED,
@@ -204,6 +205,7 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
         last_lines=message.last_lines[-MAX_LAST_LINES_CHARS:] if message.last_lines else None,
         restart=message.restart,
         resume_below=message.resume_below,
+        results=_RESULTS.get(message.results, Results.NONE),
     )
     progress = None if message.progress is None else read_progress(message.progress)
     match message.status:

@@ -151,6 +151,8 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
     checkpoint_wait_s: float = 300.0
     """How long a checkpoint is waited for where one is to be saved before the trainer stops."""
     on_partition: OnPartition = "pause"
+    results_wait_s: float = 86_400.0
+    """How long an attempt that ended well waits for its results to be stored."""
     num_processes: int = 1
     watchdog: dict[str, Any] = {}
     """What the job says of it; the agent has its own idea of the rest."""
@@ -264,6 +266,8 @@ class StatusReport(Struct, kw_only=True):
     last_lines: FreeText | None = None
     reason: FreeText = ""
     """Why it was given back: one of `core.job.GIVE_BACK_REASONS`, or a word of a newer agent."""
+    results: Name = ""
+    """Of an attempt that ended well: a `core.jobs.job.Results`; empty where the worker does not know."""
     blame: Name = ""
     """Whose fault it may be that nothing was ever run, a `core.workers.start_trouble.Blame`; empty where something was."""
     restart: bool = False

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements
+from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements, Results
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate, in_service, is_open
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE
 from simpletuner_fleet.core.policy import Policy
@@ -200,6 +200,12 @@ def _needs(
         for job in view.jobs_page(JobFilter(states=(JobState.FAILED,)), None, MOST_WAITING)
         if (job.finished_at or 0) >= now - DAY_S
     ]
+    unstored = [
+        job
+        for state in (JobState.COMPLETED, JobState.RUNNING)
+        for job in view.jobs_page(JobFilter(states=(state,)), None, MOST_WAITING)
+        if job.results is Results.MISSING or "waiting_for" in (job.progress.more if job.progress else {})
+    ]
     refused = view.audit_count(AuditFilter(event_type="worker.registration_failed", since=now - DAY_S))
     blocked = view.jobs_page(JobFilter(states=(JobState.BLOCKED,)), None, MOST_WAITING)
     unapproved = [job for job in blocked if job.hold == "approval"]
@@ -214,6 +220,7 @@ def _needs(
         _of_workers("workers_set_aside", [one for one in workers if one.takes_a_pause]),
         _of_workers("workers_away", away),
         _of_jobs("jobs_failed", failed),
+        _of_jobs("jobs_without_results", unstored),
         _of_jobs("jobs_hopeless", hopeless),
         _of_jobs("jobs_unapproved", unapproved),
         _of_workers("gpus_unusable", unusable),

@@ -145,6 +145,14 @@ POLICY = (
         on_console=False,
     ),
     Setting(
+        "results_wait_s",
+        values.seconds,
+        "How long a job that has ended well waits for its results to be stored before it counts as completed without them",
+        env="SIMPLETUNER_RESULTS_WAIT",
+        default=86_400.0,
+        on_console=True,
+    ),
+    Setting(
         "object_delete_delay_s",
         values.seconds,
         "How long a stored file that no job has any more stands on the list before it is deleted",

@@ -51,7 +51,7 @@ async def test_a_report_that_nobody_answers_stays_on_the_disk(tmp_path: Path) ->
 async def test_a_report_waits_for_its_uploads_and_lets_others_pass(tmp_path: Path) -> None:
     client = Listening()
     uploading = {("j_1", 3)}
-    delivery = Delivery(Spool(tmp_path / "spool"), client, may_go=lambda turn: turn not in uploading)
+    delivery = Delivery(Spool(tmp_path / "spool"), client, may_go=lambda turn, report: turn not in uploading)
     running = asyncio.create_task(delivery.run())
     for job_id in ("j_1", "j_2"):
         await delivery.keep(Turn(job_id, 3), StatusReport(status=ReportStatus.COMPLETED, epoch=3))

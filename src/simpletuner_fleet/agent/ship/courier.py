@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
@@ -88,15 +89,23 @@ class Courier:
         self._wakeup = asyncio.Event()
         self.ended = asyncio.Event()
         self.over = asyncio.Event()
+        self.cut_short = False
+        """It was stopped before all was sent."""
+        self.trouble: Failure | None = None
+        """What is in the way now."""
         self.gave_up: Failure | None = None
         """Why something that was wanted is not sent."""
 
-    def trainer_ended(self) -> None:
+    def trainer_ended(self, patience_s: float | None = None) -> None:
+        """From now on it may be given up; `patience_s` says after how long, where the usual is too short."""
+        if patience_s is not None:
+            self._rule = replace(self._rule, patience_s=patience_s)
         self.ended.set()
         self.wake()
 
     def stop(self) -> None:
         """There is no more time: what was not sent stays here."""
+        self.cut_short = self.cut_short or not self.over.is_set()
         self.over.set()
         self.trainer_ended()
 
@@ -107,6 +116,7 @@ class Courier:
     def went_well(self) -> None:
         """Something arrived: patience and pauses begin anew."""
         self._troubled_since = None
+        self.trouble = None
         self._backoff.reset()
 
     async def run(self) -> None:
@@ -131,6 +141,7 @@ class Courier:
 
     async def _after(self, failure: Failure) -> bool:
         now = self._clock()
+        self.trouble = failure
         if self._rule.is_away(failure):
             self._troubled_since = None
             log.debug("%s waits: %s", self._name, failure)

@@ -25,15 +25,19 @@ class Delivery:
         spool: Spool,
         client: OrchestratorClient,
         *,
-        may_go: Callable[[Turn], bool] = lambda turn: True,
+        may_go: Callable[[Turn, StatusReport], bool] = lambda turn, report: True,
         on_delivered: Callable[[Turn], None] = lambda turn: None,
+        complete: Callable[[Turn, StatusReport], None] = lambda turn, report: None,
     ) -> None:
-        """A report waits for what must arrive before it (`may_go`); others pass it meanwhile. `wake` when that changes."""
+        """A report waits for what must arrive before it (`may_go`); others pass it meanwhile. `wake` when that changes.
+
+        `complete` adds to a report what is known only once it goes.
+        """
         self._spool = spool
         self._client = client
         self._wake = asyncio.Event()
         self._backlog: list[Spooled] = []
-        self._may_go, self._on_delivered = may_go, on_delivered
+        self._may_go, self._on_delivered, self._complete = may_go, on_delivered, complete
 
     async def keep(self, turn: Turn, report: StatusReport) -> None:
         try:
@@ -52,6 +56,14 @@ class Delivery:
         for record in self._backlog:
             record.report.incarnation = incarnation
         return self._backlog
+
+    def waiting(self) -> list[tuple[Turn, StatusReport]]:
+        """Reports that something must arrive before."""
+        return [
+            (Turn(record.job_id, record.report.epoch), record.report)
+            for record in self._backlog
+            if record.report.epoch is not None and not self._is_due(record)
+        ]
 
     def wake(self) -> None:
         self._wake.set()
@@ -72,9 +84,13 @@ class Delivery:
         return None if due is None else await self._deliver(due)
 
     def _is_due(self, record: Spooled) -> bool:
-        return record.report.epoch is None or self._may_go(Turn(record.job_id, record.report.epoch))
+        if record.report.epoch is None:
+            return True
+        return self._may_go(Turn(record.job_id, record.report.epoch), record.report)
 
     async def _deliver(self, record: Spooled) -> bool:
+        if record.report.epoch is not None:
+            self._complete(Turn(record.job_id, record.report.epoch), record.report)
         try:
             await self._client.report(record.job_id, record.report)
         except Unreachable:

@@ -23,6 +23,7 @@ from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.core.jobs.fencing import Turn
+from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import JobSubmit
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,8 @@ class LogShipper:
         self._look_every_s = look_every_s
         self._offset, self._asks_first = 0, stream.resumed
         self._read_at = 0.0
+        self.results_wait_s: float | None = None
+        """Set once the trainer has ended well: its job waits so long for its log."""
         self._courier = Courier(
             f"job {offer.job_id}: its log",
             self._send_next,
@@ -103,6 +106,14 @@ class LogShipper:
     def left_something(self) -> bool:
         return self._courier.gave_up is not None
 
+    @property
+    def sent_something(self) -> bool:
+        return self._offset > 0
+
+    @property
+    def trouble(self) -> str:
+        return str(self._courier.trouble or self._courier.gave_up or "")
+
     async def withhold(self) -> None:
         """Says how much cannot be sent, where it is not known what to hide."""
         try:
@@ -122,7 +133,7 @@ class LogShipper:
             last = ended.is_set()
             more = await self.read_once(last)
             if last and not more:
-                self._courier.trainer_ended()
+                self._courier.trainer_ended(self.results_wait_s)
                 return
             if not more:
                 await pause(self._look_every_s, ended)
@@ -165,6 +176,8 @@ class LogShippers:
         self._limits = limits or LogLimits()
         self._tasks: dict[Turn, asyncio.Task[None]] = {}
         self._not_sent: set[Turn] = set()
+        self._cut_short: set[Turn] = set()
+        self._shippers: dict[Turn, list[LogShipper]] = {}
         # Few threads of its own: every thread that ever held a large block keeps memory for the next.
         self._threads = ThreadPoolExecutor(THREADS, "logs")
         self._on_over = on_over
@@ -186,14 +199,27 @@ class LogShippers:
         """Returns whether some of it has not arrived and will not."""
         return turn in self._not_sent
 
+    def was_cut_short(self, turn: Turn) -> bool:
+        return turn in self._cut_short
+
+    def sent_something(self, turn: Turn) -> bool:
+        return any(shipper.sent_something for shipper in self._shippers.get(turn, ()))
+
+    def trouble(self, turn: Turn) -> str:
+        return next((one.trouble for one in self._shippers.get(turn, ()) if one.trouble), "")
+
     def hurry(self) -> None:
         """Ends sending: what has not arrived is sent at the next start, where there is one."""
-        for task in self._tasks.values():
+        for turn, task in self._tasks.items():
+            if not task.done():
+                self._cut_short.add(turn)
             task.cancel()
         self._on_over()
 
     def forget(self, turn: Turn) -> None:
         self._not_sent.discard(turn)
+        self._cut_short.discard(turn)
+        self._shippers.pop(turn, None)
         task = self._tasks.pop(turn, None)
         if task:
             task.cancel()
@@ -209,10 +235,16 @@ class LogShippers:
                 return
             tasks.create_task(self._ship(turn_of(offer), shipper, ended))
             tasks.create_task(self._ship_ranks(offer, sources, ended, tasks))
-            await ending
+            if ended_well(await ending):
+                self._wait_for_results(turn_of(offer), offer.results_wait_s)
             ended.set()
 
+    def _wait_for_results(self, turn: Turn, wait_s: float) -> None:
+        for shipper in self._shippers.get(turn, ()):
+            shipper.results_wait_s = wait_s
+
     async def _ship(self, turn: Turn, shipper: LogShipper, ended: asyncio.Event) -> None:
+        self._shippers.setdefault(turn, []).append(shipper)
         await shipper.run(ended)
         if shipper.left_something:
             self._not_sent.add(turn)
@@ -250,6 +282,11 @@ class LogShippers:
         if not task.cancelled() and task.exception():
             log.error("sending a log failed", exc_info=task.exception())
         self._on_over()
+
+
+def ended_well(ending: object) -> bool:
+    """Returns whether it is one of a trainer that ended by itself, without an error."""
+    return getattr(ending, "reason", None) is EndReason.EXITED and getattr(ending, "exit_code", None) == 0
 
 
 def _rank_files(rank_logs: RankLogs) -> Mapping[int, Sequence[Path]]:

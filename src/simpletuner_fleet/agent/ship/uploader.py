@@ -40,7 +40,8 @@ MOST_FILES = 10_000
 MOST_ARTIFACT_BYTES = 200 * 2**30
 TRIES_WHILE_CHANGING = 5
 BATCH_BYTES = 64 * 2**20
-PASSING_CODES = frozenset({"objects_missing"})
+PASSING_CODES = frozenset({"objects_missing", "quota_exceeded", "storage_full"})
+"""The last two an administrator can mend, while the files wait here."""
 LIVE_SAMPLES = "live samples"
 """No artifact can have this name: what cannot be shown on the way may still be sent at the end."""
 
@@ -82,6 +83,7 @@ class Uploader:
         self._hashes = HashCache()
         self._settled: set[str] = set()
         """Names that need no more thought: sent, or impossible to send."""
+        self.stored_something = False
         self.not_sent: dict[str, str] = {}
         """What was given up for good, and why."""
         self._samples = samples or SampleWatch()
@@ -90,7 +92,7 @@ class Uploader:
         self._courier = Courier(
             f"job {self._job_id}: its uploads",
             self._send_all,
-            RetryRule(patience_s=patience_s, passing_codes=PASSING_CODES),
+            RetryRule(patience_s=patience_s, nonsense_is_absence=False, passing_codes=PASSING_CODES),
             look_every_s=look_every_s,
             backoff=backoff,
             clock=clock,
@@ -105,10 +107,21 @@ class Uploader:
         """Whether something that was wanted is nowhere but here."""
         return bool(self.not_sent) or self._courier.gave_up is not None
 
-    def trainer_ended(self, *, with_artifacts: bool) -> None:
+    @property
+    def cut_short(self) -> bool:
+        return self._courier.cut_short
+
+    @property
+    def trouble(self) -> str:
+        """What keeps something from being sent: now, or for good."""
+        if self._courier.trouble or self._courier.gave_up:
+            return str(self._courier.trouble or self._courier.gave_up)
+        return "; ".join(f"{name}: {why}" for name, why in self.not_sent.items())
+
+    def trainer_ended(self, *, with_artifacts: bool, patience_s: float | None = None) -> None:
         """Sends, from now on, only what is there. An attempt that goes on elsewhere leaves no results."""
         self._with_artifacts = with_artifacts
-        self._courier.trainer_ended()
+        self._courier.trainer_ended(patience_s)
 
     def stop(self) -> None:
         self._courier.stop()
@@ -147,10 +160,10 @@ class Uploader:
 
     async def _show_samples(self, *, last: bool = False) -> None:
         if LIVE_SAMPLES not in self._settled:
-            await self._try(LIVE_SAMPLES, self._send_samples(last))
+            await self._try(LIVE_SAMPLES, self._send_samples(last), may_wait=False)
 
-    async def _try(self, name: str, sending: Awaitable[None]) -> None:
-        """Sends, or says once that it cannot be sent, now or later."""
+    async def _try(self, name: str, sending: Awaitable[None], *, may_wait: bool = True) -> None:
+        """Sends, or says once that it cannot be sent, now or later; what may not wait is not tried until an admin helps."""
         try:
             await sending
         except FileNotFoundError:
@@ -158,7 +171,8 @@ class Uploader:
         except (OSError, _Unsteady) as error:
             self._give_up(name, str(error))
         except Refused as problem:
-            if _may_pass(problem) or problem.code == "stale_attempt":
+            waits = _may_pass(problem) if may_wait else problem.passing or problem.code == "objects_missing"
+            if waits or problem.code == "stale_attempt":
                 raise
             self._give_up(name, problem.detail)
 
@@ -325,11 +339,13 @@ class Uploader:
 
     async def _commit(self, manifest: Manifest) -> None:
         await self._client.send_manifest(self._job_id, self._epoch, manifest)
+        self.stored_something = True
         self._courier.went_well()
 
     def _give_up(self, name: str, reason: str) -> None:
         self._settled.add(name)
-        self.not_sent[name] = reason
+        if name != LIVE_SAMPLES:
+            self.not_sent[name] = reason
         log.warning("job %s: %s is not sent: %s", self._job_id, name, reason)
 
 

@@ -25,6 +25,8 @@ class HasEndReason(Protocol):
 
     @property
     def reason(self) -> EndReason: ...
+    @property
+    def exit_code(self) -> int | None: ...
 
 
 Store = Callable[[Turn, int], None]
@@ -45,6 +47,7 @@ class Uploads(SendersByAttempt[Uploader]):
         self._bandwidth = bandwidth
         self._on_stored, self._before_stored = on_stored, before_stored
         self._elsewhere: set[Turn] = set()
+        self._results_wait_s: dict[Turn, float] = {}
 
     def upload(
         self, offer: JobSubmit, paths: Paths, habits: CheckpointHabits, ending: Awaitable[HasEndReason]
@@ -56,6 +59,7 @@ class Uploads(SendersByAttempt[Uploader]):
         before = self._before_stored
         if before:
             uploader.before_stored = lambda: before(turn)
+        self._results_wait_s[turn] = offer.results_wait_s
         if resumed_from is not None:
             self._on_stored(turn, resumed_from)
         return self.begin(turn, uploader, ending, lambda ended: self._trainer_ended(turn, uploader, ended))
@@ -90,7 +94,9 @@ class Uploads(SendersByAttempt[Uploader]):
 
     def _trainer_ended(self, turn: Turn, uploader: Uploader, ended: HasEndReason) -> None:
         elsewhere = ended.reason in GOES_ON_ELSEWHERE or turn in self._elsewhere
-        uploader.trainer_ended(with_artifacts=not elsewhere)
+        well = ended.reason is EndReason.EXITED and ended.exit_code == 0
+        patience_s = self._results_wait_s.pop(turn, None)
+        uploader.trainer_ended(with_artifacts=not elsewhere, patience_s=patience_s if well else None)
 
 
 async def _new_checkpoint(

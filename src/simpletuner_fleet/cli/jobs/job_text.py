@@ -85,10 +85,30 @@ def attempts(job: dict[str, Any]) -> str:
     )
 
 
+def results(job: dict[str, Any]) -> str | None:
+    """Says where what a job made is, unless there is nothing to say."""
+    match job.get("results"):
+        case "stored":
+            return _("stored")
+        case "pending":
+            why = (job.get("progress") or {}).get("waiting_for")
+            return _("not stored yet: %(why)s", why=why) if why else _("on their way")
+        case "missing":
+            return _("MISSING: they are on the worker's disk alone")
+    return None
+
+
+def status(job: dict[str, Any]) -> str:
+    """Nobody may take a job whose results are not stored for one that is done."""
+    if job.get("results") == "missing":
+        return _("completed, RESULTS MISSING")
+    return "finishing" if job.get("phase") == "finishing" else str(job.get("status"))
+
+
 LIST = (
     field("id"),
     Column("NAME", lambda job: job.get("name") or job.get("config_name"), shrinks=True),
-    field("status"),
+    Column("STATUS", status),
     Column("GPUS", gpus, right=True, goes=3),
     Column("WORKER", worker, goes=1),
     Column("PROGRESS", progress, goes=2),
@@ -111,6 +131,7 @@ DETAIL = (
     Column("GOES ON FROM", lambda job: job.get("resume_from")),
     Column("RESUMED", lambda job: detail_text(current(), str(job.get("resumed") or ""))),
     Column("PROGRESS", progress),
+    Column("RESULTS", results),
     Column("SAFE STEP", lambda job: job.get("checkpoint_step")),
     Column("REASON", lambda job: reason(job) if job.get("status") in WAITING else None),
     Column("ERROR", error),

@@ -40,6 +40,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
         data_storage_bytes=args.data_storage_gb * GIB,
         user_storage_bytes=args.user_storage_gb * GIB if args.user_storage_gb else None,
         object_grace_s=args.object_grace_s,
+        results_wait_s=args.results_wait_s,
         object_delete_delay_s=args.object_delete_delay_s,
         jobs_keep_days=args.jobs_keep_days,
     )

@@ -7,7 +7,16 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.jobs import retry
-from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Hold, Job, JobInput, Outcome, next_state
+from simpletuner_fleet.core.jobs.job import (
+    Attempt,
+    AttemptState,
+    Hold,
+    Job,
+    JobInput,
+    Outcome,
+    Results,
+    next_state,
+)
 from simpletuner_fleet.core.jobs.progress import is_preparing
 
 
@@ -86,6 +95,7 @@ def requeued(
         hold=Hold.BACKOFF if not_before is not None else Hold.NONE,
         not_before=not_before,
         error=error,
+        results=Results.NONE,
         progress=None if is_preparing(job.progress) else job.progress,
     )
     event = job_event(EventType.JOB_REQUEUED, job, losses=job.losses, failures=job.failures, why=error)

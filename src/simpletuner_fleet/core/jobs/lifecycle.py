@@ -20,7 +20,9 @@ from simpletuner_fleet.core.jobs.decision import (
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.jobs.fencing import must_be_current
 from simpletuner_fleet.core.jobs.job import (
+    FINISHING,
     REJECTED,
+    RESULTS_MISSING,
     Attempt,
     AttemptState,
     Hold,
@@ -28,6 +30,7 @@ from simpletuner_fleet.core.jobs.job import (
     JobInput,
     JobState,
     Outcome,
+    Results,
     next_state,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, is_preparing
@@ -130,7 +133,9 @@ def progressed(job: Job, attempt: Attempt, progress: Progress | None, *, now: fl
         if started is attempt
         else (job_event(EventType.JOB_STARTED, job, worker_id=attempt.worker_id, attempt=attempt.number),)
     )
-    return Decision(job=replace(job, progress=progress) if changed else None, attempt=started, events=events)
+    finishing = progress is not None and progress.phase == FINISHING
+    moved = replace(job, progress=progress, results=Results.PENDING if finishing else Results.NONE)
+    return Decision(job=moved if changed else None, attempt=started, events=events)
 
 
 def preparing(job: Job, attempt: Attempt, progress: Progress) -> Decision:
@@ -150,20 +155,38 @@ class End(Struct, frozen=True, kw_only=True):
     """A watchdog ended it, and the job has asked to go on from its last good checkpoint then."""
     resume_below: int | None = None
     """Checkpoints from this step on are spoiled."""
+    results: Results = Results.NONE
+    """Whether what it made is stored, where it ended well."""
 
 
 def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
     must_be_current(job, attempt)
     done = replace(
-        job, state=next_state(job.state, JobInput.COMPLETE), finished_at=now, error=None, reason=None
+        job,
+        state=next_state(job.state, JobInput.COMPLETE),
+        finished_at=now,
+        results=end.results,
+        error=_missing(end, attempt) if end.results is Results.MISSING else None,
+        reason=RESULTS_MISSING if end.results is Results.MISSING else None,
     )
+    told: dict[str, Any] = {} if end.results is Results.NONE else {"results": end.results}
     event = job_event(
-        EventType.JOB_COMPLETED, job, worker_id=attempt.worker_id, attempt=attempt.number, epoch=attempt.epoch
+        EventType.JOB_COMPLETED,
+        job,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        epoch=attempt.epoch,
+        **told,
     )
     ended = ended_as(
         attempt, Outcome.COMPLETED, now, exit_code=end.exit_code if end.exit_code is not None else 0
     )
     return Decision(job=done, attempt=ended, events=(event,))
+
+
+def _missing(end: End, attempt: Attempt) -> str:
+    why = end.error or "they could not be stored"
+    return f"its results are not stored, and are on the disk of {attempt.worker_name} alone: {why}"
 
 
 def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) -> Decision:

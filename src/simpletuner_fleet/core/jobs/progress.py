@@ -35,7 +35,7 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Steps in a second."""
     eta_s: float | None = None
     phase: str | None = None
-    """What is done before the trainer starts; a training that runs has none."""
+    """What is done before the trainer starts, or after it has ended; a training that runs has none."""
     done_bytes: int | None = None
     total_bytes: int | None = None
     more: dict[str, str | float | bool | None] = {}

@@ -75,6 +75,10 @@ class JobView(Struct, kw_only=True):
     gpus: list[str]
     """UUIDs of the GPUs it was given."""
     progress: dict[str, Any] | None
+    phase: str | None
+    """What it does while no trainer runs: `finishing` once the trainer has ended well and its results are on their way."""
+    results: str
+    """Whether its artifacts, checkpoints and log are safe: none, pending, stored or missing."""
     error: str | None
     reason: str | None
     created_at: Time

@@ -141,6 +141,13 @@ def attention(need: Need) -> Attention:
         case "jobs_failed":
             text = ngettext("%(n)s job failed in the last day", "%(n)s jobs failed in the last day", n)
             return _about(need, text, "/jobs?show=failed", "/jobs/", grave=True)
+        case "jobs_without_results":
+            text = ngettext(
+                "the results of %(n)s job are not stored",
+                "the results of %(n)s jobs are not stored",
+                n,
+            )
+            return _about(need, text, "/jobs", "/jobs/", grave=True)
         case "jobs_hopeless":
             text = ngettext("%(n)s job can never start as it is", "%(n)s jobs can never start as they are", n)
             return _about(need, text, "/jobs?show=waiting", "/jobs/", grave=True)

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.jobs.job import Job, JobState, Results
 from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_text
@@ -92,7 +92,7 @@ def line_of(info: SeenJob) -> str:
     job = info.job
     if info.explanation and job.state in WAITS:
         return reason_text(current(), info.explanation)
-    if job.error and job.state is not JobState.COMPLETED:
+    if job.error and (job.state is not JobState.COMPLETED or job.results is Results.MISSING):
         return detail_text(current(), job.error.strip().splitlines()[0][:LINE_CHARS])
     if info.attempt and info.attempt.resumed_from_step is not None and not job.terminal:
         return _(

@@ -1,6 +1,6 @@
 """A job's state as one sentence, and an attempt's end as another."""
 
-from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import FINISHING, Attempt, AttemptState, Job, JobState, Outcome, Results
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.code_texts import reason_text
 from simpletuner_fleet.languages.details import detail_text
@@ -25,29 +25,50 @@ def state_sentence(info: SeenJob) -> str:
             return reason_text(current(), info.explanation) if info.explanation else ""
         case JobState.DISPATCHED:
             return _("Offered to %(worker)s, which has not accepted yet.", worker=worker)
-        case JobState.RUNNING if attempt and attempt.resumed_from_step is not None:
-            return _(
-                "Runs on %(worker)s: attempt %(number)s, resumed from step %(step)s.",
-                worker=worker,
-                number=attempt.number,
-                step=attempt.resumed_from_step,
-            )
-        case JobState.RUNNING if attempt and attempt.number > 1:
-            return _(
-                "Runs on %(worker)s: attempt %(number)s, from the start.",
-                worker=worker,
-                number=attempt.number,
-            )
         case JobState.RUNNING:
-            return _("Runs on %(worker)s.", worker=worker)
+            return _running(job, attempt, worker)
         case JobState.CANCELLING:
             return _cancelling(attempt)
         case JobState.COMPLETED:
-            return _("Completed on %(worker)s.", worker=worker) if worker else _("Completed.")
+            return _completed(job, worker)
         case JobState.FAILED:
             return _failed(job, attempt)
         case JobState.CANCELLED:
             return _("Cancelled.")
+
+
+def _running(job: Job, attempt: Attempt | None, worker: str) -> str:
+    if job.phase == FINISHING:
+        return _finishing(job, worker)
+    if attempt and attempt.resumed_from_step is not None:
+        return _(
+            "Runs on %(worker)s: attempt %(number)s, resumed from step %(step)s.",
+            worker=worker,
+            number=attempt.number,
+            step=attempt.resumed_from_step,
+        )
+    if attempt and attempt.number > 1:
+        return _(
+            "Runs on %(worker)s: attempt %(number)s, from the start.", worker=worker, number=attempt.number
+        )
+    return _("Runs on %(worker)s.", worker=worker)
+
+
+def _completed(job: Job, worker: str) -> str:
+    if job.results is Results.MISSING:
+        return _(
+            "Completed, but its results are MISSING: they are on the disk of %(worker)s alone.", worker=worker
+        )
+    return _("Completed on %(worker)s.", worker=worker) if worker else _("Completed.")
+
+
+def _finishing(job: Job, worker: str) -> str:
+    why = job.progress.more.get("waiting_for") if job.progress else None
+    if why:
+        return _(
+            "Trained on %(worker)s; its results are not stored yet: %(why)s", worker=worker, why=str(why)
+        )
+    return _("Trained on %(worker)s; its results are on their way.", worker=worker)
 
 
 def _cancelling(attempt: Attempt | None) -> str:
