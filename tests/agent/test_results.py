@@ -10,6 +10,7 @@ from simpletuner_fleet.agent.agent import Agent
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.senders import AttemptSenders, NoEvents
 from simpletuner_fleet.agent.ship import uploads
+from simpletuner_fleet.agent.ship.uploader import Uploader
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
@@ -58,7 +59,7 @@ async def test_only_what_ended_well_waits_for_as_long_as_its_results_may_take(
         client = OrchestratorClient(server.url, lambda: "", None)
         senders = AttemptSenders(client, NoEvents(), Bandwidth(), None)
         paths = paths_with_a_model(tmp_path)
-        uploader_made = uploads.Uploader
+        uploader_made = Uploader
 
         def impatient(*args: Any, **choices: Any) -> Any:
             return uploader_made(*args, patience_s=0.2, **choices)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from simpletuner_fleet.core.errors import UnreadableRow
+from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store import open_store
 from simpletuner_fleet.store.looking import unreadable_rows
 from tests.core.builders import a_worker
@@ -13,9 +14,12 @@ from tests.core.builders import a_worker
 
 async def a_database(file: Path) -> None:
     store = open_store(f"sqlite:///{file}")
-    await store.write(
-        lambda tx: [tx.add_worker(a_worker(name, token_hash=name)) for name in ("w_bad", "w_good")]
-    )
+
+    def add_both(tx: Tx) -> None:
+        for name in ("w_bad", "w_good"):
+            tx.add_worker(a_worker(name, token_hash=name))
+
+    await store.write(add_both)
     await store.close()
 
 
