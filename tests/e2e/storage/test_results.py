@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.e2e.test_checkpoints import LONG, demo
 
 from tests.e2e.kit import World
 from tests.e2e.processes import wait_until
 from tests.e2e.proxy import Proxy
+from tests.e2e.storage.test_checkpoints import LONG, demo
 
 UPLOADS = b"/objects/"
 
