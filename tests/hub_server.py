@@ -107,14 +107,14 @@ class HubServer:
             return self._commit(repo, headers, body)
         return 404, {}, {}
 
-    def _create(self, wish: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
-        if wish.get("organization") == USER:
+    def _create(self, asked: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
+        if asked.get("organization") == USER:
             return 400, {"error": "You cannot name yourself as an organization"}, {}
-        name = f"{wish.get('organization') or USER}/{wish['name']}"
+        name = f"{asked.get('organization') or USER}/{asked['name']}"
         if name in self.repositories:
             return 409, {"error": "You already created this model repo"}, {}
         self.repositories[name] = {}
-        self.private[name] = wish["private"]
+        self.private[name] = asked["private"]
         return 200, {"url": f"{self.url}/{name}"}, {}
 
     def _mode(self, file: dict[str, Any]) -> dict[str, Any]:
@@ -142,9 +142,9 @@ class HubServer:
     def _store(self, path: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
         words = path.split("?")[0].split("/")[2:]
         if words[-1] == "complete":
-            told = json.loads(body)
-            whole = b"".join(self.parts[words[0], part["partNumber"]] for part in told["parts"])
-            assert all(part["etag"] for part in told["parts"])
+            reported = json.loads(body)
+            whole = b"".join(self.parts[words[0], part["partNumber"]] for part in reported["parts"])
+            assert all(part["etag"] for part in reported["parts"])
             return self._keep(words[0], whole)
         if len(words) == 2:
             self.parts[words[0], int(words[1])] = body

@@ -681,8 +681,8 @@ MUTANTS = (
         "key-forgotten",
         "a submission repeated after a lost answer becomes a second job",
         "orchestrator/submit.py",
-        "    if known:\n        return _repeat(transaction, known, fingerprint)",
-        "    if known and not key:\n        return _repeat(transaction, known, fingerprint)",
+        "    if known:\n        return _repeat(transaction, known, fingerprint, by)",
+        "    if known and not key:\n        return _repeat(transaction, known, fingerprint, by)",
         DEFENDED,
     ),
     Mutant(

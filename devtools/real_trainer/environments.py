@@ -54,8 +54,8 @@ def _left_out(release: TriedRelease) -> tuple[str, ...]:
 
 def _base(release: TriedRelease) -> str:
     for version in release.pythons:
-        if found := find(version, os.environ):
-            return str(found)
+        if seen := find(version, os.environ):
+            return str(seen)
     raise NoEnvironment(f"none of Python {', '.join(release.pythons)} is installed here")
 
 

@@ -97,16 +97,16 @@ def main(python: str) -> int:
             check=True,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         )
-    told = next(line for line in answer.stdout.splitlines() if line.startswith("found:"))
-    found = json.loads(told.removeprefix("found:"))
+    marked_line = next(line for line in answer.stdout.splitlines() if line.startswith("found:"))
+    seen = json.loads(marked_line.removeprefix("found:"))
     print(
-        f"{count} examples imported, {found['read']} read by the trainer's own loader, {len(found['lost'])} files lost"
+        f"{count} examples imported, {seen['read']} read by the trainer's own loader, {len(seen['lost'])} files lost"
     )
-    for name, value in found["lacking"]:
+    for name, value in seen["lacking"]:
         print(f"  its package lacks {value} ({name})")
-    for name, value in found["lost"]:
+    for name, value in seen["lost"]:
         print(f"  LOST {value} ({name})")
-    return 1 if found["lost"] or found["read"] != count else 0
+    return 1 if seen["lost"] or seen["read"] != count else 0
 
 
 if __name__ == "__main__":

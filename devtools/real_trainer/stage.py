@@ -210,8 +210,8 @@ class Stage:
         return [one for one in stored if one["kind"] == "checkpoint"]
 
     def log(self, job_id: str) -> str:
-        found = sorted(self.folder.glob("*/attempts/*/output.log"), key=lambda path: path.stat().st_mtime)
-        mine = [path for path in found if job_id in (path.parent / "order.json").read_text()]
+        seen = sorted(self.folder.glob("*/attempts/*/output.log"), key=lambda path: path.stat().st_mtime)
+        mine = [path for path in seen if job_id in (path.parent / "order.json").read_text()]
         return mine[-1].read_text(errors="replace") if mine else ""
 
     def wait_for(self, what: str, condition: Callable[[], bool], within_s: float = PATIENCE_S) -> float:

@@ -102,18 +102,18 @@ def test_every_one_of_two_thousand_tamperings_is_found() -> None:
     check = ChainCheck(heads)
     check.feed(honest)
     assert check.finish() == [], "an honest log is whole"
-    found = 0
+    seen = 0
     for number in range(TAMPERINGS):
         tampered = KINDS[number % len(KINDS)](honest, dice)
         if number % 2:
             tampered = chained(tampered)  # the attacker knows how the chain is made
         if tampered == honest:
-            found += 1  # two equal rows were swapped, or none was left out: nothing was done
+            seen += 1  # two equal rows were swapped, or none was left out: nothing was done
             continue
         check = ChainCheck(heads)
         check.feed(tampered)
-        found += bool(check.finish())
-    assert found == TAMPERINGS
+        seen += bool(check.finish())
+    assert seen == TAMPERINGS
 
 
 def test_a_worker_alone_finds_every_fork_and_truncation_by_the_tree(tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ async def test_heads_are_signed_and_a_head_that_nobody_signed_is_no_witness(tmp_
         assert heads.is_ours(signed)
         assert not heads.is_ours(replace(signed, seq=signed.seq + 1))
         agent = await running.worker()
-        told = (await agent.heartbeat())["audit_head"]
-        assert told["signature"] == signed.signature
-        forged = {**told, "seq": 10_000}
+        reported = (await agent.heartbeat())["audit_head"]
+        assert reported["signature"] == signed.signature
+        forged = {**reported, "seq": 10_000}
         await agent.heartbeat(audit_head=forged)
         assert await audit_log.verify(running.fleet, heads) == (await checked(running), []), "no false alarm"
         with (tmp_path / "heads").open("a") as file:

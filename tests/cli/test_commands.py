@@ -299,8 +299,8 @@ def test_going_on_names_the_checkpoint_and_a_start_from_nothing_says_what_is_sto
 ) -> None:
     fleet.on("GET", "/api/jobs/j_abcdef", {**JOB, "status": "failed", "checkpoint_step": 75})
     fleet.on("POST", "/api/jobs/j_abcdef/retry", {**JOB, "id": "j_again"})
-    told = ask("jobs", "retry", "j_abcdef")
-    assert "simpletuner jobs retry j_abcdef --resume-from j_abcdef" in told.err
+    reported = ask("jobs", "retry", "j_abcdef")
+    assert "simpletuner jobs retry j_abcdef --resume-from j_abcdef" in reported.err
     assert fleet.asked("POST", "/api/jobs/j_abcdef/retry")[-1].body is None
     ask("jobs", "retry", "j_abcdef", "--resume-from", "j_abcdef:50")
     assert fleet.asked("POST", "/api/jobs/j_abcdef/retry")[-1].body == {"resume_from": "j_abcdef:50"}

@@ -59,7 +59,7 @@ async def store_token(running: Running, value: str = TOKEN) -> None:
     assert answer.status_code == 200, answer.text
 
 
-async def told(running: Running, up: Uploader) -> dict[str, Any]:
+async def reported(running: Running, up: Uploader) -> dict[str, Any]:
     answer: dict[str, Any] = await running.get(f"/api/jobs/{up.offer['job_id']}/publication")
     return answer
 
@@ -73,10 +73,10 @@ async def test_a_completed_jobs_model_comes_to_the_hub_whole(
     async with orchestrator(vault=vault) as running:
         await store_token(running)
         up = await completed(running, ON_HUB)
-        assert (await told(running, up))["state"] == "due"
+        assert (await reported(running, up))["state"] == "due"
         places = Places(hub_url=hub.url)
         assert await publish_once(running.deps.storage, places, http) == 1
-        publication = await told(running, up)
+        publication = await reported(running, up)
         assert (publication["state"], publication["tries"]) == ("published", 1)
         assert publication["url"] == f"{hub.url}/someone/cats/commit/c1"
         assert hub.repositories["someone/cats"] == FILES
@@ -99,7 +99,7 @@ async def test_an_organisation_and_a_repository_that_is_there_already_are_taken_
         assert sent == 3
         await running.post(f"/api/jobs/{up.offer['job_id']}/publish")
         await publish_once(running.deps.storage, places, http)
-        assert (await told(running, up))["state"] == "published"
+        assert (await reported(running, up))["state"] == "published"
         assert hub.private["lab/cats"] is False
         assert sum(count for what, count in hub.asked.items() if what.startswith("PUT /storage")) == sent
 
@@ -113,7 +113,7 @@ async def test_weather_is_waited_out_as_long_as_the_hub_asks_and_the_job_stays_c
         places = Places(hub_url=hub.url)
         hub.troubles = [(429, {"Retry-After": "300"})]
         await publish_once(running.deps.storage, places, http)
-        publication = await told(running, up)
+        publication = await reported(running, up)
         assert (publication["state"], publication["tries"]) == ("due", 1)
         assert "status 429" in publication["error"]
         running.clock.at += 299
@@ -124,7 +124,7 @@ async def test_weather_is_waited_out_as_long_as_the_hub_asks_and_the_job_stays_c
         assert (await running.job(up.offer["job_id"]))["status"] == "completed"
         running.clock.at += 3600
         await publish_once(running.deps.storage, places, http)
-        assert (await told(running, up))["state"] == "published"
+        assert (await reported(running, up))["state"] == "published"
 
 
 async def test_a_wrong_token_is_given_up_at_once_said_and_may_be_asked_for_again(
@@ -135,7 +135,7 @@ async def test_a_wrong_token_is_given_up_at_once_said_and_may_be_asked_for_again
         up = await completed(running, ON_HUB)
         places = Places(hub_url=hub.url)
         await publish_once(running.deps.storage, places, http)
-        publication = await told(running, up)
+        publication = await reported(running, up)
         assert (publication["state"], publication["tries"]) == ("failed", 1)
         assert "Invalid credentials" in publication["error"]
         assert (await running.job(up.offer["job_id"]))["status"] == "completed"
@@ -144,7 +144,7 @@ async def test_a_wrong_token_is_given_up_at_once_said_and_may_be_asked_for_again
         await store_token(running)
         await running.post(f"/api/jobs/{up.offer['job_id']}/publish")
         await publish_once(running.deps.storage, places, http)
-        assert (await told(running, up))["state"] == "published"
+        assert (await reported(running, up))["state"] == "published"
 
 
 async def test_a_hub_that_is_never_there_is_given_up_in_the_end(
@@ -156,8 +156,8 @@ async def test_a_hub_that_is_never_there_is_given_up_in_the_end(
         for _ in range(MAX_TRIES):
             await publish_once(running.deps.storage, Places(hub_url="http://127.0.0.1:9"), http)
             running.clock.at += LONGEST_WAIT_S + 1
-        assert (await told(running, up))["state"] == "failed"
-        assert (await told(running, up))["tries"] == MAX_TRIES
+        assert (await reported(running, up))["state"] == "failed"
+        assert (await reported(running, up))["tries"] == MAX_TRIES
 
 
 async def test_a_folder_of_the_servers_takes_it_and_without_one_that_is_said(
@@ -167,14 +167,14 @@ async def test_a_folder_of_the_servers_takes_it_and_without_one_that_is_said(
         up = await completed(running, {"to": "folder://models/cats"})
         root = tmp_path / "published"
         await publish_once(running.deps.storage, Places(folder_url=root.as_uri()), http)
-        assert (await told(running, up))["state"] == "published"
+        assert (await reported(running, up))["state"] == "published"
         folder = root / "models/cats"
         assert {
             str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
         } == FILES
         await running.post(f"/api/jobs/{up.offer['job_id']}/publish", {"to": "folder://other"})
         await publish_once(running.deps.storage, Places(), http)
-        publication = await told(running, up)
+        publication = await reported(running, up)
         assert publication["state"] == "failed"
         assert "--publish-url" in publication["error"]
 
@@ -219,7 +219,7 @@ async def test_a_bucket_takes_it_under_the_name_that_was_asked_for(
         up = await completed(running, {"to": "folder://cats"})
         root = f"s3://bucket/published?endpoint={s3_endpoint}"
         await publish_once(running.deps.storage, Places(folder_url=root), http)
-        publication = await told(running, up)
+        publication = await reported(running, up)
         assert (publication["state"], publication["url"]) == ("published", "s3://bucket/published/cats")
         bucket = S3Store(
             "bucket",

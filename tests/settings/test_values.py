@@ -46,7 +46,7 @@ def test_a_priority_is_a_number_or_a_word_that_the_server_knows(text: str, prior
 
 
 def test_a_label_may_be_a_comparison_of_versions() -> None:
-    found = values.label_patterns(["trainer>=4.3", "pool=a*", "cuda<13", "note=a>=b"])
-    assert found == {"trainer": ">=4.3", "pool": "a*", "cuda": "<13", "note": "a>=b"}
+    seen = values.label_patterns(["trainer>=4.3", "pool=a*", "cuda<13", "note=a>=b"])
+    assert seen == {"trainer": ">=4.3", "pool": "a*", "cuda": "<13", "note": "a>=b"}
     with pytest.raises(ValueError, match="expected KEY=VALUE"):
         values.label_patterns(["trainer>new"])

@@ -36,10 +36,10 @@ async def test_one_damaged_row_hides_no_other(tmp_path: Path, column: str, value
     store = open_store(f"sqlite:///{file}")
     try:
         await store.write(lambda tx: tx.put_setting("a", "b"))
-        found = await store.read(lambda view: view.workers())
-        assert "w_good" in [worker.id for worker in found]
-        told = await store.read(lambda view: view.rows_set_aside())
-        assert ("workers", "w_bad") in [(one.table, one.id) for one in told]
+        seen = await store.read(lambda view: view.workers())
+        assert "w_good" in [worker.id for worker in seen]
+        reported = await store.read(lambda view: view.rows_set_aside())
+        assert ("workers", "w_bad") in [(one.table, one.id) for one in reported]
         if column != "created_at":
             with pytest.raises(UnreadableRow):
                 await store.read(lambda view: view.worker("w_bad"))

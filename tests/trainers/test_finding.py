@@ -9,7 +9,8 @@ import pytest
 from simpletuner_fleet.cli.doctor import checks_machine
 from simpletuner_fleet.cli.doctor.findings import FindingMark
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.trainers.finding import TrainerPythonMissing, checked_python, find_trainer_python
+from simpletuner_fleet.core.worker_errors import TrainerPythonMissing
+from simpletuner_fleet.trainers.finding import checked_python, find_trainer_python
 from simpletuner_fleet.trainers.installed import describe, trainers_for, version_label
 
 
@@ -107,6 +108,6 @@ def test_doctor_tells_what_a_worker_would_find(tmp_path: Path) -> None:
     (without,) = checks_machine.trainer(str(python_with(tmp_path / "a")), {"PATH": "/usr/bin"})
     assert without.mark is FindingMark.DOUBT
     python = python_with(tmp_path / "b", "simpletuner", "accelerate")
-    (found,) = checks_machine.trainer(str(python), {"PATH": "/usr/bin"})
-    assert found.mark is FindingMark.GOOD
-    assert str(python) in found.what
+    (seen,) = checks_machine.trainer(str(python), {"PATH": "/usr/bin"})
+    assert seen.mark is FindingMark.GOOD
+    assert str(python) in seen.what

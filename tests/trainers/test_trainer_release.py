@@ -83,9 +83,11 @@ torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 def test_a_training_that_ended_early_or_with_an_error_has_not_completed(tmp_path: Path, version: str) -> None:
     trainer = installed(tmp_path, version)
     config = order(**{"--max_train_steps": 60})
-    told = trainer.shortfall(config, CleanExit(step=4, total=60, last_lines=OOM))
-    assert told is not None
-    assert told.startswith("the trainer ended at step 4 of 60 with exit code 0: torch.OutOfMemoryError: CUDA")
+    reported = trainer.shortfall(config, CleanExit(step=4, total=60, last_lines=OOM))
+    assert reported is not None
+    assert reported.startswith(
+        "the trainer ended at step 4 of 60 with exit code 0: torch.OutOfMemoryError: CUDA"
+    )
     assert trainer.shortfall(config, CleanExit(step=60, total=60)) is None
     assert trainer.shortfall(config, CleanExit(step=59)) is not None
 

@@ -29,6 +29,6 @@ def run(stage: Stage) -> list[str]:
 
 
 def _seen(log: str) -> str:
-    found = set(re.findall(r"REAL_TRAINER sees GPUs '([^']*)'", log))
-    assert len(found) == 1, found
-    return str(found.pop())
+    seen = set(re.findall(r"REAL_TRAINER sees GPUs '([^']*)'", log))
+    assert len(seen) == 1, seen
+    return str(seen.pop())

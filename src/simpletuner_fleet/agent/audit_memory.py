@@ -98,13 +98,13 @@ class AuditMemory:
             os.close(descriptor)
 
     def _read(self) -> list[Remembered]:
-        found = []
+        heads = []
         for file in (self._file.with_suffix(".older"), self._file):
             with suppress(FileNotFoundError):
                 for line in file.read_bytes().splitlines():
                     with suppress(msgspec.MsgspecError):
-                        found.append(msgspec.json.decode(line, type=Remembered))
-        return found
+                        heads.append(msgspec.json.decode(line, type=Remembered))
+        return heads
 
 
 def _follows(known: AuditHead, head: AuditHead, proof: Sequence[str] | None) -> bool:

@@ -78,3 +78,9 @@ class SpoolFull(FleetError):
     """Too many reports wait for the orchestrator."""
 
     code = "spool_full"
+
+
+class TrainerPythonMissing(FleetError):
+    """What --trainer-python names cannot run anything."""
+
+    code = "E_TRAINER_PYTHON"

@@ -27,7 +27,7 @@ from simpletuner_fleet.core.publishing import (
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import secret_value, stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.storage.publish.content import Content, PublishFailed
+from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
 from simpletuner_fleet.storage.publish.hub import HUB_URL, Hub
 from simpletuner_fleet.storage.publish.places import publish_to_place
 from simpletuner_fleet.storage.storage import Storage
@@ -66,12 +66,12 @@ async def ask(
     def step(transaction: Transaction) -> Publication:
         job = transaction.job(job_id)
         before = transaction.tx.publication(job_id)
-        wish = publish or (before.publish if before else None)
-        if wish is None:
+        asked = publish or (before.publish if before else None)
+        if asked is None:
             raise Invalid("Say where to: the job itself names no place.", path="$.to")
-        check_publish(wish, "$")
-        check_secret(transaction, wish, job.owner, actor.id, owns_as)
-        fresh = opened(job, wish, transaction.now, before)
+        check_publish(asked, "$")
+        check_secret(transaction, asked, job.owner, actor.id, owns_as)
+        fresh = opened(job, asked, transaction.now, before)
         transaction.tx.put_publication(fresh)
         transaction.record(_event(EventType.PUBLISH_ASKED, fresh, actor))
         return fresh
@@ -99,10 +99,10 @@ def check_secret(transaction: Transaction, publish: Publish, *whose: str) -> Non
 
 
 async def publication_of(fleet: Fleet, job_id: str) -> Publication:
-    found = await fleet.read(lambda view: view.publication(job_id))
-    if found is None:
+    stored = await fleet.read(lambda view: view.publication(job_id))
+    if stored is None:
         raise NotFound(f"Nothing of job {job_id} is or was to be published.")
-    return found
+    return stored
 
 
 async def publish_once(storage: Storage, places: Places, http: httpx2.AsyncClient) -> int:
@@ -132,7 +132,7 @@ async def _publish(
             secret_value(view, storage.fleet.vault, publish.secret) if publish.secret else None,
         )
     )
-    content = Content(storage.blobs, files_to_publish(manifests))
+    content = PublishedContent(storage.blobs, files_to_publish(manifests))
     if not content.files:
         raise PublishFailed("Nothing of the job is stored that could be published.", hopeless=True)
     hub = HUB.fullmatch(publish.to)

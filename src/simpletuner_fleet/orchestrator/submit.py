@@ -276,9 +276,11 @@ def _resume(
 ) -> StoredManifest | None:
     if not text:
         return None
-    wish = going_on.read_wish(text)
-    source = going_on.Source(transaction.tx.job(wish.job_id), transaction.tx.manifests_of_job(wish.job_id))
-    return going_on.chosen_checkpoint(wish, source, by, bundle.trainer)
+    place = going_on.read_place(text)
+    source = going_on.ResumeSource(
+        transaction.tx.job(place.job_id), transaction.tx.manifests_of_job(place.job_id)
+    )
+    return going_on.chosen_checkpoint(place, source, by, bundle.trainer)
 
 
 def _add(

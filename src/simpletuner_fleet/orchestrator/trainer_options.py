@@ -7,7 +7,7 @@ from simpletuner_fleet.core.configs.bundle import Bundle, check_name
 from simpletuner_fleet.core.configs.options import (
     MAX_OPTIONS,
     MAX_VERSIONS,
-    Finding,
+    OptionFinding,
     Options,
     check_settings,
     version_order,
@@ -20,10 +20,10 @@ from simpletuner_fleet.ports import View
 KEY = "trainer.options."
 
 
-class Checked(Struct, frozen=True):
+class CheckedConfig(Struct, frozen=True):
     version: str | None
     """The release it was checked against; None where no worker has told of one, and nothing was checked."""
-    findings: list[Finding]
+    findings: list[OptionFinding]
 
 
 async def keep_options(fleet: Fleet, trainer: str, options: Options) -> None:
@@ -49,11 +49,11 @@ def known_options(view: View, trainer: str) -> dict[str, Options]:
     return msgspec.json.decode(text, type=dict[str, Options]) if text else {}
 
 
-async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> Checked:
+async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> CheckedConfig:
     """Against the named release, else the newest that any worker has told of."""
     known = await fleet.read(lambda view: known_options(view, bundle.trainer))
     chosen = version or max(known, key=version_order, default=None)
     options = known.get(chosen) if chosen else None
     if options is None:
-        return Checked(None, [])
-    return Checked(options.version, check_settings(bundle, options))
+        return CheckedConfig(None, [])
+    return CheckedConfig(options.version, check_settings(bundle, options))

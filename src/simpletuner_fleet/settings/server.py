@@ -190,7 +190,7 @@ SERVER = (
         "hub_url",
         values.url,
         "The Hugging Face Hub that jobs publish to as hf://OWNER/NAME",
-        env="HF_ENDPOINT",
+        env="SIMPLETUNER_HUB_URL",
         default="https://huggingface.co",
         on_console=False,
     ),

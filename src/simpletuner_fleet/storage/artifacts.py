@@ -100,7 +100,7 @@ def _stored_manifest(transaction: Transaction, attempt: Attempt, manifest: Manif
 
 
 def _let_go_of_older(
-    transaction: Transaction, job: Job, manifests: list[StoredManifest], limits: checkpoint.Limits
+    transaction: Transaction, job: Job, manifests: list[StoredManifest], limits: checkpoint.CheckpointLimits
 ) -> None:
     current = transaction.current_attempt(job)
     in_use = {current.resumed_manifest} if current and current.resumed_manifest else set()

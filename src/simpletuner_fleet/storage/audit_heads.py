@@ -71,8 +71,8 @@ class AuditHeads:
         if not ours:
             return True
         last = max(ours, key=lambda head: head.seq)
-        found = await self._fleet.read(lambda view: view.audit_range(last.seq - 1, 1))
-        if found and (found[0].seq, found[0].hash) == (last.seq, last.hash):
+        entries = await self._fleet.read(lambda view: view.audit_range(last.seq - 1, 1))
+        if entries and (entries[0].seq, entries[0].hash) == (last.seq, last.hash):
             return True
         log.critical(
             "the audit log was cut off, rewritten or restored from an older copy: entry %d is not as it was; "

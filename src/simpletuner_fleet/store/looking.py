@@ -13,11 +13,11 @@ TABLES = (("workers", WORKERS), ("jobs", JOBS), ("attempts", ATTEMPTS))
 def unreadable_rows(file: Path) -> list[SetAsideRow]:
     """Reads every row of those tables; raises sqlite3.Error where the file itself cannot be read."""
     connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
-    found: list[SetAsideRow] = []
+    rows: list[SetAsideRow] = []
     try:
         for table, codec in TABLES:
             codec.checked_rows(connection.execute(f"SELECT {', '.join(codec.columns)} FROM {table}"))
-            found += [SetAsideRow(table=table, id=one, why=why) for one, why in codec.set_aside.items()]
+            rows += [SetAsideRow(table=table, id=one, why=why) for one, why in codec.set_aside.items()]
     finally:
         connection.close()
-    return found
+    return rows

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.configs.options import Options
 from simpletuner_fleet.core.training.completion import CleanExit, shortfall
 from simpletuner_fleet.core.training.samples import is_picture
-from simpletuner_fleet.core.training.trainer_release import Release
+from simpletuner_fleet.core.training.trainer_release import TrainerRelease
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths
 
@@ -45,9 +45,9 @@ class FoundArtifact(Struct, frozen=True):
 class CheckpointHabits:
     """Inherit from it and override what is different; a trainer that does not inherit gets these defaults."""
 
-    def release(self) -> Release:
+    def release(self) -> TrainerRelease:
         """What is installed of it and what that can do. May take seconds the first time: call it in a thread."""
-        return Release(exit_codes=True, guard=True, signal_file=False)
+        return TrainerRelease(exit_codes=True, guard=True, signal_file=False)
 
     def output_folder(self, paths: Paths) -> Path:
         """Returns where checkpoints appear, and where one to go on from is put."""

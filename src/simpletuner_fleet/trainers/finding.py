@@ -5,17 +5,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.worker_errors import TrainerPythonMissing
 from simpletuner_fleet.trainers.packages import has_packages
 
 TRAINER_PACKAGES = ("simpletuner", "accelerate")
 ENVIRONMENT_FOLDERS = (".venv", "venv")
-
-
-class TrainerPythonMissing(FleetError):
-    """What --trainer-python names cannot run anything."""
-
-    code = "E_TRAINER_PYTHON"
 
 
 def checked_python(named: str) -> str:
@@ -63,5 +57,9 @@ def usual_places(environment: Mapping[str, str], own: str, folder: Path) -> Iter
     yield str(data / "pipx" / "venvs" / "simpletuner" / "bin" / "python")
     path = environment.get("PATH")
     for command in ("simpletuner", "python", "python3"):
-        if found := shutil.which(command, path=path):
-            yield str(Path(os.path.realpath(found)).parent / "python") if command == "simpletuner" else found
+        if program := shutil.which(command, path=path):
+            yield (
+                str(Path(os.path.realpath(program)).parent / "python")
+                if command == "simpletuner"
+                else program
+            )

@@ -15,11 +15,11 @@ SWITCHES = ("_StoreTrueAction", "_StoreFalseAction", "BooleanOptionalAction")
 
 
 def options_of(parser: argparse.ArgumentParser) -> list[dict[str, object]]:
-    found = []
+    options_seen = []
     for action in parser._actions:
         names = [name[2:].replace("-", "_") for name in action.option_strings if name.startswith("--")]
         if names and not isinstance(action, argparse._HelpAction):
-            found.append(
+            options_seen.append(
                 {
                     "names": names,
                     "kind": kind_of(action),
@@ -28,7 +28,7 @@ def options_of(parser: argparse.ArgumentParser) -> list[dict[str, object]]:
                     "required": bool(action.required),
                 }
             )
-    return found
+    return options_seen
 
 
 def kind_of(action: argparse.Action) -> str:
@@ -54,12 +54,12 @@ def also_read() -> list[str]:
 
 def main() -> None:
     parser = importlib.import_module("simpletuner.helpers.configuration.cmd_args").get_argument_parser()
-    told = {
+    document = {
         "version": importlib.metadata.version("simpletuner"),
         "options": options_of(parser),
         "also_read": also_read(),
     }
-    sys.stdout.write(f"\n{MARK}{json.dumps(told)}\n")
+    sys.stdout.write(f"\n{MARK}{json.dumps(document)}\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Self
 
-from simpletuner_fleet.core.training.trainer_release import Release
+from simpletuner_fleet.core.training.trainer_release import TrainerRelease
 from simpletuner_fleet.trainers.accelerate import AccelerateTrainer
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
 from simpletuner_fleet.trainers.command import CommandTrainer
@@ -41,16 +41,20 @@ class Registry:
             trainer_python=trainer_python or sys.executable,
         )
         built_in = [make(surroundings) for make in BUILT_IN]
-        found = [*built_in, *plug_ins(entry_points(group=ENTRY_POINTS), surroundings)]
-        return cls(found, surroundings.trainer_python)
+        available = [*built_in, *plug_ins(entry_points(group=ENTRY_POINTS), surroundings)]
+        return cls(available, surroundings.trainer_python)
 
     def has_simpletuner(self) -> bool:
         trainer = self._trainers.get(SimpleTunerTrainer.name)
         return trainer is not None and trainer.available()
 
-    def simpletuner(self) -> Release:
+    def simpletuner(self) -> TrainerRelease:
         """What is installed of the fleet's own trainer. May take seconds the first time: call it in a thread."""
-        return habits_of(self.get(SimpleTunerTrainer.name)).release() if self.has_simpletuner() else Release()
+        return (
+            habits_of(self.get(SimpleTunerTrainer.name)).release()
+            if self.has_simpletuner()
+            else TrainerRelease()
+        )
 
     def get(self, name: str) -> Trainer:
         try:

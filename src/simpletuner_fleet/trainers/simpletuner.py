@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.configs.options import Options
 from simpletuner_fleet.core.training.checkpoint import ROLLING
 from simpletuner_fleet.core.training.completion import CleanExit, shortfall
-from simpletuner_fleet.core.training.trainer_release import Release, release_of
+from simpletuner_fleet.core.training.trainer_release import TrainerRelease, release_of
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.accelerate_launch import MODULE, config_flag, launch_flags
 from simpletuner_fleet.trainers.checkpoints import (
@@ -57,7 +57,7 @@ class SimpleTunerTrainer(CheckpointHabits):
     def available(self) -> bool:
         return self._available()
 
-    def release(self) -> Release:
+    def release(self) -> TrainerRelease:
         """What the installed one can do. May take seconds the first time: call it in a thread."""
         return self._release()
 
@@ -120,10 +120,10 @@ class SimpleTunerTrainer(CheckpointHabits):
         """It has as many steps as it says, and one at least; older releases end with exit code 0 whatever happened."""
         total = ended.total or _count(setting(order.config, "max_train_steps"))
         lines_after = 0 if self.release().exit_codes else LINES_AFTER_ERROR
-        found = shortfall(replace(ended, total=total), lines_after_error=lines_after)
-        if found is None and not ended.step:
+        shortage = shortfall(replace(ended, total=total), lines_after_error=lines_after)
+        if shortage is None and not ended.step:
             return "the trainer ended with exit code 0 before its first step"
-        return found
+        return shortage
 
     def place_resume(self, order: JobSubmit, paths: Paths, checkpoint: Path, launch: Launch) -> Launch:
         """Newer releases look for their mark, and the checkpoint may have been made by an older one."""
@@ -148,7 +148,7 @@ class SimpleTunerTrainer(CheckpointHabits):
     def _probe(self) -> bool:
         return has_packages(self._python, self._worker, *TRAINER_PACKAGES)
 
-    def _find_release(self) -> Release:
+    def _find_release(self) -> TrainerRelease:
         return release_of(version_of(self._python, self._worker, "simpletuner"))
 
 

@@ -32,7 +32,9 @@ def ask_options(python: str, environment: Mapping[str, str]) -> Options | None:
                 cwd=folder,
                 env={**environment, "CUDA_VISIBLE_DEVICES": "", "PATH": environment.get("PATH", os.defpath)},
             )
-            told = next(line for line in answer.stdout.splitlines()[::-1] if line.startswith(MARK.encode()))
-            return read_options(msgspec.json.decode(told[len(MARK) :]))
+            marked_line = next(
+                line for line in answer.stdout.splitlines()[::-1] if line.startswith(MARK.encode())
+            )
+            return read_options(msgspec.json.decode(marked_line[len(MARK) :]))
         except (OSError, subprocess.SubprocessError, StopIteration, msgspec.MsgspecError):
             return None

@@ -170,8 +170,8 @@ async def test_a_rolling_checkpoint_of_the_same_step_is_another_one_with_a_limit
         sending.habits = Limited()
         sending.trainer_ended(with_artifacts=True)
         await asyncio.wait_for(sending.run(), 20)
-        told = [(one["name"], one["step"], one["keep"]) for one in server.manifests]
-        assert told == [("checkpoint-10", 10, 20), ("checkpoint-10-rolling", 10, 2)]
+        reported = [(one["name"], one["step"], one["keep"]) for one in server.manifests]
+        assert reported == [("checkpoint-10", 10, 20), ("checkpoint-10-rolling", 10, 2)]
         (note,) = server.notes
         assert (note["id"], note["kind"]) == ("checkpoints-bounded", "checkpoints_bounded")
         assert "the config keeps 20 checkpoints, this server the newest 10" in note["text"]

@@ -10,7 +10,7 @@ import pytest
 
 from simpletuner_fleet.cli.files import bundles
 from simpletuner_fleet.cli.files.examples import example_folder, example_names
-from simpletuner_fleet.cli.files.named_files import Choices
+from simpletuner_fleet.cli.files.named_files import FileChoices
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
 
@@ -69,9 +69,9 @@ def test_a_projects_own_folder_is_its_config_and_a_bare_name_is_looked_for_benea
 
 def test_of_several_configs_none_is_guessed(tmp_path: Path) -> None:
     write(tmp_path, {"config/a/config.json": {}, "config/b/config.json": {}})
-    with pytest.raises(CliError) as told:
+    with pytest.raises(CliError) as reported:
         bundles.load(str(tmp_path))
-    assert "config/a, config/b" in told.value.trouble.why
+    assert "config/a, config/b" in reported.value.trouble.why
 
 
 def test_what_the_trainers_console_wraps_is_unwrapped(tmp_path: Path) -> None:
@@ -128,17 +128,17 @@ def test_a_missing_file_is_asked_for_with_the_places_looked_at_and_may_be_given_
     tmp_path: Path,
 ) -> None:
     folder = write(tmp_path / "mine", {"config.json": {"lycoris_config": "config/gone/lycoris.json"}})
-    with pytest.raises(CliError) as told:
+    with pytest.raises(CliError) as reported:
         bundles.load(str(folder))
-    trouble = told.value.trouble
+    trouble = reported.value.trouble
     assert trouble.exit == ExitCode.NOT_FOUND
     assert str(tmp_path / "config/gone/lycoris.json") in trouble.why
     assert any("--file lycoris_config=PATH" in step for step in trouble.next)
     other = write(tmp_path, {"else.json": LYCORIS}) / "else.json"
-    given = bundles.load(str(folder), Choices(files={"lycoris_config": str(other)}))
+    given = bundles.load(str(folder), FileChoices(files={"lycoris_config": str(other)}))
     assert given.bundle["files"] == {"else.json": LYCORIS}
     assert given.bundle["settings"] == {"lycoris_config": "config/else.json"}
-    left = bundles.load(str(folder), Choices(left={"lycoris_config"}))
+    left = bundles.load(str(folder), FileChoices(left={"lycoris_config"}))
     assert left.bundle == {"settings": {"lycoris_config": "config/gone/lycoris.json"}}
     assert any("left to the worker" in note for note in left.notes)
 
@@ -250,9 +250,9 @@ def test_what_an_examples_package_lacks_is_left_to_the_worker_and_said(trainer_p
 
 
 def test_an_unknown_example_and_a_python_without_the_trainer_say_what_there_is(trainer_python: str) -> None:
-    with pytest.raises(CliError) as told:
+    with pytest.raises(CliError) as reported:
         example_folder("sdxl", trainer_python)
-    assert told.value.trouble.why == "sdxl.lycoris-lokr"
-    with pytest.raises(CliError) as told:
+    assert reported.value.trouble.why == "sdxl.lycoris-lokr"
+    with pytest.raises(CliError) as reported:
         example_names("/nonexistent/python")
-    assert "/nonexistent/python" in told.value.trouble.why
+    assert "/nonexistent/python" in reported.value.trouble.why

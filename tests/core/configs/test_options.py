@@ -25,7 +25,7 @@ OPTIONS = Options(
 RIGHT: dict[str, Any] = {"model_family": "sdxl", "--max-train-steps": 100, "lr": "1e-4", "use_ema": "false"}
 
 
-def told(settings: dict[str, Any], **rest: Any) -> list[tuple[str, str]]:
+def reported(settings: dict[str, Any], **rest: Any) -> list[tuple[str, str]]:
     findings = check_settings(read_bundle({"settings": settings, "dataloader": [], **rest}), OPTIONS)
     return [(finding.level, f"{finding.detail} {finding.next or ''}".strip()) for finding in findings]
 
@@ -38,7 +38,7 @@ def test_a_right_config_is_found_right() -> None:
         "__active_tab__": "x",
         "lora_type": None,
     }
-    assert told({**RIGHT, **ours}) == []
+    assert reported({**RIGHT, **ours}) == []
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def test_each_mistake_is_told_with_its_place_and_the_nearest_right_name(
     settings: dict[str, Any], complaint: str
 ) -> None:
     clean = {key: value for key, value in RIGHT.items() if key.lstrip("-").replace("-", "_") not in settings}
-    ((level, detail),) = told({**clean, **settings})
+    ((level, detail),) = reported({**clean, **settings})
     assert level == "error"
     assert complaint in detail
 
 
 def test_what_is_missing_or_said_twice_is_seen_as_a_whole() -> None:
-    assert [detail for _level, detail in told({"use_ema": True})] == [
+    assert [detail for _level, detail in reported({"use_ema": True})] == [
         "SimpleTuner 4.10.1 needs 'model_family'."
     ]
-    assert ("warning", "'use_ema' is set twice: as use_ema and as --use_ema.") in told(
+    assert ("warning", "'use_ema' is set twice: as use_ema and as --use_ema.") in reported(
         {**RIGHT, "--use_ema": True}
     )
-    assert told({**RIGHT, "push_to_hub": True})[0][0] == "warning"
-    assert told({**RIGHT, "push_to_hub": True}, secrets={"HF_TOKEN": "hf"}) == []
+    assert reported({**RIGHT, "push_to_hub": True})[0][0] == "warning"
+    assert reported({**RIGHT, "push_to_hub": True}, secrets={"HF_TOKEN": "hf"}) == []
     without = check_settings(read_bundle({"settings": RIGHT}), OPTIONS)
     assert [finding.detail for finding in without] == ["SimpleTuner 4.10.1 needs 'data_backend_config'."]
 

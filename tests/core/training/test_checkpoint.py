@@ -8,8 +8,8 @@ from simpletuner_fleet.core.errors import Invalid, StepBackwards, TooLarge
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import (
     SHA256_OF_NOTHING,
+    CheckpointLimits,
     FileEntry,
-    Limits,
     Manifest,
     StoredManifest,
     check_manifest,
@@ -163,22 +163,22 @@ def test_retention_keeps_the_newest_checkpoints_and_every_artifact() -> None:
 def test_rolling_checkpoints_and_the_others_never_push_each_other_out() -> None:
     plain = [stored(number, name=f"checkpoint-{number}") for number in (1, 2, 3)]
     rolling = [stored(number, name=f"checkpoint-{number}-rolling") for number in (4, 5, 6)]
-    assert ids(to_drop([*plain, *rolling], Limits(3, 1))) == ["m_4", "m_5"]
-    assert ids(to_drop([*plain, *rolling], Limits(1, 3))) == ["m_1", "m_2"]
+    assert ids(to_drop([*plain, *rolling], CheckpointLimits(3, 1))) == ["m_4", "m_5"]
+    assert ids(to_drop([*plain, *rolling], CheckpointLimits(1, 3))) == ["m_1", "m_2"]
 
 
 @pytest.mark.parametrize(
     ("name", "keep", "limits"),
     [
-        ("checkpoint-5", 4, Limits(4, 10)),
-        ("checkpoint-5", None, Limits(10, 10)),
-        ("checkpoint-5", 0, Limits(10, 10)),
-        ("checkpoint-5", 99, Limits(10, 10)),
-        ("checkpoint-5-rolling", 1, Limits(10, 1)),
+        ("checkpoint-5", 4, CheckpointLimits(4, 10)),
+        ("checkpoint-5", None, CheckpointLimits(10, 10)),
+        ("checkpoint-5", 0, CheckpointLimits(10, 10)),
+        ("checkpoint-5", 99, CheckpointLimits(10, 10)),
+        ("checkpoint-5-rolling", 1, CheckpointLimits(10, 1)),
     ],
 )
 def test_the_config_decides_how_many_are_kept_within_the_servers_bound(
-    name: str, keep: int | None, limits: Limits
+    name: str, keep: int | None, limits: CheckpointLimits
 ) -> None:
     manifest = Manifest(kind="checkpoint", name=name, step=5, files=(file("a"),), keep=keep)
     assert limits_of(manifest, 10) == limits

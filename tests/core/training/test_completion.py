@@ -37,8 +37,8 @@ ValueError: no caption
     ],
 )
 def test_a_traceback_is_an_end_only_where_nothing_follows_it(text: str, error: str | None) -> None:
-    found = error_at_end(text)
-    assert found is None if error is None else found is not None and found.startswith(error)
+    seen = error_at_end(text)
+    assert seen is None if error is None else seen is not None and seen.startswith(error)
 
 
 def test_helpers_may_still_speak_after_the_error_where_that_is_known() -> None:
@@ -55,9 +55,11 @@ def test_a_training_that_stops_before_its_last_step_is_not_complete() -> None:
 
 
 def test_the_error_is_told_with_the_step() -> None:
-    told = shortfall(CleanExit(step=4, total=60, last_lines=TRACEBACK))
-    assert told is not None
-    assert told.startswith("the trainer ended at step 4 of 60 with exit code 0: torch.OutOfMemoryError: CUDA")
+    reported = shortfall(CleanExit(step=4, total=60, last_lines=TRACEBACK))
+    assert reported is not None
+    assert reported.startswith(
+        "the trainer ended at step 4 of 60 with exit code 0: torch.OutOfMemoryError: CUDA"
+    )
     done = shortfall(CleanExit(step=60, total=60, last_lines=TRACEBACK))
     assert done is not None
     assert done.startswith("the trainer ended with an error and exit code 0: torch.OutOfMemoryError")

@@ -41,9 +41,9 @@ def test_a_server_with_a_damaged_row_starts_and_everything_else_goes_on(world: W
     assert (job["attempt"], job["losses"]) == (1, 0)
     assert world.becomes(world.submit(world.command("true")), "completed")
     other.becomes("idle")
-    told = world.cli("doctor", "server")
-    assert "cannot be read" in told.stdout
-    assert "(ValidationError" in told.stdout or "(DecodeError" in told.stdout
+    reported = world.cli("doctor", "server")
+    assert "cannot be read" in reported.stdout
+    assert "(ValidationError" in reported.stdout or "(DecodeError" in reported.stdout
 
 
 def test_a_damaged_worker_is_set_aside_and_the_others_work(world: World) -> None:
@@ -55,5 +55,5 @@ def test_a_damaged_worker_is_set_aside_and_the_others_work(world: World) -> None
     good.becomes("idle")
     assert world.becomes(world.submit(world.command("true")), "completed")
     assert bad.running.alive
-    told = world.cli("doctor", "server")
-    assert f"workers {bad.id}" in told.stdout
+    reported = world.cli("doctor", "server")
+    assert f"workers {bad.id}" in reported.stdout

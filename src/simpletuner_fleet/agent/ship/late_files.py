@@ -14,7 +14,7 @@ Fingerprint = dict[str, tuple[int, int]]
 
 def fingerprint(files: Iterable[Path]) -> Fingerprint:
     """Size and time of each; raises FileNotFoundError where one was removed meanwhile."""
-    return {str(file): ((told := file.stat()).st_size, told.st_mtime_ns) for file in files}
+    return {str(file): ((status := file.stat()).st_size, status.st_mtime_ns) for file in files}
 
 
 class LateFiles:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, Inventory
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
-from simpletuner_fleet.core.worker_errors import InventoryError
+from simpletuner_fleet.core.worker_errors import InventoryError, TrainerPythonMissing
 from simpletuner_fleet.languages import _
-from simpletuner_fleet.trainers.finding import TrainerPythonMissing
 from simpletuner_fleet.trainers.installed import trainers_for
 
 GIB = 1024**3

@@ -11,7 +11,7 @@ from simpletuner_fleet.cli.files.config_reading import json_of, read_main, text_
 from simpletuner_fleet.cli.files.named_files import (
     DATALOADER,
     NO_CHOICES,
-    Choices,
+    FileChoices,
     Gathered,
     gather,
     gather_data,
@@ -41,7 +41,7 @@ class Loaded(Struct, frozen=True):
     """What was found where, mended, or left to the worker."""
 
 
-def load(path: str, choices: Choices = NO_CHOICES) -> Loaded:
+def load(path: str, choices: FileChoices = NO_CHOICES) -> Loaded:
     """Reads and checks the config with everything that it names."""
     notes: list[str] = []
     try:
@@ -104,27 +104,27 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
     return [folder / name for name in contents]
 
 
-def _bundle(layout: Layout, choices: Choices, notes: list[str]) -> dict[str, Any]:
+def _bundle(layout: Layout, choices: FileChoices, notes: list[str]) -> dict[str, Any]:
     main = layout.main
     document, env = read_main(main, notes)
     if "settings" in document:
         return document
     rest = _rest(main.parent / REST, notes) if layout.whole_folder else {}
-    found = gather(document, main, choices, notes) if _is_simpletuners(rest) else Gathered(document)
+    gathered = gather(document, main, choices, notes) if _is_simpletuners(rest) else Gathered(document)
     usual = neighbour_dataloader(document, main) if layout.whole_folder else None
     if usual:
-        found.dataloader = json_of(usual, notes)
-        found.taken.append(usual)
+        gathered.dataloader = json_of(usual, notes)
+        gathered.taken.append(usual)
     if layout.whole_folder:
-        found.files |= _others(main.parent, found, notes)
-    gather_data(found, main, notes)
-    bundle: dict[str, Any] = {**rest, "settings": found.settings}
+        gathered.files |= _others(main.parent, gathered, notes)
+    gather_data(gathered, main, notes)
+    bundle: dict[str, Any] = {**rest, "settings": gathered.settings}
     if env:
         bundle["env"] = {**env, **(rest.get("env") or {})}
-    if found.dataloader is not None:
-        bundle["dataloader"] = found.dataloader
-    if found.files:
-        bundle["files"] = found.files
+    if gathered.dataloader is not None:
+        bundle["dataloader"] = gathered.dataloader
+    if gathered.files:
+        bundle["files"] = gathered.files
     return bundle
 
 
@@ -139,10 +139,10 @@ def _rest(file: Path, notes: list[str]) -> dict[str, Any]:
     return rest
 
 
-def _others(folder: Path, found: Gathered, notes: list[str]) -> dict[str, str]:
+def _others(folder: Path, gathered: Gathered, notes: list[str]) -> dict[str, str]:
     """The folder's own other text files; what is no text cannot be the config's, and is said to stay behind."""
-    own_names = {*MAIN_FILES, REST, DATALOADER, *found.files}
-    taken = {file.resolve() for file in found.taken}
+    own_names = {*MAIN_FILES, REST, DATALOADER, *gathered.files}
+    taken = {file.resolve() for file in gathered.taken}
     texts: dict[str, str] = {}
     for file in sorted(folder.iterdir()):
         if (

@@ -43,7 +43,7 @@ def json_of(file: Path, notes: list[str]) -> Any:
         return json.loads(text)
     except ValueError as error:
         try:
-            document = json.loads(_LOOSE_COMMA.sub(lambda found: found[1] or found[2], text))
+            document = json.loads(_LOOSE_COMMA.sub(lambda match: match[1] or match[2], text))
         except ValueError:
             raise unusable(file, _("it is not JSON: %(error)s", error=error), _("mend the file")) from None
     notes.append(_("%(file)s is JSON only without its commas before closing brackets", file=file))

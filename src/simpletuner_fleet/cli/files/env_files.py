@@ -59,13 +59,13 @@ def read_variables(text: str, file: Path, notes: list[str]) -> dict[str, str]:
     """As a shell would set them: quotes, comments, `+=`, and references to variables set before."""
     variables: dict[str, str] = {}
     for line in _logical_lines(text):
-        found = _LINE.fullmatch(line)
-        if not found:
+        match = _LINE.fullmatch(line)
+        if not match:
             notes.append(
                 _("%(file)s: a line was left out that sets no variable: %(line)s", file=file, line=line)
             )
             continue
-        name, adds, value = found.groups()
+        name, adds, value = match.groups()
         value = _unquoted(value, variables)
         variables[name] = f"{variables.get(name, '')} {value}".strip() if adds else value
     return variables
@@ -116,7 +116,7 @@ def _unquoted(value: str, variables: Mapping[str, str]) -> str:
         words = shlex.split(value, comments=True)
     except ValueError:
         words = [value.strip("\"'")]
-    return _REFERENCE.sub(lambda found: variables.get(found[1] or found[2], found[0]), " ".join(words))
+    return _REFERENCE.sub(lambda match: variables.get(match[1] or match[2], match[0]), " ".join(words))
 
 
 def _words(text: str) -> Iterator[tuple[str, Any]]:

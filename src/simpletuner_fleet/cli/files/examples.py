@@ -18,9 +18,9 @@ WHERE = "import importlib.util as u; s = u.find_spec('simpletuner'); print(*(s.s
 def example_folder(name: str, python: str | None) -> Path:
     """The folder of one example. Raises what there is instead."""
     folder = _examples_of(python)
-    found = folder / name
+    example = folder / name
     if name in names_in(folder):
-        return found
+        return example
     near = [other for other in names_in(folder) if name.split(".")[0] in other][:5]
     raise fail(
         _("the trainer has no example '%(name)s'", name=name),

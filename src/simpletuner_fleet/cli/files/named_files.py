@@ -42,14 +42,14 @@ _WEIGHTS = (".safetensors", ".ckpt", ".pt", ".pth", ".bin", ".gguf")
 _INLINE = ("{", "[")
 
 
-class Choices(Struct, frozen=True):
+class FileChoices(Struct, frozen=True):
     """What the user said of files that a config names, by setting."""
 
     files: Mapping[str, str] = {}
     left: Collection[str] = ()
 
 
-NO_CHOICES = Choices()
+NO_CHOICES = FileChoices()
 
 
 class Missing(Struct, frozen=True):
@@ -65,21 +65,21 @@ class Gathered(Struct):
     taken: list[Path] = []
 
 
-def gather(settings: dict[str, Any], main: Path, choices: Choices, notes: list[str]) -> Gathered:
+def gather(settings: dict[str, Any], main: Path, choices: FileChoices, notes: list[str]) -> Gathered:
     """Takes what the settings name, and names it as the worker will find it. Raises what is missing."""
-    found = Gathered(dict(settings))
+    gathered = Gathered(dict(settings))
     missing: list[Missing] = []
     for key, value in settings.items():
         name = key.lstrip("-").replace("-", "_")
         file = _file_for(name, value, main, choices, notes, missing)
         if file is None:
             continue
-        found.taken.append(file)
+        gathered.taken.append(file)
         if name == DATALOADER_SETTING:
-            found.dataloader = json_of(file, notes)
-            found.settings[key] = f"{CONFIG_FOLDER}/{DATALOADER}"
+            gathered.dataloader = json_of(file, notes)
+            gathered.settings[key] = f"{CONFIG_FOLDER}/{DATALOADER}"
         else:
-            found.settings[key] = f"{CONFIG_FOLDER}/{_keep(found.files, file)}"
+            gathered.settings[key] = f"{CONFIG_FOLDER}/{_keep(gathered.files, file)}"
     unknown = set(choices.files) - {key.lstrip("-").replace("-", "_") for key in settings}
     if unknown:
         raise fail(
@@ -91,7 +91,7 @@ def gather(settings: dict[str, Any], main: Path, choices: Choices, notes: list[s
         )
     if missing:
         raise _asked_for(missing)
-    return found
+    return gathered
 
 
 def neighbour_dataloader(settings: dict[str, Any], main: Path) -> Path | None:
@@ -100,9 +100,9 @@ def neighbour_dataloader(settings: dict[str, Any], main: Path) -> Path | None:
     return file if setting(settings, DATALOADER_SETTING) is None and file.is_file() else None
 
 
-def gather_data(found: Gathered, main: Path, notes: list[str]) -> None:
+def gather_data(gathered: Gathered, main: Path, notes: list[str]) -> None:
     """Takes a small folder of text that the dataloader names, such as captions; says which others a worker must have."""
-    backends = found.dataloader if isinstance(found.dataloader, list) else []
+    backends = gathered.dataloader if isinstance(gathered.dataloader, list) else []
     changed: list[Any] = []
     said: set[str] = set()
     for backend in backends:
@@ -110,15 +110,15 @@ def gather_data(found: Gathered, main: Path, notes: list[str]) -> None:
         if isinstance(folder, str) and folder and "dataset:" not in folder and _is_local(folder):
             texts = _small_folder(folder, main.parent)
             if texts:
-                place = _place_for(found.files, plain_name(Path(folder).name), texts)
-                found.files |= {f"{place}/{name}": text for name, text in texts.items()}
+                place = _place_for(gathered.files, plain_name(Path(folder).name), texts)
+                gathered.files |= {f"{place}/{name}": text for name, text in texts.items()}
                 backend = {**backend, "instance_data_dir": f"{CONFIG_FOLDER}/{place}"}
             elif backend.get("type", "local") == "local" and folder not in said:
                 said.add(folder)
                 notes.append(_left_to_worker("instance_data_dir", folder))
         changed.append(backend)
     if changed:
-        found.dataloader = changed
+        gathered.dataloader = changed
 
 
 def _small_folder(name: str, near: Path) -> dict[str, str] | None:
@@ -146,7 +146,7 @@ def _is_local(value: str) -> bool:
 
 
 def _file_for(
-    name: str, value: Any, main: Path, choices: Choices, notes: list[str], missing: list[Missing]
+    name: str, value: Any, main: Path, choices: FileChoices, notes: list[str], missing: list[Missing]
 ) -> Path | None:
     if name in choices.files:
         file = Path(choices.files[name]).expanduser()

@@ -86,9 +86,9 @@ def read_folder(folder: Path, progress: Progress, *, with_indices: bool = False)
             "E_DATA_FOLDER",
             ExitCode.NOT_FOUND,
         )
-    found = list(files_under(folder))
-    indices = {path for path in found if not with_indices and TRAINERS_INDEX.fullmatch(path.name)}
-    paths = [path for path in found if path not in indices]
+    paths = list(files_under(folder))
+    indices = {path for path in paths if not with_indices and TRAINERS_INDEX.fullmatch(path.name)}
+    paths = [path for path in paths if path not in indices]
     total = sum(path.stat().st_size for path in paths)
 
     def entry(path: Path) -> tuple[FileEntry, Path]:

@@ -42,12 +42,12 @@ def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
             )
         findings = check_settings(bundle, options)
         wrong = any(finding.level == "error" for finding in findings)
-        told = {
+        document = {
             "valid": not wrong,
             "checked_against": options.version,
             "findings": msgspec.to_builtins(findings),
         }
-        return {**unchecked, **told}
+        return {**unchecked, **document}
     try:
         with connected(args) as api:
             return ask_orchestrator(api, body)

@@ -8,7 +8,7 @@ from typing import Any
 
 from simpletuner_fleet.cli.files import bundles
 from simpletuner_fleet.cli.files.examples import example_folder, example_names
-from simpletuner_fleet.cli.files.named_files import Choices
+from simpletuner_fleet.cli.files.named_files import FileChoices
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
@@ -167,7 +167,7 @@ def _loaded(args: argparse.Namespace) -> bundles.Loaded:
             _("either a PATH or --example NAME says it"),
             "simpletuner configs import --help",
         )
-    choices = Choices(pairs_of(args.file, "--file"), frozenset(values.words(args.leave)))
+    choices = FileChoices(pairs_of(args.file, "--file"), frozenset(values.words(args.leave)))
     path = str(example_folder(args.example, args.trainer_python)) if args.example else args.path
     return bundles.load(path, choices)
 

@@ -38,15 +38,15 @@ class Options(Struct, frozen=True, kw_only=True):
     """Names of older releases that it still takes, or leaves out without a word."""
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class OptionFinding(Struct, frozen=True, kw_only=True):
     path: str
     level: Level
     detail: str
     next: str | None = None
 
 
-def read_options(told: Any) -> Options:
-    return msgspec.convert(told, Options)
+def read_options(document: Any) -> Options:
+    return msgspec.convert(document, Options)
 
 
 def version_order(version: str) -> tuple[tuple[int, str], ...]:
@@ -54,17 +54,17 @@ def version_order(version: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in version.split("."))
 
 
-def check_settings(bundle: Bundle, options: Options) -> list[Finding]:
+def check_settings(bundle: Bundle, options: Options) -> list[OptionFinding]:
     """What the trainer would complain about, or would silently do otherwise than its user thinks."""
     by_name = {name: option for option in options.options for name in option.names}
-    findings: list[Finding] = []
+    findings: list[OptionFinding] = []
     seen: dict[str, str] = {}
     for key, value in bundle.settings.items():
         name = key.lstrip("-").replace("-", "_")
         path = f"$.settings.{key}"
         if seen.setdefault(name, key) != key:
             findings.append(
-                Finding(
+                OptionFinding(
                     path=path, level="warning", detail=f"'{name}' is set twice: as {seen[name]} and as {key}."
                 )
             )
@@ -78,9 +78,9 @@ def check_settings(bundle: Bundle, options: Options) -> list[Finding]:
     return findings + list(_together(bundle, set(seen), options))
 
 
-def _unknown(name: str, path: str, by_name: Mapping[str, Option], options: Options) -> Finding:
+def _unknown(name: str, path: str, by_name: Mapping[str, Option], options: Options) -> OptionFinding:
     near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.75)
-    return Finding(
+    return OptionFinding(
         path=path,
         level="error",
         detail=f"SimpleTuner {options.version} has no option '{name}'.",
@@ -88,18 +88,20 @@ def _unknown(name: str, path: str, by_name: Mapping[str, Option], options: Optio
     )
 
 
-def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[Finding]:
+def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[OptionFinding]:
     if isinstance(value, dict):
         return
     for item in value if isinstance(value, list | tuple) else (value,):
         if option.kind in ("int", "float") and not _is_number(item, whole=option.kind == "int"):
             what = "a whole number" if option.kind == "int" else "a number"
-            yield Finding(path=path, level="error", detail=f"'{name}' is {what}, not {_shown(item)}.")
+            yield OptionFinding(path=path, level="error", detail=f"'{name}' is {what}, not {_shown(item)}.")
         elif option.kind == "switch" and not _is_switch(item):
-            yield Finding(path=path, level="error", detail=f"'{name}' is true or false, not {_shown(item)}.")
+            yield OptionFinding(
+                path=path, level="error", detail=f"'{name}' is true or false, not {_shown(item)}."
+            )
         elif option.choices and not isinstance(item, bool) and str(item) not in option.choices:
             near = difflib.get_close_matches(str(item), option.choices, n=1, cutoff=0.6)
-            yield Finding(
+            yield OptionFinding(
                 path=path,
                 level="error",
                 detail=f"'{name}' is not {_shown(item)}; it is one of {', '.join(option.choices[:20])}.",
@@ -126,26 +128,26 @@ def _shown(value: Any) -> str:
     return msgspec.json.encode(value).decode()[:60]
 
 
-def _together(bundle: Bundle, names: set[str], options: Options) -> Iterator[Finding]:
+def _together(bundle: Bundle, names: set[str], options: Options) -> Iterator[OptionFinding]:
     """What is missing, seen as a whole. The output folder is ours to give, the dataloader may be the bundle's own."""
     given = names | {"output_dir"} | ({"data_backend_config"} if bundle.dataloader is not None else set())
     for option in options.options:
         if option.required and not given & set(option.names):
-            yield Finding(
+            yield OptionFinding(
                 path="$.settings",
                 level="error",
                 detail=f"SimpleTuner {options.version} needs '{option.names[0]}'.",
             )
     settings = {key.lstrip("-").replace("-", "_"): value for key, value in bundle.settings.items()}
     if settings.get("lora_type") == "lycoris" and not settings.get("lycoris_config"):
-        yield Finding(
+        yield OptionFinding(
             path="$.settings.lora_type", level="error", detail="lora_type 'lycoris' needs a lycoris_config."
         )
     if (
         _is_on(settings.get("push_to_hub"))
         and not {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"} & bundle.secrets.keys()
     ):
-        yield Finding(
+        yield OptionFinding(
             path="$.settings.push_to_hub",
             level="warning",
             detail="push_to_hub needs the worker's own log-in to the Hugging Face Hub, or a secret HF_TOKEN.",

@@ -20,59 +20,61 @@ READ_JOBS = "jobs.read"
 PATH = "$.resume_from"
 NOT_OF_AN_ATTEMPT = 0
 """Number and epoch of a checkpoint that no attempt of the job has made."""
-_WISH = re.compile(r"(?P<job>[A-Za-z0-9_-]{1,64})(?::(?P<step>\d{1,15}))?", re.ASCII)
+_PLACE = re.compile(r"(?P<job>[A-Za-z0-9_-]{1,64})(?::(?P<step>\d{1,15}))?", re.ASCII)
 
 
-class Wish(Struct, frozen=True):
+class ResumePlace(Struct, frozen=True):
     job_id: str
     step: int | None
     """None is the newest."""
 
 
-class Source(Struct, frozen=True):
+class ResumeSource(Struct, frozen=True):
     """What is stored of the job that is named."""
 
     job: Job | None
     manifests: Sequence[StoredManifest] = ()
 
 
-def read_wish(text: str) -> Wish:
-    found = _WISH.fullmatch(text)
-    if not found:
+def read_place(text: str) -> ResumePlace:
+    match = _PLACE.fullmatch(text)
+    if not match:
         raise Invalid(
             "resume_from is a job's id, or JOB:STEP for one of its checkpoints.",
             path=PATH,
             next_step="See its checkpoints with 'simpletuner jobs artifacts JOB'.",
         )
-    return Wish(found["job"], int(found["step"]) if found["step"] else None)
+    return ResumePlace(match["job"], int(match["step"]) if match["step"] else None)
 
 
-def chosen_checkpoint(wish: Wish, source: Source, by: Submitter, trainer: str) -> StoredManifest:
+def chosen_checkpoint(
+    place: ResumePlace, source: ResumeSource, by: Submitter, trainer: str
+) -> StoredManifest:
     """Returns the checkpoint that is meant, or raises why it cannot be gone on from."""
     if not by.may_read_jobs:
         raise Forbidden(READ_JOBS)
     if source.job is None:
-        raise Invalid(f"There is no job {wish.job_id} to go on from.", path=PATH)
+        raise Invalid(f"There is no job {place.job_id} to go on from.", path=PATH)
     if source.job.requires.trainer != trainer:
         raise Invalid(
-            f"Job {wish.job_id} was trained by '{source.job.requires.trainer}', this one is by '{trainer}'.",
+            f"Job {place.job_id} was trained by '{source.job.requires.trainer}', this one is by '{trainer}'.",
             path=PATH,
         )
     checkpoints = [one for one in source.manifests if one.kind == "checkpoint"]
-    chosen = newest_checkpoint(one for one in checkpoints if wish.step in (None, one.step))
+    chosen = newest_checkpoint(one for one in checkpoints if place.step in (None, one.step))
     if chosen is None:
         steps = ", ".join(str(step) for step in sorted({one.step or 0 for one in checkpoints}))
         raise Invalid(
-            f"Job {wish.job_id} has no checkpoint of step {wish.step}; those there are have step {steps}."
+            f"Job {place.job_id} has no checkpoint of step {place.step}; those there are have step {steps}."
             if steps
-            else f"No checkpoint of job {wish.job_id} is stored.",
+            else f"No checkpoint of job {place.job_id} is stored.",
             path=PATH,
             next_step="Submit the job without resume_from to begin at the start.",
         )
     return chosen
 
 
-def told(checkpoint: StoredManifest) -> str:
+def described(checkpoint: StoredManifest) -> str:
     """As it is written down with the new job."""
     return f"{checkpoint.job_id}:{checkpoint.step}"
 

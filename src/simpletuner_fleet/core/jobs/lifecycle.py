@@ -169,14 +169,14 @@ def completed(job: Job, attempt: Attempt, end: End, *, now: float) -> Decision:
         error=_missing(end, attempt) if end.results is Results.MISSING else None,
         reason=RESULTS_MISSING if end.results is Results.MISSING else None,
     )
-    told: dict[str, Any] = {} if end.results is Results.NONE else {"results": end.results}
+    results: dict[str, Any] = {} if end.results is Results.NONE else {"results": end.results}
     event = job_event(
         EventType.JOB_COMPLETED,
         job,
         worker_id=attempt.worker_id,
         attempt=attempt.number,
         epoch=attempt.epoch,
-        **told,
+        **results,
     )
     ended = ended_as(
         attempt, Outcome.COMPLETED, now, exit_code=end.exit_code if end.exit_code is not None else 0

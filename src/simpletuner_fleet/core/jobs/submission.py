@@ -106,7 +106,7 @@ def decide_submission(
         hold=_hold(dependencies, approval_needed=policy.require_approval and not by.may_approve),
         now=now,
         datasets=facts.datasets,
-        resume_from=going_on.told(facts.resume) if facts.resume else None,
+        resume_from=going_on.described(facts.resume) if facts.resume else None,
     )
 
 
@@ -261,7 +261,7 @@ def retried(
         on_partition=old.on_partition,
         depends_on=old.depends_on,
         retry_of=old.id,
-        resume_from=going_on.told(facts.resume) if facts.resume else None,
+        resume_from=going_on.described(facts.resume) if facts.resume else None,
         name=old.name,
     )
 

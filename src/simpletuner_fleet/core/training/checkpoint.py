@@ -196,22 +196,24 @@ ROLLING = "-rolling"
 """Ends the names of those that a trainer makes often and keeps few of: they never push out the others."""
 
 
-class Limits(Struct, frozen=True):
+class CheckpointLimits(Struct, frozen=True):
     """How many checkpoints of a job are kept, at least one."""
 
     plain: int
     rolling: int
 
 
-def limits_of(manifest: Manifest, bound: int) -> Limits:
+def limits_of(manifest: Manifest, bound: int) -> CheckpointLimits:
     """What the config says decides for the manifest's own kind, as far as the server's bound allows."""
     asked = bound if manifest.keep is None or manifest.keep < 1 else min(manifest.keep, bound)
-    return Limits(bound, asked) if manifest.name.endswith(ROLLING) else Limits(asked, bound)
+    return (
+        CheckpointLimits(bound, asked) if manifest.name.endswith(ROLLING) else CheckpointLimits(asked, bound)
+    )
 
 
 def to_drop(
     manifests: Sequence[StoredManifest],
-    keep: Limits | int,
+    keep: CheckpointLimits | int,
     in_use: Collection[str] = (),
     useless: Collection[str] = (),
 ) -> list[StoredManifest]:
@@ -230,7 +232,7 @@ def to_drop(
             newest[one.kind, one.name] = one
     current = {one.id for one in newest.values()}
     checkpoints = sorted((one for one in newest.values() if one.kind == "checkpoint"), key=_age_order)
-    limits = Limits(keep, keep) if isinstance(keep, int) else keep
+    limits = CheckpointLimits(keep, keep) if isinstance(keep, int) else keep
     rolling = [one for one in checkpoints if one.name.endswith(ROLLING)]
     plain = [one for one in checkpoints if not one.name.endswith(ROLLING)]
     beyond = (*plain[: -max(1, limits.plain)], *rolling[: -max(1, limits.rolling)])

@@ -24,7 +24,7 @@ LACKS_EXIT_CODES = N_(
 )
 
 
-class Release(Struct, frozen=True, kw_only=True):
+class TrainerRelease(Struct, frozen=True, kw_only=True):
     """`version` is empty where it could not be found out: then nothing is relied on but what all can do."""
 
     version: str = ""
@@ -46,11 +46,11 @@ class Release(Struct, frozen=True, kw_only=True):
         return [sentence for sentence, lacking in lacks.items() if lacking and self.version]
 
 
-def release_of(version: str) -> Release:
+def release_of(version: str) -> TrainerRelease:
     numbers = version_numbers(version)
     if not numbers:
-        return Release()
-    return Release(
+        return TrainerRelease()
+    return TrainerRelease(
         version=version,
         exit_codes=numbers >= (4, 0),
         signal_file=numbers > (3, 2, 0),

@@ -24,7 +24,7 @@ class PublishFailed(FleetError):
         """How long the other side wants to be left alone."""
 
 
-class Content(Struct, frozen=True):
+class PublishedContent(Struct, frozen=True):
     blobs: Blobs
     files: tuple[FileEntry, ...]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.core.training.checkpoint import FileEntry
-from simpletuner_fleet.storage.publish.content import Content, PublishFailed
+from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
 
 HUB_URL = "https://huggingface.co"
 SAMPLE_BYTES = 512
@@ -29,7 +29,9 @@ class Hub:
         self._token = token
         self._url = url.rstrip("/")
 
-    async def publish(self, publish: Publish, owner: str, name: str, content: Content, summary: str) -> str:
+    async def publish(
+        self, publish: Publish, owner: str, name: str, content: PublishedContent, summary: str
+    ) -> str:
         """Returns the address of the repository as of this commit."""
         repo = f"{owner}/{name}"
         await self._make_repository(owner, name, private=publish.private)
@@ -47,7 +49,7 @@ class Hub:
             body["organization"] = owner
         await self._call("POST", "/api/repos/create", body, fine=(409,))
 
-    async def _large(self, repo: str, branch: str, content: Content) -> list[FileEntry]:
+    async def _large(self, repo: str, branch: str, content: PublishedContent) -> list[FileEntry]:
         """Asks the Hub which files are to go to the LFS storage: it decides by size and ending."""
         modes: dict[str, str] = {}
         for at in range(0, len(content.files), ASKED_AT_ONCE):
@@ -59,7 +61,7 @@ class Hub:
             modes |= {one["path"]: one["uploadMode"] for one in answer["files"]}
         return [file for file in content.files if modes.get(file.path) == "lfs"]
 
-    async def _send(self, repo: str, branch: str, file: FileEntry, content: Content) -> None:
+    async def _send(self, repo: str, branch: str, file: FileEntry, content: PublishedContent) -> None:
         body = {
             "operation": "upload",
             "transfers": ["basic", "multipart"],
@@ -68,12 +70,12 @@ class Hub:
             "ref": {"name": branch},
         }
         answer = await self._call("POST", f"/{repo}.git/info/lfs/objects/batch", body, headers=LFS)
-        (told,) = answer["objects"]
-        if told.get("error"):
+        (document,) = answer["objects"]
+        if document.get("error"):
             raise PublishFailed(
-                f"The Hub does not take {file.path}: {told['error'].get('message')}.", hopeless=True
+                f"The Hub does not take {file.path}: {document['error'].get('message')}.", hopeless=True
             )
-        upload = (told.get("actions") or {}).get("upload")
+        upload = (document.get("actions") or {}).get("upload")
         if upload is None:
             return
         headers = {str(key): str(value) for key, value in (upload.get("header") or {}).items()}
@@ -81,12 +83,12 @@ class Hub:
             await self._send_parts(upload["href"], headers, file, content)
         else:
             await self._put(upload["href"], headers, file, content, 0, file.size)
-        verify = told["actions"].get("verify")
+        verify = document["actions"].get("verify")
         if verify:
             await self._call("POST", verify["href"], {"oid": file.sha256, "size": file.size}, headers=LFS)
 
     async def _send_parts(
-        self, complete_url: str, headers: dict[str, str], file: FileEntry, content: Content
+        self, complete_url: str, headers: dict[str, str], file: FileEntry, content: PublishedContent
     ) -> None:
         """The header of a large upload holds the size of a part, and one address for each."""
         size = int(headers["chunk_size"])
@@ -101,7 +103,13 @@ class Hub:
         await self._call("POST", complete_url, {"oid": file.sha256, "parts": parts}, headers=LFS, own=False)
 
     async def _put(
-        self, url: str, headers: dict[str, str], file: FileEntry, content: Content, start: int, length: int
+        self,
+        url: str,
+        headers: dict[str, str],
+        file: FileEntry,
+        content: PublishedContent,
+        start: int,
+        length: int,
     ) -> str:
         """The storage behind the Hub has addresses that are signed: our token is none of its business."""
 
@@ -118,7 +126,9 @@ class Hub:
         _check(answer, (), what=file.path)
         return str(answer.headers.get("etag", ""))
 
-    async def _commit(self, repo: str, branch: str, content: Content, large: set[str], summary: str) -> str:
+    async def _commit(
+        self, repo: str, branch: str, content: PublishedContent, large: set[str], summary: str
+    ) -> str:
         lines: list[dict[str, Any]] = [{"key": "header", "value": {"summary": summary, "description": ""}}]
         for file in content.files:
             if file.path in large:
@@ -156,10 +166,10 @@ class Hub:
             raise PublishFailed(f"The Hub could not be reached ({type(error).__name__}).") from error
         _check(answer, fine, what="The Hub")
         try:
-            told = answer.json()
+            document = answer.json()
         except ValueError:
             return {}
-        return told if isinstance(told, dict) else {}
+        return document if isinstance(document, dict) else {}
 
 
 def _check(answer: httpx2.Response, fine: tuple[int, ...], *, what: str) -> None:

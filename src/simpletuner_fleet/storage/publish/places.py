@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from simpletuner_fleet.storage.publish.content import Content, PublishFailed
+from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
 
 
-async def publish_to_place(root_url: str | None, name: str, content: Content) -> str:
+async def publish_to_place(root_url: str | None, name: str, content: PublishedContent) -> str:
     """Copies every file there; the same again is the same. Returns where it is."""
     if not root_url:
         raise PublishFailed(
@@ -21,7 +21,7 @@ async def publish_to_place(root_url: str | None, name: str, content: Content) ->
     return await _to_bucket(root_url, name, content)
 
 
-async def _to_folder(folder: Path, content: Content) -> str:
+async def _to_folder(folder: Path, content: PublishedContent) -> str:
     """Each file is whole under its name or not there: somebody may be looking."""
     try:
         for file in content.files:
@@ -39,7 +39,7 @@ async def _to_folder(folder: Path, content: Content) -> str:
     return folder.as_uri()
 
 
-async def _to_bucket(root_url: str, name: str, content: Content) -> str:
+async def _to_bucket(root_url: str, name: str, content: PublishedContent) -> str:
     # Only who uses S3 pays for its library.
     import obstore
     from obstore.exceptions import BaseError
@@ -66,6 +66,6 @@ async def _to_bucket(root_url: str, name: str, content: Content) -> str:
     return f"s3://{parts.netloc}/{prefix}"
 
 
-async def _pieces(content: Content, file: Any) -> AsyncIterator[bytes]:
+async def _pieces(content: PublishedContent, file: Any) -> AsyncIterator[bytes]:
     async for piece in content.read(file):
         yield piece

@@ -23,9 +23,9 @@ async def test_a_workers_word_makes_configs_checkable() -> None:
             await agent.call("trainer-options", {"trainer": "simpletuner", "options": OPTIONS})
         older = {**OPTIONS, "version": "4.9.0", "options": OPTIONS["options"][:1]}
         await agent.call("trainer-options", {"trainer": "simpletuner", "options": older})
-        told = await running.post("/api/config-check", CONFIG)
-        assert (told["checked_against"], told["valid"]) == ("4.10.1", False)
-        (finding,) = told["findings"]
+        reported = await running.post("/api/config-check", CONFIG)
+        assert (reported["checked_against"], reported["valid"]) == ("4.10.1", False)
+        (finding,) = reported["findings"]
         assert finding["path"] == "$.settings.max_train_step"
         assert finding["next"] == "Did you mean 'max_train_steps'?"
         older_told = await running.post("/api/config-check?version=4.9.0", CONFIG)

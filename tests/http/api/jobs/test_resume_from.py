@@ -19,16 +19,18 @@ async def failed_job(running: Running, *steps: int) -> Uploader:
     return up
 
 
-async def refused(running: Running, expect: int, token: str | None = None, **wishes: Any) -> dict[str, Any]:
-    body = {"config": COMMAND, **wishes}
+async def refused(
+    running: Running, expect: int, token: str | None = None, **asked_for: Any
+) -> dict[str, Any]:
+    body = {"config": COMMAND, **asked_for}
     if token is None:
         answer = await running.http.post("/api/queue/submit", json=body)
     else:
         async with running.as_user(token) as http:
             answer = await http.post("/api/queue/submit", json=body)
     assert answer.status_code == expect, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    reported: dict[str, Any] = answer.json()
+    return reported
 
 
 async def test_a_retry_goes_on_from_the_newest_and_a_new_job_from_a_chosen_step() -> None:
@@ -95,9 +97,9 @@ async def test_what_cannot_be_gone_on_from_is_refused_with_what_there_is() -> No
     async with orchestrator() as running:
         up = await failed_job(running, 10, 20)
         old = up.offer["job_id"]
-        told = await refused(running, 422, resume_from=f"{old}:15")
-        assert "those there are have step 10, 20" in told["detail"]
-        assert told["errors"][0]["path"] == "$.resume_from"
+        reported = await refused(running, 422, resume_from=f"{old}:15")
+        assert "those there are have step 10, 20" in reported["detail"]
+        assert reported["errors"][0]["path"] == "$.resume_from"
         assert "There is no job j_none" in (await refused(running, 422, resume_from="j_none"))["detail"]
         assert "JOB:STEP" in (await refused(running, 422, resume_from="../x"))["detail"]
         other_trainer = {"settings": {"model_family": "sdxl"}}
@@ -105,16 +107,16 @@ async def test_what_cannot_be_gone_on_from_is_refused_with_what_there_is() -> No
             "was trained by" in (await refused(running, 422, config=other_trainer, resume_from=old))["detail"]
         )
         empty = await running.submit()
-        told = await refused(running, 422, resume_from=empty["job_id"])
-        assert "No checkpoint of job" in told["detail"]
+        reported = await refused(running, 422, resume_from=empty["job_id"])
+        assert "No checkpoint of job" in reported["detail"]
 
 
 async def test_whoever_may_not_read_jobs_may_not_go_on_from_one() -> None:
     async with orchestrator() as running:
         up = await failed_job(running, 10)
         token = await running.token("queue.submit")
-        told = await refused(running, 403, token, resume_from=up.offer["job_id"])
-        assert "jobs.read" in told["detail"] + str(told.get("permission"))
+        reported = await refused(running, 403, token, resume_from=up.offer["job_id"])
+        assert "jobs.read" in reported["detail"] + str(reported.get("permission"))
         reader = await running.token("queue.submit", "jobs.read", name="reader")
         await refused(running, 200, reader, resume_from=up.offer["job_id"])
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from simpletuner_fleet.core.bounds import Name, Version
 from simpletuner_fleet.core.configs.bundle import gpus_of, read_bundle
 from simpletuner_fleet.core.configs.bundle_diff import Change
-from simpletuner_fleet.core.configs.options import Finding
+from simpletuner_fleet.core.configs.options import OptionFinding
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.http.api.deps import deps_of
@@ -119,7 +119,7 @@ class CheckedConfig(Struct, kw_only=True):
     gpus: int
     checked_against: str | None
     """The release of the trainer whose options it was checked against."""
-    findings: list[Finding]
+    findings: list[OptionFinding]
 
 
 class CheckQuery(Struct, kw_only=True):

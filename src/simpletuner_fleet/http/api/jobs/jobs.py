@@ -84,8 +84,8 @@ class RetryBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 async def retry(call: Call[RetryBody | None]) -> JobView:
     await refuse_job_of_another(call)
-    wish = call.body or RetryBody()
-    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call), wish.resume_from)
+    body = call.body or RetryBody()
+    job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call), body.resume_from)
     return await current(call, job)
 
 

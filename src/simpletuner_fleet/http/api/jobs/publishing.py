@@ -50,10 +50,10 @@ async def get_publication(call: Call[None]) -> PublicationView:
 
 async def publish(call: Call[PublishBody | None]) -> PublicationView:
     await refuse_job_of_another(call)
-    wish = call.body or PublishBody()
+    body = call.body or PublishBody()
     asked: Any = None
-    if wish.to is not None:
-        asked = Publish(to=wish.to, secret=wish.secret, private=wish.private, branch=wish.branch)
+    if body.to is not None:
+        asked = Publish(to=body.to, secret=body.secret, private=body.private, branch=body.branch)
     return publication_view(
         await publishing.ask(deps_of(call).fleet, call.path["id"], asked, call.actor, call.principal.owns_as)
     )
