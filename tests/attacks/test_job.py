@@ -142,7 +142,7 @@ async def test_a_checkpoint_after_the_end_pushes_no_other_out() -> None:
 
 
 async def test_every_checkpoint_that_comes_and_goes_is_in_the_audit_log() -> None:
-    async with orchestrator() as running:
+    async with orchestrator(policy=Policy(checkpoints_keep=3)) as running:
         worker = await uploading(running)
         for step in (10, 20, 30, 40):
             await worker.checkpoint(step)

@@ -51,7 +51,7 @@ def test_a_restart_gives_everybody_the_whole_timeout_again() -> None:
     bench.crash()
     bench.let(100.0)
     assert bench.job(job_id).state is JobState.RUNNING
-    assert worker.row.connection is Connection.CONNECTED
+    assert worker.row.connection is Connection.RECONNECTING
 
 
 def test_the_job_of_a_worker_that_never_returns_after_a_restart_is_queued_again() -> None:

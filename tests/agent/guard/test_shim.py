@@ -30,6 +30,8 @@ from tests.agent.shim_fixtures import (
 )
 
 AGENT = Path(__file__).parents[1] / "agent_process.py"
+A_MOMENT = "import time; time.sleep(0.5)"
+"""A trainer that lives long enough to be looked at."""
 
 
 @pytest.fixture
@@ -139,7 +141,10 @@ async def test_an_end_that_the_dead_agent_has_not_delivered_is_reported_by_the_s
     reports = Reports(503, 500)
     with listening(reports) as url:
         order = order_for(
-            folder, "print('boom'); raise SystemExit(3)", adopt_grace_s=0.05, report=report_to(url)
+            folder,
+            f"{A_MOMENT}; print('boom'); raise SystemExit(3)",
+            adopt_grace_s=0.05,
+            report=report_to(url),
         )
         async with agent_running(order) as agent:
             await until((folder / "exit.json").exists)
@@ -156,7 +161,7 @@ async def test_a_well_ended_trainer_is_reported_as_completed_and_a_conflict_is_t
 ) -> None:
     reports = Reports(409)
     with listening(reports) as url:
-        order = order_for(folder, "pass", adopt_grace_s=0.05, report=report_to(url))
+        order = order_for(folder, A_MOMENT, adopt_grace_s=0.05, report=report_to(url))
         async with agent_running(order) as agent:
             await until((folder / "exit.json").exists)
             await agent.kill()

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import hashlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -48,12 +49,16 @@ async def listening(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncI
         await asyncio.wait_for(asyncio.gather(*answering), 5)
 
 
+def echoed(line: bytes, body: bytes) -> bytes:
+    return b"%b\n%d %b" % (line, len(body), hashlib.sha256(body).hexdigest().encode())
+
+
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Says the request's first line and gives its body back, again and again."""
+    """Says the request's first line and the digest of its body, again and again."""
     while True:
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-        body = head.split(b"\r\n")[0] + b"\n" + await reader.readexactly(length)
+        body = echoed(head.split(b"\r\n")[0], await reader.readexactly(length))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         await writer.drain()
 
@@ -80,7 +85,9 @@ async def test_any_part_of_a_file_arrives_and_the_line_is_kept(
         for offset, count in [(0, len(CONTENT)), (1_000_001, 999), (len(CONTENT), 0), (5, 1_500_000)]:
             status, answer = await sent(lines, file, offset, count)
             assert status == 200
-            assert answer == b"PUT /under/objects/x?offset=1 HTTP/1.1\n" + CONTENT[offset : offset + count]
+            assert answer == echoed(
+                b"PUT /under/objects/x?offset=1 HTTP/1.1", CONTENT[offset : offset + count]
+            )
         assert len(lines._idle) == 1
         lines.close()
 

@@ -64,7 +64,8 @@ def test_a_worker_walks_through_the_states_of_the_diagram(world: World) -> None:
     for expected in (
         ("connecting", "idle"),
         ("idle", "busy"),
-        ("busy", "offline"),
+        ("busy", "connecting"),
+        ("connecting", "offline"),
         ("idle", "draining"),
         ("draining", "offline"),
     ):
