@@ -20,7 +20,7 @@ from simpletuner_fleet.ports import View
 KEY = "trainer.options."
 
 
-class CheckedConfig(Struct, frozen=True):
+class CheckedOptions(Struct, frozen=True):
     version: str | None
     """The release it was checked against; None where no worker has told of one, and nothing was checked."""
     findings: list[OptionFinding]
@@ -49,11 +49,11 @@ def known_options(view: View, trainer: str) -> dict[str, Options]:
     return msgspec.json.decode(text, type=dict[str, Options]) if text else {}
 
 
-async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> CheckedConfig:
+async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> CheckedOptions:
     """Against the named release, else the newest that any worker has told of."""
     known = await fleet.read(lambda view: known_options(view, bundle.trainer))
     chosen = version or max(known, key=version_order, default=None)
     options = known.get(chosen) if chosen else None
     if options is None:
-        return CheckedConfig(None, [])
-    return CheckedConfig(options.version, check_settings(bundle, options))
+        return CheckedOptions(None, [])
+    return CheckedOptions(options.version, check_settings(bundle, options))

@@ -172,7 +172,7 @@ async def test_a_well_ended_trainer_is_reported_as_completed_and_a_conflict_is_t
 async def test_the_shim_never_says_completed_where_the_exit_code_does_not_tell(folder: Path) -> None:
     reports = Reports()
     with listening(reports) as url:
-        order = order_for(folder, "pass", adopt_grace_s=0.05, report=report_to(url), exit_tells=False)
+        order = order_for(folder, A_MOMENT, adopt_grace_s=0.05, report=report_to(url), exit_tells=False)
         async with agent_running(order) as agent:
             await until((folder / "exit.json").exists)
             await agent.kill()
