@@ -6,12 +6,13 @@ says how many there are, and fails where one is not imported, or where a file th
 the trainer then looks for it. What an example names and its package lacks is listed: that is the release's own affair.
 """
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import msgspec
 
 from simpletuner_fleet.cli.files import bundles
 from simpletuner_fleet.cli.files.examples import example_folder, example_names
@@ -87,7 +88,16 @@ def lay_out(python: str, root: Path) -> int:
     return len(names)
 
 
-def main(python: str) -> int:
+class Found(msgspec.Struct):
+    """`lost` and `lacking` hold pairs of an example and what it names."""
+
+    read: int
+    lost: list[tuple[str, str]]
+    lacking: list[tuple[str, str]]
+    imported: int = 0
+
+
+def read_all(python: str) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         count = lay_out(python, Path(folder))
         answer = subprocess.run(
@@ -98,15 +108,21 @@ def main(python: str) -> int:
             env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         )
     told = next(line for line in answer.stdout.splitlines() if line.startswith("found:"))
-    found = json.loads(told.removeprefix("found:"))
+    found = msgspec.json.decode(told.removeprefix("found:"), type=Found)
+    found.imported = count
+    return found
+
+
+def main(python: str) -> int:
+    found = read_all(python)
     print(
-        f"{count} examples imported, {found['read']} read by the trainer's own loader, {len(found['lost'])} files lost"
+        f"{found.imported} examples imported, {found.read} read by the trainer's own loader, {len(found.lost)} files lost"
     )
-    for name, value in found["lacking"]:
+    for name, value in found.lacking:
         print(f"  its package lacks {value} ({name})")
-    for name, value in found["lost"]:
+    for name, value in found.lost:
         print(f"  LOST {value} ({name})")
-    return 1 if found["lost"] or found["read"] != count else 0
+    return 1 if found.lost or found.read != found.imported else 0
 
 
 if __name__ == "__main__":
