@@ -84,6 +84,8 @@ SIGNALS = {number: f"SIG{name}" for number, name in enumerate(_NAMES.split(), st
 SIGKILL, SIGSEGV, SIGBUS = 9, 11, 7
 
 _PREFIX = re.compile(r"^(?:\[(?:rank ?|default)?\d+\]: ?)+")
+_BAR = re.compile(r"\d{1,3}%\|[^|]{0,400}\|[^\[]{0,60}\[[^\]]{0,400}\]")
+"""A progress bar ends no line: what is said next stands right behind it."""
 _WARNING = re.compile(r"Warning: |\bWARNING\b(?!.*data directory was not found)")
 """What others warn of is noise; that the data is not there is the cause of what follows."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|NotFound)\b")
@@ -146,9 +148,15 @@ def _remains(
     if exit_signal is None and exit_code is not None:
         number = -exit_code if exit_code < 0 else exit_code - 128
         exit_signal = number if number in SIGNALS else None
-    lines = (_PREFIX.sub("", line.strip()) for line in re.split(r"[\r\n]+", last_lines))
+    lines = (_without_bars(line.strip()) for line in re.split(r"[\r\n]+", last_lines))
     informative = tuple(line for line in lines if line and not _WARNING.search(line))
     return Remains(exit_code, exit_signal, reason.strip(), informative, started)
+
+
+def _without_bars(line: str) -> str:
+    """What stands behind the last bar, without the rank before it; a line that is nothing but bars stays."""
+    said = _BAR.split(line)[-1].strip() or line
+    return _PREFIX.sub("", said)
 
 
 def _said(pattern: str) -> Rule:
