@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from devtools.real_trainer.environments import python_path
 from simpletuner_fleet.cli.files import bundles
 from simpletuner_fleet.cli.files.examples import example_folder, example_names
 from simpletuner_fleet.core.configs.bundle import read_bundle
@@ -105,9 +106,9 @@ def read_all(python: str) -> Found:
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": python_path(Path(python))},
         )
-    assert answer.returncode == 0, answer.stderr[-2000:]
+    assert answer.returncode == 0, (answer.stdout[-1000:], answer.stderr[-1000:])
     told = next(line for line in answer.stdout.splitlines() if line.startswith("found:"))
     found = msgspec.json.decode(told.removeprefix("found:"), type=Found)
     found.imported = count
