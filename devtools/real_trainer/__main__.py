@@ -4,6 +4,7 @@ import argparse
 import os
 import platform
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -30,6 +31,8 @@ def main() -> int:
         parser.error(f"there is no scenario {unknown[0]}; there are {', '.join(scenarios)}")
     chosen = {name: scenarios[name] for name in args.scenario or scenarios}
     releases = [one for one in RELEASES if not args.release or one.version in args.release]
+    # Who ends this command by its id means all that it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print(f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} cores", flush=True)
     results = [_try_release(release, args.environments, chosen) for release in releases]
     return 0 if results and all(results) else 1

@@ -6,13 +6,15 @@ says how many there are, and fails where one is not imported, or where a file th
 the trainer then looks for it. What an example names and its package lacks is listed: that is the release's own affair.
 """
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
+
+from devtools.real_trainer.environments import python_path
 from simpletuner_fleet.cli.files import bundles
 from simpletuner_fleet.cli.files.examples import example_folder, example_names
 from simpletuner_fleet.core.configs.bundle import read_bundle
@@ -87,26 +89,42 @@ def lay_out(python: str, root: Path) -> int:
     return len(names)
 
 
-def main(python: str) -> int:
+class Found(msgspec.Struct):
+    """`lost` and `lacking` hold pairs of an example and what it names."""
+
+    read: int
+    lost: list[tuple[str, str]]
+    lacking: list[tuple[str, str]]
+    imported: int = 0
+
+
+def read_all(python: str) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         count = lay_out(python, Path(folder))
         answer = subprocess.run(
             [python, "-c", READ, folder],
             capture_output=True,
             text=True,
-            check=True,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            check=False,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": python_path(Path(python))},
         )
+    assert answer.returncode == 0, (answer.stdout[-1000:], answer.stderr[-1000:])
     marked_line = next(line for line in answer.stdout.splitlines() if line.startswith("found:"))
-    seen = json.loads(marked_line.removeprefix("found:"))
+    seen = msgspec.json.decode(marked_line.removeprefix("found:"), type=Found)
+    seen.imported = count
+    return seen
+
+
+def main(python: str) -> int:
+    seen = read_all(python)
     print(
-        f"{count} examples imported, {seen['read']} read by the trainer's own loader, {len(seen['lost'])} files lost"
+        f"{seen.imported} examples imported, {seen.read} read by the trainer's own loader, {len(found.lost)} files lost"
     )
-    for name, value in seen["lacking"]:
+    for name, value in seen.lacking:
         print(f"  its package lacks {value} ({name})")
-    for name, value in seen["lost"]:
+    for name, value in seen.lost:
         print(f"  LOST {value} ({name})")
-    return 1 if seen["lost"] or seen["read"] != count else 0
+    return 1 if seen.lost or seen.read != seen.imported else 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from devtools.chaos.processes import Program, send, shims_under, trainers_under
+from devtools.chaos.processes import SIMPLETUNER, Program, send, shims_under, trainers_under
 from devtools.real_trainer.environments import HERE, python_path
 
 PATIENCE_S = 1800.0
@@ -221,6 +221,14 @@ class Stage:
                 raise AssertionError(f"not within {within_s:.0f} s: {what}")
             time.sleep(0.25)
         return time.monotonic() - began
+
+    def cli(self, *words: str) -> str:
+        """What the command prints; it must succeed."""
+        environment = {**self._environment, "SIMPLETUNER_URL": self.url, "SIMPLETUNER_API_TOKEN": self._token}
+        argv = [str(SIMPLETUNER), *words]
+        ran = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, (words, ran.stdout, ran.stderr)
+        return ran.stdout
 
     def get(self, path: str) -> Any:
         return self._call("GET", path, None)

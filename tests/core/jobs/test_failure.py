@@ -313,6 +313,16 @@ def test_progress_bars_and_rank_prefixes_do_not_hide_the_line() -> None:
     assert classify(1, None, lines, None).evidence == CUDA_OOM
 
 
+def test_what_is_said_right_behind_a_progress_bar_is_the_line_without_the_bar() -> None:
+    bar = "Epoch 1/1, Steps:  50%|█████     | 4/8 [01:02<00:34,  8.57s/it, lr=0.001, step_loss=1.12]"
+    assert classify(1, None, f"{bar}\r{bar}[rank0]: {CUDA_OOM}", None).evidence == CUDA_OOM
+    assert (
+        classify(0, None, f"{bar}ValueError: no", "the trainer ended at step 4 of 8").evidence
+        == "ValueError: no"
+    )
+    assert classify(1, None, bar, None).evidence == bar
+
+
 def test_evidence_is_one_line_of_bounded_length() -> None:
     failure = classify(1, None, "CUDA out of memory " + "x" * 5_000, None)
     assert len(failure.evidence) == MAX_EVIDENCE_CHARS
@@ -360,7 +370,9 @@ def test_a_lost_worker_is_no_failure_of_the_trainer() -> None:
     assert "failure_class" not in decision.events[-1].details
 
 
-@pytest.mark.parametrize("piece", ["a", "a.", "Warning:", "RESOURCE_EXHAUSTED: ", "Rendezvous", "watchdog: "])
+@pytest.mark.parametrize(
+    "piece", ["a", "a.", "Warning:", "RESOURCE_EXHAUSTED: ", "Rendezvous", "watchdog: ", "1%|", "1%||["]
+)
 def test_a_long_line_is_classified_at_once(piece: str) -> None:
     line = (piece * 16_000)[:16_000]
     began = time.process_time()

@@ -77,6 +77,25 @@ SEEN = {
         "captions_missing",
         "/data/000.txt",
     ),
+    "missing captions (4.10.1)": (
+        (
+            "Traceback (most recent call last):\n"
+            '    raise FileNotFoundError(f"Caption file {caption_file} not found.")\n'
+            "FileNotFoundError: Caption file /data/000.txt not found."
+        ),
+        "captions_missing",
+        "/data/000.txt",
+    ),
+    "missing lycoris file (3.1.6)": (
+        (
+            "Lycoris config path '/x/no-lycoris.json' is invalid or outside allowed directory. Must be within: config. "
+            "Error: [Errno 2] No such file or directory: '/x'\n"
+            "Traceback (most recent call last):\n"
+            "FileNotFoundError: [Errno 2] No such file or directory: '/x'"
+        ),
+        "file_missing",
+        "/x/no-lycoris.json",
+    ),
     "out of memory (3.1.6)": (
         (
             "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.99 GiB.\n"

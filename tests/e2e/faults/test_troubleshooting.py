@@ -132,6 +132,19 @@ def test_a_certificate_nobody_vouches_for_is_told_with_every_way_out(bare_world:
     )
 
 
+def test_a_trainer_python_that_is_none_is_told_by_a_check_and_keeps_the_worker_from_starting(
+    world: World,
+) -> None:
+    worker = world.create_worker("mispointed")
+    words = ("--orchestrator-url", world.url, "--work-dir", str(worker.work_dir))
+    named = ("--trainer-python", "/nonexistent/python")
+    for mode in (("--check",), ()):
+        worker.start(*words, *named, *mode)
+        assert_says(
+            worker.running, 1, "there is no file /nonexistent/python", ".venv/bin/python", "E_TRAINER_PYTHON"
+        )
+
+
 def test_a_lost_worker_is_told_with_what_to_look_for(world: World) -> None:
     worker = world.start_worker("lost")
     job_id = world.submit(world.ticking(world.gate()), max_retries=0)

@@ -96,6 +96,19 @@ async def test_who_registered_after_the_look_is_no_trouble() -> None:
         assert "2 GPUs found: NVIDIA A100" in text
 
 
+async def test_a_machine_says_its_trainers_release_and_what_that_lacks() -> None:
+    lacking = ("cannot be asked for a checkpoint", "does not mark finished checkpoints", "exits with code 0")
+    seen: dict[str, tuple[str, ...]] = {}
+    async with orchestrator(pages=routes.ROUTES) as running:
+        for version in ("3.1.6", "4.2.0", "4.10.1", ""):
+            agent = Agent(running, await running.create_worker(f"gpu-{version}"))
+            await agent.register(labels={"trainer": version} if version else {})
+            text = await page_of(running, f"/admin/workers/{agent.id}")
+            assert (f"<dt>SimpleTuner</dt><dd>{version}" in text) is bool(version), version
+            seen[version] = tuple(words for words in lacking if words in text)
+    assert seen == {"3.1.6": lacking, "4.2.0": lacking[1:2], "4.10.1": (), "": ()}
+
+
 async def test_a_watcher_hears_of_a_refusal_at_once() -> None:
     async with orchestrator() as running:
         events: list[tuple[str, dict[str, Any]]] = []

@@ -84,8 +84,11 @@ SIGNALS = {number: f"SIG{name}" for number, name in enumerate(_NAMES.split(), st
 SIGKILL, SIGSEGV, SIGBUS = 9, 11, 7
 
 _PREFIX = re.compile(r"^(?:\[(?:rank ?|default)?\d+\]: ?)+")
-_WARNING = re.compile(r"Warning: |\bWARNING\b(?!.*data directory was not found)")
-"""What others warn of is noise; that the data is not there is the cause of what follows."""
+_BAR = re.compile(r"\d{1,3}%\|[^|]{0,400}\|[^\[]{0,60}\[[^\]]{0,400}\]")
+"""A progress bar ends no line: what is said next stands right behind it."""
+_NOISE = re.compile(r"^raise \w|Warning: |\bWARNING\b(?!.*data directory was not found)")
+"""The code in a traceback has names where its message has values, and what others warn of leads astray; but that the
+data is not there is the cause of what follows."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|NotFound)\b")
 _LAUNCHER = re.compile(r"^(?:subprocess\.)?CalledProcessError|ChildFailedError")
 _EARLY = re.compile(r"^the trainer ended (?:at step|with exit code 0 before)")
@@ -107,7 +110,7 @@ class Remains(Struct, frozen=True):
     reason: str
     """What the worker says of the end."""
     lines: tuple[str, ...]
-    """The trainer's last ones, without ranks before them and without warnings."""
+    """The trainer's last ones, without ranks and bars before them, without warnings and lines of code."""
     started: bool
 
 
@@ -146,9 +149,15 @@ def _remains(
     if exit_signal is None and exit_code is not None:
         number = -exit_code if exit_code < 0 else exit_code - 128
         exit_signal = number if number in SIGNALS else None
-    lines = (_PREFIX.sub("", line.strip()) for line in re.split(r"[\r\n]+", last_lines))
-    informative = tuple(line for line in lines if line and not _WARNING.search(line))
+    lines = (_without_bars(line.strip()) for line in re.split(r"[\r\n]+", last_lines))
+    informative = tuple(line for line in lines if line and not _NOISE.search(line))
     return Remains(exit_code, exit_signal, reason.strip(), informative, started)
+
+
+def _without_bars(line: str) -> str:
+    """What stands behind the last bar, without the rank before it; a line that is nothing but bars stays."""
+    said = _BAR.split(line)[-1].strip() or line
+    return _PREFIX.sub("", said)
 
 
 def _said(pattern: str) -> Rule:
@@ -314,7 +323,8 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (
         "file_missing",
         _shown(
-            r"config file \S+ not found|Could not find (?:lycoris config|the JSON configuration file) at '"
+            r"config file \S+ not found|^(?:ValueError: )?Lycoris config path '[^']*' is invalid"
+            r"|Could not find (?:lycoris config|the JSON configuration file) at '"
             r"|Parquet file \S+ not found|FileNotFoundError: \[Errno 2\] No such file or directory: '"
         ),
     ),
