@@ -3,7 +3,7 @@ import { t } from "./words.js";
 
 const STAY_MS = 6000;
 
-export function toast(text, bad = false) {
+export function toast(text, bad = false, link = null) {
   const box = document.getElementById("toasts");
   const one = document.createElement("div");
   one.className = bad ? "toast is-bad" : "toast";
@@ -15,7 +15,7 @@ export function toast(text, bad = false) {
   close.textContent = "✕";
   close.setAttribute("aria-label", t("Close"));
   close.addEventListener("click", () => one.remove());
-  one.append(said, close);
+  one.append(...[said, link, close].filter(Boolean));
   box.append(one);
   setTimeout(() => one.remove(), bad ? STAY_MS * 2 : STAY_MS);
 }
