@@ -117,9 +117,9 @@ async def test_who_logged_in_long_ago_is_told_so_and_led_to_the_log_in_and_back(
     page_as.watch(page).expect("403")
     await visit(page, "/admin/users")
     await page.get_by_role("button", name="Enable Gone").click()
-    toast = page.locator("#toasts")
-    await expect(toast).to_contain_text("You logged in too long ago for this.")
-    await expect(toast.get_by_role("link", name="Log in again")).to_have_attribute(
+    refused = page.locator("#users").get_by_role("alert")
+    await expect(refused).to_contain_text("You logged in too long ago for this.")
+    await expect(refused.get_by_role("link", name="Log in again")).to_have_attribute(
         "href", "/login?next=%2Fadmin%2Fusers"
     )
 

@@ -139,7 +139,7 @@ async function act(element, body) {
   } catch (problem) {
     if (!(problem && problem.title)) throw problem;
     if (place) showProblem(place, problem);
-    else toast([problem.title, problem.detail].filter(Boolean).join(" "), true, wayOut(problem));
+    else toast([problem.title, problem.detail].filter(Boolean).join(" "), true);
     if (element.matches("form")) mark(element, problem);
   } finally {
     button?.removeAttribute("aria-busy");

@@ -3,7 +3,7 @@ import { t } from "./words.js";
 
 const STAY_MS = 6000;
 
-export function toast(text, bad = false, link = null) {
+export function toast(text, bad = false) {
   const box = document.getElementById("toasts");
   const one = document.createElement("div");
   one.className = bad ? "toast is-bad" : "toast";
@@ -15,7 +15,7 @@ export function toast(text, bad = false, link = null) {
   close.textContent = "✕";
   close.setAttribute("aria-label", t("Close"));
   close.addEventListener("click", () => one.remove());
-  one.append(...[said, link, close].filter(Boolean));
+  one.append(said, close);
   box.append(one);
   setTimeout(() => one.remove(), bad ? STAY_MS * 2 : STAY_MS);
 }
