@@ -137,6 +137,20 @@ async def test_form_and_json_stay_in_step_and_lose_nothing(ours: Console, page_a
     }
 
 
+async def test_a_config_of_another_is_changed_for_one_s_own_job_and_stays_as_it_was(
+    ours: Console, page_as: Pages
+) -> None:
+    put(ours, "theirs", ours.world.command(sys.executable, "-c", "print(1)"))
+    page = await page_as(ours, "member")
+    await visit(page, "/train?config=theirs")
+    await page.get_by_label("Command, one word on each line").fill(f"{sys.executable}\n-c\nprint(2)")
+    await expect(page.locator("#changes")).to_contain_text("print(2)")
+    await expect(page.locator("#save-choice")).to_be_hidden()
+    await page.get_by_role("button", name="Train in Cloud").click()
+    await page.wait_for_url(re.compile(r"/jobs/j_"))
+    assert stored(ours, "theirs")["settings"]["command"][-1] == "print(1)"
+
+
 async def test_a_dataset_that_the_config_needs_is_asked_for_and_chosen(
     ours: Console, page_as: Pages, tmp_path: Path
 ) -> None:

@@ -59,7 +59,9 @@ async def test_a_worker_is_created_by_keyboard_and_comes_in_live(own_fleet: Cons
     pasted = (await commands_of(page)).replace("\\\n", " ")
     secret, *words = shlex.split(pasted.partition("&&")[2])
     variable, _, token = secret.partition("=")
-    assert variable == "SIMPLETUNER_WORKER_TOKEN", "every process of the machine can read the words of a command"
+    assert variable == "SIMPLETUNER_WORKER_TOKEN", (
+        "every process of the machine can read the words of a command"
+    )
     assert words[:2] == ["simpletuner", "worker"]
     assert token not in " ".join(words)
     own_fleet.world.start(
