@@ -27,6 +27,7 @@ from tests.web.machines import A100, H100, L40S, MAC, RTX4090, Crew, Work
 SETTINGS = {
     "SIMPLETUNER_ADMIN_TOKEN": ADMIN,
     "SIMPLETUNER_HEARTBEAT_TIMEOUT": "86400",
+    "SIMPLETUNER_RECONNECT_GRACE": "86400",
     "SIMPLETUNER_OFFER_TIMEOUT": "86400",
     "SIMPLETUNER_EPHEMERAL_TTL": "864000",
 }
@@ -71,7 +72,9 @@ class FleetState(Struct, kw_only=True):
     """What to look at, by what it shows."""
 
     sessions: dict[str, str] = {}
-    """What the browser of each person keeps, by role."""
+    """What the browser of each person keeps, by role. They have just logged in."""
+    old_session: str = ""
+    """What the administrator's other browser keeps, since yesterday."""
 
     workers: dict[str, str] = {}
     """Ids by name."""
@@ -136,6 +139,9 @@ async def _tell_the_day(running: Running, state: FleetState, log_lines: int) -> 
             if machine.gpus:
                 await machine.beat()
         await sweep_once(running.fleet)
+        state.old_session = state.sessions["admin"]
+        for role, name in PEOPLE.items():
+            state.sessions[role] = await crew.log_in(role, name)
 
 
 async def _workers_come(crew: Crew, state: FleetState) -> None:

@@ -227,6 +227,12 @@ class Crew:
     async def let_in(self, role: str, name: str) -> str:
         """A user with this role, logged in. Gives what their browser keeps."""
         await self.running.post("/api/admin/users", {"name": name, "role": role, "password": PASSWORD})
+        return await self.log_in(role, name)
+
+    async def log_in(self, role: str, name: str) -> str:
+        """In a browser of their own, which is theirs from now on. Gives what it keeps."""
+        if role in self.people:
+            await self.people[role].aclose()
         browser = self.people[role] = self.running.as_user(None)
         browser.headers["origin"] = self.running.listening.url
         answer = await browser.post("/api/login", json={"name": name, "password": PASSWORD})

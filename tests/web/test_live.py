@@ -113,7 +113,7 @@ async def test_a_page_that_is_paused_stands_still_until_it_goes_on(stage: Stage,
     await visit(page, "/admin/workers")
     await page.locator("#live").click()
     await expect(page.locator("#live")).to_have_text("Paused")
-    seen = heard_of(page)
+    seen = await heard_of(page)
     await stage.machine("nova")
     await seen
     await expect(page.get_by_role("link", name="nova")).to_have_count(0)
@@ -121,8 +121,8 @@ async def test_a_page_that_is_paused_stands_still_until_it_goes_on(stage: Stage,
     await expect(page.get_by_role("link", name="nova")).to_be_visible()
 
 
-def heard_of(page: Page) -> "asyncio.Task[object]":
-    """Done when the page has heard of a worker."""
-    waits = """() => new Promise((done) => document.addEventListener(
-        "fleet", ({ detail }) => { if (detail.type === "worker") setTimeout(done, 600); }))"""
-    return asyncio.create_task(page.evaluate(waits))
+async def heard_of(page: Page) -> "asyncio.Task[object]":
+    """Listens from now on; what it gives is done when the page has heard of a worker."""
+    await page.evaluate("""() => { window.heard = new Promise((done) => document.addEventListener(
+        "fleet", ({ detail }) => { if (detail.type === "worker") setTimeout(done, 600); })) }""")
+    return asyncio.create_task(page.evaluate("() => window.heard"))

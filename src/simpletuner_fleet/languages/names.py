@@ -109,10 +109,12 @@ EVENTS = {
     "worker.deleted": N_("Worker deleted"),
     "worker.disconnected": N_("Worker disconnected"),
     "worker.drained": N_("Worker set to drain"),
+    "worker.in_use_again": N_("Worker in use again"),
     "worker.labels_set": N_("Labels changed"),
     "worker.registered": N_("Worker registered"),
     "worker.registration_failed": N_("Registration failed"),
     "worker.resumed": N_("Worker resumed"),
+    "worker.set_aside": N_("Worker set aside"),
     "worker.status_changed": N_("Worker's status changed"),
     "worker.token_rotated": N_("Worker's token rotated"),
 }

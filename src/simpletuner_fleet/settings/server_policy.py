@@ -21,6 +21,14 @@ POLICY = (
         on_console=True,
     ),
     Setting(
+        "reconnect_grace_s",
+        values.seconds,
+        "How long a worker's stream may be gone before the worker is shown as connecting",
+        env="SIMPLETUNER_RECONNECT_GRACE",
+        default=2.0,
+        on_console=False,
+    ),
+    Setting(
         "max_retries",
         values.count,
         "Retries of a job that asks for no other number",

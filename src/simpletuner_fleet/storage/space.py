@@ -65,6 +65,13 @@ class SpaceWatch:
             return True
         return False
 
+    def left_free_bytes(self) -> int | None:
+        """Returns what uploads leave free; None where nothing is refused."""
+        if self._folder is None:
+            return None
+        self.is_low()  # It measures the disk where that was not done just now.
+        return self._marks.uploads
+
     def _look(self, now: float) -> None:
         assert self._folder is not None
         try:

@@ -13,6 +13,8 @@ from tests.http.api_kit import Agent, Running, orchestrator
 OPEN = {"/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"}
 NEEDS_EVERYTHING = "/api/admin/users/link"
 """It makes an admin: who may manage users alone would become mightier than they are."""
+OF_ONESELF = "/api/me/sessions/{id}"
+"""It admits every user, who then finds only what is their own: nothing of the name that is asked for here."""
 WORKERS_ONLY = {row.path for row in ROUTES if row.path.startswith("/api/workers/")}
 
 
@@ -53,8 +55,9 @@ async def test_a_row_admits_exactly_those_it_names(row: Route) -> None:
         for_workers = row.path in WORKERS_ONLY
         assert await ask(running, row, {}) == 401
         assert await ask(running, row, stranger) == 401
+        found = 404 if row.path == OF_ONESELF else 200
         assert await ask(running, row, bearer) == (
-            401 if for_workers else 200 if row.permission is Access.ANY_USER else 403
+            401 if for_workers else found if row.permission is Access.ANY_USER else 403
         )
         assert (
             await ask(running, row, {**worker} if not for_workers else {"X-Upload-Token": agent.token}) == 401

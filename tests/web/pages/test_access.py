@@ -12,6 +12,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.permissions import EVERYTHING, PERMISSIONS
+from simpletuner_fleet.http.access.sessions import COOKIE
 from simpletuner_fleet.languages import LANGUAGES, spoken_in, translator
 from simpletuner_fleet.languages.names import EVENTS
 from simpletuner_fleet.web.pages.audit import event_choices
@@ -20,6 +21,7 @@ from simpletuner_fleet.web.parts.names import id_of
 from simpletuner_fleet.web.parts.permission_names import GROUPS, PRESETS
 from tests.web.browser import PHONE, Role, axe, visit
 from tests.web.console import Console, Pages
+from tests.web.machines import PASSWORD
 
 SOON_MS = 20_000
 expect.set_options(timeout=SOON_MS)
@@ -102,6 +104,38 @@ async def test_a_user_is_given_a_password_and_what_is_wrong_with_one_is_told(
     await expect(page.locator("#users")).to_contain_text("Emil")
     assert not await page.locator("#the-link").evaluate("dialog => dialog.open"), "nothing to pass on"
     assert await form.locator("[name=password]").input_value() == ""
+
+
+async def test_who_logged_in_long_ago_is_told_so_and_led_to_the_log_in_and_back(
+    own_fleet: Console, page_as: Pages
+) -> None:
+    gone = own_fleet.world.post("/api/admin/users", {"name": "Gone", "role": "viewer", "password": PASSWORD})
+    own_fleet.world.call("DELETE", f"/api/admin/users/{gone['id']}").raise_for_status()
+    page = await page_as(own_fleet, "nobody")
+    old = {"name": COOKIE, "value": own_fleet.state.old_session, "url": own_fleet.url}
+    await page.context.add_cookies([old])  # type: ignore[list-item]
+    page_as.watch(page).expect("403")
+    await visit(page, "/admin/users")
+    await page.get_by_role("button", name="Enable Gone").click()
+    refused = page.locator("#users").get_by_role("alert")
+    await expect(refused).to_contain_text("You logged in too long ago for this.")
+    await expect(refused.get_by_role("link", name="Log in again")).to_have_attribute(
+        "href", "/login?next=%2Fadmin%2Fusers"
+    )
+
+    await page.get_by_role("button", name="Create user").click()
+    dialog = page.get_by_role("dialog", name="Create user")
+    await dialog.get_by_label("Name").fill("Dora")
+    await dialog.get_by_role("button", name="Create user").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("You logged in too long ago for this.")
+    await dialog.get_by_role("link", name="Log in again").click()
+    await page.wait_for_url("**/login?next=%2Fadmin%2Fusers")
+    await page.get_by_label("Name").fill("Anna")
+    await page.get_by_label("Password").fill(PASSWORD)
+    await page.get_by_role("button", name="Log in").click()
+    await page.wait_for_url(f"{own_fleet.url}/admin/users")
+    await page.get_by_role("button", name="Enable Gone").click()
+    await expect(page.get_by_role("row", name=re.compile("Gone"))).to_contain_text("Active")
 
 
 async def test_a_token_is_made_shown_once_used_and_revoked(own_fleet: Console, page_as: Pages) -> None:

@@ -57,13 +57,19 @@ async def test_a_worker_is_created_by_keyboard_and_comes_in_live(own_fleet: Cons
     await expect(page.get_by_text("came with a token that was cut off or mistyped")).to_be_visible()
 
     pasted = (await commands_of(page)).replace("\\\n", " ")
-    words = shlex.split(pasted.partition("&&")[2])
+    secret, *words = shlex.split(pasted.partition("&&")[2])
+    variable, _, token = secret.partition("=")
+    assert variable == "SIMPLETUNER_WORKER_TOKEN", (
+        "every process of the machine can read the words of a command"
+    )
     assert words[:2] == ["simpletuner", "worker"]
+    assert token not in " ".join(words)
     own_fleet.world.start(
         "pasted",
         *words[1:],
         *("--work-dir", str(own_fleet.world.home.parent / "pasted")),
         SIMPLETUNER_GPU_INVENTORY=json.dumps(A100),
+        SIMPLETUNER_WORKER_TOKEN=token,
     )
     await expect(page.get_by_text("Connected from 127.0.0.1: No TLS")).to_be_visible()
     await expect(page.get_by_text("1 GPU found: NVIDIA A100-SXM4-80GB")).to_be_visible()

@@ -25,6 +25,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
     return Policy(
         heartbeat_interval_s=args.heartbeat_interval_s,
         heartbeat_timeout_s=args.heartbeat_timeout_s,
+        reconnect_grace_s=args.reconnect_grace_s,
         max_retries=args.max_retries,
         ephemeral_ttl_s=args.ephemeral_ttl_s,
         offer_timeout_s=args.offer_timeout_s,

@@ -97,6 +97,11 @@ def jobs_kept_for(deps: Deps) -> Any:
     return _("for ever") if days is None else days * DAY_S
 
 
+def storage_of_a_user(deps: Deps) -> Any:
+    allowed = deps.fleet.policy.user_storage_bytes
+    return _("as much as each job may") if allowed is None else allowed
+
+
 VARIABLES = {row.name: row.env for row in SERVER}
 
 KEEPING = (
@@ -119,10 +124,22 @@ KEEPING = (
         setting="job_storage_gb",
     ),
     Fact(
+        title=N_("Storage for all jobs of one user"),
+        value=lambda deps, call: storage_of_a_user(deps),
+        look="size",
+        setting="user_storage_gb",
+    ),
+    Fact(
         title=N_("Storage for all datasets"),
         value=lambda deps, call: deps.fleet.policy.data_storage_bytes,
         look="size",
         setting="data_storage_gb",
+    ),
+    Fact(
+        title=N_("Uploads leave free on the server's disk"),
+        value=lambda deps, call: deps.space.left_free_bytes(),
+        look="size",
+        setting="min_free_gb",
     ),
     Fact(
         title=N_("Ephemeral workers that have gone"),
@@ -167,6 +184,12 @@ JOBS_AND_WORKERS = (
         value=lambda deps, call: deps.fleet.policy.checkpoint_wait_s,
         look="duration",
         setting="checkpoint_wait_s",
+    ),
+    Fact(
+        title=N_("A job that ended well waits for its results"),
+        value=lambda deps, call: deps.fleet.policy.results_wait_s,
+        look="duration",
+        setting="results_wait_s",
     ),
     Fact(
         title=N_("A worker's token is old after"),

@@ -11,10 +11,12 @@ from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
 from simpletuner_fleet.core.errors import FleetError, Invalid
 from simpletuner_fleet.core.jobs.job import Job, JobState, Target
 from simpletuner_fleet.core.jobs.submit_request import SET_PRIORITY, SUBMIT_LOCAL
+from simpletuner_fleet.core.people.ownership import may_change
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import PRIORITY_NAMES
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.jobs.queue import MAX_SUBMIT_BYTES, SubmitBody, submitter
+from simpletuner_fleet.http.api.ownership import writer_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, current, ngettext
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, reason_text
@@ -90,6 +92,8 @@ class Checked(Struct, frozen=True, kw_only=True):
     """Names the field that is wrong."""
     changed: bool
     saves_as: int
+    may_save: bool
+    """A config of this name is the reader's to change, or there is none yet."""
     outlook: str
     changes: str
 
@@ -188,6 +192,7 @@ def _checked(
         path=problem.path if problem else "",
         changed=bundle is not None and (saved is None or bool(differences(bundle_of(saved), bundle))),
         saves_as=(saved.version if saved else 0) + 1,
+        may_save=saved is None or may_change(writer_of(call), saved.owner),
         outlook=_piece(
             "training/train_outlook.html",
             problem=problem,

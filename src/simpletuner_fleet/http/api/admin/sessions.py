@@ -34,7 +34,7 @@ class LoginNotFresh(Forbidden):
     """You logged in too long ago for this."""
 
     code = "login_not_fresh"
-    next_step = "Log out, log in again, and repeat it."
+    next_step = "Log in again, and repeat it."
 
     def __init__(self) -> None:
         FleetError.__init__(self)

@@ -8,6 +8,19 @@ import { refresh } from "./live.js";
 import { toast } from "./toast.js";
 import { t } from "./words.js";
 
+function loginAddress() {
+  return `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+}
+
+// Returns a link to what mends the problem, where the console knows it.
+function wayOut(problem) {
+  if (problem.code !== "login_not_fresh") return null;
+  const link = document.createElement("a");
+  link.href = loginAddress();
+  link.textContent = t("Log in again");
+  return link;
+}
+
 export async function call(method, path, body) {
   const init = { method, headers: { accept: "application/json" } };
   if (body !== undefined) {
@@ -22,9 +35,7 @@ export async function call(method, path, body) {
   }
   const type = answer.headers.get("content-type") || "";
   const told = type.includes("json") ? await answer.json() : null;
-  if (answer.status === 401 && !path.startsWith("/api/login")) {
-    location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
-  }
+  if (answer.status === 401 && !path.startsWith("/api/login")) location.assign(loginAddress());
   if (!answer.ok) throw told || { title: t("The server refused."), detail: String(answer.status) };
   return told;
 }
@@ -82,6 +93,8 @@ export function showProblem(place, problem) {
     line.className = style;
     box.append(line);
   }
+  const link = wayOut(problem);
+  if (link) box.append(link);
   place.append(box);
 }
 

@@ -250,7 +250,7 @@ byId("drop-draft").addEventListener("click", () => {
 });
 
 const named = () => byId("config-name").value.trim();
-const wantsSaving = () => Boolean(byId("save")?.checked && named() && checked?.changed);
+const wantsSaving = () => Boolean(byId("save")?.checked && named() && checked?.changed && checked.may_save);
 
 function showSaving() {
   const fit = Boolean(checked?.sound);
@@ -260,7 +260,7 @@ function showSaving() {
   if (fit && !changed) draft.drop();
   if (fit) byId("saved-state").textContent = !named() ? t("Not saved yet") : changed ? t("Changed, not saved yet") : t("Version %(version)s", { version: checked.saves_as - 1 });
   if (!byId("save-choice")) return;
-  byId("save-choice").hidden = !(changed && named());
+  byId("save-choice").hidden = !(changed && named() && checked.may_save);
   byId("save-text").textContent = changed ? t("Save it as version %(version)s of %(name)s", { version: checked.saves_as, name: named() }) : "";
   byId("save-only").disabled = !(changed && named());
 }
