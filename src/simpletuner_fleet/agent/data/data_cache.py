@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 VERIFIED_NS = 1_000_000_000 * 10**9
 """The time of change of a file that was found right."""
 READ_ONLY = 0o444
+VIEWED = 0o755
+"""A job may run as another user. Nobody else comes so far: the cache's own folder is closed."""
 USUAL_LIMIT_BYTES = 100 * 10**9
 SHARE_OF_FREE = 0.8
 SPARE_BYTES = 256 * 1024 * 1024
@@ -219,7 +221,7 @@ class DataCache:
         for file in files:
             target = root / file.path
             if target.parent not in made:
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                target.parent.mkdir(mode=VIEWED, parents=True, exist_ok=True)
                 made.add(target.parent)
             target.unlink(missing_ok=True)
             _link(self.object_path(file.sha256), target)
