@@ -1,5 +1,6 @@
 """A hostile job against the wall around it, of every kind this machine can build: real processes, real thefts."""
 
+import hashlib
 import json
 import os
 import shlex
@@ -14,8 +15,13 @@ from typing import Any
 
 import pytest
 
+from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.guard.shim_wall import landlock_version
 from simpletuner_fleet.agent.isolation.walls import FIRST_UID, LAST_UID
+from simpletuner_fleet.cli.programs.local_worker import environment_of
+from simpletuner_fleet.core.training.checkpoint import FileEntry
+from simpletuner_fleet.trainers.checkpoints import ask_by_signal_file
+from tests.e2e.kit import World
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
@@ -214,3 +220,114 @@ def test_a_user_for_each_job_is_refused_without_root(bench: Bench) -> None:
     refused = bench.try_run("pass", wish="user")
     assert refused.returncode
     assert "does not run as root" in refused.stderr
+
+
+GREEDY = """
+import os, pathlib, sys
+for path in sys.argv[1:]:
+    try:
+        print("got", pathlib.Path(path).read_text())
+    except OSError:
+        print("refused")
+print("server" if any("canary" in value for value in os.environ.values()) else "nothing of the server")
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(bool(what_is_missing("user")) and bool(what_is_missing("namespace")), reason="no wall")
+def test_a_real_worker_tells_its_wall_and_its_job_gets_neither_token_nor_server(world: World) -> None:
+    worker = world.start_worker("gpu-1", "--isolation", "required")
+    kind = worker.seen["reported_labels"]["isolation"]
+    assert kind == ("user" if is_root else "namespace")
+    (worker.work_dir / "worker_token").write_text("wt_canary")
+    wanted = [
+        str(worker.work_dir / "worker_token"),
+        str(world.home / "admin_token"),
+        str(world.home / "fleet.db"),
+    ]
+    bundle = world.command(sys.executable, "-c", GREEDY, *wanted, resources={"gpus": 0})
+    job_id = world.submit(bundle, worker_labels={"isolation": kind})
+    world.becomes(job_id, "completed")
+    log = world.call("GET", f"/api/jobs/{job_id}/logs").text
+    assert log.split("\n")[:4] == ["refused", "refused", "refused", "nothing of the server"]
+
+
+@pytest.mark.e2e
+def test_a_job_that_asks_for_a_wall_waits_while_no_worker_has_one_and_says_so(world: World) -> None:
+    worker = world.start_worker("gpu-1", "--isolation", "none")
+    assert worker.seen["reported_labels"]["isolation"] == "none"
+    bundle = world.command("true", resources={"gpus": 0})
+    job_id = world.submit(bundle, worker_labels={"isolation": "user"})
+    told = json.dumps(world.explain(job_id))
+    assert "isolation" in told
+    assert world.job(job_id)["status"] == "queued"
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(bool(what_is_missing("user")) and bool(what_is_missing("namespace")), reason="no wall")
+def test_a_local_job_sees_neither_the_servers_data_nor_its_environment(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.environment |= {"SIMPLETUNER_ISOLATION": "auto", "AWS_SECRET_ACCESS_KEY": "canary-of-the-server"}
+    world.local_as_usual = True
+    try:
+        world.start_server("--local")
+        wanted = [str(world.home / name) for name in ("admin_token", "secrets.key", "local_worker_token")]
+        bundle = world.command(sys.executable, "-c", GREEDY, *wanted, resources={"gpus": 0})
+        job_id = world.submit(bundle, target="local")
+        world.becomes(job_id, "completed")
+        log = world.call("GET", f"/api/jobs/{job_id}/logs").text
+        assert log.split("\n")[:4] == ["refused", "refused", "refused", "nothing of the server"]
+        worker = int((world.home / "local_worker.pid").read_text())
+        assert b"canary" not in Path(f"/proc/{worker}/environ").read_bytes()
+    finally:
+        world.close()
+
+
+def test_the_worker_beside_a_server_must_have_a_wall_unless_its_owner_names_none() -> None:
+    given = {"PATH": "/bin", "SIMPLETUNER_DATABASE_URL": "postgresql://x", "PGPASSWORD": "x", "HF_TOKEN": "x"}
+    assert environment_of(given, Path("/data")) == {
+        "PATH": "/bin",
+        "SIMPLETUNER_ISOLATION": "required",
+        "SIMPLETUNER_HOME": "/data",
+    }
+    chosen = environment_of({"SIMPLETUNER_ISOLATION": "none", "SIMPLETUNER_MAX_JOBS": "2"}, Path("/data"))
+    assert (chosen["SIMPLETUNER_ISOLATION"], chosen["SIMPLETUNER_MAX_JOBS"]) == ("none", "2")
+
+
+def test_what_the_agent_writes_for_a_job_follows_no_link_of_the_job(tmp_path: Path) -> None:
+    """Root would otherwise write to whatever file the job names."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    asked = tmp_path / "job" / "signals.json"
+    asked.parent.mkdir()
+    asked.with_name(".signals.json.tmp").symlink_to(precious)
+    assert ask_by_signal_file(asked)
+    assert precious.read_text() == "precious"
+    assert not asked.is_symlink()
+
+
+def test_a_cached_file_that_foreign_hands_reached_is_read_again_before_the_next_job(tmp_path: Path) -> None:
+    content = b"cached data"
+    digest = hashlib.sha256(content).hexdigest()
+    cache = DataCache.open(tmp_path / "cache", 10**9)
+    try:
+        cache.begin("a_1", {"d" * 64: (FileEntry(path="x", size=len(content), sha256=digest),)}, 0.0)
+        cache.part_path(digest).write_bytes(content)
+        assert cache.keep(digest, len(content))
+        path = cache.object_path(digest)
+        before = path.stat()
+        cache.guard(False)
+        path.chmod(0o644)
+        path.write_bytes(b"poisoned!!!")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a careful hand would leave it
+        cache.guard(True)
+        assert not cache.is_here(digest, len(content))
+        cache.part_path(digest).write_bytes(content)
+        assert cache.keep(digest, len(content))
+        cache.guard(False)
+        cache.object_path(digest).chmod(0o644)
+        cache.object_path(digest).write_bytes(b"poisoned!!!")
+        os.utime(cache.object_path(digest), ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert not cache.is_here(digest, len(content)), "without a wall every look is a reading"
+    finally:
+        cache.close()

@@ -115,6 +115,7 @@ async def run_agent(
                     state.path,
                     settings.max_jobs or max(1, len(machine.gpus)),
                 )
+                await asyncio.to_thread(cache.guard, walls.kind is not None)
                 machine = replace(machine, labels={**machine.labels, ISOLATION: walls.name})
                 inbox = Inbox(
                     persistent=settings.persistent,
