@@ -1,8 +1,8 @@
 """What only a real GPU can show: `python3 gpu/proof.py [--out FILE]` on a machine with an NVIDIA GPU, torch and accelerate.
 
 Starts a real server and real workers, then: detection by NVML, GPU samples in heartbeats, training speed bare against
-under the worker, by `accelerate` and by `torchrun`, behind the wall that `--isolation` names; a real out-of-memory error, and a
-training job whose machine is killed and that goes on from its checkpoint on another worker. Prints JSON.
+under the worker, by `accelerate` and by `torchrun`, behind the wall that `--isolation` names; a real out-of-memory error,
+and a training job whose machine is killed and that goes on from its checkpoint on another worker. Prints JSON.
 """
 
 import argparse

@@ -19,10 +19,13 @@ with tempfile.NamedTemporaryFile() as file:
     file.write(b"x")
 assert pathlib.Path(facts["view"], "data.txt").read_text() == "cached data"
 block = shared_memory.SharedMemory(create=True, size=1 << 20)
-block.buf[0] = 7
+view = block.buf
+assert view is not None
+view[0] = 7
 other = "from multiprocessing import shared_memory as m, resource_tracker as r\n"
 other += f"b = m.SharedMemory({block.name!r}); print(b.buf[0])\nr.unregister(b._name, 'shared_memory')"
 assert subprocess.check_output([sys.executable, "-c", other]) == b"7\n"
+del view
 block.close()
 block.unlink()
 context = multiprocessing.get_context("spawn")

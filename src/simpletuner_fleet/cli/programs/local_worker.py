@@ -29,17 +29,9 @@ PASSED_ON = (
     "LD_LIBRARY_PATH",
 )
 PASSED_ON_BEGINNINGS = (
-    "LC_",
-    "SSL_CERT_",
-    "CUDA_",
-    "NVIDIA_",
-    "NCCL_",
-    "HIP_",
-    "ROCR_",
-    "HF_HOME",
-    "HF_HUB_CACHE",
+    *("LC_", "SSL_CERT_", "CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_"),
+    *("HF_HOME", "HF_HUB_CACHE", "COVERAGE_PROCESS_"),
 )
-PASSED_ON_BEGINNINGS += ("COVERAGE_PROCESS_",)
 ITS_SETTINGS = frozenset(row.env for row in WORKER if row.env and not row.secret)
 """A server's environment holds keys and passwords of its own; a job's process comes from here."""
 
