@@ -17,6 +17,7 @@ import pytest
 
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.guard.shim_wall import landlock_version
+from simpletuner_fleet.agent.isolation.job_files import open_job_file
 from simpletuner_fleet.agent.isolation.walls import FIRST_UID, LAST_UID
 from simpletuner_fleet.cli.programs.local_worker import environment_of
 from simpletuner_fleet.core.training.checkpoint import FileEntry
@@ -224,6 +225,10 @@ def test_a_user_for_each_job_is_refused_without_root(bench: Bench) -> None:
 
 GREEDY = """
 import os, pathlib, sys
+ranks = pathlib.Path(os.environ["SIMPLETUNER_RANK_LOG_DIR"])
+ranks.mkdir()
+(ranks / "rank-1.log").symlink_to(sys.argv[1])
+(pathlib.Path(os.environ["SIMPLETUNER_OUTPUT_DIR"]) / "model.bin").symlink_to(sys.argv[1])
 for path in sys.argv[1:]:
     try:
         print("got", pathlib.Path(path).read_text())
@@ -250,6 +255,8 @@ def test_a_real_worker_tells_its_wall_and_its_job_gets_neither_token_nor_server(
     world.becomes(job_id, "completed")
     log = world.call("GET", f"/api/jobs/{job_id}/logs").text
     assert log.split("\n")[:4] == ["refused", "refused", "refused", "nothing of the server"]
+    assert "canary" not in world.call("GET", f"/api/jobs/{job_id}/logs?rank=1").text
+    assert world.get(f"/api/jobs/{job_id}/artifacts")["manifests"] == []
 
 
 @pytest.mark.e2e
@@ -304,6 +311,22 @@ def test_what_the_agent_writes_for_a_job_follows_no_link_of_the_job(tmp_path: Pa
     assert ask_by_signal_file(asked)
     assert precious.read_text() == "precious"
     assert not asked.is_symlink()
+
+
+def test_what_the_agent_sends_for_a_job_leads_out_of_its_folder_by_no_link(tmp_path: Path) -> None:
+    job = tmp_path / "attempts" / "a_1" / "job"
+    job.mkdir(parents=True)
+    (tmp_path / "worker_token").write_text("wt_canary")
+    (job / "own").write_text("own")
+    (job / "link").symlink_to("own")
+    (job / "token").symlink_to(tmp_path / "worker_token")
+    (job / "way").symlink_to(tmp_path)
+    os.mkfifo(job / "pipe")
+    with open_job_file(job / "link") as file:
+        assert file.read() == b"own"
+    for trap in (job / "token", job / "way" / "worker_token", job / "pipe"):
+        with pytest.raises(FileNotFoundError):
+            open_job_file(trap)
 
 
 def test_a_cached_file_that_foreign_hands_reached_is_read_again_before_the_next_job(tmp_path: Path) -> None:

@@ -175,7 +175,9 @@ def write_whole(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # never where a job laid a link
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+    )  # never where a job laid a link
     with open(descriptor, "wb") as file:
         file.write(content)
     temporary.rename(path)
