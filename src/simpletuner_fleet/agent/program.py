@@ -115,7 +115,8 @@ async def run_agent(
                     state.path,
                     settings.max_jobs or max(1, len(machine.gpus)),
                 )
-                await asyncio.to_thread(cache.guard, walls.kind is not None)
+                # As the same user a job could write into what its trainer's cache shows of it.
+                await asyncio.to_thread(cache.guard, walls.kind == "user")
                 machine = replace(machine, labels={**machine.labels, ISOLATION: walls.name})
                 inbox = Inbox(
                     persistent=settings.persistent,

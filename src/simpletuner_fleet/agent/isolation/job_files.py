@@ -9,11 +9,15 @@ from typing import BinaryIO
 
 
 def open_job_file(path: Path) -> BinaryIO:
+    return os.fdopen(open_descriptor(path, os.O_RDONLY), "rb")
+
+
+def open_descriptor(path: Path, how: int) -> int:
     """A regular file in the attempt's own folder, wherever links lead; any other is not there for the agent.
 
     What was opened is looked at, not its name: a link that is laid between a look and the opening changes nothing.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileNotFoundError(errno.ENOENT, "it is no regular file", str(path))
@@ -25,7 +29,7 @@ def open_job_file(path: Path) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
-    return os.fdopen(descriptor, "rb")
+    return descriptor
 
 
 def attempt_folder(path: Path) -> Path | None:
