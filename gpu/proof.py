@@ -1,8 +1,8 @@
 """What only a real GPU can show: `python3 gpu/proof.py [--out FILE]` on a machine with an NVIDIA GPU, torch and accelerate.
 
 Starts a real server and real workers, then: detection by NVML, GPU samples in heartbeats, training speed bare against
-under the worker, a real out-of-memory error, and a training job whose machine is killed and that goes on from its
-checkpoint on another worker. Prints JSON.
+under the worker, by `accelerate` and by `torchrun`, behind the wall that `--isolation` names; a real out-of-memory error,
+and a training job whose machine is killed and that goes on from its checkpoint on another worker. Prints JSON.
 """
 
 import argparse
@@ -25,10 +25,14 @@ SIMPLETUNER = [sys.executable, "-m", "simpletuner_fleet.cli.main"]
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1"]
 LAUNCH += ["--mixed_precision", "bf16", "--dynamo_backend", "no", str(HERE / "train_lora.py")]
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "1"]
+TORCHRUN += [str(HERE / "train_lora.py")]
+
 
 class Fleet:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, isolation: str) -> None:
         self.folder = folder
+        self.isolation = isolation
         self.environment = {**os.environ, "SIMPLETUNER_HOME": str(folder / "server")}
         self.environment |= {"SIMPLETUNER_HEARTBEAT_INTERVAL": "1", "SIMPLETUNER_HEARTBEAT_TIMEOUT": "6"}
         self.programs: dict[str, subprocess.Popen[bytes]] = {}
@@ -57,6 +61,7 @@ class Fleet:
         self.start(
             *(name, "worker", "--orchestrator-url", self.url, "--worker-token-file", str(token)),
             *("--name", name, "--persistent", "--work-dir", str(self.folder / name)),
+            *("--isolation", self.isolation),
         )
         wait_for(
             lambda: self.call("GET", f"/api/admin/workers/{made['worker_id']}")["status"] == "idle", name
@@ -141,20 +146,17 @@ def lora(trainer: str, *arguments: str) -> dict[str, Any]:
     }
 
 
-def torchrun(fleet: Fleet) -> dict[str, Any]:
-    job = fleet.ended(fleet.submit(lora("torchrun", "--steps", "80")))
-    return {"status": job["status"], "steps_per_s": rate_in(fleet.log(job["id"]))}
-
-
-def speed(fleet: Fleet, folder: Path, rounds: int, steps: int) -> dict[str, Any]:
+def speed(
+    fleet: Fleet, folder: Path, rounds: int, steps: int, trainer: str, launch: list[str]
+) -> dict[str, Any]:
     """Bare and under the worker by turns, so that a warming machine favours neither."""
     bare, guarded, visible = [], [], ""
     for number in range(rounds):
-        out = folder / f"bare-{number}"
-        command = [*LAUNCH, "--steps", str(steps), "--out", str(out)]
+        out = folder / f"bare-{trainer}-{number}"
+        command = [*launch, "--steps", str(steps), "--out", str(out)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         bare.append(rate_in(done.stdout))
-        job = fleet.ended(fleet.submit(lora("accelerate", "--steps", str(steps))))
+        job = fleet.ended(fleet.submit(lora(trainer, "--steps", str(steps))))
         text = fleet.log(job["id"])
         assert job["status"] == "completed", text[-2000:]
         guarded.append(rate_in(text))
@@ -202,16 +204,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--isolation", default="required", help="as the worker's option of this name")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="gpu-proof-"))
-    fleet = Fleet(folder)
+    fleet = Fleet(folder, args.isolation)
     results: dict[str, Any] = {}
     try:
         worker = fleet.worker("gpu-1")
         results["worker"] = {key: worker[key] for key in ("gpu_count", "gpu_name", "reported_labels")}
-        results["speed"] = speed(fleet, folder, args.rounds, args.steps)
-        results["torchrun"] = torchrun(fleet)
+        results["isolation"] = worker["reported_labels"]["isolation"]
+        results["speed"] = speed(fleet, folder, args.rounds, args.steps, "accelerate", LAUNCH)
+        results["torchrun"] = speed(fleet, folder, args.rounds, args.steps, "torchrun", TORCHRUN)
         results["out_of_memory"] = out_of_memory(fleet)
         results["kill_and_resume"] = kill_and_resume(fleet, "gpu-2")
         results["gpus_seen"] = fleet.call("GET", f"/api/admin/workers/{worker['id']}").get("gpus")

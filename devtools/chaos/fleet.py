@@ -143,6 +143,8 @@ class ChaosFleet:
             ),
             {
                 **self._environment,
+                # Trainers are known by their pid and write a journal of the whole fleet.
+                "SIMPLETUNER_ISOLATION": "none",
                 "SIMPLETUNER_GPU_INVENTORY": json.dumps([{"name": "A100", "vram_gb": 80, "count": gpus}]),
             },
             self.folder / f"{worker.name}.log",

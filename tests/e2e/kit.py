@@ -111,6 +111,9 @@ class World:
             "XDG_CONFIG_HOME": str(folder / "config"),
             "LANG": "C.UTF-8",
             "NO_COLOR": "1",
+            # The trainers of these stories are known by their pid and write to a journal of the test's own;
+            # walls have tests of their own, in tests/attacks/test_job_isolation.py.
+            "SIMPLETUNER_ISOLATION": "none",
         }
 
     def use_tls(self) -> None:

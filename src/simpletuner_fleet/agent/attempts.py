@@ -17,7 +17,8 @@ from simpletuner_fleet.agent.guard.runner import (
     RunningTrainer,
     TrainerExit,
 )
-from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
+from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo, Wall
+from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls
 from simpletuner_fleet.agent.preparation import Preparation, blame_for, explain_start_failure
 from simpletuner_fleet.agent.retention import NOT_STORED, KeepLimits, tidy
 from simpletuner_fleet.agent.senders import (
@@ -78,11 +79,13 @@ class Attempts:
         log_limits: LogLimits | None = None,
         data: Datasets | None = None,
         events: AttemptEvents | None = None,
+        walls: Walls = NO_WALLS,
     ) -> None:
         self._state = state
         self._runner = runner
         self._client = client
         self._trust = trust
+        self._walls = walls
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
@@ -105,7 +108,8 @@ class Attempts:
         turn = turn_of(offer)
         try:
             launch = await self.preparation.take(turn)
-            running = await self._runner.start(self._order(offer, launch, lease_s, leased_at))
+            launch, wall = await asyncio.to_thread(self._raise_wall, offer, launch)
+            running = await self._runner.start(self._order(offer, launch, wall, lease_s, leased_at))
         except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
             explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
             return AttemptEnding(reason=EndReason.START_FAILED, error=explanation, blame=blame_for(error))
@@ -113,6 +117,12 @@ class Attempts:
         if running.pid is None:
             return self._ending(turn, await running.wait())
         return None
+
+    def _raise_wall(self, offer: JobSubmit, launch: Launch) -> tuple[Launch, Wall | None]:
+        attempt = self._state.attempt(offer.attempt_id)
+        data = self.data.folder_of(offer.attempt_id) if self.data and offer.datasets else None
+        cache = self.preparation.caches.place_of(offer.attempt_id)
+        return self._walls.raise_around(attempt, data, launch, [*offer.env, *(offer.secrets or {})], cache)
 
     async def ended(self, turn: Turn) -> AttemptEnding:
         """Returns when the process tree is gone."""
@@ -193,12 +203,17 @@ class Attempts:
         if attempt_id and self.data:
             await self.data.release(attempt_id)
         if attempt_id:
+            kept = self.preparation.caches.place_of(attempt_id)
+            if kept:
+                await asyncio.to_thread(self._walls.clean, kept)
             await asyncio.to_thread(self.preparation.caches.release, attempt_id)
             await asyncio.to_thread(self._retire, attempt_id)
         self._offers.pop(turn, None)
         running = self._running.pop(turn, None)
         if running:
             await running.release()
+        if attempt_id:
+            self._walls.lower(attempt_id)
 
     def _mark(self, attempt_id: str, mark: str) -> None:
         """Keeps its folder from being removed. A full disk keeps nobody from going on; an id that cannot name a folder
@@ -241,6 +256,7 @@ class Attempts:
             ]
         match await self._runner.adopt(attempt.path):
             case RunningTrainer() as running:
+                self._walls.found(attempt)
                 log.info("took up job %s again, attempt %d", offer.job_id, offer.attempt)
                 self._masks[turn_of(offer)] = Mask.of(running.hidden)
                 self._watch(offer, running)
@@ -266,7 +282,9 @@ class Attempts:
             await asyncio.sleep(SHIM_LOOK_S)
         return True
 
-    def _order(self, offer: JobSubmit, launch: Launch, lease_s: float, leased_at: float) -> Order:
+    def _order(
+        self, offer: JobSubmit, launch: Launch, wall: Wall | None, lease_s: float, leased_at: float
+    ) -> Order:
         attempt = self._state.attempt(offer.attempt_id)
         report = None
         if isinstance(offer.upload_token, str):
@@ -296,6 +314,7 @@ class Attempts:
             report=report,
             exit_tells=self.preparation.habits(offer).exit_tells(offer),
             hidden=[value.decode() for value in self._masks.get(turn_of(offer), NO_MASK).values],
+            wall=wall,
         )
 
     def _watch(self, offer: JobSubmit, running: RunningTrainer) -> None:

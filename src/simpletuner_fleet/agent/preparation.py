@@ -169,7 +169,7 @@ class Preparation:
 
     def paths(self, attempt: AttemptDir) -> Paths:
         return Paths(
-            attempt_dir=attempt.path,
+            attempt_dir=attempt.job_dir,
             config_dir=attempt.config_dir,
             output_dir=attempt.output_dir,
             cache_dir=self.caches.place_of(attempt.attempt_id),

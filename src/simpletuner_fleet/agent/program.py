@@ -8,11 +8,13 @@ import signal
 import socket
 import ssl
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
@@ -25,6 +27,9 @@ from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, se
 from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
+from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
+from simpletuner_fleet.agent.isolation.walls import Surroundings, Walls, choose_walls
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
 from simpletuner_fleet.agent.retention import KeepLimits
@@ -41,6 +46,7 @@ from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye
+from simpletuner_fleet.trainers.environment import without_secrets
 from simpletuner_fleet.trainers.installed import describe, tell, trainers_for, version_label
 from simpletuner_fleet.trainers.registry import Registry
 
@@ -53,6 +59,9 @@ STOP_SHARE, UPLOAD_SHARE = 0.5, 0.8
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
 FINISHING_TOLD_EVERY_S = 5.0
+ISOLATION = "isolation"
+"""The label that tells how jobs are separated here: what a job asks for, and what the worker's page shows."""
+SERVERS_FOLDERS = ("SIMPLETUNER_HOME",)
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -76,6 +85,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """From SIGTERM until it must be gone."""
     max_log_mb: int = 1024
     keep: KeepLimits = KeepLimits()
+    isolation: str = "auto"
+    job_paths: tuple[JobPath, ...] = ()
 
 
 async def run_agent(
@@ -84,6 +95,7 @@ async def run_agent(
     """Runs until the worker leaves; raises TrustError or a FleetError for what is wrong from the start."""
     stay_small()
     few_threads()
+    become_undumpable()
     # A token may be rotated while we start: SIGHUP must not end us before we listen to it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     folder = settings.work_dir or default_state_dir(_folder_name(settings.name))
@@ -93,9 +105,19 @@ async def run_agent(
         client = OrchestratorClient(settings.url, lambda: token.token, context)
         probe = probe or GpuProbe(environment)
         try:
-            async with Runner() as runner, _data_cache(settings, state) as cache:
+            async with Runner(key=state.shim_key()) as runner, _data_cache(settings, state) as cache:
                 trainers = await asyncio.to_thread(trainers_for, settings.trainer_python, environment)
                 machine = await _look_around(settings, state, probe, trainers)
+                walls = await asyncio.to_thread(
+                    choose_walls,
+                    settings.isolation,
+                    _surroundings(settings, environment, state.path, cache.folder),
+                    state.path,
+                    settings.max_jobs or max(1, len(machine.gpus)),
+                )
+                # As the same user a job could write into what its trainer's cache shows of it.
+                await asyncio.to_thread(cache.guard, walls.kind == "user")
+                machine = replace(machine, labels={**machine.labels, ISOLATION: walls.name})
                 inbox = Inbox(
                     persistent=settings.persistent,
                     max_jobs=settings.max_jobs or max(1, len(machine.gpus)),
@@ -117,6 +139,7 @@ async def run_agent(
                         log_limits,
                         data,
                         events,
+                        walls,
                     )
 
                 agent = Agent(
@@ -144,6 +167,22 @@ async def _tell_options(agent: Agent, trainers: Registry, client: OrchestratorCl
         await tell_options(trainers, client, folder)
     except Exception:  # anybody's plug-in: a worker works without this
         log.exception("the options of the trainers could not be told")
+
+
+def _surroundings(
+    settings: WorkerSettings, environment: dict[str, str], state: Path, cache: Path
+) -> Surroundings:
+    home = environment.get("HOME") or str(Path.home())
+    kept = [state, cache, Path(home) / ".simpletuner", Path(KEPT_BY_SERVICES)]
+    kept += [Path(environment[name]) for name in SERVERS_FOLDERS if environment.get(name)]
+    kept += [settings.token_file] if settings.token_file else []
+    return Surroundings(
+        home=os.path.abspath(home),
+        environment=without_secrets(environment),
+        pythons=(settings.trainer_python or sys.executable, sys.executable),
+        grants=settings.job_paths,
+        hidden=tuple(dict.fromkeys(str(path.expanduser().absolute()) for path in kept)),
+    )
 
 
 @asynccontextmanager
@@ -180,9 +219,16 @@ async def check_worker(
         say(f"trainers  {', '.join(await asyncio.to_thread(registry.available))}")
         for line in await asyncio.to_thread(describe, registry):
             say(f"trainer   {line}")
+        say(f"isolation {(await asyncio.to_thread(_tried_walls, settings, environment)).name}")
     finally:
         await probe.close()
         await client.close()
+
+
+def _tried_walls(settings: WorkerSettings, environment: dict[str, str]) -> Walls:
+    with tempfile.TemporaryDirectory() as folder:
+        about = _surroundings(settings, environment, Path(folder), Path(folder))
+        return choose_walls(settings.isolation, about, Path(folder), 1)
 
 
 async def _look_around(

@@ -41,12 +41,21 @@ class AttemptDir(Struct, frozen=True):
         return self.path / "output.log"
 
     @property
+    def job_dir(self) -> Path:
+        """Returns what belongs to the job; beside it lies what is the worker's, which no job touches."""
+        own = self.job_dir_for_new()
+        return own if own.is_dir() else self.path  # as an agent of an earlier version left it
+
+    def job_dir_for_new(self) -> Path:
+        return self.path / "job"
+
+    @property
     def output_dir(self) -> Path:
-        return self.path / "output"
+        return self.job_dir / "output"
 
     @property
     def config_dir(self) -> Path:
-        return self.path / "config"
+        return self.job_dir / "config"
 
     @property
     def has_trainer(self) -> bool:
@@ -117,6 +126,17 @@ class StateDir:
             return 0
         return count
 
+    def shim_key(self) -> str:
+        """By which a shim knows the next agent of this folder; jobs cannot read it."""
+        file = self.path / "shim_key"
+        with contextlib.suppress(FileNotFoundError):
+            stored_key = file.read_text("ascii", "replace").strip()
+            if stored_key:
+                return stored_key
+        key = secrets.token_hex(32)
+        write_whole(file, key.encode())
+        return key
+
     @property
     def spool_dir(self) -> Path:
         return self.path / "spool"
@@ -126,7 +146,9 @@ class StateDir:
 
     def create_attempt(self, attempt_id: str) -> AttemptDir:
         attempt = self.attempt(attempt_id)
-        for folder in (attempt.path, attempt.output_dir, attempt.config_dir):
+        for folder in (attempt.path, attempt.job_dir_for_new()):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        for folder in (attempt.output_dir, attempt.config_dir):
             folder.mkdir(mode=0o700, exist_ok=True)
         return attempt
 
@@ -151,7 +173,11 @@ class StateDir:
 
 def write_whole(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+    )  # never where a job laid a link
     with open(descriptor, "wb") as file:
         file.write(content)
     temporary.rename(path)

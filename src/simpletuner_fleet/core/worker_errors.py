@@ -29,6 +29,22 @@ class NoSuchGpu(FleetError):
     code = "no_such_gpu"
 
 
+class IsolationUnavailable(FleetError):
+    """This machine allows no wall around jobs, and one was asked for."""
+
+    code = "isolation_unavailable"
+    next_step = (
+        "Run the worker as root or where namespaces or Landlock are allowed; or accept it: --isolation none."
+    )
+
+
+class JobPathError(FleetError):
+    """--job-path names what is not there, or what no job may see."""
+
+    code = "job_path"
+    next_step = "Write it as --job-path FOLDER:ro or --job-path FOLDER:rw."
+
+
 class CacheInUse(FleetError):
     """Another worker uses this data cache."""
 

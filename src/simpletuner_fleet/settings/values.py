@@ -167,6 +167,23 @@ def one_of(raw: str, allowed: tuple[str, ...]) -> str:
     return raw.strip()
 
 
+def isolation(raw: str) -> str:
+    return one_of(raw, ("auto", "required", "user", "sandbox", "none"))
+
+
+def job_paths(raw: list[str]) -> list[tuple[str, bool]]:
+    """Reads `FOLDER:ro` and `FOLDER:rw`; without either it is the former."""
+    grants = []
+    for word in words(raw):
+        head, _colon, access = word.rpartition(":")
+        place, access = (head, access) if access in ("ro", "rw") and head else (word, "ro")
+        folder = Path(place).expanduser()
+        if not folder.is_absolute():
+            raise ValueError(_("expected a whole path, such as /data:ro, got '%(item)s'", item=word))
+        grants.append((str(folder), access == "rw"))
+    return grants
+
+
 def words(raw: list[str]) -> list[str]:
     """Splits what was repeated, or parted by commas, or both."""
     return [word.strip() for item in raw for word in item.split(",") if word.strip()]

@@ -183,7 +183,12 @@ def ask_by_signal_file(signal_file: Path) -> bool:
         count = 0
     temporary = signal_file.with_name(f".{signal_file.name}.tmp")
     try:
-        temporary.write_text(json.dumps({SIGNAL_KEY: count + 1}), encoding="ascii")
+        temporary.unlink(missing_ok=True)
+        # The folder is the job's: what it may have put there, a link to somebody else's file, is not written to.
+        with open(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "wb"
+        ) as file:
+            file.write(json.dumps({SIGNAL_KEY: count + 1}).encode())
         os.replace(temporary, signal_file)
     except OSError:
         return False

@@ -324,7 +324,7 @@ async def test_a_trainer_is_given_the_folders_of_its_data(tmp_path: Path) -> Non
         launch = await attempts.preparation.launches[Turn("j_1", 1)]
         place = str(cache.view("a_1", "pets"))
         assert (launch.argv, launch.cwd, launch.env["DATA"]) == (["true", place], place, place)
-        config = tmp_path / "state" / "attempts" / "a_1" / "config"
+        config = tmp_path / "state" / "attempts" / "a_1" / "job" / "config"
         assert json.loads((config / "multidatabackend.json").read_text()) == [
             {"instance_data_dir": f"{place}/cats"}
         ]

@@ -160,7 +160,7 @@ async def test_the_trainer_is_told_to_go_on_from_it(tmp_path: Path, trainer: str
         attempts.prepare(order)
         assert await attempts.preparation.put_in_place(order, lambda: True) is None
         launch = await attempts.preparation.launches[Turn("j_1", 2)]
-        folder = tmp_path / "attempts" / "a_2"
+        folder = tmp_path / "attempts" / "a_2" / "job"
         assert_in_place(folder / "output" / "checkpoint-40")
         config = json.loads((folder / "config" / "config.json").read_text())
         if trainer == "demo":

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from simpletuner_fleet.agent.guard import shim
+from simpletuner_fleet.agent.guard import shim_report as shim
 from tests.agent.shim_fixtures import Reports, listening, report_to
 
 

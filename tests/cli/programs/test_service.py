@@ -1,6 +1,8 @@
 """systemd units: what stands in them, what does not, and what is left when they are removed."""
 
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,41 @@ def test_a_worker_is_installed_with_its_token_beside_the_unit(run: Run, tmp_path
     kept = tmp_path / "etc/simpletuner/worker-token"
     assert kept.read_text().strip() == TOKEN
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def test_a_worker_has_a_user_of_its_own_and_may_write_where_it_was_told(run: Run, tmp_path: Path) -> None:
+    grants = ("--job-path", "/data:ro", "--job-path", "/models:rw", "--work-dir", "/scratch")
+    result = run("service", "install", *WORKER, *grants, "--worker-token", TOKEN, "--root", str(tmp_path))
+    assert result.code == 0, result.err
+    unit = (tmp_path / "etc/systemd/system/simpletuner-worker.service").read_text()
+    assert "User=simpletuner-worker\n" in unit
+    assert "--job-path /data:ro --job-path /models:rw" in unit
+    for line in (
+        "NoNewPrivileges=yes",
+        "CapabilityBoundingSet=",
+        "ProtectSystem=strict",
+        "ProtectHome=read-only",
+    ):
+        assert f"{line}\n" in unit
+    written = [line.removeprefix("ReadWritePaths=") for line in unit.splitlines() if "ReadWritePaths" in line]
+    assert written == ["/scratch", "/models"]
+    users = (tmp_path / "etc/sysusers.d/simpletuner-worker.conf").read_text()
+    assert users.startswith("u simpletuner-worker - ")
+
+
+def test_root_keeps_the_rights_to_give_each_job_a_user(run: Run) -> None:
+    result = run("service", "print", *WORKER, "--worker-token", TOKEN, "--run-as", "root")
+    assert "CapabilityBoundingSet" not in result.out
+    assert "NoNewPrivileges" not in result.out
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd's own reader of units")
+def test_systemd_understands_the_unit(run: Run, tmp_path: Path) -> None:
+    run("service", "install", *WORKER, "--worker-token", TOKEN, "--root", str(tmp_path))
+    file = tmp_path / "etc/systemd/system/simpletuner-worker.service"
+    words = ["systemd-analyze", "verify", "--man=no", str(file)]
+    said = subprocess.run(words, capture_output=True, text=True, check=False).stderr
+    assert "simpletuner-worker.service" not in said, said
 
 
 def test_what_was_removed_leaves_no_token_behind(run: Run, tmp_path: Path) -> None:

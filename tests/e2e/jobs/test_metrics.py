@@ -27,7 +27,7 @@ def demo(**settings: Any) -> Json:
 
 
 def losses_written(work_dir: Path, attempt: Json) -> list[float]:
-    path = work_dir / "attempts" / str(attempt["id"]) / "output" / "metrics.jsonl"
+    path = work_dir / "attempts" / str(attempt["id"]) / "job" / "output" / "metrics.jsonl"
     return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
 
 
@@ -75,7 +75,7 @@ def test_points_made_while_the_orchestrator_and_the_agent_were_dead_arrive_witho
     worker.running.kill()
     worker.running.wait()
     worker.start()
-    model = worker.work_dir / "attempts" / str(attempt["id"]) / "output" / "model.npz"
+    model = worker.work_dir / "attempts" / str(attempt["id"]) / "job" / "output" / "model.npz"
     wait_until(model.exists, "training goes on to its end while nobody listens", LONG)
     world.restart_server()
     world.becomes(job_id, "completed", LONG)

@@ -115,7 +115,7 @@ def test_a_training_goes_on_while_the_orchestrator_is_away_and_everything_arrive
     attempt = world.attempts(job_id)[0]
     world.kill_server()
     timeout_s = float(world.settings["SIMPLETUNER_HEARTBEAT_TIMEOUT"])
-    made = folder_of(worker.work_dir, attempt) / "output" / "checkpoint-150" / ".guard"
+    made = folder_of(worker.work_dir, attempt) / "job" / "output" / "checkpoint-150" / ".guard"
     away_since = time.monotonic()
     wait_until(
         lambda: made.exists() and time.monotonic() - away_since > 1.5 * timeout_s, "it goes on alone", LONG
@@ -145,7 +145,7 @@ def test_a_worker_with_five_seconds_to_live_gives_its_job_back_at_once(world: Wo
     assert first.running.wait(5.0) == 0
     before = world.attempts(job_id)[0]
     assert (before["outcome"], before["reason"]) == ("released", "preempted")
-    assert not (folder_of(first.work_dir, before) / "signals.json").exists(), (
+    assert not (folder_of(first.work_dir, before) / "job" / "signals.json").exists(), (
         "nothing was asked of it any more"
     )
     second = world.start_worker("second")

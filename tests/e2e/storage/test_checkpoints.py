@@ -55,7 +55,9 @@ def attempt_folder(worker: Worker, attempt: Json) -> Path:
 
 def steps_of(worker: Worker, attempt: Json) -> list[int]:
     try:
-        lines = (attempt_folder(worker, attempt) / "output" / "metrics.jsonl").read_bytes().splitlines()
+        lines = (
+            (attempt_folder(worker, attempt) / "job" / "output" / "metrics.jsonl").read_bytes().splitlines()
+        )
     except FileNotFoundError:
         return []
     return [json.loads(line)["step"] for line in lines if line.endswith(b"}")]
@@ -106,7 +108,7 @@ def test_a_machine_dies_half_way_and_another_finishes_from_the_newest_checkpoint
     assert job["checkpoint_step"] == STEPS
     model = named(world, job_id, "model")
     assert {file["path"] for file in model["files"]} == {"model.npz", "model.json"}
-    trained = attempt_folder(second, world.attempts(job_id)[1]) / "output" / "model.npz"
+    trained = attempt_folder(second, world.attempts(job_id)[1]) / "job" / "output" / "model.npz"
     assert unpacked(world, job_id, model)["model.npz"] == trained.read_bytes()
     assert [file["path"] for file in named(world, job_id, "samples")["files"]] == ["samples.png"]
 
@@ -134,7 +136,7 @@ def test_an_orchestrator_that_dies_while_checkpoints_are_made_gets_them_when_it_
     stored_step(world, job_id, at_least=20)
     attempt = world.attempts(job_id)[0]
     world.kill_server()
-    model = attempt_folder(worker, attempt) / "output" / "model.npz"
+    model = attempt_folder(worker, attempt) / "job" / "output" / "model.npz"
     wait_until(model.exists, "training goes on to its end while nobody listens", LONG)
     world.restart_server()
     job = world.becomes(job_id, "completed", LONG)
@@ -162,7 +164,7 @@ def test_a_worker_that_is_told_to_go_saves_first_and_the_next_goes_on_from_there
     assert assert_joined(world, job_id, first, second) > 30
     before, after = world.attempts(job_id)
     assert (before["outcome"], after["outcome"]) == ("released", "completed")
-    assert (attempt_folder(first, before) / "signals.json").exists(), (
+    assert (attempt_folder(first, before) / "job" / "signals.json").exists(), (
         "it was asked to save before it was stopped"
     )
     assert world.job(job_id)["losses"] == 0
@@ -179,15 +181,17 @@ def test_a_checkpoint_whose_way_is_cut_at_random_bytes_arrives_whole_in_both_dir
         job_id = world.submit(world.command(sys.executable, "-c", SAVES_ONCE))
         cut_until(network, chance, lambda: world.job(job_id)["checkpoint_step"] == 7)
         attempt = world.attempts(job_id)[0]
-        made = attempt_folder(first, attempt) / "output" / "checkpoint-7" / "weights"
+        made = attempt_folder(first, attempt) / "job" / "output" / "checkpoint-7" / "weights"
         digest = hashlib.sha256(made.read_bytes()).hexdigest()
         kill_machine(first, attempt)
         second = world.start_worker("second", url=network.url)
         cut_until(network, chance, lambda: world.job(job_id)["status"] == "completed")
         network.heal()
-    fetched = attempt_folder(second, world.attempts(job_id)[-1]) / "output" / "checkpoint-7" / "weights"
+    fetched = (
+        attempt_folder(second, world.attempts(job_id)[-1]) / "job" / "output" / "checkpoint-7" / "weights"
+    )
     assert hashlib.sha256(fetched.read_bytes()).hexdigest() == digest
-    assert f"resumed with {digest}" in (fetched.parents[2] / "output.log").read_text()
+    assert f"resumed with {digest}" in (fetched.parents[3] / "output.log").read_text()
     parts = [line for line in network.requests if line.startswith("PUT") and digest in line]
     assert len(parts) > 3, "more parts than a good network needs"
 

@@ -1,14 +1,15 @@
 """A worker's datasets on its disk: each content once, checked against its SHA-256, the least recently used let go.
 
+    guarded              no job could write here since all were verified
     datasets/ID.json     the manifest; its time of change is when it was last used
     datasets/ID.whole    all of its files were here and safely on the disk
     objects/ab/SHA256    a file's content, read-only
     parts/SHA256         content on its way
     views/ATTEMPT/NAME   what a trainer sees: folders of its own, files linked to the content
 
-A verified file carries one fixed time of change. Whoever writes into it, through a view or otherwise, changes that, and
-the file is read again and fetched anew before the next trainer sees it. What no write shows, such as a disk that forgets,
-is not seen.
+A verified file carries one fixed time of change. Whoever writes into it changes that, and the file is read again and
+fetched anew before the next trainer sees it. Where jobs run behind no wall they could set that time back, so there every
+file is read again for every job (`guard`). What no write shows, such as a disk that forgets, is not seen.
 """
 
 import contextlib
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 VERIFIED_NS = 1_000_000_000 * 10**9
 """The time of change of a file that was found right."""
 READ_ONLY = 0o444
+VIEWED = 0o755
+"""A job may run as another user. Nobody else comes so far: the cache's own folder is closed."""
 USUAL_LIMIT_BYTES = 100 * 10**9
 SHARE_OF_FREE = 0.8
 SPARE_BYTES = 256 * 1024 * 1024
@@ -65,6 +68,7 @@ class DataCache:
         self._sizes: dict[str, int] = {}
         self.held_bytes = 0
         """Of all datasets that are here or on their way; the same content counts once."""
+        self._guarded = True
         self._uses: dict[str, frozenset[str]] = {}
         """Datasets by attempt."""
         self._shown_in: dict[str, Path] = {}
@@ -91,6 +95,17 @@ class DataCache:
 
     def close(self) -> None:
         os.close(self._lock)
+
+    def guard(self, guarded: bool) -> None:
+        """Tells whether a wall keeps jobs from writing here; what was kept without one is believed after a look only."""
+        self._guarded = guarded
+        mark = self.folder / "guarded"
+        if not guarded:
+            mark.unlink(missing_ok=True)
+        elif not mark.exists():
+            for path in self.folder.glob("objects/*/*"):
+                os.utime(path)
+            mark.touch()
 
     # What there is.
 
@@ -176,7 +191,7 @@ class DataCache:
             facts = path.lstat()
         except FileNotFoundError:
             return False
-        if facts.st_size == size and facts.st_mtime_ns == VERIFIED_NS:
+        if self._guarded and facts.st_size == size and facts.st_mtime_ns == VERIFIED_NS:
             return True
         if sha256_of(path) == (sha256, size):
             _mark_verified(path)
@@ -219,7 +234,7 @@ class DataCache:
         for file in files:
             target = root / file.path
             if target.parent not in made:
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                target.parent.mkdir(mode=VIEWED, parents=True, exist_ok=True)
                 made.add(target.parent)
             target.unlink(missing_ok=True)
             _link(self.object_path(file.sha256), target)

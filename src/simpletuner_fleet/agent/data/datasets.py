@@ -78,6 +78,10 @@ class Datasets:
             files=with_places(offer.files, places),
         )
 
+    def folder_of(self, attempt_id: str) -> Path:
+        """Returns where the attempt sees its datasets."""
+        return self._cache.views(attempt_id)
+
     async def put_in_place(self, offer: JobSubmit, fetching: FetchProgress) -> None:
         """Raises DataFailed. What was fetched stays for the next try, however this one ends."""
         orders = offer.datasets or {}

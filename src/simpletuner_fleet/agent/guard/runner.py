@@ -13,12 +13,14 @@ from typing import Self
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.agent.guard.orphans import sweep
 from simpletuner_fleet.agent.guard.shim_client import (
     SHIM,
     Exited,
     ExitRecord,
+    Greet,
     Hello,
     Order,
     OutOfTime,
@@ -171,8 +173,10 @@ class RunningTrainer:
 class Runner:
     """Use it as an async context manager; leaving it lets the spare go, and hangs up on what runs without stopping it."""
 
-    def __init__(self, python: str = sys.executable) -> None:
+    def __init__(self, python: str = sys.executable, key: str = "") -> None:
+        """`key` is what the next agent of this worker will know, and no job: shims let in nobody else."""
         self._python = python
+        self._key = key
         self._spare: asyncio.Task[_Shim] | None = None
         self._unwanted: list[asyncio.Task[_Shim]] = []
         """Shims for a start that was cancelled meanwhile."""
@@ -200,7 +204,7 @@ class Runner:
         Raises ShimUnavailable where not even a shim could be had; nothing was started then.
         """
         shim = await self._take_spare()
-        shim.link.send(order)
+        shim.link.send(replace(order, key=self._key))
         try:
             answer = await shim.link.receive()
         except ShimGone:
@@ -224,6 +228,8 @@ class Runner:
         try:
             async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
                 link = await ShimLink.to(attempt_dir)
+                if self._key:
+                    link.send(Greet(self._key))
                 greeting = await link.expect(Hello)
         except (ShimGone, TimeoutError):
             if link is not None:

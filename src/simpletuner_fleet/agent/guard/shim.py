@@ -1,8 +1,9 @@
 """One attempt's guardian: starts the trainer, holds its lease, and never leaves a process of it behind.
 
 A program of its own, run as `python -I -S shim.py` with one end of a socket pair as stdin; it imports the standard
-library only, and starts before it is needed. Lines of JSON go both ways. The agent at the other end is the lifeline:
-without it the shim waits a moment for a new one on `shim.sock`, then ends the tree and reports by itself.
+library and the files `shim_*.py` beside it only, and starts before it is needed. Lines of JSON go both ways. The agent at
+the other end is the lifeline: without it the shim waits a moment for a new one on `shim.sock`, then ends the tree and
+reports by itself.
 """
 
 from __future__ import annotations
@@ -20,21 +21,28 @@ import time
 TYPE_CHECKING = False  # importing `typing` at run time would cost a quarter of the start
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
+    from types import ModuleType
+    from typing import Any
 
-PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LONGEST_NAP_S = 1.0
 """A timer stands still while the machine is suspended, so a deadline is looked at this often at least."""
-REPORT_FOR_S = 60.0
-REPORT_TIMEOUT_S = 10.0
-PROBLEM_TYPE = "urn:simpletuner:problem:"
+GREETING_TIMEOUT_S = 0.5
+MAX_GREETING_BYTES = 1024
 LAST_LINES_BYTES = 16 * 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 on_linux = sys.platform == "linux"
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 libc = ctypes.CDLL(None, use_errno=True)
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def part(name: str) -> ModuleType:
+    """Returns the file beside this one, which is compiled already: this one is not, so what may wait stands there."""
+    if HERE not in sys.path:
+        sys.path.append(HERE)
+    return __import__(name)
 
 
 def boottime() -> float:
@@ -146,55 +154,6 @@ def last_lines(path: str, hidden: list[str]) -> str:
     return "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())
 
 
-def become_trainer(order: dict[str, Any], output: int, problem: int, shim_pid: int) -> NoReturn:
-    """Runs in the forked child, and never returns, whatever happens."""
-    try:
-        os.setsid()
-        if on_linux:
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != shim_pid:
-            os._exit(127)
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.chdir(order["cwd"])
-        os.execvpe(order["argv"][0], order["argv"], order["env"])
-    except (OSError, ValueError) as error:
-        where = (
-            order["cwd"]
-            if isinstance(error, OSError) and error.filename == order["cwd"]
-            else order["argv"][0]
-        )
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        os.write(problem, f"cannot start {where!r}: {why}".encode(errors="replace"))
-    finally:
-        os._exit(127)
-
-
-def launch(order: dict[str, Any]) -> tuple[int, str]:
-    """Forks and executes the trainer; returns its pid and what kept it from starting, or ''.
-
-    Its output goes straight to a file: no pipe of ours can ever block it.
-    """
-    try:
-        output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except OSError as error:
-        return 0, f"cannot open {order['output']!r}: {error.strerror}"
-    problem_read, problem_write = os.pipe()
-    shim_pid = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        become_trainer(order, output, problem_write, shim_pid)
-    os.close(output)
-    os.close(problem_write)
-    problem = os.read(problem_read, 65536)  # the end of the file, as soon as execve has closed the other side
-    os.close(problem_read)
-    return pid, problem.decode(errors="replace")
-
-
 class Shim:
     def __init__(self, agent: socket.socket) -> None:
         self.agent: socket.socket | None = agent
@@ -202,6 +161,11 @@ class Shim:
         self.unread = b""
         self.order: dict[str, Any] = {}
         self.trainer_pid = 0
+        """Of the process that stands for the trainer here: behind a wall of namespaces the first one there."""
+        self.shown_pid = 0
+        """Of the trainer itself, as this machine counts."""
+        self.status_told = -1
+        """Behind such a wall: where the trainer's own status is told."""
         self.trainer_status: int | None = None
         self.exit: dict[str, Any] | None = None
         self.reason = "exited"
@@ -282,7 +246,7 @@ class Shim:
             self.lose_agent()
 
     def tell_status(self, event: str, **more: Any) -> None:
-        self.tell(event, pid=self.trainer_pid or None, paused=self.paused, exit=self.exit, **more)
+        self.tell(event, pid=self.shown_pid or None, paused=self.paused, exit=self.exit, **more)
 
     def lose_agent(self) -> None:
         if self.agent is not None:
@@ -295,10 +259,26 @@ class Shim:
 
     def meet_new_agent(self) -> None:
         assert self.listener is not None
-        self.agent, _ = self.listener.accept()
+        stranger, _ = self.listener.accept()
+        if not self.knows_the_key(stranger):
+            stranger.close()
+            return
+        self.agent = stranger
         self.agent.setblocking(False)
         self.alone_until = None
         self.tell_status("hello", hidden=self.order.get("hidden", []), out_of_time=self.out_of_time)
+
+    def knows_the_key(self, stranger: socket.socket) -> bool:
+        """A job may find the door where it runs as the agent's own user: the key lies where no job can read."""
+        key = self.order.get("key")
+        if not key:
+            return True
+        stranger.settimeout(GREETING_TIMEOUT_S)
+        try:
+            line = stranger.recv(MAX_GREETING_BYTES)
+            return line.endswith(b"\n") and bool(json.loads(line) == {"do": "greet", "key": key})
+        except (OSError, ValueError):
+            return False
 
     # The trainer's side
 
@@ -314,7 +294,8 @@ class Shim:
             if begun_at >= self.lease_until and order["on_partition"] != "continue":
                 self.never_start()
                 return
-        self.trainer_pid, problem = launch(order)
+        walls = part("shim_wall") if order.get("wall") else None
+        self.trainer_pid, self.status_told, problem = part("shim_trainer").launch(order, walls)
         if order["time_limit_s"] is not None:
             self.time_limit_at = begun_at + order["time_limit_s"]
         self.keep_own_errors()
@@ -322,13 +303,15 @@ class Shim:
         if problem:
             self.refuse_start(problem)
             return
+        within = descendants(self.trainer_pid) if walls and order["wall"]["kind"] != "landlock" else []
+        self.shown_pid = within[0] if within else self.trainer_pid
         # No fsync: after a power cut there is no trainer to be found either.
         self.note(
             write_whole,
             "trainer.json",
-            {"pid": self.trainer_pid, "start_ticks": start_ticks(self.trainer_pid)},
+            {"pid": self.shown_pid, "start_ticks": start_ticks(self.shown_pid)},
         )
-        self.tell("started", pid=self.trainer_pid)
+        self.tell("started", pid=self.shown_pid)
 
     @staticmethod
     def note(write: Callable[[str, dict[str, Any]], None], name: str, content: dict[str, Any]) -> None:
@@ -377,9 +360,19 @@ class Shim:
             if pid == 0:
                 return
             if pid == self.trainer_pid:
-                self.trainer_status = status
+                self.trainer_status = self.own_status(status)
                 if self.kill_at is None:
                     self.killing = True  # what it left behind ends with it
+
+    def own_status(self, status: int) -> int:
+        """Returns the trainer's, where somebody else stood for it. Nothing is told by one that was killed before."""
+        if self.status_told < 0:
+            return status
+        try:
+            told = os.read(self.status_told, 4)
+        except BlockingIOError:
+            told = b""
+        return int.from_bytes(told, sys.byteorder) if len(told) == 4 else status
 
     def finish_with(self, status: int | None) -> None:
         """No child is left, and a subreaper's orphans are its children: the whole tree is gone."""
@@ -514,7 +507,9 @@ class Shim:
         if self.listener is not None:
             self.listener.close()
         unlink("shim.sock")
-        if self.order["report"] is not None and report(self.order["report"], self.own_report()):
+        if self.order["report"] is not None and part("shim_report").report(
+            self.order["report"], self.own_report()
+        ):
             self.note(write_durably, "reported.json", {"at": boottime()})
 
     def own_report(self) -> dict[str, Any]:
@@ -559,80 +554,6 @@ class Shim:
                 return "lost", "the worker agent died"
 
 
-def report(to: dict[str, Any], body: dict[str, Any]) -> bool:
-    """Tries for a minute; True when the orchestrator has it, or has moved on. Whatever else answers is no orchestrator."""
-    give_up_at = boottime() + REPORT_FOR_S
-    pause_s = 0.2
-    while True:
-        try:
-            status, answer = post(to, body)
-            if is_settled(status, answer):
-                return True
-            print(f"the report was answered with {status}", file=sys.stderr, flush=True)
-        except (OSError, ValueError) as error:
-            print(f"the report failed: {error}", file=sys.stderr, flush=True)
-        if boottime() + pause_s > give_up_at:
-            return False
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 2, 8.0)
-
-
-def is_settled(status: int, answer: bytes) -> bool:
-    """Tells the orchestrator's own answers, a taken report or a problem that it is too late, from anybody else's."""
-    try:
-        document = json.loads(answer)
-    except ValueError:
-        return False
-    if not isinstance(document, dict):
-        return False
-    if 200 <= status < 300:
-        return "accepted" in document
-    return status == 409 and document.get("type") == f"{PROBLEM_TYPE}{document.get('code')}"
-
-
-def post(to: dict[str, Any], body: dict[str, Any]) -> tuple[int, bytes]:
-    import http.client
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(to["url"])
-    host, port = parts.hostname or "", parts.port
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        connection = secure_connection(host, port, to)
-    else:
-        connection = http.client.HTTPConnection(host, port, timeout=REPORT_TIMEOUT_S)
-    try:
-        connection.request(
-            "POST",
-            f"{parts.path.rstrip('/')}/api/workers/job/{to['job_id']}/status",
-            body=json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", "X-Upload-Token": to["upload_token"]},
-        )
-        answer = connection.getresponse()
-        return answer.status, answer.read(65536)
-    except http.client.HTTPException as error:
-        raise OSError(f"not an HTTP answer: {error!r}") from error
-    finally:
-        connection.close()
-
-
-def secure_connection(host: str, port: int | None, to: dict[str, Any]) -> Any:
-    import http.client
-    import ssl
-
-    context = ssl.create_default_context(cafile=to["cafile"])
-    if to["pinned_certfile"]:
-        # Nobody but the pinned certificate and what it signed; its owner signs for one server, whatever its name.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.load_verify_locations(cafile=to["pinned_certfile"])
-    elif to["no_verify"]:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return http.client.HTTPSConnection(host, port, timeout=REPORT_TIMEOUT_S, context=context)
-
-
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -652,6 +573,9 @@ def main() -> None:
     shim = Shim(agent)
     try:
         shim.tell("ready")
+        part("shim_trainer")  # while nobody waits
+        if on_linux:
+            part("shim_wall")
         shim.serve()
     finally:
         shim.leave_nothing()

@@ -42,6 +42,19 @@ class ReportTo(Struct, kw_only=True, frozen=True):
     no_verify: bool = False
 
 
+class Wall(Struct, kw_only=True, frozen=True):
+    """What separates a trainer from the machine; see `shim_wall`."""
+
+    kind: Literal["user", "namespace", "landlock"]
+    places: list[tuple[str, str, Literal["ro", "rw", "hide"]]]
+    """From where, to where, and how; what lies deeper comes later."""
+    home: str = ""
+    uid: int | None = None
+    gid: int | None = None
+    groups: list[int] = []
+    cgroup: str = ""
+
+
 class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
     """All a shim needs to run one attempt. `env` is the trainer's whole environment."""
 
@@ -65,6 +78,15 @@ class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
     """Whether exit code 0 alone says that the training is complete."""
     hidden: list[str] = []
     """Values that must not be seen in what is told of the output."""
+    wall: Wall | None = None
+    key: str = ""
+    """What a new agent must know to be met; '' lets everybody in who reaches the door."""
+
+
+class Greet(Struct, frozen=True, tag="greet", tag_field="do"):
+    """What a new agent says first."""
+
+    key: str
 
 
 class Renew(Struct, frozen=True, tag="renew", tag_field="do"):
@@ -124,7 +146,7 @@ class Resumed(Struct, kw_only=True, tag="resumed", tag_field="event"):
 
 
 T = TypeVar("T")
-ToShim = Order | Renew | Stop | Release
+ToShim = Order | Greet | Renew | Stop | Release
 FromShim = ShimReady | Started | Exited | Hello | Paused | Resumed | OutOfTime
 
 _encoder = msgspec.json.Encoder()

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from simpletuner_fleet.agent.isolation.job_files import open_job_file
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 
 CHUNK_BYTES = 1024 * 1024
@@ -17,7 +18,7 @@ class HashingStopped(Exception):
 def sha256_of(path: Path, interrupted: Callable[[], bool] = lambda: False) -> tuple[str, int]:
     """Digest and size of exactly the bytes that were read."""
     digest, size = hashlib.sha256(), 0
-    with path.open("rb", buffering=0) as file:
+    with open_job_file(path) as file:
         while chunk := file.read(CHUNK_BYTES):
             if interrupted():
                 raise HashingStopped

@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from simpletuner_fleet.agent.isolation.job_files import open_descriptor
+
 FALLOC_FL_KEEP_SIZE = 1
 FALLOC_FL_PUNCH_HOLE = 2
 
@@ -16,7 +18,7 @@ def punch(path: Path, start: int, end: int) -> bool:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        file = open_descriptor(path, os.O_WRONLY)
     except OSError:
         return False
     try:

@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from simpletuner_fleet.agent.isolation.job_files import open_job_file
 from simpletuner_fleet.agent.ship.hole import punch
 from simpletuner_fleet.agent.ship.log_fold import ByteRange, Fold
 from simpletuner_fleet.agent.ship.log_journal import Journal, Record
@@ -81,7 +82,7 @@ class LogStream:
     def _scan(self, source: int, now: float, ended: bool) -> bool:
         fold, blocks = self._folds[source], 0
         try:
-            with self._sources[source].open("rb") as file:
+            with open_job_file(self._sources[source]) as file:
                 while blocks < BLOCKS_PER_SCAN:
                     data = self._mask.read(file, fold.reached, READ_BYTES, ended=ended)
                     if not data:
@@ -159,7 +160,7 @@ class LogStream:
         try:
             for part in parts:
                 if part.source not in files:
-                    files[part.source] = _Window(self._sources[part.source].open("rb"), self._mask)
+                    files[part.source] = _Window(open_job_file(self._sources[part.source]), self._mask)
             return b"".join([files[part.source].read(part.raw, part.length) for part in parts])
         finally:
             for window in files.values():

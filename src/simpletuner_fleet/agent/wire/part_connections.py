@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from simpletuner_fleet.agent.isolation.job_files import open_job_file
+
 THREADS = 8
 """Parts under way at once, of all attempts together."""
 MOST_IDLE_S = 10.0
@@ -123,7 +125,7 @@ class _PartConnection:
         self, target: str, headers: Mapping[str, str], part: Part, timeouts: PartTimeouts
     ) -> tuple[int, bytes]:
         try:
-            with part.file.open("rb", buffering=0) as file:
+            with open_job_file(part.file) as file:
                 return self._exchange(target, headers, file, part, timeouts)
         except BaseException:
             self._connection.close()

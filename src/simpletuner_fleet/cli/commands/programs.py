@@ -37,7 +37,11 @@ PROGRAMS = (
 )
 
 ROOT = argument("--root", metavar="DIR", help="For an image: write beneath this folder and start nothing")
-RUN_AS = argument("--run-as", metavar="USER", help="Whom it runs as (default: who called sudo, or you)")
+RUN_AS = argument(
+    "--run-as",
+    metavar="USER",
+    help="Whom it runs as (default: a worker has a user of its own; a server: who called sudo, or you)",
+)
 
 SERVICE_HELP = "Let systemd run a server or a worker"
 SERVICE_DESCRIPTION = (

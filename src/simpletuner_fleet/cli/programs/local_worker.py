@@ -5,21 +5,42 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+
+from simpletuner_fleet.settings.worker import WORKER
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STEADY_AFTER_S = 60.0
 STOP_TIMEOUT_S = 10.0
-NOT_ITS_OWN = ("SIMPLETUNER_DATABASE_URL", "SIMPLETUNER_STORAGE_URL", "SIMPLETUNER_ADMIN_TOKEN")
+PASSED_ON = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "NO_COLOR",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+)
+PASSED_ON_BEGINNINGS = (
+    *("LC_", "SSL_CERT_", "CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_"),
+    *("HF_HOME", "HF_HUB_CACHE", "COVERAGE_PROCESS_"),
+)
+ITS_SETTINGS = frozenset(row.env for row in WORKER if row.env and not row.secret)
+"""A server's environment holds keys and passwords of its own; a job's process comes from here."""
 
 
 class LocalWorker:
     """Survives a crash of the server: the next server finds it by its pid file and keeps it."""
 
     def __init__(self, data_dir: Path, arguments: list[str]) -> None:
+        self._data_dir = data_dir
         self._work_dir = data_dir / "local-worker"
         self._pid_file = data_dir / "local_worker.pid"
         self._arguments = [*arguments, "--work-dir", str(self._work_dir)]
@@ -55,14 +76,13 @@ class LocalWorker:
             await asyncio.sleep(pause_s)
 
     async def _launch(self) -> int:
-        environment = {name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN}
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "simpletuner_fleet.cli.main",
             "worker",
             *self._arguments,
-            env=environment,
+            env=environment_of(os.environ, self._data_dir),
             stdin=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -77,6 +97,18 @@ class LocalWorker:
         except (OSError, ValueError):
             return None
         return pid if str(self._work_dir).encode() in words and _alive(pid) else None
+
+
+def environment_of(server: Mapping[str, str], data_dir: Path) -> dict[str, str]:
+    """Returns what the worker needs of the server's. No job runs here without a wall, unless the owner says so by name."""
+    kept = {
+        name: value
+        for name, value in server.items()
+        if name in PASSED_ON or name in ITS_SETTINGS or name.startswith(PASSED_ON_BEGINNINGS)
+    }
+    if kept.get("SIMPLETUNER_ISOLATION", "auto") == "auto":
+        kept["SIMPLETUNER_ISOLATION"] = "required"
+    return {**kept, "SIMPLETUNER_HOME": str(data_dir)}  # which it hides from jobs
 
 
 async def _gone(pid: int) -> None:

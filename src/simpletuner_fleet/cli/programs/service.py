@@ -18,8 +18,10 @@ from simpletuner_fleet.cli.frame.resolve_settings import Rank
 from simpletuner_fleet.cli.programs import entry
 from simpletuner_fleet.cli.programs.service_unit import (
     LONGER_THAN_GRACE_S,
+    OWN_USER,
     SERVER_STOPS_WITHIN_S,
     Unit,
+    own_user_line,
     unit_name,
 )
 from simpletuner_fleet.core.people import tokens
@@ -27,19 +29,24 @@ from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import GROUPS, Setting, values
 
 UNITS, KEPT = Path("etc/systemd/system"), Path("etc/simpletuner")
+OWN_USERS = Path("etc/sysusers.d/simpletuner-worker.conf")
 TOKEN_FILE = "worker-token"
 NOT_OPTIONS = ("worker_token", "worker_token_file")
-READABLE, UNIT_FILE = 0o755, 0o644
+READABLE, UNIT_FILE, OTHERS_ENTER = 0o755, 0o644, 0o001
 
 
 def install(args: argparse.Namespace) -> int:
     """Writes the unit, and the token beside it for root alone; then starts it, unless it is for another root."""
     unit, token = _described(args)
     root = Path(args.root or "/")
+    own_user = unit.user == OWN_USER
     if not args.root:
         _must_have_systemd()
-        _must_know(unit.user)
+        _must_be_reachable(unit) if own_user else _must_know(unit.user)
     try:
+        if own_user:
+            (root / OWN_USERS).parent.mkdir(mode=READABLE, parents=True, exist_ok=True)
+            (root / OWN_USERS).write_text(own_user_line(), encoding="ascii")
         if token:
             (root / KEPT).mkdir(mode=READABLE, parents=True, exist_ok=True)
             write_private(root / KEPT / TOKEN_FILE, token)
@@ -50,6 +57,8 @@ def install(args: argparse.Namespace) -> int:
     except OSError as error:
         raise _cannot_write(error) from None
     if not args.root:
+        if own_user:
+            _run_or_tell("systemd-sysusers")
         _systemctl("daemon-reload")
         _systemctl("enable", "--quiet", unit.name)
         _systemctl("restart", unit.name)
@@ -82,6 +91,7 @@ def uninstall(args: argparse.Namespace) -> int:
         file.unlink()
         if args.role == "worker":
             (root / KEPT / TOKEN_FILE).unlink(missing_ok=True)
+            (root / OWN_USERS).unlink(missing_ok=True)
     except OSError as error:
         raise _cannot_write(error) from None
     if not args.root:
@@ -114,12 +124,23 @@ def _described(args: argparse.Namespace) -> tuple[Unit, str | None]:
         role=args.role,
         program=_program(),
         options=options,
-        user=args.run_as or os.environ.get("SUDO_USER") or getpass.getuser(),
+        user=args.run_as or _usual_user(args.role),
         environment=environment,
         token_file=str(Path("/") / KEPT / TOKEN_FILE) if token else "",
         stop_within_s=stop_within_s,
+        writes_to=_writes_to(args) if args.role == "worker" else (),
     )
     return unit, token
+
+
+def _usual_user(role: str) -> str:
+    """A worker has one of its own; a server's data is in the home of whoever started it before."""
+    return OWN_USER if role == "worker" else os.environ.get("SUDO_USER") or getpass.getuser()
+
+
+def _writes_to(args: argparse.Namespace) -> list[str]:
+    chosen = [args.work_dir, args.data_cache_dir, *(path for path, writable in args.job_path if writable)]
+    return [str(Path(path).absolute()) for path in chosen if path]
 
 
 def _words(
@@ -206,6 +227,18 @@ def _must_have_systemd() -> None:
         )
 
 
+def _must_be_reachable(unit: Unit) -> None:
+    """A program in somebody's home is for nobody else to run."""
+    program = Path(unit.program[0])
+    for folder in program.resolve().parents:
+        if not folder.stat().st_mode & OTHERS_ENTER:
+            raise usage(
+                _("the worker's own user cannot run %(program)s", program=program),
+                _("%(folder)s is closed to others", folder=folder),
+                _("install it for all users, such as in /opt, or choose who runs it with --run-as"),
+            )
+
+
 def _must_know(user: str) -> None:
     try:
         pwd.getpwnam(user)
@@ -218,10 +251,14 @@ def _must_know(user: str) -> None:
 
 
 def _systemctl(*words: str) -> None:
-    result = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)
+    _run_or_tell("systemctl", *words)
+
+
+def _run_or_tell(*words: str) -> None:
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
     if result.returncode:
         raise fail(
-            _("systemctl %(words)s failed", words=" ".join(words)),
+            _("%(words)s failed", words=" ".join(words)),
             result.stderr.strip() or f"exit {result.returncode}",
             "journalctl -xe",
             "E_SYSTEMD",

@@ -10,6 +10,8 @@ TOKEN_CREDENTIAL = "worker-token"
 FINAL = (troubles.USAGE, troubles.AUTH, troubles.CONFLICT, troubles.TLS)
 """Nothing gets better by trying again: a wrong option, a refused token, another machine with it, a wrong certificate."""
 LONGER_THAN_GRACE_S = 15
+OWN_USER = "simpletuner-worker"
+OWN_HOME = f"/var/lib/{OWN_USER}"
 SERVER_STOPS_WITHIN_S = 30
 
 
@@ -22,6 +24,8 @@ class Unit(Struct, frozen=True, kw_only=True):
     token_file: str = ""
     """Where the worker's token lies; systemd reads it as root and shows it to this service alone."""
     stop_within_s: float = SERVER_STOPS_WITHIN_S
+    writes_to: Sequence[str] = ()
+    """Folders beside its own that it, or a job behind its wall, may write to."""
 
     @property
     def name(self) -> str:
@@ -43,6 +47,7 @@ class Unit(Struct, frozen=True, kw_only=True):
             "[Service]",
             "Type=exec",
             f"User={self.user}",
+            *self._sandbox(),
             f"ExecStart={command}",
             *(f"Environment={quoted(f'{name}={value}')}" for name, value in self.environment.items()),
             *([f"LoadCredential={TOKEN_CREDENTIAL}:{self.token_file}"] if self.token_file else []),
@@ -57,6 +62,38 @@ class Unit(Struct, frozen=True, kw_only=True):
             "",
         ]
         return "\n".join(lines)
+
+    def _sandbox(self) -> list[str]:
+        """Says what is left out on purpose: what mounts over /proc would keep jobs from a process table of their own."""
+        if self.user == "root":  # which gives each job a user, and needs its rights for that
+            return ["KeyringMode=private", "Delegate=yes"]
+        lines = [
+            "NoNewPrivileges=yes",
+            "CapabilityBoundingSet=",
+            "PrivateTmp=yes",
+            "RestrictSUIDSGID=yes",
+            "RestrictRealtime=yes",
+            "LockPersonality=yes",
+            "KeyringMode=private",
+            "UMask=0077",
+            "Delegate=yes",
+        ]
+        if self.user != OWN_USER:
+            return [*lines, "ProtectSystem=full"]
+        return [
+            *lines,
+            "ProtectSystem=strict",
+            "ProtectHome=read-only",
+            f"StateDirectory={OWN_USER}",
+            "StateDirectoryMode=0700",
+            f"Environment=HOME={OWN_HOME}",
+            *(f"ReadWritePaths={quoted(path)}" for path in self.writes_to),
+        ]
+
+
+def own_user_line() -> str:
+    """For systemd-sysusers: a user without password, shell and groups."""
+    return f'u {OWN_USER} - "SimpleTuner Fleet worker" {OWN_HOME}\n'
 
 
 def unit_name(role: str) -> str:

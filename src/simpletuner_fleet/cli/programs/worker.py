@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from simpletuner_fleet.agent.agent import Departure
+from simpletuner_fleet.agent.isolation.places import JobPath
 from simpletuner_fleet.agent.program import (
     SHUTDOWN_GRACE_S,
     WorkerSettings,
@@ -44,6 +45,8 @@ def run_worker(args: argparse.Namespace) -> int:
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
         max_log_mb=args.max_log_mb,
         keep=KeepLimits(attempts=args.keep_attempts, days=args.keep_attempts_days, free_gb=args.keep_free_gb),
+        isolation=args.isolation,
+        job_paths=tuple(JobPath(path, writable) for path, writable in args.job_path),
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
     )
     try:

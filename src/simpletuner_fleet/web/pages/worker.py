@@ -24,7 +24,14 @@ from simpletuner_fleet.web.parts.gpu_chart import GpuChart, gpu_chart
 from simpletuner_fleet.web.parts.job_rows import job_row, pace_text, risk_text
 from simpletuner_fleet.web.parts.job_state import outcome_text
 from simpletuner_fleet.web.parts.refusals import refusal_text
-from simpletuner_fleet.web.parts.worker_rows import GpuRow, gpu_rows, tls_is_weak, tls_text
+from simpletuner_fleet.web.parts.worker_rows import (
+    GpuRow,
+    gpu_rows,
+    is_not_isolated,
+    isolation_text,
+    tls_is_weak,
+    tls_text,
+)
 
 SPANS_S = {"hour": 3600.0, "day": 86_400.0}
 DRAIN_WAITS_S = (900, 1800, 3600, 7200, 21_600)
@@ -75,6 +82,8 @@ async def worker_page(call: Call[None]) -> Reply:
             release=release_of(worker.effective_labels.get(VERSION_LABEL, "")),
             tls=tls_text(worker),
             tls_is_weak=tls_is_weak(worker),
+            isolation=isolation_text(worker),
+            is_not_isolated=is_not_isolated(worker),
             token_is_old=now - worker.token_created_at > fleet.policy.token_warn_age_s,
             draining=worker.admin is AdminState.DRAINING,
             kept_because=kept_because(worker, info.status),

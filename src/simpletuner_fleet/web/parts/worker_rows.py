@@ -132,6 +132,25 @@ def tls_text(worker: Worker) -> str:
             return ""
 
 
+def isolation_text(worker: Worker) -> str:
+    """Returns nothing where the worker does not say. As it reports itself, whatever label an admin set."""
+    match worker.reported_labels.get("isolation"):
+        case "user":
+            return _("Own user for each job")
+        case "namespace":
+            return _("Sandbox")
+        case "landlock":
+            return _("Sandbox (Landlock)")
+        case "none":
+            return _("None: jobs can read the worker's token")
+        case _:
+            return ""
+
+
+def is_not_isolated(worker: Worker) -> bool:
+    return worker.reported_labels.get("isolation") == "none"
+
+
 def tls_is_weak(worker: Worker) -> bool:
     """Tells whether somebody in between could read its token; on the machine itself nobody is."""
     return worker.tls in ("unverified", "none") and not is_loopback(worker.address)

@@ -1,0 +1,125 @@
+"""The part of the shim that starts a trainer, behind its wall where the order has one: standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+MOST_DESCRIPTORS = 65536
+UNSEEN = (errno.ENOENT, errno.EACCES)
+HINT = " (jobs of this worker see only what its owner grants: --job-path)"
+on_linux = sys.platform == "linux"
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def launch(order: dict[str, Any], walls: ModuleType | None) -> tuple[int, int, str]:
+    """Forks and executes the trainer; returns a pid, where its status will be told, and what kept it from starting.
+
+    Its output goes straight to a file: no pipe of ours can ever block it. Behind a wall of namespaces the pid is that
+    of its first process, which tells the trainer's status there; otherwise it is the trainer's own, and nothing is told.
+    """
+    try:
+        output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        return 0, -1, f"cannot open {order['output']!r}: {error.strerror}"
+    try:
+        if walls:
+            walls.separate(order["wall"])
+    except OSError as error:
+        os.close(output)
+        return 0, -1, f"cannot separate the job from this machine: {error.strerror}"
+    if on_linux:  # what it was told, secrets among it, is in its memory
+        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    problem_read, problem_write = os.pipe()
+    status_read, status_write = os.pipe()
+    os.set_blocking(status_read, False)
+    shim_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        start_child(order, walls, output, problem_write, status_write, shim_pid)
+    for descriptor in (output, problem_write, status_write):
+        os.close(descriptor)
+    problem = os.read(problem_read, 65536)  # the end of the file, as soon as execve has closed the other side
+    os.close(problem_read)
+    return pid, status_read, problem.decode(errors="replace")
+
+
+def start_child(
+    order: dict[str, Any],
+    walls: ModuleType | None,
+    output: int,
+    problem: int,
+    status: int,
+    shim_pid: int,
+) -> NoReturn:
+    """Runs in the forked child, and never returns, whatever happens."""
+    try:
+        if on_linux:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        # Of a parent in another process table nothing is known: it has the number 0.
+        if os.getppid() not in (shim_pid, 0):
+            os._exit(127)
+        if walls and order["wall"]["kind"] != "landlock":
+            first_process(order, walls, output, problem, status)
+        become_trainer(order, walls, output, problem)
+    finally:
+        os._exit(127)
+
+
+def first_process(
+    order: dict[str, Any], walls: ModuleType, output: int, problem: int, status: int
+) -> NoReturn:
+    try:
+        walls.enter(order["wall"])
+    except OSError as error:
+        tell(problem, f"cannot separate the job from this machine: {error.strerror or error}")
+        os._exit(127)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    trainer = os.fork()
+    if trainer == 0:
+        become_trainer(order, walls, output, problem)
+    os.closerange(0, status)
+    os.closerange(status + 1, MOST_DESCRIPTORS)
+    walls.keep_house(trainer, status)
+    os._exit(0)
+
+
+def become_trainer(order: dict[str, Any], walls: ModuleType | None, output: int, problem: int) -> NoReturn:
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        if walls:
+            walls.become_nobody(order["wall"])
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
+        os.chdir(order["cwd"])
+        os.execvpe(order["argv"][0], order["argv"], order["env"])
+    except (OSError, ValueError) as error:
+        where = (
+            order["cwd"]
+            if isinstance(error, OSError) and error.filename == order["cwd"]
+            else order["argv"][0]
+        )
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        hint = HINT if walls and isinstance(error, OSError) and error.errno in UNSEEN else ""
+        tell(problem, f"cannot start {where!r}: {why}{hint}")
+    finally:
+        os._exit(127)
+
+
+def tell(problem: int, text: str) -> None:
+    os.write(problem, text.encode(errors="replace"))

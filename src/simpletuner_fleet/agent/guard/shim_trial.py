@@ -1,0 +1,25 @@
+"""Builds a wall once for nothing, to learn whether this machine allows it: an order on stdin, the problem on stdout.
+
+Run as `python -I -S shim_trial.py`, with the parts of the shim: what a trial shows is what an attempt will get.
+"""
+
+import json
+import os
+import sys
+
+
+def main() -> int:
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    order = json.load(sys.stdin)
+    pid, told, problem = __import__("shim_trainer").launch(order, __import__("shim_wall"))
+    status = os.waitpid(pid, 0)[1] if pid else 0
+    if not problem and order["wall"]["kind"] != "landlock":
+        status = int.from_bytes(os.read(told, 4), sys.byteorder)
+    if not problem and status:
+        problem = f"the trial ended with status {os.waitstatus_to_exitcode(status)}"
+    print(problem)
+    return 1 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

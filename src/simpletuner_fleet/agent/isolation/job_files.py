@@ -1,0 +1,40 @@
+"""Opens what a job has written. The agent may read more than the job, and a job lays links."""
+
+import errno
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_job_file(path: Path) -> BinaryIO:
+    return os.fdopen(open_descriptor(path, os.O_RDONLY), "rb")
+
+
+def open_descriptor(path: Path, how: int) -> int:
+    """A regular file in the attempt's own folder, wherever links lead; any other is not there for the agent.
+
+    What was opened is looked at, not its name: a link that is laid between a look and the opening changes nothing.
+    """
+    descriptor = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileNotFoundError(errno.ENOENT, "it is no regular file", str(path))
+        own = attempt_folder(path)
+        if own and sys.platform == "linux":
+            real = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            if not real.is_relative_to(os.path.realpath(own)):
+                raise FileNotFoundError(errno.ENOENT, "it leads out of the job's folder", str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def attempt_folder(path: Path) -> Path | None:
+    """Returns `…/attempts/ID/job`, which a job cannot replace; None for what lies elsewhere by the owner's choice."""
+    for folder in reversed(path.parents):
+        if folder.name == "job" and folder.parent.parent.name == "attempts":
+            return folder
+    return None

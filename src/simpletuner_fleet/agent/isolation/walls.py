@@ -1,0 +1,337 @@
+"""The walls of one worker: which kind it has, whose each attempt is, and what stands within."""
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.agent.guard.shim_client import SHIM, Order, Wall
+from simpletuner_fleet.agent.isolation.places import (
+    JobPath,
+    Place,
+    granted_places,
+    in_order,
+    python_places,
+    system_places,
+    without_hidden,
+)
+from simpletuner_fleet.agent.state_dir import AttemptDir
+from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError
+from simpletuner_fleet.trainers.contract import Launch
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["user", "namespace", "landlock"]
+KINDS_BY_WISH: dict[str, tuple[Kind, ...]] = {"user": ("user",), "sandbox": ("namespace", "landlock")}
+FIRST_UID, LAST_UID = 60578, 61183
+"""Numbers that no distribution gives to people, services or containers."""
+UID_LOCKS = Path("/run/simpletuner-uids")
+TRIAL_S = 60.0
+GPU_DEVICES = ("/dev/kfd", "/dev/dri")
+NOT_FOR_JOBS = ("XDG_", "DBUS_", "SSH_", "SUDO_", "CREDENTIALS_DIRECTORY", "TMPDIR", "OLDPWD", "MAIL")
+"""Variables of the worker that name places beyond the wall."""
+CACHES = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME")
+TRIAL = [sys.executable, "-I", "-S", str(SHIM.with_name("shim_trial.py"))]
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What a worker's walls are made from."""
+
+    home: str
+    environment: dict[str, str]
+    pythons: tuple[str, ...]
+    grants: tuple[JobPath, ...]
+    hidden: tuple[str, ...]
+    """What no grant opens: the worker's own folders and those of a server."""
+
+
+class Walls:
+    """Blocks: call it in a thread."""
+
+    def __init__(self, kind: Kind | None, surroundings: Surroundings, folder: Path, slots: int) -> None:
+        self.kind = kind
+        self._about = surroundings
+        self._folder = folder
+        self._users = _Users(slots) if kind == "user" else None
+        self._fixed: list[Place] = []
+        if kind:
+            self._fixed = [
+                *system_places(),
+                *python_places(surroundings.pythons, surroundings.environment),
+                *granted_places(surroundings.grants),
+                *((path, path, "hide") for path in surroundings.hidden),
+            ]
+        if self._users:
+            self._fixed.append((str(self._users.write_names(folder, surroundings.home)), "/etc/passwd", "ro"))
+
+    @property
+    def name(self) -> str:
+        return self.kind or "none"
+
+    def raise_around(
+        self,
+        attempt: AttemptDir,
+        data: Path | None,
+        launch: Launch,
+        chosen: Collection[str],
+        cache: Path | None = None,
+    ) -> tuple[Launch, Wall | None]:
+        """Gives the attempt's folders to its user and returns how to start it; `chosen` variables are the job's own.
+
+        `cache` is what its trainer keeps between attempts; data that is shown in there it may write beside.
+        """
+        if self.kind is None:
+            return launch, None
+        job = attempt.job_dir
+        for name in ("home", "tmp"):
+            (job / name).mkdir(mode=0o700, exist_ok=True)
+        views: list[Place] = [(str(cache), str(cache), "rw")] if cache else []
+        if data and data.is_dir() and not (cache and data.is_relative_to(cache)):
+            views.append((str(data), str(data), "ro"))
+        wall = self._wall([*self._own_places(job), *views], attempt.attempt_id)
+        if wall.uid is not None and wall.gid is not None:
+            for folder in (job, *([cache] if cache else [])):
+                _give(folder, wall.uid, wall.gid)
+        own = {name: launch.env[name] for name in chosen if name in launch.env}
+        environment = {**self._environment(launch.env, job), **own}
+        return Launch(argv=launch.argv, env=environment, cwd=launch.cwd), wall
+
+    def clean(self, cache: Path) -> None:
+        """No process of the attempt is left: what it kept is the worker's again, who writes to no link that it laid."""
+        if not self._users:
+            return
+        for root, folders, files in os.walk(cache):
+            for name in [*folders, *files]:
+                path = os.path.join(root, name)
+                if os.path.islink(path):
+                    os.unlink(path)
+                else:
+                    os.chown(path, os.geteuid(), os.getegid(), follow_symlinks=False)
+
+    def lower(self, attempt_id: str) -> None:
+        """No process of the attempt is left: another may have its user."""
+        if self._users:
+            self._users.take_back(attempt_id)
+
+    def found(self, attempt: AttemptDir) -> None:
+        """An attempt of the process before this one still runs behind its wall."""
+        if self._users:
+            with contextlib.suppress(OSError):
+                self._users.hold(attempt.attempt_id, attempt.job_dir.stat().st_uid)
+
+    def problem(self) -> str:
+        """Builds one for nothing; returns why it cannot be, or ''."""
+        with contextlib.ExitStack() as after:
+            trial = AttemptDir(self._folder / "trial")
+            after.callback(shutil.rmtree, trial.path, ignore_errors=True)
+            trial.job_dir_for_new().mkdir(mode=0o700, parents=True, exist_ok=True)
+            python = self._about.pythons[0]
+            argv = [python, "-I", "-c", "open('written', 'w').close()"]
+            launch = Launch(argv=argv, env=dict(self._about.environment), cwd=str(trial.job_dir))
+            try:
+                launch, wall = self.raise_around(trial, None, launch, ())
+            except OSError as error:
+                return error.strerror or str(error)
+            finally:
+                self.lower(trial.attempt_id)
+            return _tried(trial, launch, wall)
+
+    def _wall(self, own: list[Place], attempt_id: str) -> Wall:
+        assert self.kind is not None
+        places = [*self._fixed, *own]
+        if self.kind == "landlock":
+            # The attempt's own folder lies in what is hidden: it is opened after the rest was taken apart.
+            return Wall(kind=self.kind, places=[*without_hidden(self._fixed), *own])
+        wall = Wall(kind=self.kind, places=in_order(places), home=self._about.home)
+        if self._users:
+            uid = self._users.give(attempt_id)
+            return replace(wall, uid=uid, gid=uid, groups=_gpu_groups())
+        return wall
+
+    def _own_places(self, job: Path) -> list[Place]:
+        if self.kind == "landlock":
+            return [(str(job), str(job), "rw")]
+        home, temporary = str(job / "home"), str(job / "tmp")
+        return [
+            (str(job), str(job), "rw"),
+            (home, self._about.home, "rw"),
+            (temporary, "/tmp", "rw"),
+            (temporary, "/var/tmp", "rw"),
+        ]
+
+    def _environment(self, given: Mapping[str, str], job: Path) -> dict[str, str]:
+        kept = {name: value for name, value in given.items() if not name.startswith(NOT_FOR_JOBS)}
+        for name in CACHES:
+            if name in kept and not self._is_granted(kept[name]):
+                del kept[name]
+        if self.kind == "landlock":
+            _link_grants(job / "home", self._about.home, self._about.grants)
+            return {**kept, "HOME": str(job / "home"), "TMPDIR": str(job / "tmp")}
+        if self.kind == "user":
+            kept |= {"USER": "job", "LOGNAME": "job"}
+        return {**kept, "HOME": self._about.home, "TMPDIR": "/tmp"}
+
+    def _is_granted(self, path: str) -> bool:
+        real = Path(os.path.realpath(path))
+        return any(real.is_relative_to(os.path.realpath(grant.path)) for grant in self._about.grants)
+
+
+NO_WALLS = Walls(None, Surroundings(home="", environment={}, pythons=(), grants=(), hidden=()), Path(), 0)
+
+
+def choose_walls(wish: str, surroundings: Surroundings, folder: Path, slots: int) -> Walls:
+    """The strongest that this machine allows and `wish` names. Raises IsolationUnavailable where there must be one."""
+    check_grants(surroundings)
+    if wish == "none":
+        return Walls(None, surroundings, folder, slots)
+    usual: tuple[Kind, ...] = ("user", "landlock") if os.geteuid() == 0 else ("namespace", "landlock")
+    problems = []
+    for kind in KINDS_BY_WISH.get(wish, usual):
+        if kind == "user" and os.geteuid() != 0:
+            problems.append("user: the worker does not run as root")
+            continue
+        if kind == "namespace" and os.geteuid() == 0:
+            continue  # root within would own what root owns without
+        walls = Walls(kind, surroundings, folder, slots)
+        problem = "not Linux" if sys.platform != "linux" else walls.problem()
+        if not problem:
+            return walls
+        problems.append(f"{kind}: {problem}")
+    if wish != "auto":
+        raise IsolationUnavailable(
+            f"Jobs cannot be separated from this machine ({'; '.join(problems)}), and --isolation {wish} asks for it."
+        )
+    log.warning(
+        "jobs are not separated from this worker: they can read its token and each other's files (%s)",
+        "; ".join(problems),
+    )
+    return Walls(None, surroundings, folder, slots)
+
+
+def check_grants(surroundings: Surroundings) -> None:
+    for grant in surroundings.grants:
+        if not os.path.exists(grant.path):
+            raise JobPathError(f"--job-path {grant.path}: there is nothing of this name.")
+        if grant.path == "/":
+            raise JobPathError("--job-path / would grant the whole machine.")
+        real = Path(os.path.realpath(grant.path))
+        for hidden in surroundings.hidden:
+            if real.is_relative_to(os.path.realpath(hidden)):
+                raise JobPathError(f"--job-path {grant.path} lies in {hidden}, which no job may see.")
+
+
+class _Users:
+    """A user for each slot, which no other worker of this machine gives away meanwhile."""
+
+    def __init__(self, slots: int) -> None:
+        self._locks: dict[int, int] = {}
+        self._given: dict[str, int] = {}
+        UID_LOCKS.mkdir(mode=0o700, exist_ok=True)
+        for uid in range(FIRST_UID, LAST_UID + 1):
+            if len(self._locks) > slots:  # one more, for the trial
+                break
+            lock = os.open(UID_LOCKS / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._locks[uid] = lock
+            except BlockingIOError:
+                os.close(lock)
+
+    def give(self, attempt_id: str) -> int:
+        taken = set(self._given.values())
+        uid = next((uid for uid in self._locks if uid not in taken), None)
+        if uid is None:
+            raise OSError(f"no user is free for the job ({FIRST_UID} to {LAST_UID})")
+        self._given[attempt_id] = uid
+        return uid
+
+    def hold(self, attempt_id: str, uid: int) -> None:
+        self._given[attempt_id] = uid
+
+    def take_back(self, attempt_id: str) -> None:
+        self._given.pop(attempt_id, None)
+
+    def write_names(self, folder: Path, home: str) -> Path:
+        """The machine's users and the jobs' own: many programs ask who they are."""
+        file = folder / "passwd"
+        with contextlib.suppress(FileNotFoundError):
+            file.unlink()
+        lines = [Path("/etc/passwd").read_text(errors="replace").rstrip("\n")]
+        lines += [f"job{uid - FIRST_UID}:x:{uid}:{uid}::{home}:/bin/sh" for uid in self._locks]
+        file.write_text("\n".join(lines) + "\n")
+        file.chmod(0o644)
+        return file
+
+
+def _give(folder: Path, uid: int, gid: int) -> None:
+    """Before the job starts, so nothing in there is a trap; what is linked from elsewhere stays whose it is."""
+    os.chown(folder, uid, gid)
+    for root, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            path = os.path.join(root, name)
+            facts = os.lstat(path)
+            if not (stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1):  # the content of a dataset
+                os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def _gpu_groups() -> list[int]:
+    """AMD's and Intel's devices are open to a group only."""
+    groups = set()
+    for path in GPU_DEVICES:
+        for one in [Path(path), *(Path(path).glob("*") if os.path.isdir(path) else ())]:
+            with contextlib.suppress(OSError):
+                facts = one.stat()
+                if stat.S_ISCHR(facts.st_mode) and facts.st_gid:
+                    groups.add(facts.st_gid)
+    return sorted(groups)
+
+
+def _link_grants(home: Path, real_home: str, grants: Iterable[JobPath]) -> None:
+    """A home of the job's own, in which what was granted of the worker's is where programs look for it."""
+    for grant in grants:
+        path = Path(os.path.abspath(grant.path))
+        if real_home and path.is_relative_to(real_home) and str(path) != real_home:
+            link = home / path.relative_to(real_home)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                link.symlink_to(path)
+
+
+def _tried(trial: AttemptDir, launch: Launch, wall: Wall | None) -> str:
+    order = Order(
+        attempt_id=trial.attempt_id,
+        attempt_dir=str(trial.path),
+        argv=launch.argv,
+        env=launch.env,
+        cwd=launch.cwd,
+        output=str(trial.output_log),
+        wall=wall,
+    )
+    try:
+        answer = subprocess.run(
+            TRIAL,
+            input=msgspec.json.encode(order),
+            capture_output=True,
+            timeout=TRIAL_S,
+            check=False,
+            env={},
+            cwd="/",
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    if answer.returncode == 0:
+        return ""
+    said = answer.stdout.decode(errors="replace").strip() or answer.stderr.decode(errors="replace")[-300:]
+    output = trial.output_log.read_text(errors="replace").strip() if trial.output_log.exists() else ""
+    return " ".join(" ".join([said, output.rpartition("\n")[2]]).split())
