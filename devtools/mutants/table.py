@@ -1186,7 +1186,7 @@ MUTANTS = (
     Mutant(
         "empty-answer-is-yes",
         "a shim takes an empty 200 of a proxy for the orchestrator's receipt",
-        "agent/guard/shim.py",
+        "agent/guard/shim_report.py",
         '        return "accepted" in document',
         "        return True",
         ("tests/agent/guard/test_shim_report.py",),

@@ -118,7 +118,7 @@ def read_all(python: str) -> Found:
 def main(python: str) -> int:
     seen = read_all(python)
     print(
-        f"{seen.imported} examples imported, {seen.read} read by the trainer's own loader, {len(found.lost)} files lost"
+        f"{seen.imported} examples imported, {seen.read} read by the trainer's own loader, {len(seen.lost)} files lost"
     )
     for name, value in seen.lacking:
         print(f"  its package lacks {value} ({name})")

@@ -19,7 +19,7 @@ def read(path: pathlib.Path) -> str:
 
 def search_proc(name: str) -> str:
     """Everything of others that holds a canary."""
-    found = []
+    thefts = []
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
@@ -27,10 +27,10 @@ def search_proc(name: str) -> str:
             except OSError:
                 continue
             if b"canary" in text:
-                found.append(entry.name)
-    if not found:
+                thefts.append(entry.name)
+    if not thefts:
         raise PermissionError("nothing found")
-    return " ".join(found)
+    return " ".join(thefts)
 
 
 def agents_files() -> str:

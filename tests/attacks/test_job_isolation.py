@@ -44,15 +44,15 @@ class Bench:
             for path in (folder, self.home, self.home / ".ssh", self.home / ".ssh" / "id"):
                 os.chown(path, NOBODY, NOBODY)
 
-    def run(self, script: str, *options: str, wish: str = "", **variables: str) -> dict[str, Any]:
-        done = self.try_run(script, *options, wish=wish, **variables)
+    def run(self, script: str, *options: str, asked: str = "", **variables: str) -> dict[str, Any]:
+        done = self.try_run(script, *options, asked=asked, **variables)
         assert done.returncode == 0, done.stderr
         return dict(json.loads(done.stdout))
 
     def try_run(
-        self, script: str, *options: str, wish: str = "", **variables: str
+        self, script: str, *options: str, asked: str = "", **variables: str
     ) -> "subprocess.CompletedProcess[str]":
-        words = [sys.executable, str(HERE / "walled_run.py"), str(self.folder), wish or WISH[self.kind]]
+        words = [sys.executable, str(HERE / "walled_run.py"), str(self.folder), asked or WISH[self.kind]]
         words += [str(HERE / script) if script.endswith(".py") else self.written(script), *options]
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(REPOSITORY)}
         environment |= variables
@@ -185,10 +185,10 @@ def test_a_grant_that_would_show_the_workers_own_folder_is_refused_at_the_start(
     (bench.folder / "state").mkdir(mode=0o700)
     if is_root and bench.kind != "user":
         os.chown(bench.folder / "state", NOBODY, NOBODY)
-    refused = bench.try_run("pass", "--job-path", f"{bench.folder}/state:ro", wish="auto")
+    refused = bench.try_run("pass", "--job-path", f"{bench.folder}/state:ro", asked="auto")
     assert refused.returncode
     assert "no job may see" in refused.stderr
-    missing = bench.try_run("pass", "--job-path", "/no/such/folder:ro", wish="auto")
+    missing = bench.try_run("pass", "--job-path", "/no/such/folder:ro", asked="auto")
     assert missing.returncode
     assert "there is nothing of this name" in missing.stderr
 
@@ -212,13 +212,13 @@ def test_auto_is_the_strongest_that_there_is(bench: Bench) -> None:
     expected = "user" if bench.kind == "user" else "namespace"
     if what_is_missing(expected):
         pytest.skip(what_is_missing(expected))
-    assert bench.run("pass", wish="auto")["kind"] == expected
+    assert bench.run("pass", asked="auto")["kind"] == expected
 
 
 def test_a_user_for_each_job_is_refused_without_root(bench: Bench) -> None:
     if bench.kind == "user":
         pytest.skip("root can always give a user")
-    refused = bench.try_run("pass", wish="user")
+    refused = bench.try_run("pass", asked="user")
     assert refused.returncode
     assert "does not run as root" in refused.stderr
 
@@ -265,8 +265,8 @@ def test_a_job_that_asks_for_a_wall_waits_while_no_worker_has_one_and_says_so(wo
     assert worker.seen["reported_labels"]["isolation"] == "none"
     bundle = world.command("true", resources={"gpus": 0})
     job_id = world.submit(bundle, worker_labels={"isolation": "user"})
-    told = json.dumps(world.explain(job_id))
-    assert "isolation" in told
+    explained = json.dumps(world.explain(job_id))
+    assert "isolation" in explained
     assert world.job(job_id)["status"] == "queued"
 
 

@@ -21,7 +21,7 @@ from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import Order
 from simpletuner_fleet.agent.isolation.places import JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
-from simpletuner_fleet.agent.isolation.walls import Surroundings, Walls, choose_walls
+from simpletuner_fleet.agent.isolation.walls import Walls, WallSurroundings, choose_walls
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.settings.values import job_paths
@@ -38,20 +38,20 @@ time.sleep(600)
 """
 
 
-async def run(folder: Path, wish: str, script: str, grants: list[tuple[str, bool]]) -> dict[str, Any]:
+async def run(folder: Path, asked: str, script: str, grants: list[tuple[str, bool]]) -> dict[str, Any]:
     become_undumpable()
     home = Path(os.environ["HOME"])
     with StateDir.open(folder / "state") as state:
         (state.path / "worker_token").write_text("canary-of-the-worker")
         cache = DataCache.open(state.path / "data-cache", 10**9)
-        about = Surroundings(
+        about = WallSurroundings(
             home=str(home),
             environment=without_secrets(os.environ),
             pythons=(sys.executable,),
             grants=tuple(JobPath(path, writable) for path, writable in grants),
             hidden=(str(state.path), str(home / ".simpletuner")),
         )
-        walls = walls_of(wish, about, state.path)
+        walls = walls_of(asked, about, state.path)
         async with Runner(key=state.shim_key()) as runner:
             victim = state.create_attempt(f"a_victim_{os.getpid()}")
             held = await runner.start(prepared(walls, victim, None, VICTIM, {"VICTIMS_SECRET": SECRET}))
@@ -93,10 +93,10 @@ async def run(folder: Path, wish: str, script: str, grants: list[tuple[str, bool
     }
 
 
-def walls_of(wish: str, about: Surroundings, folder: Path) -> Walls:
+def walls_of(asked: str, about: WallSurroundings, folder: Path) -> Walls:
     """As a worker chooses them; `landlock` also where namespaces would be chosen before it."""
-    if wish != "landlock":
-        return choose_walls(wish, about, folder, 2)
+    if asked != "landlock":
+        return choose_walls(asked, about, folder, 2)
     walls = Walls("landlock", about, folder, 2)
     problem = walls.problem()
     if problem:

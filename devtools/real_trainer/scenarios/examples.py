@@ -5,11 +5,11 @@ from devtools.real_trainer.stage import Stage
 
 
 def run(stage: Stage) -> list[str]:
-    found = read_all(str(stage.python))
-    assert found.imported, "the release ships no example"
-    assert found.read == found.imported, found
-    assert not found.lost, found.lost
+    seen = read_all(str(stage.python))
+    assert seen.imported, "the release ships no example"
+    assert seen.read == seen.imported, seen
+    assert not seen.lost, seen.lost
     return [
-        f"{found.imported} examples imported, each read by the trainer's own loader, no file lost",
-        f"{len(found.lacking)} names of files that the release itself does not hold",
+        f"{seen.imported} examples imported, each read by the trainer's own loader, no file lost",
+        f"{len(seen.lacking)} names of files that the release itself does not hold",
     ]

@@ -21,8 +21,8 @@ def run(stage: Stage) -> list[str]:
     assert computed, f"nothing is kept in {caches}"
 
     # The fault counts the steps of a process: who begins at the start meets it again, and who goes on does not.
-    told = stage.cli("jobs", "retry", first, "--resume-from", f"{first}:{STORED}", "--json")
-    second = str(json.loads(told)["id"])
+    retried = stage.cli("jobs", "retry", first, "--resume-from", f"{first}:{STORED}", "--json")
+    second = str(json.loads(retried)["id"])
     job = stage.ended(second)
     assert job["status"] == "completed", job
     assert job["resumed_from_step"] == STORED, job

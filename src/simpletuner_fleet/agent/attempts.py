@@ -256,7 +256,7 @@ class Attempts:
             ]
         match await self._runner.adopt(attempt.path):
             case RunningTrainer() as running:
-                self._walls.found(attempt)
+                self._walls.take_up(attempt)
                 log.info("took up job %s again, attempt %d", offer.job_id, offer.attempt)
                 self._masks[turn_of(offer)] = Mask.of(running.hidden)
                 self._watch(offer, running)

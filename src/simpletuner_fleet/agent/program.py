@@ -29,7 +29,7 @@ from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
-from simpletuner_fleet.agent.isolation.walls import Surroundings, Walls, choose_walls
+from simpletuner_fleet.agent.isolation.walls import Walls, WallSurroundings, choose_walls
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
 from simpletuner_fleet.agent.retention import KeepLimits
@@ -171,12 +171,12 @@ async def _tell_options(agent: Agent, trainers: Registry, client: OrchestratorCl
 
 def _surroundings(
     settings: WorkerSettings, environment: dict[str, str], state: Path, cache: Path
-) -> Surroundings:
+) -> WallSurroundings:
     home = environment.get("HOME") or str(Path.home())
     kept = [state, cache, Path(home) / ".simpletuner", Path(KEPT_BY_SERVICES)]
     kept += [Path(environment[name]) for name in SERVERS_FOLDERS if environment.get(name)]
     kept += [settings.token_file] if settings.token_file else []
-    return Surroundings(
+    return WallSurroundings(
         home=os.path.abspath(home),
         environment=without_secrets(environment),
         pythons=(settings.trainer_python or sys.executable, sys.executable),

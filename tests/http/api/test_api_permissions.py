@@ -55,9 +55,9 @@ async def test_a_row_admits_exactly_those_it_names(row: Route) -> None:
         for_workers = row.path in WORKERS_ONLY
         assert await ask(running, row, {}) == 401
         assert await ask(running, row, stranger) == 401
-        found = 404 if row.path == OF_ONESELF else 200
+        admitted_status = 404 if row.path == OF_ONESELF else 200
         assert await ask(running, row, bearer) == (
-            401 if for_workers else found if row.permission is Access.ANY_USER else 403
+            401 if for_workers else admitted_status if row.permission is Access.ANY_USER else 403
         )
         assert (
             await ask(running, row, {**worker} if not for_workers else {"X-Upload-Token": agent.token}) == 401

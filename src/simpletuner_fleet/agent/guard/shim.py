@@ -369,10 +369,10 @@ class Shim:
         if self.status_told < 0:
             return status
         try:
-            told = os.read(self.status_told, 4)
+            relayed = os.read(self.status_told, 4)
         except BlockingIOError:
-            told = b""
-        return int.from_bytes(told, sys.byteorder) if len(told) == 4 else status
+            relayed = b""
+        return int.from_bytes(relayed, sys.byteorder) if len(relayed) == 4 else status
 
     def finish_with(self, status: int | None) -> None:
         """No child is left, and a subreaper's orphans are its children: the whole tree is gone."""

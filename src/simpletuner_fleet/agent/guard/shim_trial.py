@@ -11,10 +11,10 @@ import sys
 def main() -> int:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     order = json.load(sys.stdin)
-    pid, told, problem = __import__("shim_trainer").launch(order, __import__("shim_wall"))
+    pid, status_pipe, problem = __import__("shim_trainer").launch(order, __import__("shim_wall"))
     status = os.waitpid(pid, 0)[1] if pid else 0
     if not problem and order["wall"]["kind"] != "landlock":
-        status = int.from_bytes(os.read(told, 4), sys.byteorder)
+        status = int.from_bytes(os.read(status_pipe, 4), sys.byteorder)
     if not problem and status:
         problem = f"the trial ended with status {os.waitstatus_to_exitcode(status)}"
     print(problem)

@@ -189,7 +189,7 @@ def device_paths(dev: str) -> list[str]:
     ]
 
 
-def keep_house(trainer: int, told: int) -> None:
+def keep_house(trainer: int, status_pipe: int) -> None:
     """The first process of the trainer's own process table: takes in its orphans, and ends with it.
 
     It tells the trainer's status before: as the first it cannot die of the same signal.
@@ -200,7 +200,7 @@ def keep_house(trainer: int, told: int) -> None:
         except ChildProcessError:
             return
         if pid == trainer:
-            os.write(told, struct.pack("=i", status))
+            os.write(status_pipe, struct.pack("=i", status))
             return
 
 

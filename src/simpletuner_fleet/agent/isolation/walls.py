@@ -45,7 +45,7 @@ CACHES = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE", 
 TRIAL = [sys.executable, "-I", "-S", str(SHIM.with_name("shim_trial.py"))]
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class WallSurroundings(Struct, frozen=True, kw_only=True):
     """What a worker's walls are made from."""
 
     home: str
@@ -59,7 +59,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 class Walls:
     """Blocks: call it in a thread."""
 
-    def __init__(self, kind: Kind | None, surroundings: Surroundings, folder: Path, slots: int) -> None:
+    def __init__(self, kind: Kind | None, surroundings: WallSurroundings, folder: Path, slots: int) -> None:
         self.kind = kind
         self._about = surroundings
         self._folder = folder
@@ -124,7 +124,7 @@ class Walls:
         if self._users:
             self._users.take_back(attempt_id)
 
-    def found(self, attempt: AttemptDir) -> None:
+    def take_up(self, attempt: AttemptDir) -> None:
         """An attempt of the process before this one still runs behind its wall."""
         if self._users:
             with contextlib.suppress(OSError):
@@ -187,17 +187,17 @@ class Walls:
         return any(real.is_relative_to(os.path.realpath(grant.path)) for grant in self._about.grants)
 
 
-NO_WALLS = Walls(None, Surroundings(home="", environment={}, pythons=(), grants=(), hidden=()), Path(), 0)
+NO_WALLS = Walls(None, WallSurroundings(home="", environment={}, pythons=(), grants=(), hidden=()), Path(), 0)
 
 
-def choose_walls(wish: str, surroundings: Surroundings, folder: Path, slots: int) -> Walls:
+def choose_walls(asked: str, surroundings: WallSurroundings, folder: Path, slots: int) -> Walls:
     """The strongest that this machine allows and `wish` names. Raises IsolationUnavailable where there must be one."""
     check_grants(surroundings)
-    if wish == "none":
+    if asked == "none":
         return Walls(None, surroundings, folder, slots)
     usual: tuple[Kind, ...] = ("user", "landlock") if os.geteuid() == 0 else ("namespace", "landlock")
     problems = []
-    for kind in KINDS_BY_WISH.get(wish, usual):
+    for kind in KINDS_BY_WISH.get(asked, usual):
         if kind == "user" and os.geteuid() != 0:
             problems.append("user: the worker does not run as root")
             continue
@@ -208,9 +208,9 @@ def choose_walls(wish: str, surroundings: Surroundings, folder: Path, slots: int
         if not problem:
             return walls
         problems.append(f"{kind}: {problem}")
-    if wish != "auto":
+    if asked != "auto":
         raise IsolationUnavailable(
-            f"Jobs cannot be separated from this machine ({'; '.join(problems)}), and --isolation {wish} asks for it."
+            f"Jobs cannot be separated from this machine ({'; '.join(problems)}), and --isolation {asked} asks for it."
         )
     log.warning(
         "jobs are not separated from this worker: they can read its token and each other's files (%s)",
@@ -219,7 +219,7 @@ def choose_walls(wish: str, surroundings: Surroundings, folder: Path, slots: int
     return Walls(None, surroundings, folder, slots)
 
 
-def check_grants(surroundings: Surroundings) -> None:
+def check_grants(surroundings: WallSurroundings) -> None:
     for grant in surroundings.grants:
         if not os.path.exists(grant.path):
             raise JobPathError(f"--job-path {grant.path}: there is nothing of this name.")
