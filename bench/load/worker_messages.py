@@ -80,6 +80,7 @@ def registration(account: WorkerAccount, seq: int, tls: str) -> bytes:
             "arch": platform.machine(),
             "accelerator": "cuda",
             "gpu_type": "a100-sxm4-80gb",
+            "isolation": "none",
         },
         version=importlib.metadata.version("simpletuner-fleet"),
         attempts=[],

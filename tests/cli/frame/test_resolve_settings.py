@@ -32,6 +32,8 @@ SAMPLES: dict[Any, tuple[str, str, str]] = {
     values.language: ("en", "hi", "ja"),
     values.words: ("one", "two", "three"),
     values.pairs: ("a=one", "a=two", "a=three"),
+    values.isolation: ("user", "sandbox", "none"),
+    values.job_paths: ("/one:rw", "/two", "/three:ro"),
 }
 VALUED = [
     pytest.param(group, row, id=f"{group}-{row.name}")
