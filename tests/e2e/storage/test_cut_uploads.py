@@ -34,7 +34,7 @@ def test_no_byte_that_arrived_is_sent_again_however_often_the_line_is_cut(bare_w
         world.becomes(job_id, "completed", LONG)
         assert network.upload_cuts_left == 0, "every cut was made"
         asked = list(network.requests)
-    output = attempt_folder(worker, world.attempts(job_id)[0]) / "output"
+    output = attempt_folder(worker, world.attempts(job_id)[0]) / "job" / "output"
     for manifest, file in (("checkpoint-5", "checkpoint-5/weights"), ("output", "model.bin")):
         made = output / file
         assert unpacked(world, job_id, named(world, job_id, manifest))[made.name] == made.read_bytes()

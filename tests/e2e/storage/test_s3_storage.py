@@ -48,7 +48,7 @@ def test_a_job_goes_on_from_a_checkpoint_out_of_s3_and_its_model_comes_from_ther
     world.becomes(job_id, "completed", LONG)
     assert assert_joined(world, job_id, first, second) == safe
 
-    trained = attempt_folder(second, world.attempts(job_id)[1]) / "output" / "model.npz"
+    trained = attempt_folder(second, world.attempts(job_id)[1]) / "job" / "output" / "model.npz"
     done = world.cli("jobs", "download", job_id, "--to", str(tmp_path / "model"))
     assert done.returncode == 0, done.stderr
     [fetched] = (tmp_path / "model").rglob("model.npz")
