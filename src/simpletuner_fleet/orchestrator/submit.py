@@ -228,6 +228,7 @@ def _config(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         stored.version,
         _decoded(stored.bundle),
         saved_by=stored.created_by,
+        # Only `auto` depends on it, and to ask takes the connection: other targets do not wait for that.
         author_may_run_locally=request.target is not Target.AUTO
         or stored.created_by == by.actor.id
         or holds_now(transaction.tx, stored.created_by, SUBMIT_LOCAL),
