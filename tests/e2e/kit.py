@@ -114,6 +114,9 @@ class World:
             # The trainers of these stories are known by their pid and write to a journal of the test's own;
             # walls have tests of their own, in tests/attacks/test_job_isolation.py.
             "SIMPLETUNER_ISOLATION": "none",
+            # A story of a full disk says so itself; the others do not depend on the machine that tells them.
+            "SIMPLETUNER_MIN_FREE_GB": "0",
+            "SIMPLETUNER_KEEP_FREE_GB": "0",
         }
 
     def use_tls(self) -> None:

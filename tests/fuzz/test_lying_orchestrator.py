@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.agent.agent import Departure
+from simpletuner_fleet.agent.isolation.places import JobPath
 from simpletuner_fleet.agent.program import WorkerSettings, run_agent
 from simpletuner_fleet.core.people import tokens
 from tests.fuzz.lying_server import LyingServer, answer
@@ -89,7 +90,7 @@ class Stage(Struct):
 
     @property
     def ticks(self) -> int:
-        path = self.folder / "ticks"
+        path = self.folder / "open" / "ticks"
         return path.stat().st_size if path.exists() else 0
 
     async def goes_on(self) -> None:
@@ -99,7 +100,7 @@ class Stage(Struct):
         assert not self.agent.done(), self.agent
 
     async def ends_well(self) -> None:
-        (self.folder / "gate").touch()
+        (self.folder / "open" / "gate").touch()
         await until(lambda: self.outcome("j_good") == "completed", "the job's end is reported")
 
     def outcome(self, job_id: str) -> str | None:
@@ -137,6 +138,9 @@ def event(name: bytes, data: bytes) -> bytes:
 @asynccontextmanager
 async def stage(folder: Path) -> AsyncIterator[Stage]:
     """An agent with a trainer that runs until its gate opens."""
+    granted = folder / "open"
+    granted.mkdir()
+    granted.chmod(0o777)
     async with LyingServer() as server:
         settings = WorkerSettings(
             url=server.url,
@@ -146,16 +150,17 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
             persistent=True,
             work_dir=folder / "work",
             max_jobs=32,
+            job_paths=(JobPath(str(granted), writable=True),),
         )
         agent = asyncio.create_task(run_agent(settings, {"SIMPLETUNER_GPU_INVENTORY": "[]"}))
         on_stage = Stage(server, agent, folder)
-        command = [sys.executable, "-c", TRAINER, str(folder / "ticks"), str(folder / "gate")]
+        command = [sys.executable, "-c", TRAINER, str(granted / "ticks"), str(granted / "gate")]
         try:
             await server.say(offer(config={"command": command}))
             await on_stage.goes_on()
             yield on_stage
         finally:
-            (folder / "gate").touch()
+            (granted / "gate").touch()
             await until(lambda: agent.done() or on_stage.outcome("j_good"), "the trainer has ended")
             agent.cancel()
             await asyncio.gather(agent, return_exceptions=True)

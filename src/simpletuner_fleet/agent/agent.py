@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -55,6 +56,7 @@ LEASE_MARGIN_SHARE = 0.15
 LEASE_MARGIN_MAX_S = 10.0
 LONGEST_INTERVAL_S = 86_400.0
 TELL_FETCHING_EVERY_S = 2.0
+WARN_UNSTORED_EVERY_S = 600.0
 KEEP_IDLE_S = 60.0
 """At least: a connection outlives the pause between two heartbeats, however long that is."""
 SHIM_OUTCOME = {
@@ -111,6 +113,7 @@ class Agent:
         self.heard_at = boottime()
         self._accepted_at: dict[Turn, float] = {}
         self._fetching_told_at: dict[Turn, float] = {}
+        self._unstored_warned_at: dict[Turn, float] = {}
         self._data_told: DataHeld | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -250,7 +253,7 @@ class Agent:
             trouble = self.attempts.senders.trouble(turn)
             if trouble:
                 progress["waiting_for"] = trouble[:MAX_MORE_TEXT_CHARS]
-                log.warning("job %s: its results are not stored yet: %s", turn[0], trouble)
+                self._warn_of_unstored(turn, trouble)
             await self._tell(
                 turn,
                 StatusReport(
@@ -262,7 +265,15 @@ class Agent:
                 ),
             )
 
+    def _warn_of_unstored(self, turn: Turn, trouble: str) -> None:
+        """Says it in the worker's own log, not as often as in its reports."""
+        now = boottime()
+        if now >= self._unstored_warned_at.get(turn, -math.inf) + WARN_UNSTORED_EVERY_S:
+            self._unstored_warned_at[turn] = now
+            log.warning("job %s: its results are not stored yet: %s", turn[0], trouble)
+
     def _report_delivered(self, turn: Turn) -> None:
+        self._unstored_warned_at.pop(turn, None)
         self.perform(self.inbox.delivered(turn))
 
     def depart(self, departure: Departure) -> None:

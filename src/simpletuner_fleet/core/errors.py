@@ -85,6 +85,16 @@ class Forbidden(FleetError):
         super().__init__(f"This credential lacks the permission '{permission}'.", permission=permission)
 
 
+class LoginNotFresh(Forbidden):
+    """You logged in too long ago for this."""
+
+    code = "login_not_fresh"
+    next_step = "Log in again, and repeat it."
+
+    def __init__(self) -> None:
+        FleetError.__init__(self)
+
+
 class NotYours(FleetError):
     """This belongs to somebody else."""
 

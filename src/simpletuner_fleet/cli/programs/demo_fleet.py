@@ -27,6 +27,9 @@ class DemoFleet:
             "SIMPLETUNER_HOME": str(folder / "server"),
             "SIMPLETUNER_HEARTBEAT_INTERVAL": "1",
             "SIMPLETUNER_HEARTBEAT_TIMEOUT": "5",
+            # It stores a few megabytes: a disk too full for a real fleet is roomy enough for it.
+            "SIMPLETUNER_MIN_FREE_GB": "0.2",
+            "SIMPLETUNER_KEEP_FREE_GB": "0.2",
         }
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
 

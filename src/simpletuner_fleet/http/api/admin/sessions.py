@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.core.errors import FleetError, Forbidden
+from simpletuner_fleet.core.errors import LoginNotFresh
 from simpletuner_fleet.core.people.accounts import FRESH_LOGIN_S, Session
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route
@@ -28,16 +28,6 @@ class SessionView(Struct, kw_only=True):
 
 class SessionsView(Struct):
     sessions: list[SessionView]
-
-
-class LoginNotFresh(Forbidden):
-    """You logged in too long ago for this."""
-
-    code = "login_not_fresh"
-    next_step = "Log in again, and repeat it."
-
-    def __init__(self) -> None:
-        FleetError.__init__(self)
 
 
 def require_fresh_login(call: Call[Any]) -> None:
