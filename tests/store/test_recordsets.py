@@ -44,7 +44,7 @@ def test_rows_are_found_by_their_keys_however_small_the_table_was(
 ) -> None:
     session.write_rows([RowWrite(TABLE, ROWS)])
     with psycopg.connect(postgres_database) as outsider:
-        types = dict(outsider.execute(recordsets.TYPES_OF, ("things",)).fetchall())
+        types: dict[str, str] = dict(outsider.execute(recordsets.TYPES_OF, ("things",)).fetchall())
     plan = session.rows(
         "EXPLAIN " + recordsets.statement(RowWrite(TABLE, ROWS, update=True), types).replace("%s", "'[]'"), {}
     )
