@@ -71,9 +71,18 @@ class Stage:
             self.kill(name)
 
     def worker(
-        self, name: str, *, gpus: int = 0, env: dict[str, str] | None = None, max_jobs: int = 1
+        self,
+        name: str,
+        *,
+        gpus: int = 0,
+        env: dict[str, str] | None = None,
+        max_jobs: int = 1,
+        job_paths: tuple[Path, ...] = (),
     ) -> None:
-        """`gpus` are declared: the machine has none, and the processes see them by their index."""
+        """`gpus` are declared: the machine has none, and the processes see them by their index.
+
+        Its jobs stand behind the wall that this machine allows, and see the tiny model, its pictures and `job_paths`.
+        """
         token = self.post("/api/admin/workers", {"name": name})["token"]
         token_file = self.folder / f"{name}.token"
         token_file.write_text(token)
@@ -94,6 +103,7 @@ class Stage:
                 *("worker", "--orchestrator-url", self.url, "--worker-token-file", str(token_file)),
                 *("--name", name, "--persistent", "--work-dir", str(self.folder / name)),
                 *("--trainer-python", str(self.python), "--max-jobs", str(max_jobs)),
+                *(word for path in (self.material, *job_paths) for word in ("--job-path", f"{path}:ro")),
             ),
             environment,
             self.folder / f"{name}.log",

@@ -17,9 +17,9 @@ class Mistake(Struct, frozen=True):
 
 
 def run(stage: Stage) -> list[str]:
-    stage.worker("one")
     pictures = stage.folder / "no-captions"
     shutil.copytree(stage.material / "pictures", pictures, ignore=shutil.ignore_patterns("*.txt", "*.json"))
+    stage.worker("one", job_paths=(pictures,))
     mistakes = {
         "GPU out of memory at step 5 of 8": Mistake(
             "gpu_out_of_memory", "Tried to allocate", env={"REAL_TRAINER_FAULT": "oom:5"}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.cutting import excerpt
 from simpletuner_fleet.core.marks import N_
 
 MAX_EVIDENCE_CHARS = 500
@@ -98,7 +99,7 @@ _EXIT_CODE = re.compile(r"\bexit(?:ed)?(?: with)?(?: (?:code|status))? (-?\d{1,3
 class FailureClass(Struct, frozen=True):
     code: str
     evidence: str
-    """The line that shows it."""
+    """The line that shows it, whole or with an ellipsis where it was cut."""
     advice: str
 
 
@@ -132,8 +133,8 @@ def classify(
     remains = _remains(exit_code, exit_signal, last_lines or "", reason or "", started)
     for code, rule in RULES:
         if evidence := rule(remains):
-            return FailureClass(code, evidence[:MAX_EVIDENCE_CHARS], ADVICE[code])
-    return FailureClass("unknown", remains.reason[:MAX_EVIDENCE_CHARS], ADVICE["unknown"])
+            return FailureClass(code, excerpt(evidence, MAX_EVIDENCE_CHARS), ADVICE[code])
+    return FailureClass("unknown", excerpt(remains.reason, MAX_EVIDENCE_CHARS), ADVICE["unknown"])
 
 
 def advice_for(code: str) -> str:
@@ -169,9 +170,14 @@ def _said(pattern: str) -> Rule:
 def _shown(pattern: str) -> Rule:
     """The first line that shows it is the nearest to the cause: other ranks follow with noise."""
     known = re.compile(pattern)
-    return lambda remains: next(
-        (line for line in (*remains.lines, remains.reason) if known.search(line)), None
-    )
+
+    def shows(remains: Remains) -> str | None:
+        for line in (*remains.lines, remains.reason):
+            if found := known.search(line):
+                return excerpt(line, MAX_EVIDENCE_CHARS, around=found.start())
+        return None
+
+    return shows
 
 
 def _ended_by(*signals: int) -> Rule:
