@@ -52,6 +52,9 @@ class Stage:
             environment = {**self._environment, "PYTHONPATH": python_path(self.python)}
             argv = [str(self.python), str(HERE / "tiny.py"), str(made)]
             subprocess.run(argv, check=True, env=environment, capture_output=True)
+            # Weights are written for their owner alone, and jobs may run as users of their own.
+            for path in made.rglob("*"):
+                path.chmod(0o755 if path.is_dir() else 0o644)
             made.rename(self.material)
         home = self.folder / "server"
         server = Program(
@@ -110,6 +113,15 @@ class Stage:
         )
         agent.start()
         self.programs[name] = agent
+
+    def wall(self, name: str) -> str:
+        """Which kind stands around the jobs of this worker."""
+        self.wait_for(f"{name} is there", lambda: "isolation" in self._labels(name))
+        return self._labels(name)["isolation"]
+
+    def _labels(self, name: str) -> dict[str, str]:
+        workers = self.get("/api/admin/workers")["workers"]
+        return next((one["reported_labels"] for one in workers if one["name"] == name), {})
 
     def kill(self, name: str) -> None:
         """As a power cut does: agent, guardians and trainers at once."""

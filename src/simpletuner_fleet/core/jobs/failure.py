@@ -56,6 +56,10 @@ ADVICE = {
     "captions_missing": N_(
         "Give every picture its caption, as the data loader's caption_strategy says: for textfile a .txt beside it."
     ),
+    "path_not_granted": N_(
+        "The worker's owner decides what jobs see of its disk, with 'simpletuner worker --job-path /data:ro'; or push "
+        "the data with 'simpletuner data push' and write dataset://NAME instead of the path."
+    ),
     "data_missing": N_(
         "The folder is not on the worker: push it with 'simpletuner data push' and write dataset://NAME in the data "
         "loader, or correct the path."
@@ -342,6 +346,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
             r"|can't open file '"
         ),
     ),
+    ("path_not_granted", _said(r" names .* (?:not granted to jobs|may not be read by jobs)")),
     ("config", _said(r"^(?:settings|env|files)\b|config's settings")),
     ("config", _wrong_usage),
     ("data", _said(r"^the data\b")),
