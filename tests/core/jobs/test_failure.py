@@ -330,6 +330,17 @@ def test_evidence_is_one_line_of_bounded_length() -> None:
     assert failure.evidence.endswith("x…")
 
 
+def test_of_a_missing_file_the_line_is_told_that_names_all_of_its_path() -> None:
+    """As SimpleTuner 4.10.1 says it: first the system's words, which name the folder alone."""
+    lines = (
+        "FileNotFoundError: [Errno 2] No such file or directory: '/x'\n"
+        "During handling of the above exception, another exception occurred:\n"
+        "ValueError: Lycoris config path '/x/no-lycoris.json' is invalid or outside allowed directory.\n"
+    )
+    failure = classify(1, None, lines, None)
+    assert (failure.code, "/x/no-lycoris.json" in failure.evidence) == ("file_missing", True)
+
+
 def test_of_a_longer_line_the_part_that_shows_it_is_told() -> None:
     evidence = classify(1, None, "x" * 5_000 + CUDA_OOM + "y" * 5_000, None).evidence
     assert CUDA_OOM in evidence

@@ -334,10 +334,11 @@ RULES: tuple[tuple[str, Rule], ...] = (
         "file_missing",
         _shown(
             r"config file \S+ not found|^(?:ValueError: )?Lycoris config path '[^']*' is invalid"
-            r"|Could not find (?:lycoris config|the JSON configuration file) at '"
-            r"|Parquet file \S+ not found|FileNotFoundError: \[Errno 2\] No such file or directory: '"
+            r"|Could not find (?:lycoris config|the JSON configuration file) at '|Parquet file \S+ not found"
         ),
     ),
+    # What the line above names is what the config says; this one may name a folder on the way there.
+    ("file_missing", _shown(r"FileNotFoundError: \[Errno 2\] No such file or directory: '")),
     ("config", _shown(r"^ValueError: Optimizer \S+ not found|invalid choice: '")),
     (
         "config",
