@@ -74,6 +74,7 @@ async def test_a_completed_jobs_model_comes_to_the_hub_whole(
         await store_token(running)
         up = await completed(running, ON_HUB)
         assert (await reported(running, up))["state"] == "due"
+        assert (await running.job(up.offer["job_id"]))["publication"] == await reported(running, up)
         places = Places(hub_url=hub.url)
         assert await publish_once(running.deps.storage, places, http) == 1
         publication = await reported(running, up)
@@ -184,6 +185,7 @@ async def test_a_job_that_failed_publishes_nothing(http: httpx2.AsyncClient) -> 
         up = await completed(running, {"to": "folder://x"}, status="failed")
         answer = await running.http.get(f"/api/jobs/{up.offer['job_id']}/publication")
         assert answer.status_code == 404
+        assert (await running.job(up.offer["job_id"]))["publication"] is None
         refused = await running.http.post(
             f"/api/jobs/{up.offer['job_id']}/publish", json={"to": "folder://x"}
         )

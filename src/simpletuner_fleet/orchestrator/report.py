@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.cutting import tail_of
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import fencing, going_on, lifecycle, stopping
@@ -202,7 +203,7 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
         exit_code=message.exit_code,
         exit_signal=message.exit_signal,
         error=message.error[:MAX_ERROR_CHARS] if message.error else None,
-        last_lines=message.last_lines[-MAX_LAST_LINES_CHARS:] if message.last_lines else None,
+        last_lines=tail_of(message.last_lines, MAX_LAST_LINES_CHARS) if message.last_lines else None,
         restart=message.restart,
         resume_below=message.resume_below,
         results=_RESULTS.get(message.results, Results.NONE),

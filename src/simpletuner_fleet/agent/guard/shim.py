@@ -132,13 +132,16 @@ def claim() -> bool:
 
 
 def last_lines(path: str, hidden: list[str]) -> str:
-    """Returns the output's end without the secrets, also one that the first of these bytes are the end of."""
+    """Returns the output's end without the secrets, also one that the first of these bytes are the end of.
+
+    It begins with a whole line; where there is none, with an ellipsis.
+    """
     values = [value.encode() for value in hidden]
     around = max(map(len, values), default=1) - 1
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            start = max(0, size - LAST_LINES_BYTES)
+            start = max(0, size - LAST_LINES_BYTES - 1)
             first = max(0, start - around)
             file.seek(first)
             data = file.read(size - first)
@@ -151,6 +154,9 @@ def last_lines(path: str, hidden: list[str]) -> str:
             masked[at : at + len(value)] = b"*" * len(value)
             at = data.find(value, at + 1)
     text = masked[start - first :].decode("utf-8", "replace")
+    if size > LAST_LINES_BYTES:
+        cut, _, whole = text.partition("\n")
+        text = whole if whole.strip() else f"…{cut[1:]}"
     return "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())
 
 
