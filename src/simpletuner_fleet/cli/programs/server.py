@@ -7,6 +7,7 @@ import logging
 import os
 import ssl
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,8 +37,9 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
 from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
+from simpletuner_fleet.http.access import networks
 from simpletuner_fleet.http.access.credentials import remembered_credentials
-from simpletuner_fleet.http.access.networks import BadNetwork
+from simpletuner_fleet.http.access.networks import BadNetwork, Networks
 from simpletuner_fleet.http.api.admin.accounts import start_link
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.application import build_api
@@ -107,6 +109,8 @@ class _Server:
         self._public_url = args.public_url
         self._metrics_public = args.metrics_public
         self._beyond_loopback = not is_loopback(args.host)
+        self._shares_port = self._beyond_loopback and not (args.ssl or args.ssl_cert or args.plain_http)
+        """TLS for other machines without having been asked for it; plain HTTP goes on for this one and trusted proxies."""
         self._local = args.local if args.local is not None else not self._beyond_loopback
         self._database_url: str = args.database_url or f"sqlite:///{data_dir / SQLITE_FILE}"
         self._tls: tls.TlsFiles | None = None
@@ -176,6 +180,7 @@ class _Server:
             fingerprint=self._tls.fingerprint if self._tls and self._tls.ca else None,
             local_enabled=self._local,
             beyond_loopback=self._beyond_loopback,
+            plain_for_own_machine_only=self._shares_port,
             metrics_public=self._metrics_public,
             space=self._space(),
         )
@@ -210,13 +215,18 @@ class _Server:
             lambda: self._stop(deps, edge),
             on_hangup=lambda: self._reload(context),
             idle_timeout_s=idle_timeout_for(self._policy.heartbeat_interval_s),
+            plain_from=self._plain_from() if self._shares_port else None,
         )
+
+    def _plain_from(self) -> Callable[[str], bool]:
+        proxies = Networks.parse(",".join(self._args.trusted_proxies))
+        return lambda address: networks.is_loopback(address) or proxies.holds(address)
 
     def _certificate(self) -> tls.TlsFiles | None:
         args = self._args
         if args.ssl_cert:
             return tls.own_certificate(Path(args.ssl_cert), Path(args.ssl_key))
-        if not args.ssl:
+        if not args.ssl and not self._shares_port:
             return None
         names = [*args.ssl_san, *args.allowed_host]
         if self._public_url:
@@ -236,7 +246,7 @@ class _Server:
             allowed_hosts=tuple(name for name in allowed if name),
             trusted_proxies=",".join(args.trusted_proxies),
             worker_networks=",".join(args.worker_networks),
-            tls=self._tls is not None,
+            tls=self._tls is not None and not self._shares_port,
         )
 
     async def _know_local_worker(self, fleet: Fleet) -> None:
@@ -247,7 +257,7 @@ class _Server:
             write_private(path, token)
 
     def _ready(self, listening: Listening, admin_token_from: str) -> None:
-        url = own_url(listening)
+        url = self._own_url(listening)
         fingerprint = self._tls.fingerprint if self._tls else None
         document = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
         write_private(self._data_dir / "server.json", json.dumps(document))
@@ -268,11 +278,16 @@ class _Server:
         words += ["--worker-token-file", str(self._data_dir / "local_worker_token")]
         if self._args.trainer_python:
             words += ["--trainer-python", self._args.trainer_python]
-        return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
+        return (
+            [*words, "--ssl-fingerprint", fingerprint] if fingerprint and url.startswith("https:") else words
+        )
+
+    def _own_url(self, listening: Listening) -> str:
+        return own_url(listening, plain_for_loopback=self._shares_port)
 
     def _console(self, listening: Listening) -> str:
         """Returns where a person goes first; while there is nobody, the link that makes the first admin."""
-        url = self._public_url or own_url(listening)
+        url = self._public_url or self._own_url(listening)
         return start_link(url, self._first_key) if self._first_key else url
 
     def _announce(self, listening: Listening, admin_token_from: str) -> None:
@@ -282,6 +297,7 @@ class _Server:
             N_("database"): without_password(self._database_url),
             N_("admin token"): admin_token_from,
             **({N_("fingerprint"): self._tls.fingerprint} if self._tls else {}),
+            **({N_("plain HTTP"): N_("from this machine only")} if self._shares_port else {}),
             N_("local jobs"): N_("on") if self._local else N_("off (--local turns them on)"),
             N_("next"): "simpletuner workers create NAME",
         }
@@ -296,10 +312,9 @@ class _Server:
 
     def _warnings(self) -> list[str]:
         warnings = []
-        if self._beyond_loopback and not self._tls and not self._args.trusted_proxies:
+        if self._beyond_loopback and not self._tls:
             warnings.append(
-                "tokens and jobs travel unencrypted: use --ssl, or terminate TLS at a reverse proxy "
-                "(--trusted-proxies)"
+                "--plain-http: tokens and jobs travel unencrypted. Leave it out: other machines are then served by TLS"
             )
         sqlite = sqlite_warning() if self._database_url.startswith("sqlite:") else None
         return [*warnings, sqlite] if sqlite else warnings

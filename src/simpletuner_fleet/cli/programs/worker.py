@@ -34,7 +34,7 @@ def run_worker(args: argparse.Namespace) -> int:
         token_file=Path(args.worker_token_file) if args.worker_token_file else None,
         name=args.name or default_name(),
         persistent=bool(args.persistent),
-        tls=Choices(args.ssl_fingerprint, args.ca_cert, bool(args.ssl_no_verify)),
+        tls=Choices(args.ssl_fingerprint, args.ca_cert, bool(args.ssl_no_verify), bool(args.plain_http)),
         gpus=args.gpus,
         labels=dict(args.label or {}),
         work_dir=Path(args.work_dir) if args.work_dir else None,
