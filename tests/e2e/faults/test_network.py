@@ -84,7 +84,7 @@ def test_a_dead_forwarder_is_a_cut_and_no_dead_orchestrator(world: World) -> Non
         gate = world.gate()
         job_id = world.submit(world.ticking(gate))
         stale = world.runs(job_id)
-    world.start_worker("reachable")
+        world.start_worker("reachable")
     world.runs(job_id, times=2)
     assert stopped(stale)
     gate.write_text("0")
