@@ -729,8 +729,8 @@ MUTANTS = (
     Mutant(
         "lonely-shim-says-completed",
         "a guardian without its agent says completed for a trainer whose exit code tells nothing",
-        "agent/guard/shim.py",
-        'ended["exit_code"] == 0 and not self.order.get("exit_tells", True):',
+        "agent/guard/shim_report.py",
+        'ended["exit_code"] == 0 and not order.get("exit_tells", True):',
         "False:",
         ("tests/agent/guard/test_shim.py",),
     ),

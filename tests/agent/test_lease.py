@@ -43,15 +43,25 @@ async def test_a_lease_ends_before_the_orchestrator_gives_the_job_away(tmp_path:
     assert agent.lease_s == pytest.approx(0.85)
 
 
-async def test_an_orchestrator_that_is_down_extends_a_lease_that_lasts(tmp_path: Path) -> None:
+async def test_an_orchestrator_that_is_dead_extends_a_lease_that_lasts(tmp_path: Path) -> None:
     agent = agent_in(tmp_path)
     agent.heard_at = before = boottime() - 60
-    agent.orchestrator_is_down()
+    agent.orchestrator_is_dead(boottime())
     assert agent.heard_at > before + 59
 
 
-async def test_an_orchestrator_that_is_down_revives_no_lease_that_ran_out(tmp_path: Path) -> None:
+async def test_an_orchestrator_that_is_dead_revives_no_lease_that_ran_out(tmp_path: Path) -> None:
     agent = agent_in(tmp_path)
     agent.heard_at = before = boottime() - 111
-    agent.orchestrator_is_down()
+    agent.orchestrator_is_dead(boottime())
+    assert agent.heard_at == before
+
+
+async def test_a_refusal_says_nothing_where_the_orchestrators_own_socket_was_never_seen(
+    tmp_path: Path,
+) -> None:
+    """Port 9 refuses: who says that the orchestrator would be there?"""
+    agent = agent_in(tmp_path)
+    agent.heard_at = before = boottime() - 60
+    await agent.connection_refused()
     assert agent.heard_at == before

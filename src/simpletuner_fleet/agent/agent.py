@@ -110,7 +110,12 @@ class Agent:
         self.connected = asyncio.Event()
         self.token_changed = asyncio.Event()
         self.departure: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
-        self.heard_at = boottime()
+        self.heard_at = -math.inf
+        """When the newest of the calls that were answered was sent, or the orchestrator was found dead.
+
+        Never, for a new agent: what it takes up may be paused for good reason, and is not renewed before an answer.
+        """
+        self.answered_at = boottime()
         self._accepted_at: dict[Turn, float] = {}
         self._fetching_told_at: dict[Turn, float] = {}
         self._unstored_warned_at: dict[Turn, float] = {}
@@ -176,6 +181,7 @@ class Agent:
 
         It does so a whole timeout after it last heard us, which was after `heard_at`; the margin is for stopping in time.
         """
+        self.answered_at = max(self.answered_at, heard_at)
         self.heard_at = max(self.heard_at, heard_at)
         self.attempts.renew(self.lease_s, self.heard_at)
 
@@ -185,13 +191,17 @@ class Agent:
         margin_s = min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.heartbeat_timeout_s)
         return self.heartbeat_timeout_s - margin_s
 
-    def orchestrator_is_down(self) -> None:
-        """Its machine answers and it does not listen: it cannot give anything away, and on its return it waits anew.
+    async def connection_refused(self) -> None:
+        """Where that means that the orchestrator is dead, it cannot give anything away, and on its return it waits anew."""
+        asked_at = boottime()
+        if await self.client.outage.is_certain(asked_at - self.answered_at):
+            self.orchestrator_is_dead(asked_at)
 
-        Only while the lease lasts: once it ran out, the job may have been given away before the orchestrator went down.
-        """
-        if boottime() < self.heard_at + self.lease_s:
-            self.extend_lease(boottime())
+    def orchestrator_is_dead(self, asked_at: float) -> None:
+        """Goes on while the lease lasts: once it ran out, the job may have been given away before the death."""
+        if asked_at < self.heard_at + self.lease_s:
+            self.heard_at = max(self.heard_at, asked_at)
+            self.attempts.renew(self.lease_s, self.heard_at)
 
     # Doing.
 

@@ -36,7 +36,7 @@ async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
             _answer_refusal(agent, problem, may_give_up=give_up_after_s is not None)
         except Unreachable as error:
             if error.refused:
-                agent.orchestrator_is_down()
+                await agent.connection_refused()
             complaint.make(error)
             if deadline is not None and not agent.connected.is_set() and boottime() > deadline:
                 trouble = of_connection_error(error.cause, agent.client.url)

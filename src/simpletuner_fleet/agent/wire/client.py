@@ -12,8 +12,14 @@ import httpx2
 import msgspec
 
 from simpletuner_fleet.agent.ship.output_log import Chunk
-from simpletuner_fleet.agent.wire.call_connections import CallConnections, CallFailed, CallTimeouts
+from simpletuner_fleet.agent.wire.call_connections import (
+    CallAnswer,
+    CallConnections,
+    CallFailed,
+    CallTimeouts,
+)
 from simpletuner_fleet.agent.wire.errors import Refused, no_answer, problem_of, read_answer
+from simpletuner_fleet.agent.wire.outage import Outage
 from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartConnections, PartTimeouts
 from simpletuner_fleet.protocol.messages import (
     LOG_AGES_HEADER,
@@ -80,6 +86,7 @@ class OrchestratorClient:
         """For what a worker and its jobs live by: nothing of `_bulk` ever stands in its way."""
         self._bulk = CallConnections(self._url, context)
         self._part_connections = PartConnections(self.url, context)
+        self.outage = Outage()
 
     @property
     def url(self) -> str:
@@ -106,7 +113,11 @@ class OrchestratorClient:
         self._bulk.close()
 
     async def register(self, message: Register) -> Registered:
-        return await self._control_call("/api/workers/register", message, Registered)
+        path = "/api/workers/register"
+        response = await self._request(self._control, "POST", path, _encoder.encode(message), JSON)
+        answer = read_answer(response.status, response.content, Registered)
+        self.outage.learn(response.ends, answer)
+        return answer
 
     async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
         return await self._control_call("/api/workers/heartbeat", message, HeartbeatAnswer)
@@ -249,15 +260,25 @@ class OrchestratorClient:
         answer: type[T],
         headers: Mapping[str, str],
     ) -> T:
+        response = await self._request(connections, method, path, content, headers)
+        return read_answer(response.status, response.content, answer)
+
+    async def _request(
+        self,
+        connections: CallConnections,
+        method: str,
+        path: str,
+        content: bytes,
+        headers: Mapping[str, str],
+    ) -> CallAnswer:
         headers = {"X-Worker-Token": self._token(), **headers}
         timeouts = CallTimeouts(
             connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s), silence_s=self.answer_timeout_s
         )
         try:
-            response = await connections.request(method, path, headers, content, timeouts)
+            return await connections.request(method, path, headers, content, timeouts)
         except CallFailed as error:
             raise no_answer(error.__cause__ or error) from error
-        return read_answer(response.status, response.content, answer)
 
     def _timeout(self) -> httpx2.Timeout:
         return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
