@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import httpx2
@@ -39,6 +40,9 @@ LOOK_S = 10.0
 MENTIONED = b'"publish":{'
 
 
+Bring = Callable[[Publication], Awaitable[str]]
+
+
 class Places(Struct, frozen=True):
     """Where this server may publish to."""
 
@@ -50,12 +54,16 @@ def open_with_end(transaction: Transaction, job: Job) -> None:
     """Called in the transaction in which the job completes, so that neither is there without the other."""
     if job.state is not JobState.COMPLETED:
         return
-    stored = transaction.tx.job_bundle(job.id) or b"{}"
-    if MENTIONED not in stored:  # nearly every job, and without reading all of it
-        return
-    publish = msgspec.json.decode(stored, type=Bundle).publish
+    publish = wanted(transaction.tx.job_bundle(job.id))
     if publish and transaction.tx.publication(job.id) is None:
         transaction.tx.put_publication(opened(job, publish, transaction.now))
+
+
+def wanted(bundle: bytes | None) -> Publish | None:
+    """Where the job's own config wants its model."""
+    if not bundle or MENTIONED not in bundle:  # nearly every job, and without reading all of it
+        return None
+    return msgspec.json.decode(bundle, type=Bundle).publish
 
 
 async def ask(
@@ -106,12 +114,15 @@ async def publication_of(fleet: Fleet, job_id: str) -> Publication:
 
 
 async def publish_once(storage: Storage, places: Places, http: httpx2.AsyncClient) -> int:
-    """Tries all that are due, one after the other, and returns how many it tried."""
-    fleet = storage.fleet
+    return await try_all_due(storage.fleet, lambda due: _publish(storage, places, http, due))
+
+
+async def try_all_due(fleet: Fleet, bring: Bring) -> int:
+    """Tries all that are due, one after the other, and returns how many it tried. `bring` returns where it is then."""
     due = await fleet.read(lambda view: view.due_publications(fleet.clock.now(), AT_ONCE))
     for publication in due:
         try:
-            url = await _publish(storage, places, http, publication)
+            url = await bring(publication)
         except PublishFailed as error:
             await _record(fleet, publication, error=error)
         except Exception as error:  # whatever it is, it must not keep others from being published
