@@ -8,6 +8,7 @@ from contextlib import suppress
 import httpx2
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.errors import Invalid, NotFound
@@ -24,6 +25,7 @@ from simpletuner_fleet.core.publishing import (
     files_to_publish,
     opened,
     tried_in_vain,
+    waits_too_long,
 )
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import secret_value, stored_secrets
@@ -37,6 +39,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 8
 LOOK_S = 10.0
+END_OF_TIME, MANY = 1e18, 10_000
 MENTIONED = b'"publish":{'
 
 
@@ -111,6 +114,20 @@ async def publication_of(fleet: Fleet, job_id: str) -> Publication:
     if stored is None:
         raise NotFound(f"Nothing of job {job_id} is or was to be published.")
     return stored
+
+
+async def mend_waits(fleet: Fleet) -> None:
+    """Called at the start, when the clock may be another than before: what it put off for ever is tried now."""
+    put_off = await fleet.read(lambda view: view.due_publications(END_OF_TIME, MANY))
+
+    def step(transaction: Transaction) -> None:
+        for seen in put_off:
+            row = transaction.tx.publication(seen.job_id)
+            if row and waits_too_long(row, transaction.now):
+                transaction.tx.put_publication(replace(row, not_before=transaction.now))
+
+    if any(waits_too_long(row, fleet.clock.now()) for row in put_off):
+        await fleet.act(step)
 
 
 async def publish_once(storage: Storage, places: Places, http: httpx2.AsyncClient) -> int:
@@ -213,10 +230,14 @@ class Publisher:
                 await self._task
 
     async def _publish_for_ever(self) -> None:
+        mended = False
         async with httpx2.AsyncClient(follow_redirects=False) as http:
             while True:
                 await asyncio.sleep(LOOK_S)
                 try:
+                    if not mended:
+                        await mend_waits(self._storage.fleet)
+                        mended = True
                     while await publish_once(self._storage, self._places, http) == AT_ONCE:
                         pass
                 except Exception:

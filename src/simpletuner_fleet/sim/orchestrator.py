@@ -218,10 +218,10 @@ class Orchestrator:
         world.note("orchestrator starts")
         self._plan_sweep(self.life)
         self._plan_pings(self.life)
-        self.on_start(self.life)
         life, since = self.life, self.fleet.clock.now()
         known = [worker.id for worker in self.store.view.workers()]
         world.after(self.policy.reconnect_grace_s, lambda: self._still_gone(life, known, since))
+        self.on_start(life)
 
     def _try_to_start_again(self) -> None:
         if self.fleet is None:

@@ -7,9 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.publishing import (
+    LONGEST_WAIT_S,
     MAX_TRIES,
     Publication,
     PublicationState,
@@ -23,13 +25,13 @@ from simpletuner_fleet.sim.network import Link
 from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import ADMIN
 from simpletuner_fleet.sim.store import Changes
-from simpletuner_fleet.sim.world import World
+from simpletuner_fleet.sim.world import World, drive
 from simpletuner_fleet.storage.publish.content import PublishFailed
 
 Ask = tuple[str, float]
 """A job, and when it was asked that its model be published."""
-LONGEST_WAIT_AT_REST_S = 2_500.0
-"""How long a model may still wait for its next try when the faults end."""
+LONGEST_WAIT_AT_REST_S = LONGEST_WAIT_S + 2_500.0
+"""How long a model may still wait for its next try when the faults end, an hour and more by a clock that was set back."""
 RECORDED = {
     PublicationState.PUBLISHED: EventType.PUBLISHED,
     PublicationState.FAILED: EventType.PUBLISH_FAILED,
@@ -97,8 +99,8 @@ class Publishing:
 
     def begin(self) -> None:
         """The process runs already."""
-        self.orchestrator.on_start = self._plan
-        self._plan(self.orchestrator.life)
+        self.orchestrator.on_start = self._start
+        self._start(self.orchestrator.life)
 
     # What people want
 
@@ -127,6 +129,16 @@ class Publishing:
         self.link.call(lambda reply: self.orchestrator.receive(work, reply), answered)
 
     # The publisher
+
+    def _start(self, life: int) -> None:
+        fleet = self.orchestrator.fleet
+        if fleet is None:
+            return
+        told = self.orchestrator.work(lambda: drive(publishing.mend_waits(fleet)))
+        if isinstance(told, StoreUnavailable):
+            self.world.after(LOOK_S, lambda: self._start(life) if self.orchestrator.life == life else None)
+        else:
+            self._plan(life)
 
     def _plan(self, life: int) -> None:
         self.world.after(LOOK_S, lambda: self._round(life))
