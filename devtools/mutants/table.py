@@ -35,6 +35,32 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # Publishing
+    Mutant(
+        "a-publication-is-lost",
+        "a job completes, and what its owner wanted published is never tried",
+        "orchestrator/publishing.py",
+        "    if publish and transaction.tx.publication(job.id) is None:\n",
+        "    if publish and transaction.tx.publication(job.id) is not None:\n",
+        SIM,
+    ),
+    Mutant(
+        "published-and-not-there",
+        "a try that failed is told as done",
+        "orchestrator/publishing.py",
+        "            await _record(fleet, publication, error=error)\n        except Exception",
+        '            await _record(fleet, publication, url="")\n        except Exception',
+        SIM,
+    ),
+    # What jobs see
+    Mutant(
+        "an-ungranted-path-is-let-through",
+        "a path that no job may see is taken by the trainer for a name on the Hub",
+        "agent/isolation/named_paths.py",
+        "    if not reach.sees(path):\n",
+        "    if not reach.sees(path) and not os.path.exists(path):\n",
+        ("tests/agent/isolation/test_named_paths.py",),
+    ),
     # Attackers
     Mutant(
         "trailers-are-headers",

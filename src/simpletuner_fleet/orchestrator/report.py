@@ -152,8 +152,9 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
     _judge_worker(transaction, attempt, message)
     if message.status is ReportStatus.COMPLETED:
         open_with_end(transaction, transaction.job(job.id))
-    if message.status is ReportStatus.FAILED and message.resume_below is not None:
-        forget_spoiled(transaction, job.id, message.resume_below)
+    below = transaction.attempt(attempt.id).resume_below
+    if below is not None:
+        forget_spoiled(transaction, job.id, below)
     now_is = transaction.job(job.id)
     return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
 
