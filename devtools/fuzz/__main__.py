@@ -31,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
             for tally, more in (one.result() for one in done):
                 total.add(tally)
                 defects += more
+                for defect in more:
+                    print(f"\r{defect}", file=sys.stderr)
             print(f"\r{sum(total.inputs.values())} inputs, {len(defects)} defects", end="", file=sys.stderr)
             if time.monotonic() - began < chosen.minutes * 60:
                 running |= {pool.submit(run_seed, one) for one in islice(work, len(done))}

@@ -196,6 +196,9 @@ class House:
     async def user(self, name: str, role: str) -> Headers:
         """A person who has logged in, in a browser that shows pages of this server."""
         await self.good("POST", "/api/admin/users", {"name": name, "role": role, "password": PASSWORD})
+        return await self.log_in(name)
+
+    async def log_in(self, name: str) -> Headers:
         answer = await self.ask("POST", "/api/login", {"name": name, "password": PASSWORD})
         assert answer.status == 200, answer
         secret = answer.headers["set-cookie"].partition("=")[2].partition(";")[0]
@@ -213,9 +216,13 @@ class House:
         await worker.join()
         return worker
 
-    async def submit(self, by: Headers, worker: str, **options: Any) -> str:
+    async def submit(self, by: Headers, worker: str, *, approved: bool = True, **options: Any) -> str:
         body = {"config": CPU_JOB, "target": "worker", "worker_labels": {"only": worker}, **options}
-        return str((await self.good("POST", "/api/queue/submit", body, by))["job_id"])
+        submitted = await self.good("POST", "/api/queue/submit", body, by)
+        job_id = str(submitted["job_id"])
+        if approved and self.fleet.policy.require_approval and submitted["status"] == "blocked":
+            await self.good("POST", f"/api/queue/{job_id}/approve")
+        return job_id
 
     async def config(self, name: str, by: Headers) -> None:
         await self.good("PUT", f"/api/configs/{name}", CPU_JOB, by)

@@ -19,6 +19,8 @@ class MadeJob(Struct, frozen=True):
 
 
 async def _blocked(house: House, by: Headers, worker: HouseWorker) -> tuple[str, Json | None]:
+    if house.fleet.policy.require_approval:
+        return await house.submit(by, worker.name, approved=False), None
     other = await house.submit(by, NOBODY)
     return await house.submit(by, worker.name, depends_on=[other]), None
 
