@@ -1,7 +1,10 @@
 """How long trainers may run without news."""
 
+import asyncio
+import math
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from simpletuner_fleet.agent.actions import turn_of
@@ -18,7 +21,7 @@ from simpletuner_fleet.agent.token_source import TokenSource
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.protocol.messages import HeartbeatAnswer, JobSubmit
 from simpletuner_fleet.trainers.registry import Registry
 
 TOKEN = tokens.make(tokens.WORKER, bytes(32))
@@ -89,3 +92,29 @@ async def test_what_runs_ends_once_the_token_was_refused_for_long_after_the_leas
     assert agent.inbox.held[turn_of(offer)].stopping is None
     assert agent.disowned(given_up_at)
     assert agent.inbox.held[turn_of(offer)].stopping is EndReason.STALE
+
+
+async def test_a_new_agent_wakes_nothing_before_it_has_had_an_answer(tmp_path: Path) -> None:
+    """What it takes up may be paused, and its job given away, before the orchestrator died."""
+    agent = agent_in(tmp_path)
+    agent.orchestrator_is_dead(boottime())
+    assert agent.heard_at == -math.inf
+
+
+async def test_a_lease_counts_from_when_the_answered_heartbeat_was_sent(tmp_path: Path) -> None:
+    """The orchestrator may have read it long before its answer arrives, and counts from there."""
+    agent, slow_s = agent_in(tmp_path), 0.4
+    body = msgspec.json.encode(HeartbeatAnswer(status="idle"))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(slow_s)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        agent.client.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        sent_at = boottime()
+        await agent.heartbeat()
+        assert sent_at <= agent.heard_at < sent_at + slow_s
+        await agent.client.close()
