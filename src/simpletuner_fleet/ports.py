@@ -454,6 +454,10 @@ class Store(Protocol):
         """Sees every write that has returned."""
         ...
 
+    def find_trouble(self) -> str | None:
+        """Returns why it takes no more writes until it is opened anew, if that is so."""
+        ...
+
     async def close(self) -> None: ...
 
 

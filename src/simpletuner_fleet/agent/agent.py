@@ -57,6 +57,8 @@ LEASE_MARGIN_MAX_S = 10.0
 LONGEST_INTERVAL_S = 86_400.0
 TELL_FETCHING_EVERY_S = 2.0
 WARN_UNSTORED_EVERY_S = 600.0
+DISOWNED_AFTER_S = 600.0
+"""From when the lease has run out: so long may a rotated token be on its way."""
 KEEP_IDLE_S = 60.0
 """At least: a connection outlives the pause between two heartbeats, however long that is."""
 SHIM_OUTCOME = {
@@ -289,6 +291,17 @@ class Agent:
     def depart(self, departure: Departure) -> None:
         if not self.departure.done():
             self.departure.set_result(departure)
+
+    def disowned(self, now: float) -> bool:
+        """Ends what runs once our token has been refused for so long that its jobs were given away long ago.
+
+        A token that was rotated and never brought, or a worker that was deleted: nobody would ever let them go on.
+        """
+        if not self.inbox.held or now < self.answered_at + self.lease_s + DISOWNED_AFTER_S:
+            return False
+        for turn in list(self.inbox.held):
+            self.perform(self.inbox.went_stale(turn))
+        return True
 
     def superseded(self) -> None:
         """Another agent has our token and was heard last: ours is not the worker any more."""

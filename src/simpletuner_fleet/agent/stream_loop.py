@@ -112,6 +112,10 @@ async def _new_token(agent: Agent, problem: TokenRejected) -> None:
     agent.token_changed.clear()
     while not agent.token.reload() and not agent.token_changed.is_set():
         await asyncio.sleep(TOKEN_LOOK_S)
+        if agent.disowned(boottime()):
+            log.error(
+                "this worker's token is refused for too long: what ran here was given away, and is ended"
+            )
         if not agent.token.may_change and not agent.inbox.held:
             agent.depart(Departure(problem.detail, "E_INVALID_TOKEN"))
 

@@ -155,6 +155,14 @@ WORKER = (
         metavar="TIME",
     ),
     Setting(
+        "leave_after",
+        values.seconds,
+        "Leave once no orchestrator has answered for so long; what runs is saved and stopped (default: stay for ever)",
+        flags=("--leave-after",),
+        env="SIMPLETUNER_LEAVE_AFTER",
+        metavar="TIME",
+    ),
+    Setting(
         "max_log_mb",
         values.log_megabytes,
         "Send at most so many MiB of what one attempt prints; of more, the beginning and the end (default: 1024)",

@@ -284,6 +284,9 @@ class PostgresStore:
     def observe(self, observer: RowObserver) -> None:
         self._writer.observe(observer)
 
+    def find_trouble(self) -> str | None:
+        return None
+
     @property
     def is_stored(self) -> bool:
         return self._writer.is_stored

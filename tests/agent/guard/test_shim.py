@@ -274,11 +274,11 @@ async def test_a_stopped_tree_ends_with_its_shim_too(folder: Path) -> None:
 
 async def test_a_full_disk_at_the_end_makes_no_failure_of_a_training_that_completed(folder: Path) -> None:
     """Neither how it ended nor the complaint about that can be written: it is told all the same."""
-    folder.mkdir(parents=True, exist_ok=True)
+    order = order_for(folder, A_MOMENT)
     for name in (".exit.json.tmp", "shim.err"):
-        (folder / name).symlink_to("/dev/full")
+        os.symlink("/dev/full", folder / name)
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, A_MOMENT))
+        running = await runner.start(order)
         ended = await running.wait()
         assert (ended.reason, ended.exit_code) == ("exited", 0)
         await running.release()

@@ -42,6 +42,7 @@ def run_worker(args: argparse.Namespace) -> int:
         upload_limit_mbps=args.upload_limit_mbps,
         data_cache_dir=Path(args.data_cache_dir) if args.data_cache_dir else None,
         data_cache_gb=args.data_cache_gb,
+        leave_after_s=args.leave_after,
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
         max_log_mb=args.max_log_mb,
         keep=KeepLimits(attempts=args.keep_attempts, days=args.keep_attempts_days, free_gb=args.keep_free_gb),

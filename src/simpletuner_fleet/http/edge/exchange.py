@@ -43,7 +43,7 @@ class Exchange(ABC):
 
     @property
     def ends(self) -> str:
-        """Returns the addresses at both ends of the connection, as `protocol.paths.ends_of` writes them; '' where unknown."""
+        """Returns the addresses at both ends of the connection, as `protocol.paths.ends_of` writes them, or ''."""
         return ""
 
     @property
