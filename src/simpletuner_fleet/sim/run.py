@@ -93,7 +93,7 @@ class Scenario:
         self.people = People(world, self.orchestrator, Link(world, "people", self.weather), self.machines)
         self.publishing = Publishing(world, self.orchestrator, self.people.link)
         self.publishing.begin()
-        self.people.publishes = self.publishing.wish
+        self.people.publishes = self.publishing.requested
         self.chaos = Chaos(world, self.orchestrator, self.people, self.machines, self._clone)
 
     def run(self) -> Result:
