@@ -147,6 +147,9 @@ class Publishing:
         fleet = self.orchestrator.fleet
         if fleet is None or self.orchestrator.life != life:
             return
+        if self.orchestrator.stalled:
+            self.world.after(1.0, lambda: self._round(life))
+            return
         self._go_on(life, publishing.try_all_due(fleet, self._bring))
 
     async def _bring(self, publication: Publication) -> str:

@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from devtools.fuzz.lying_server import answer
+from devtools.fuzz.agent.lying_server import answer
 
 from simpletuner_fleet.agent.ship.delivery import Delivery
 from simpletuner_fleet.agent.ship.spool import Spool
