@@ -85,8 +85,10 @@ async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
             return
         why = f"its worker has not named it for {transaction.policy.heartbeat_timeout_s:g} s"
         job = transaction.job(attempt.job_id)
-        if is_finishing(job):
-            return
+        worker = transaction.tx.worker(attempt.worker_id)
+        away = worker is not None and worker.connection is not Connection.CONNECTED
+        if is_finishing(job) and away:
+            return  # its worker may be back with its results; one that is here and does not name it has none
         transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
 
     await fleet.act(step)
@@ -94,6 +96,8 @@ async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
 
 async def _results_overdue(fleet: Fleet) -> None:
     """Ends the wait for results on workers that have been away for longer than results are waited for."""
+    if not fleet.has_finishing_jobs():
+        return
     before = fleet.clock.now() - fleet.policy.results_wait_s
 
     def step(transaction: Transaction) -> None:

@@ -66,6 +66,8 @@ class Roster:
         self._ranks = Ranks()
         self._attempts: dict[str, Attempt] = {}
         """Those that are live, by job."""
+        self._attempts_of: dict[str, int] = {}
+        """How many of them each worker has, with those that hold no place any more."""
         self._finishing: dict[str, None] = {}
         """Jobs whose trainer has ended well: they hold no place and no GPU any more, where their worker stays."""
         self._newest_ranks: dict[int, float] = {}
@@ -151,6 +153,7 @@ class Roster:
         step = 1 if is_live else -1
         self.running += step
         _add(self.running_by_owner, owner, step)
+        _add(self._attempts_of, attempt.worker_id, step)
         if is_live:
             self._attempts[attempt.job_id] = attempt
             if self._leaves_after_its_job(attempt.worker_id):
@@ -159,6 +162,10 @@ class Roster:
             self._attempts.pop(attempt.job_id, None)
         if attempt.job_id not in self._finishing:
             self._occupy(attempt, is_live)
+
+    def has_attempts(self, worker_id: str) -> bool:
+        """Tells whether it has anything to do: a training, or results to bring."""
+        return worker_id in self._attempts_of
 
     def finishing_jobs(self) -> list[str]:
         return list(self._finishing)
