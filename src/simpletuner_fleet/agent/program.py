@@ -219,6 +219,8 @@ async def check_worker(
     try:
         await client.ask()
         say(f"server    {settings.url} accepts the token")
+        arrived = await client.try_part()
+        say(f"uploads   a part of {arrived / 2**20:g} MiB arrives")
         inventory = await probe.find()
         gpus = select_gpus(inventory.gpus, settings.gpus)
         for gpu in gpus:
@@ -381,8 +383,10 @@ async def _finishing_loop(agent: Agent) -> None:
 async def _leave_loop(agent: Agent, settings: WorkerSettings) -> None:
     if settings.leave_after_s is None:
         return
-    while (left_s := agent.answered_at + settings.leave_after_s - boottime()) > 0:
+    left_s = settings.leave_after_s
+    while left_s > 0:
         await asyncio.sleep(left_s)
+        left_s = agent.answered_at + settings.leave_after_s - boottime()
     log.error("no orchestrator has answered for %g s: the worker leaves", settings.leave_after_s)
     _terminate(agent, settings.shutdown_grace_s)
 
