@@ -1,4 +1,4 @@
-"""Every stub of the trainer does what the real one was seen to do; `./dev real-trainer` compares that with what it does now."""
+"""Every stub of the trainer does what the real one was seen to do; `./dev real-trainer` compares that with what it does."""
 
 import re
 
@@ -54,11 +54,9 @@ def test_the_bars_of_the_tests_are_labelled_as_the_real_ones_are() -> None:
     assert "step_loss" in recorded("4.10.1")["bar"]
 
 
-@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize("name", [name for name in SEEN if name.partition(" (")[0] in SAME_MISTAKE])
 def test_what_the_tests_let_it_print_ends_as_the_real_one_did(name: str) -> None:
     mistake, _, version = name.partition(" (")
-    if mistake not in SAME_MISTAKE:
-        pytest.skip("no scenario makes this mistake")
     known = recorded(version.rstrip(")"))["fails"][SAME_MISTAKE[mistake]]
     printed, code, _ = SEEN[name]
     assert code == known["class"]
