@@ -1,4 +1,4 @@
-"""A real worker with a wall: a job that names what its owner did not grant is refused by name, and runs once it is granted."""
+"""A real worker with a wall: what its owner did not grant is refused by name, what jobs fetch is kept for their owner."""
 
 import sys
 from pathlib import Path
