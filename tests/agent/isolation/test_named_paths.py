@@ -77,6 +77,8 @@ def test_what_is_granted_not_there_the_jobs_own_or_no_path_is_no_trouble(disk: P
             "name": "someone/model",
             "prompt": "/imagine a cat",
             "steps": 3,
+            "noise": "/dev/urandom",
+            "load": "/proc/loadavg",
         },
         argv=("/usr/bin/env", "true"),
     )
