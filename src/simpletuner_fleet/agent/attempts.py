@@ -133,7 +133,8 @@ class Attempts:
         cache = self.preparation.caches.place_of(offer.attempt_id)
         self._fit_to_wall(offer, launch, [path for path in (attempt.job_dir, data, cache) if path])
         chosen = [*offer.env, *(offer.secrets or {})]
-        launch, wall = self._walls.raise_around(attempt, data, launch, chosen, cache)
+        downloads = self.preparation.take_downloads(offer) if self._walls.kind else None
+        launch, wall = self._walls.raise_around(attempt, data, launch, chosen, cache, downloads)
         output = self.preparation.habits(offer).output_folder(self.preparation.paths(attempt))
         if (
             wall
@@ -237,6 +238,7 @@ class Attempts:
             if kept:
                 await asyncio.to_thread(self._walls.clean, kept)
             await asyncio.to_thread(self.preparation.caches.release, attempt_id)
+            await asyncio.to_thread(self.preparation.downloads.release, attempt_id)
             await asyncio.to_thread(self._retire, attempt_id)
         self._offers.pop(turn, None)
         running = self._running.pop(turn, None)
