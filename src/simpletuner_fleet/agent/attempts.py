@@ -103,7 +103,7 @@ class Attempts:
         """Of those that run."""
         self._events = events or NoEvents()
         self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
-        self.preparation = Preparation(state, trainers, client, data)
+        self.preparation = Preparation(state, trainers, client, data, walls.clean)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:

@@ -213,6 +213,7 @@ class _Server:
             public_url=self._public_url,
             fingerprint=self._tls.fingerprint if self._tls and self._tls.ca else None,
             local_enabled=self._local,
+            local_problem=lambda: self._local_worker.problem if self._local_worker else "",
             beyond_loopback=self._beyond_loopback,
             plain_for_own_machine_only=self._shares_port,
             metrics_public=self._metrics_public,

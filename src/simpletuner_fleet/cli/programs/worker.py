@@ -23,6 +23,7 @@ from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, TrustError
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
+from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError, NoSuchGpu
 from simpletuner_fleet.languages import _
 
 
@@ -65,10 +66,10 @@ def run_worker(args: argparse.Namespace) -> int:
         return _tell(troubles.of_connection_error(error.cause, settings.url))
     except FleetError as error:
         following = (error.next,) if error.next else ()
+        final = isinstance(error, IsolationUnavailable | JobPathError | NoSuchGpu)
+        status = troubles.USAGE if final else troubles.FAILED
         return _tell(
-            troubles.Trouble(
-                _("the worker cannot start"), error.detail, following, error.code, troubles.FAILED
-            )
+            troubles.Trouble(_("the worker cannot start"), error.detail, following, error.code, status)
         )
     return _depart(departure, settings)
 
