@@ -47,6 +47,9 @@ from simpletuner_fleet.trainers.registry import Registry
 log = logging.getLogger(__name__)
 
 ADOPT_GRACE_S = 2.0
+RESTARTED_WITHIN_S = 45.0
+"""A service manager starts an agent again after ten seconds, and a loaded machine takes its time. The lease rules
+meanwhile."""
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
 SAVE_FIRST_GRACE_S = 3.0
@@ -83,7 +86,10 @@ class Attempts:
         data: Datasets | None = None,
         events: AttemptEvents | None = None,
         walls: Walls = NO_WALLS,
+        adopt_grace_s: float = ADOPT_GRACE_S,
     ) -> None:
+        """`adopt_grace_s` is how long a trainer waits for a new agent after this one has died."""
+        self._adopt_grace_s = adopt_grace_s
         self._state = state
         self._runner = runner
         self._client = client
@@ -97,7 +103,7 @@ class Attempts:
         """Of those that run."""
         self._events = events or NoEvents()
         self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
-        self.preparation = Preparation(state, trainers, client, data)
+        self.preparation = Preparation(state, trainers, client, data, walls.clean)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:
@@ -334,7 +340,7 @@ class Attempts:
             lease_s=lease_s,
             leased_at=leased_at,
             on_partition=offer.on_partition,
-            adopt_grace_s=ADOPT_GRACE_S,
+            adopt_grace_s=self._adopt_grace_s,
             time_limit_s=offer.time_limit_s,
             time_limit_save_s=offer.checkpoint_wait_s if offer.on_time_limit == "requeue" else None,
             report=report,

@@ -34,10 +34,15 @@ AFTER_ITS_DATA = Launch(argv=[], env={}, cwd="")
 
 class Preparation:
     def __init__(
-        self, state: StateDir, trainers: Registry, client: OrchestratorClient, data: Datasets | None
+        self,
+        state: StateDir,
+        trainers: Registry,
+        client: OrchestratorClient,
+        data: Datasets | None,
+        clean: Callable[[Path], None] = lambda cache: None,
     ) -> None:
         self._state, self._trainers, self._client, self._data = state, trainers, client, data
-        self.caches = KeptCaches(state.path / "caches")
+        self.caches = KeptCaches(state.path / "caches", clean=clean)
         self.downloads = KeptCaches(state.path / "downloads")
         """What jobs fetch from the Hugging Face Hub, for later jobs of the same owner."""
         self.launches: dict[Turn, asyncio.Task[Launch]] = {}

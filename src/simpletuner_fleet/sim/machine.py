@@ -31,6 +31,10 @@ class MachineKind(Struct, frozen=True, kw_only=True):
     max_jobs: int = 1
     older: bool = False
     labels: dict[str, str] = {}
+    host: str = ""
+    """Whose GPUs it shares; '' has its own."""
+    forwarded: bool = False
+    """A forwarder stands between it and the orchestrator, and refuses for itself where it is dead."""
 
 
 class AgentProgram(Protocol):
@@ -118,7 +122,12 @@ class SimulatedMachine:
 
     def gpu_reports(self) -> list[GpuReport]:
         return [
-            GpuReport(index=at, uuid=f"GPU-{self.kind.name}-{at}", name="A100", vram_gb=self.kind.vram_gb)
+            GpuReport(
+                index=at,
+                uuid=f"GPU-{self.kind.host or self.kind.name}-{at}",
+                name="A100",
+                vram_gb=self.kind.vram_gb,
+            )
             for at in range(self.kind.gpus)
         ]
 
@@ -150,7 +159,11 @@ class SimulatedShim:
         self.out_of_time = False
         fenced = offer.on_partition != "continue"
         self.run: Run = machine.truth.begins(
-            *self.turn, machine.kind.name, fenced=fenced, now=machine.world.now
+            *self.turn,
+            machine.kind.name,
+            fenced=fenced,
+            now=machine.world.now,
+            gpus=frozenset(offer.gpus),
         )
         self._plan_end()
         self._watch_lease()

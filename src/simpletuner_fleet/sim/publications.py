@@ -104,7 +104,7 @@ class Publishing:
 
     # What people want
 
-    def wish(self) -> Publish | None:
+    def requested(self) -> Publish | None:
         if self.chance.random() > 0.3:
             return None
         self._wanted += 1
@@ -134,8 +134,8 @@ class Publishing:
         fleet = self.orchestrator.fleet
         if fleet is None:
             return
-        told = self.orchestrator.work(lambda: drive(publishing.mend_waits(fleet)))
-        if isinstance(told, StoreUnavailable):
+        outcome = self.orchestrator.work(lambda: drive(publishing.mend_waits(fleet)))
+        if isinstance(outcome, StoreUnavailable):
             self.world.after(LOOK_S, lambda: self._start(life) if self.orchestrator.life == life else None)
         else:
             self._plan(life)
@@ -146,6 +146,9 @@ class Publishing:
     def _round(self, life: int) -> None:
         fleet = self.orchestrator.fleet
         if fleet is None or self.orchestrator.life != life:
+            return
+        if self.orchestrator.stalled:
+            self.world.after(1.0, lambda: self._round(life))
             return
         self._go_on(life, publishing.try_all_due(fleet, self._bring))
 

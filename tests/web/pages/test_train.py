@@ -324,12 +324,12 @@ async def test_what_the_trainer_itself_would_say_stands_beside_the_job_and_marks
     await expect(outlook(page)).to_contain_text("The settings were not checked")
 
     token = world.post("/api/admin/workers", {"name": "teller"})["token"]
-    told = world.client.post(
+    answer = world.client.post(
         f"{world.url}/api/workers/trainer-options",
         json={"trainer": "simpletuner", "options": OPTIONS},
         headers={"X-Worker-Token": token},
     )
-    assert told.is_success, told.text
+    assert answer.is_success, answer.text
     await visit(page, "/train?config=checked")
     await expect(outlook(page)).to_contain_text("SimpleTuner 4.10.1 accepts these settings.")
 

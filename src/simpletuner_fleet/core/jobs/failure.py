@@ -177,8 +177,8 @@ def _shown(pattern: str) -> Rule:
 
     def shows(remains: Remains) -> str | None:
         for line in (*remains.lines, remains.reason):
-            if found := known.search(line):
-                return excerpt(line, MAX_EVIDENCE_CHARS, around=found.start())
+            if match := known.search(line):
+                return excerpt(line, MAX_EVIDENCE_CHARS, around=match.start())
         return None
 
     return shows

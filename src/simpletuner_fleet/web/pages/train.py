@@ -147,8 +147,8 @@ async def check(call: Call[SubmitBody]) -> Reply:
     bundle = _sound(request)
     options = await trainer_options.check_config(deps.fleet, bundle) if bundle else None
     with spoken(call):
-        told = _checked(call, result, bundle, options, former, saved)
-        return Reply(body=msgspec.json.encode(told), headers=PAGE_HEADERS)
+        checked = _checked(call, result, bundle, options, former, saved)
+        return Reply(body=msgspec.json.encode(checked), headers=PAGE_HEADERS)
 
 
 async def _draft(call: Call[None]) -> Draft:
