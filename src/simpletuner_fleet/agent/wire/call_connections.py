@@ -18,12 +18,14 @@ import h11
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.protocol.messages import TERM_HEADER
 
 MAX_CONNECTIONS = 32
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 READ_BYTES = 64 * 1024
 NEXT_ADDRESS_AFTER_S = 0.25
 """A host with several addresses is tried at the next one while the first does not answer."""
+TERM = TERM_HEADER.encode()
 BROKEN = (OSError, EOFError, h11.ProtocolError)
 
 
@@ -34,6 +36,8 @@ class CallFailed(Exception):
 class CallAnswer(NamedTuple):
     status: int
     content: bytes
+    term: str | None = None
+    """What its header says of the leader's term."""
 
 
 class CallTimeouts(Struct, frozen=True, kw_only=True):
@@ -160,19 +164,20 @@ class _Connection:
         return b"".join(self._http.send(part) or b"" for part in parts)
 
     async def _receive(self, silence_s: float) -> CallAnswer:
-        status, content = 0, bytearray()
+        status, content, term = 0, bytearray(), None
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
                 self._http.receive_data(await self._read(silence_s))
             elif isinstance(event, h11.Response):
                 status = event.status_code
+                term = next((value.decode() for name, value in event.headers if name == TERM), None)
             elif isinstance(event, h11.Data):
                 content += event.data
                 if len(content) > MAX_ANSWER_BYTES:
                     raise h11.RemoteProtocolError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
             elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-                return CallAnswer(status, bytes(content))
+                return CallAnswer(status, bytes(content), term)
 
     async def _read(self, silence_s: float) -> bytes:
         try:
