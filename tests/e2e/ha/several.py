@@ -87,12 +87,15 @@ class Several:
         home = self.world.folder / f"orchestrator-{len(self.all)}"
         orchestrator = Orchestrator(self, f"orchestrator {len(self.all)}", home)
         if self.all and with_key:
-            home.mkdir(mode=0o700)
-            shutil.copy(self.all[0].home / "secrets.key", home / "secrets.key")
+            self.give_key(orchestrator)
         if not self.all:
             self.world.home = home
         self.all.append(orchestrator)
         return orchestrator
+
+    def give_key(self, orchestrator: Orchestrator) -> None:
+        orchestrator.home.mkdir(mode=0o700)
+        shutil.copy(self.all[0].home / "secrets.key", orchestrator.home / "secrets.key")
 
     def pair(self) -> tuple[Orchestrator, Orchestrator]:
         """Returns one that leads and one that follows; the world looks on through the follower."""

@@ -148,6 +148,10 @@ async def _pass_back(upstream: Upstream, exchange: Exchange) -> bool:
     """Returns whether the answer's head says that no body follows."""
     status = upstream.status
     headers = [(name, value) for name, value in upstream.headers if name not in NOT_PASSED_BACK]
+    if (b"connection", b"close") in upstream.headers:
+        headers.append(
+            (b"connection", b"close")
+        )  # a caller who is refused in the middle of a body is not read to its end
     without_body = status in WITHOUT_BODY or exchange.method == "HEAD"
     if without_body:
         headers = [(name, value) for name, value in headers if name != b"content-length"]
