@@ -84,6 +84,14 @@ MUTANTS = (
         "if False and self._standing.may_promise(self._term):",
         ("tests/http/peers/test_roles.py",),
     ),
+    Mutant(
+        "answers-in-doubt",
+        "a leader that has become unsure while it worked on a request answers it all the same",
+        "http/edge/edge.py",
+        "if self._may_promise is not None and not self._may_promise():",
+        "if self._may_promise is None and not self._may_promise:",
+        ("tests/http/peers/test_roles.py",),
+    ),
     # Attackers
     Mutant(
         "trailers-are-headers",

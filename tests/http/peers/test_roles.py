@@ -27,7 +27,11 @@ class Seen(Struct):
     digest: str = ""
 
 
+looks: list[str] = []
+
+
 async def look(call: Call[None]) -> Seen:
+    looks.append(call.ip)
     return Seen(ip=call.ip, secure=call.secure)
 
 
@@ -152,8 +156,10 @@ async def test_a_follower_whose_key_is_another_is_not_believed_about_callers() -
 async def test_a_leader_that_is_not_sure_promises_nothing() -> None:
     async with pair() as (leader, _, client):
         leader.is_sure = False
+        before = len(looks)
         answer = await client.get("/look")
         assert (answer.status_code, answer.json()["code"]) == (503, "not_leader")
+        assert len(looks) == before, "it was worked on all the same"
         assert (await client.get("/health/live")).status_code == 200
 
 
