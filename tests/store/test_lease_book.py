@@ -3,15 +3,17 @@
 import threading
 import time
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
 
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.core.leadership import Lease
-from simpletuner_fleet.store.failures import StoreBusy
+from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 from simpletuner_fleet.store.lease_book import BookClosed, PostgresLeaseBook
 from simpletuner_fleet.store.postgres import PostgresStore
+from tests.store.pooler import TransactionPooler
 
 
 @pytest.fixture
@@ -90,6 +92,17 @@ def test_a_database_that_is_gone_is_told_and_found_again(book: PostgresLeaseBook
     with pytest.raises(BookClosed):
         book.look()
     assert book.look() is not None
+
+
+def test_a_pooler_that_changes_sessions_between_transactions_is_refused_with_a_sentence(
+    postgres_database: str,
+) -> None:
+    parts = urlsplit(postgres_database)
+    folder = parse_qs(parts.query)["host"][0]
+    with TransactionPooler(f"{folder}/.s.PGSQL.5432") as pooler:
+        through = f"postgresql://{parts.username}@127.0.0.1:{pooler.port}{parts.path}?sslmode=disable"
+        with pytest.raises(StoreRefused, match="pool_mode = transaction"):
+            PostgresLeaseBook(through).open()
 
 
 async def test_a_write_of_an_ended_term_changes_nothing(

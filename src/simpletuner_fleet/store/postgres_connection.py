@@ -72,11 +72,14 @@ def take_lock(connection: PostgresConnection, *, shared: bool) -> None:
 
 def insist_on_one_session(conninfo: str) -> None:
     """Refuses a pooler that gives a client another session after each transaction: locks and settings are a session's."""
-    with connected(conninfo) as one:
+    with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as one:
         if _session_of(one) == one.info.backend_pid:
             return  # nobody is in between
         mine = _session_of(one)
-        with connected(conninfo) as other, other.transaction():
+        with (
+            psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as other,
+            other.transaction(),
+        ):
             _session_of(other)
             if _session_of(one) == mine:
                 return
