@@ -52,6 +52,9 @@ class Stage:
             environment = {**self._environment, "PYTHONPATH": python_path(self.python)}
             argv = [str(self.python), str(HERE / "tiny.py"), str(made)]
             subprocess.run(argv, check=True, env=environment, capture_output=True)
+            # Weights are written for their owner alone, and jobs may run as users of their own.
+            for path in made.rglob("*"):
+                path.chmod(0o755 if path.is_dir() else 0o644)
             made.rename(self.material)
         home = self.folder / "server"
         server = Program(
@@ -71,9 +74,18 @@ class Stage:
             self.kill(name)
 
     def worker(
-        self, name: str, *, gpus: int = 0, env: dict[str, str] | None = None, max_jobs: int = 1
+        self,
+        name: str,
+        *,
+        gpus: int = 0,
+        env: dict[str, str] | None = None,
+        max_jobs: int = 1,
+        job_paths: tuple[Path, ...] = (),
     ) -> None:
-        """`gpus` are declared: the machine has none, and the processes see them by their index."""
+        """`gpus` are declared: the machine has none, and the processes see them by their index.
+
+        Its jobs stand behind the wall that this machine allows, and see the tiny model, its pictures and `job_paths`.
+        """
         token = self.post("/api/admin/workers", {"name": name})["token"]
         token_file = self.folder / f"{name}.token"
         token_file.write_text(token)
@@ -94,12 +106,22 @@ class Stage:
                 *("worker", "--orchestrator-url", self.url, "--worker-token-file", str(token_file)),
                 *("--name", name, "--persistent", "--work-dir", str(self.folder / name)),
                 *("--trainer-python", str(self.python), "--max-jobs", str(max_jobs)),
+                *(word for path in (self.material, *job_paths) for word in ("--job-path", f"{path}:ro")),
             ),
             environment,
             self.folder / f"{name}.log",
         )
         agent.start()
         self.programs[name] = agent
+
+    def wall(self, name: str) -> str:
+        """Which kind stands around the jobs of this worker."""
+        self.wait_for(f"{name} is there", lambda: "isolation" in self._labels(name))
+        return self._labels(name)["isolation"]
+
+    def _labels(self, name: str) -> dict[str, str]:
+        workers = self.get("/api/admin/workers")["workers"]
+        return next((one["reported_labels"] for one in workers if one["name"] == name), {})
 
     def kill(self, name: str) -> None:
         """As a power cut does: agent, guardians and trainers at once."""

@@ -23,6 +23,7 @@ def run(stage: Stage) -> list[str]:
     (worker,) = [one for one in stage.get("/api/admin/workers")["workers"] if one["name"] == "one"]
     assert worker["reported_labels"]["trainer"] == stage.version, worker["reported_labels"]
     return [
+        f"behind a wall of the kind {stage.wall('one')}",
         f"12 steps, checkpoints {steps} stored, artifacts {sorted(names)}",
         f"report_to none: points by key {losses}",
     ]

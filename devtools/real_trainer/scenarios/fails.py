@@ -17,9 +17,12 @@ class Mistake(Struct, frozen=True):
 
 
 def run(stage: Stage) -> list[str]:
-    stage.worker("one")
     pictures = stage.folder / "no-captions"
     shutil.copytree(stage.material / "pictures", pictures, ignore=shutil.ignore_patterns("*.txt", "*.json"))
+    closed = stage.folder / "closed"
+    shutil.copytree(stage.material / "model", closed)
+    (closed / "vae" / "diffusion_pytorch_model.safetensors").chmod(0o600)
+    stage.worker("one", job_paths=(pictures, closed))
     mistakes = {
         "GPU out of memory at step 5 of 8": Mistake(
             "gpu_out_of_memory", "Tried to allocate", env={"REAL_TRAINER_FAULT": "oom:5"}
@@ -40,10 +43,30 @@ def run(stage: Stage) -> list[str]:
             {"lora_type": "lycoris", "lycoris_config": "/x/no-lycoris.json"},
         ),
     }
+    if (wall := stage.wall("one")) != "none":
+        mistakes |= _out_of_reach(stage, wall)
     tried = {name: _tried(stage, mistake) for name, mistake in mistakes.items()}
     wrong = {name: seen for name, seen in tried.items() if not seen.startswith(f"{mistakes[name].code}, ")}
     assert not wrong, (wrong, tried)
     return [f"{name}: {seen}" for name, seen in tried.items()]
+
+
+def _out_of_reach(stage: Stage, wall: str) -> dict[str, Mistake]:
+    """What is on the worker and not for its jobs."""
+    hidden = stage.folder / "not-granted"
+    hidden.mkdir()
+    mistakes = {
+        "model not granted to jobs": Mistake(
+            "path_not_granted", f"--job-path {hidden}:ro", {"pretrained_model_name_or_path": str(hidden)}
+        )
+    }
+    if wall == "user":
+        mistakes["model that its owner alone may read"] = Mistake(
+            "path_not_granted",
+            "chmod -R a+rX",
+            {"pretrained_model_name_or_path": str(stage.folder / "closed")},
+        )
+    return mistakes
 
 
 def _tried(stage: Stage, mistake: Mistake) -> str:

@@ -16,7 +16,7 @@ from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
-from simpletuner_fleet.core.worker_errors import DataFailed, ResumeFailed, ShimUnavailable
+from simpletuner_fleet.core.worker_errors import DataFailed, PathNotGranted, ResumeFailed, ShimUnavailable
 from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
@@ -115,9 +115,9 @@ class Preparation:
 
     def _launch(self, offer: JobSubmit) -> Launch:
         paths = self.paths(self._state.attempt(offer.attempt_id))
-        return self._trainers.get(offer.trainer).launch(self._located(offer), paths)
+        return self._trainers.get(offer.trainer).launch(self.located(offer), paths)
 
-    def _located(self, offer: JobSubmit) -> JobSubmit:
+    def located(self, offer: JobSubmit) -> JobSubmit:
         return self._data.located(offer) if self._data else offer
 
     async def _fetch(self, offer: JobSubmit, data: FetchProgress) -> None:
@@ -145,7 +145,7 @@ class Preparation:
         checkpoint = await fetcher.place(resume, habits.output_folder(paths))
 
         def point() -> Launch:
-            return habits.place_resume(self._located(offer), paths, checkpoint, launch)
+            return habits.place_resume(self.located(offer), paths, checkpoint, launch)
 
         self.launches[turn] = asyncio.create_task(asyncio.to_thread(point))
 
@@ -184,8 +184,11 @@ def _explain_missing(names: list[str]) -> str:
 
 
 def blame_for(error: Exception) -> Blame:
-    """A config that no trainer takes, data that is not there: the same anywhere. All else is this machine's."""
-    return Blame.JOB if isinstance(error, TrainerError | DataFailed) else Blame.WORKER
+    """A config that no trainer takes, data that is not there: the same anywhere. All else is this machine's.
+
+    What a worker's owner did not grant is no fault of the worker, which would be set aside for it.
+    """
+    return Blame.JOB if isinstance(error, TrainerError | DataFailed | PathNotGranted) else Blame.WORKER
 
 
 def explain_start_failure(error: Exception) -> str:

@@ -210,6 +210,10 @@ class Registered(Struct, kw_only=True):
     is no such proof."""
     resume_job: dict[str, Any] | None = None
     abandon_job: str | None = None
+    ends: str = ""
+    """Of the connection that this call came by, as the orchestrator sees them: `protocol.paths.ends_of`."""
+    addresses: list[str] = []
+    """URLs at which the orchestrator is, or may be."""
 
 
 class GpuSample(Struct, kw_only=True):

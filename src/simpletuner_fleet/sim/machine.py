@@ -156,6 +156,8 @@ class SimulatedShim:
         self._watch_lease()
         if offer.time_limit_s is not None:
             machine.world.after(offer.time_limit_s, self._time_is_up)
+        if self._plan.get("keeps"):
+            machine.world.after(self._left_s / 2, lambda: self._save("checkpoint saved on the way"))
         if self._plan.get("poison"):
             machine.world.after(self._left_s / 2, self._poison)
 
@@ -190,17 +192,17 @@ class SimulatedShim:
         """Most trainers save in time; one that does not is stopped without a checkpoint."""
         took_s = self.world.chance.uniform(0.0, 1.3 * save_s)
         if took_s < save_s:
-            self.world.after(took_s, self._save)
+            self.world.after(took_s, lambda: self._save("checkpoint saved before a stop"))
         ends_in_s = min(took_s, save_s) + self.world.chance.uniform(0.0, grace_s)
         self.world.after(
             ends_in_s, lambda: self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
         )
 
-    def _save(self) -> None:
+    def _save(self, counted_as: str) -> None:
         agent = self.machine.agent
         if self.done or not self.run.running or agent is None or self.alone:
             return
-        self.world.counts["checkpoint saved before a stop"] += 1
+        self.world.counts[counted_as] += 1
         trained_s = self._run_s - self._left_s + self.world.now - self._gone_on_at
         agent.store_checkpoint(self.turn, int(trained_s))
 

@@ -27,6 +27,7 @@ from simpletuner_fleet.store.postgres_connection import (
     take_lock,
 )
 from simpletuner_fleet.store.rows.batches import RowWrite, one_row
+from simpletuner_fleet.store.sql import recordsets
 from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.migrate import migrate, migrations_for
 from simpletuner_fleet.store.writing.pipeline import CommitPipeline
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 PARAMETER = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+POINT_LOOKUPS = b"SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
+"""A commit finds its few rows by their keys. A plan made while a table was small would read all of it for ever."""
 IDLE_IN_TRANSACTION = "2s"
 """A frozen leader's open transaction would keep the next one from taking over."""
 
@@ -68,11 +71,13 @@ class PostgresSession:
             self._begin += f"; SELECT term FROM leadership WHERE term = {term:d} FOR KEY SHARE".encode()
         self._connection: PostgresConnection | None = self._connected()
         self._cursor = self._connection.cursor()
+        self._types: dict[str, dict[str, str]] = {}
 
     def _connected(self) -> PostgresConnection:
         connection = connected(self._conninfo)
         try:
             if self._writes:
+                connection.execute(POINT_LOOKUPS, prepare=False)
                 insist_on_durability(connection)
                 take_lock(connection, shared=self._term is not None)
             if self._term is not None:
@@ -148,6 +153,7 @@ class PostgresSession:
         if not writes or self._connection is None:
             return
         try:
+            self._learn_types(writes)
             with self._connection.pipeline():
                 cursors = [self._sent(self._connection, write) for write in writes]
         except psycopg.Error as error:
@@ -157,11 +163,20 @@ class PostgresSession:
                 raise BatchLost(rows_changed_by_others(write, cursor.rowcount))
 
     def _sent(self, connection: PostgresConnection, write: RowWrite) -> psycopg.Cursor[Row]:
+        types = self._types[write.table.name]
         cursor = connection.cursor()
-        statement = one_row(write.table, write.update, write.on_conflict).encode()
-        names = write.columns
-        cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
+        if recordsets.fits(write.table, types):
+            cursor.execute(recordsets.statement(write, types).encode(), (recordsets.parameter(write),))
+        else:
+            statement = one_row(write.table, write.update, write.on_conflict).encode()
+            names = write.columns
+            cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
         return cursor
+
+    def _learn_types(self, writes: Sequence[RowWrite]) -> None:
+        """Asks once for each table: they change with a migration only, after which the server starts anew."""
+        for name in {write.table.name for write in writes} - self._types.keys():
+            self._types[name] = dict(self._cursor.execute(recordsets.TYPES_OF, (name,)).fetchall())
 
     def commit(self) -> None:
         try:
@@ -251,6 +266,9 @@ class PostgresStore:
 
     def observe(self, observer: RowObserver) -> None:
         self._writer.observe(observer)
+
+    def find_trouble(self) -> str | None:
+        return None
 
     @property
     def is_stored(self) -> bool:

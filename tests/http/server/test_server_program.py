@@ -192,7 +192,7 @@ def test_ssl_makes_a_private_authority_whose_fingerprint_is_printed(tmp_path: Pa
 
 def test_logs_can_be_json_lines(tmp_path: Path) -> None:
     with server_process(
-        tmp_path / "home", *BARE, "--host", "0.0.0.0", SIMPLETUNER_LOG_FORMAT="json"
+        tmp_path / "home", *BARE, "--host", "0.0.0.0", "--plain-http", SIMPLETUNER_LOG_FORMAT="json"
     ) as server:
         server.stop()
     messages = [json.loads(line)["message"] for line in server.log.read_text().splitlines()]

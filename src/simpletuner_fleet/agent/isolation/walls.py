@@ -26,6 +26,7 @@ from simpletuner_fleet.agent.isolation.places import (
     system_places,
     without_hidden,
 )
+from simpletuner_fleet.agent.isolation.reach import Reach
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError
 from simpletuner_fleet.trainers.contract import Launch
@@ -106,6 +107,16 @@ class Walls:
         own = {name: launch.env[name] for name in chosen if name in launch.env}
         environment = {**self._environment(launch.env, job), **own}
         return Launch(argv=launch.argv, env=environment, cwd=launch.cwd), wall
+
+    def reach(self) -> Reach | None:
+        """What jobs see beside their own folders; None where they see everything."""
+        if self.kind is None:
+            return None
+        return Reach(self._fixed, own_user=self.kind == "user")
+
+    @property
+    def home(self) -> str:
+        return self._about.home
 
     def clean(self, cache: Path) -> None:
         """No process of the attempt is left: what it kept is the worker's again, who writes to no link that it laid."""

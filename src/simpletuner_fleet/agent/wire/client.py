@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 
 from simpletuner_fleet.agent.ship.output_log import Chunk
-from simpletuner_fleet.agent.wire.call_connections import CallFailed, CallTimeouts
+from simpletuner_fleet.agent.wire.call_connections import CallAnswer, CallFailed, CallTimeouts
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable, no_answer, problem_of, read_answer
 from simpletuner_fleet.agent.wire.lines import (
     ANSWER_TIMEOUT_S,
@@ -23,6 +23,7 @@ from simpletuner_fleet.agent.wire.lines import (
     may_be_elsewhere,
     worst_of,
 )
+from simpletuner_fleet.agent.wire.outage import Outage
 from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartTimeouts
 from simpletuner_fleet.client.trust import TrustError
 from simpletuner_fleet.protocol.messages import (
@@ -88,6 +89,7 @@ class OrchestratorClient:
         self.answer_timeout_s = ANSWER_TIMEOUT_S
         self._keep_idle_s = 60.0
         self._addresses = Addresses([_known_address(url, context), *others])
+        self.outage = Outage()
 
     @property
     def url(self) -> str:
@@ -112,7 +114,13 @@ class OrchestratorClient:
             await line.close()
 
     async def register(self, message: Register) -> Registered:
-        return await self._control_call("/api/workers/register", message, Registered)
+        content = _encoder.encode(message)
+        answer, response = await self._exchange(
+            "control", "POST", "/api/workers/register", content, Registered, JSON
+        )
+        # Where several may lead, no refusal proves that nobody does: another one may lead that cannot be reached.
+        self.outage.learn("" if response.term else response.ends, answer)
+        return answer
 
     async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
         return await self._control_call("/api/workers/heartbeat", message, HeartbeatAnswer)
@@ -254,11 +262,23 @@ class OrchestratorClient:
         answer: type[T],
         headers: Mapping[str, str],
     ) -> T:
+        return (await self._exchange(kind, method, path, content, answer, headers))[0]
+
+    async def _exchange(
+        self,
+        kind: Literal["control", "bulk"],
+        method: str,
+        path: str,
+        content: bytes,
+        answer: type[T],
+        headers: Mapping[str, str],
+    ) -> tuple[T, CallAnswer]:
         """Tries every address once. No call of a worker does harm when it arrives twice."""
         failures: list[Refused | Unreachable] = []
         for address in self._addresses.in_turn():
             try:
-                result = await self._send_to(address, kind, method, path, content, answer, headers)
+                response = await self._send_to(address, kind, method, path, content, headers)
+                result = read_answer(response.status, response.content, answer)
             except (Refused, Unreachable) as error:
                 if not may_be_elsewhere(error):
                     raise
@@ -266,7 +286,7 @@ class OrchestratorClient:
                 self._addresses.turn_from(address)
             else:
                 self._addresses.keep(address)
-                return result
+                return result, response
         raise worst_of(failures)
 
     async def _send_to(
@@ -276,9 +296,8 @@ class OrchestratorClient:
         method: str,
         path: str,
         content: bytes,
-        answer: type[T],
         headers: Mapping[str, str],
-    ) -> T:
+    ) -> CallAnswer:
         line = await self._open(address)
         connections = line.control if kind == "control" else line.bulk
         headers = {"X-Worker-Token": self._token(), **headers}
@@ -290,7 +309,7 @@ class OrchestratorClient:
         except CallFailed as error:
             raise no_answer(error.__cause__ or error) from error
         self._addresses.check_term(response.term)
-        return read_answer(response.status, response.content, answer)
+        return response
 
     async def _open(self, address: Address) -> Line:
         try:

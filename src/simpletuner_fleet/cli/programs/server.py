@@ -5,8 +5,10 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import ssl
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,9 +28,10 @@ from simpletuner_fleet.cli.programs.leading.succession import Succession
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.cli.programs.server_policy import policy_of
 from simpletuner_fleet.client.trust import is_loopback
-from simpletuner_fleet.core.errors import FleetError, StorageOfAnother
+from simpletuner_fleet.core.errors import FleetError, StorageOfAnother, StoreUnavailable
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.http.access.networks import BadNetwork
+from simpletuner_fleet.http.access import networks
+from simpletuner_fleet.http.access.networks import BadNetwork, Networks
 from simpletuner_fleet.http.api.admin.accounts import start_link
 from simpletuner_fleet.http.edge.exchange import Application
 from simpletuner_fleet.http.server import tls
@@ -46,9 +49,17 @@ from simpletuner_fleet.store.sealing import KeyFile
 log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
+STORE_LOOK_S = 1.0
+GONE_WITHIN_S = 10.0
 SWITCH_INTERVAL_S = 0.0001
 """How long the event loop may keep the thread that commits from going on: each of a commit's statements asks for the
 interpreter again, and with the usual 5 ms a commit under load would take longer than the disk needs."""
+
+
+class StoreLost(StoreUnavailable):
+    """It takes nothing any more before it is opened anew."""
+
+    next_step = "Look at the disk; then start the server again. A service does so by itself."
 
 
 def run_server(args: argparse.Namespace) -> int:
@@ -72,8 +83,9 @@ def _cannot_start(error: FleetError) -> CliError:
         if isinstance(error, BadNetwork | StorageRefused | StorageOfAnother)
         else ExitCode.FAILED
     )
+    ended = isinstance(error, StoreLost)
     return fail(
-        _("the server cannot start"),
+        _("the server has ended") if ended else _("the server cannot start"),
         error.detail,
         error.next or "simpletuner doctor server",
         error.code,
@@ -88,10 +100,13 @@ class _Server:
         self._data_dir = data_dir
         self._public_url = args.public_url
         self._beyond_loopback = not is_loopback(args.host)
+        self._shares_port = self._beyond_loopback and not (args.ssl or args.ssl_cert or args.plain_http)
+        """TLS for other machines without having been asked for it; plain HTTP goes on for this one and trusted proxies."""
         self._local = args.local if args.local is not None else not self._beyond_loopback
         self._database_url: str = args.database_url or f"sqlite:///{data_dir / SQLITE_FILE}"
         self._key_file = Path(args.secrets_key_file or data_dir / "secrets.key")
         self._tls: tls.TlsFiles | None = None
+        self._store_trouble: str | None = None
         self._first_key: accounts.IssuedKey | None = None
 
     async def run(self) -> None:
@@ -102,6 +117,8 @@ class _Server:
                 await self._run_alone()
         finally:
             (self._data_dir / "server.json").unlink(missing_ok=True)
+        if self._store_trouble:
+            raise StoreLost(self._store_trouble)
 
     async def _run_alone(self) -> None:
         """From the opening of the store on the data folder is ours alone: no other orchestrator is let in."""
@@ -111,12 +128,34 @@ class _Server:
         try:
             reign = Reign(self._plan(blobs), store)
             await reign.begin()
+            watching = asyncio.create_task(self._watch(store))
             try:
-                await self._serve(reign.edge, lambda at: self._ready(at, reign), reign.end_streams)
+                await self._serve(
+                    reign.edge,
+                    lambda at: self._ready(at, reign),
+                    lambda: reign.end_streams(keep_local_worker=self._store_trouble is not None),
+                )
             finally:
+                watching.cancel()
                 await reign.end()
         finally:
             await store.close()
+
+    async def _watch(self, store: Store) -> None:
+        """A store that takes nothing any more is opened anew by a restart alone, and whoever restarts us waits for our end.
+
+        The local worker and its trainer go on: the next server finds them.
+        """
+        trouble = None
+        while not trouble:
+            await asyncio.sleep(STORE_LOOK_S)
+            trouble = store.find_trouble()
+        log.critical("The server ends, to be started again. %s", trouble)
+        self._store_trouble = trouble
+        threading.Timer(
+            GONE_WITHIN_S, os._exit, (ExitCode.FAILED,)
+        ).start()  # a dead disk may hold up anything
+        os.kill(os.getpid(), signal.SIGTERM)
 
     async def _run_among_others(self) -> None:
         """Others may run on the same database; one of all leads."""
@@ -144,7 +183,7 @@ class _Server:
             key,
             make_store,
             lambda store, term: Reign(self._plan(blobs), store, term),
-            tls=self._tls is not None,
+            tls=self._tls is not None and not self._shares_port,
         )
         stop = asyncio.Event()
         try:
@@ -180,7 +219,7 @@ class _Server:
                 ours_counts=bool(at_start and token),
             ),
         ]
-        if self._args.ssl and not self._args.ssl_cert:
+        if (self._args.ssl or self._shares_port) and not self._args.ssl_cert:
             files = ("tls/ca.pem", "tls/ca-key.pem")
             items.append(SharedItem(name="tls", files=files, make=self._certificate))
         return items
@@ -197,6 +236,7 @@ class _Server:
             blobs=blobs,
             local=self._local,
             beyond_loopback=self._beyond_loopback,
+            shares_port=self._shares_port,
             uses_sqlite=self._database_url.startswith("sqlite:"),
             tls_files=self._tls,
         )
@@ -220,13 +260,18 @@ class _Server:
             stop=stop,
             on_hangup=lambda: self._reload(context),
             idle_timeout_s=idle_timeout_for(self._policy.heartbeat_interval_s),
+            plain_from=self._plain_from() if self._shares_port else None,
         )
+
+    def _plain_from(self) -> Callable[[str], bool]:
+        proxies = Networks.parse(",".join(self._args.trusted_proxies))
+        return lambda address: networks.is_loopback(address) or proxies.holds(address)
 
     def _certificate(self) -> tls.TlsFiles | None:
         args = self._args
         if args.ssl_cert:
             return tls.own_certificate(Path(args.ssl_cert), Path(args.ssl_key))
-        if not args.ssl:
+        if not args.ssl and not self._shares_port:
             return None
         names = [*args.ssl_san, *args.allowed_host]
         if self._public_url:
@@ -237,7 +282,7 @@ class _Server:
 
     def _ready(self, listening: Listening, reign: Reign | None) -> None:
         """`reign` is None where another orchestrator leads."""
-        url = own_url(listening)
+        url = self._own_url(listening)
         fingerprint = self._tls.fingerprint if self._tls else None
         document = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
         write_private(self._data_dir / "server.json", json.dumps(document))
@@ -255,11 +300,14 @@ class _Server:
             log.warning("%s", warning)
 
     def _start_local_worker(self, listening: Listening, reign: Reign) -> None:
-        reign.start_local_worker(own_url(listening), self._tls.fingerprint if self._tls else None)
+        reign.start_local_worker(self._own_url(listening), self._tls.fingerprint if self._tls else None)
+
+    def _own_url(self, listening: Listening) -> str:
+        return own_url(listening, plain_for_loopback=self._shares_port)
 
     def _console(self, listening: Listening) -> str:
         """Returns where a person goes first; while there is nobody, the link that makes the first admin."""
-        url = self._public_url or own_url(listening)
+        url = self._public_url or self._own_url(listening)
         return start_link(url, self._first_key) if self._first_key else url
 
     def _announce(self, listening: Listening, admin_token_from: str) -> None:
@@ -269,6 +317,7 @@ class _Server:
             N_("database"): without_password(self._database_url),
             N_("admin token"): admin_token_from,
             **({N_("fingerprint"): self._tls.fingerprint} if self._tls else {}),
+            **({N_("plain HTTP"): N_("from this machine only")} if self._shares_port else {}),
             N_("local jobs"): N_("on") if self._local else N_("off (--local turns them on)"),
             N_("next"): "simpletuner workers create NAME",
         }
@@ -283,10 +332,9 @@ class _Server:
 
     def _warnings(self) -> list[str]:
         warnings = []
-        if self._beyond_loopback and not self._tls and not self._args.trusted_proxies:
+        if self._beyond_loopback and not self._tls:
             warnings.append(
-                "tokens and jobs travel unencrypted: use --ssl, or terminate TLS at a reverse proxy "
-                "(--trusted-proxies)"
+                "--plain-http: tokens and jobs travel unencrypted. Leave it out: other machines are then served by TLS"
             )
         sqlite = sqlite_warning() if self._database_url.startswith("sqlite:") else None
         return [*warnings, sqlite] if sqlite else warnings

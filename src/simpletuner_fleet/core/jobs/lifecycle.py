@@ -34,7 +34,6 @@ from simpletuner_fleet.core.jobs.job import (
     next_state,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, is_preparing
-from simpletuner_fleet.core.placement.ordering import rank
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import ResumePoint
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
@@ -284,7 +283,8 @@ def offer_expired(job: Job, attempt: Attempt, *, now: float, why: str = NOT_ACCE
 def set_priority(job: Job, priority: int, policy: Policy, actor: Actor) -> Decision:
     if job.terminal:
         raise WrongJobState(f"The job is {job.state} already.", state=job.state)
-    moved = replace(job, priority=priority, rank=rank(job.created_at, priority, policy))
+    moved_by_s = (job.priority - priority) * policy.priority_point_s
+    moved = replace(job, priority=priority, rank=job.rank + moved_by_s)
     event = job_event(EventType.JOB_PRIORITY_SET, job, actor, priority=priority, was=job.priority)
     return Decision(job=moved, events=(event,))
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
+from math import inf
 
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements
 from simpletuner_fleet.core.placement.matching import (
@@ -63,6 +64,8 @@ class Roster:
         self._places: dict[str, Place] = {}
         """Of every job that waits."""
         self._ranks = Ranks()
+        self._newest_ranks: dict[int, float] = {}
+        """By priority, since somebody began to wait."""
         self._reserved: dict[str, tuple[str, Place]] = {}
         self._unreachable: set[str] = set()
         self._holders: dict[str, dict[str, None]] = {}
@@ -345,12 +348,20 @@ class Roster:
         heappush(waiting.line, (*place, job.id))
         waiting.count += 1
         self._ranks.add(job.rank)
+        self._newest_ranks[job.priority] = max(job.rank, self._newest_ranks.get(job.priority, job.rank))
+
+    def newest_moment(self, priority_point_s: float) -> float:
+        """Returns when the last of those who wait has come, as their ranks tell it."""
+        moments = (rank + priority * priority_point_s for priority, rank in self._newest_ranks.items())
+        return max(moments, default=-inf)
 
     def _leave_line(self, job: Job) -> None:
         waiting = self._classes[job.class_id]
         waiting.count -= 1
         del self._places[job.id]
         self._ranks.remove(job.rank)
+        if not self._places:
+            self._newest_ranks.clear()
         if len(waiting.line) > 2 * waiting.count + SLACK_IN_LINE:
             self._tidy_line(waiting)
         freed = [id for id, (job_id, _) in self._reserved.items() if job_id == job.id]

@@ -39,6 +39,8 @@ from simpletuner_fleet.web import routes as web_routes
 from simpletuner_fleet.web.frame.problems import problem_page
 
 BACKGROUND_TASKS_TIMEOUT_S = 0.5
+LOCAL_WORKER_LEAVES_AFTER_S = 300.0
+"""It goes on with its job while a killed server is started again, and not for longer."""
 
 
 class ServerPlan(Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class ServerPlan(Struct, frozen=True, kw_only=True):
     blobs: Blobs
     local: bool
     beyond_loopback: bool
+    shares_port: bool
+    """TLS for other machines, plain HTTP for this one, on the same port."""
     uses_sqlite: bool
     tls_files: tls.TlsFiles | None
 
@@ -119,9 +123,9 @@ class Reign:
             self._local_worker = LocalWorker(self._plan.data_dir, self._local_arguments(url, fingerprint))
             self._local_worker.start()
 
-    async def end_streams(self) -> None:
+    async def end_streams(self, *, keep_local_worker: bool = False) -> None:
         """Stops the local worker first: it still has to give its job back."""
-        if self._local_worker:
+        if self._local_worker and not keep_local_worker:
             await self._local_worker.stop()
             self._local_worker = None
         self.deps.stopping = True
@@ -149,6 +153,7 @@ class Reign:
             fingerprint=files.fingerprint if files and files.ca else None,
             local_enabled=plan.local,
             beyond_loopback=plan.beyond_loopback,
+            plain_for_own_machine_only=plan.shares_port,
             metrics_public=args.metrics_public,
             space=self._space(),
         )
@@ -183,7 +188,7 @@ class Reign:
             allowed_hosts=tuple(name for name in allowed if name),
             trusted_proxies=",".join(args.trusted_proxies),
             worker_networks=",".join(args.worker_networks),
-            tls=self._plan.tls_files is not None,
+            tls=self._plan.tls_files is not None and not self._plan.shares_port,
             term=term.number if term else None,
             may_promise=term.may_promise if term else None,
         )
@@ -197,7 +202,10 @@ class Reign:
 
     def _local_arguments(self, url: str, fingerprint: str | None) -> list[str]:
         words = ["--orchestrator-url", url, "--persistent", "--name", administer.LOCAL_NAME]
+        words += ["--leave-after", f"{LOCAL_WORKER_LEAVES_AFTER_S:g}"]
         words += ["--worker-token-file", str(self._plan.data_dir / "local_worker_token")]
         if self._args.trainer_python:
             words += ["--trainer-python", self._args.trainer_python]
-        return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
+        return (
+            [*words, "--ssl-fingerprint", fingerprint] if fingerprint and url.startswith("https:") else words
+        )
