@@ -78,6 +78,14 @@ MUTANTS = (
         ("tests/agent/wire/test_lines.py",),
     ),
     Mutant(
+        "a-refusal-proves-that-nobody-leads",
+        "a worker whose leader is dead lets its trainers run on for ever, although another one may lead",
+        "agent/wire/client.py",
+        '"" if response.term else response.ends',
+        "response.ends",
+        ("tests/agent/wire/test_lines.py",),
+    ),
+    Mutant(
         "promises-in-doubt",
         "a leader that is not sure that it leads answers all the same",
         "http/peers/roles.py",

@@ -1,5 +1,6 @@
 """A worker with several addresses of its orchestrators, against real sockets that answer as told."""
 
+import asyncio
 import json
 import socket
 
@@ -8,7 +9,8 @@ import pytest
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, TokenRejected, Unreachable
 from simpletuner_fleet.agent.wire.lines import Address
-from simpletuner_fleet.protocol.messages import Heartbeat
+from simpletuner_fleet.protocol.messages import Heartbeat, Register
+from simpletuner_fleet.protocol.paths import ends_of
 from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 from tests.agent.wire.test_call_connections import serving
 
@@ -112,3 +114,30 @@ async def test_an_orchestrator_that_is_alone_says_no_term_and_is_believed() -> N
         await client.heartbeat(HEARTBEAT)
         assert (await client.heartbeat(HEARTBEAT)).status == "alone"
         await client.close()
+
+
+@pytest.mark.parametrize(("term", "is_certain"), [(None, True), (7, False)])
+async def test_a_refusal_proves_a_death_only_where_nobody_else_may_lead(
+    term: int | None, is_certain: bool
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        document = {
+            "worker_id": "w_1",
+            "name": "w",
+            "status": "idle",
+            "heartbeat_interval_s": 1,
+            "heartbeat_timeout_s": 5,
+            "stream_url": "/",
+            "ends": ends_of(writer.transport, client=False),
+        }
+        writer.write(answer(200, document, term))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = client_of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    await client.register(Register(name="w"))
+    server.close()
+    await server.wait_closed()
+    assert await client.outage.is_certain(0.1) is is_certain
+    await client.close()
