@@ -1,5 +1,7 @@
 """The lease of the leader, and the files that all orchestrators share, in PostgreSQL: on a connection of their own."""
 
+import logging
+
 import psycopg
 
 from simpletuner_fleet.core.leadership import Lease, next_term
@@ -13,6 +15,8 @@ from simpletuner_fleet.store.postgres_connection import (
 )
 from simpletuner_fleet.store.sql.database import Row
 from simpletuner_fleet.store.sql.migrate import migrations_for
+
+log = logging.getLogger(__name__)
 
 MIGRATION = 11
 """Makes the two tables; it is run here first, since it takes a leader to run the others."""
@@ -37,6 +41,7 @@ class PostgresLeaseBook:
         self._conninfo = conninfo_of(url, **IMPATIENT)
         self._connection: PostgresConnection | None = None
         self._newest_known = migrations_for("postgresql")[-1].number
+        self._said_newer = False
 
     def open(self) -> None:
         """Makes the tables where they are missing. Raises StoreRefused for a database that cannot be used."""
@@ -70,6 +75,11 @@ class PostgresLeaseBook:
         """Begins a new term; None where somebody was quicker, the holder has renewed, or the database is too new."""
         values = {"holder": holder, "url": url, "fingerprint": fingerprint}
         if self._is_newer():
+            if not self._said_newer:
+                log.warning(
+                    "a newer release has used this database: this one passes requests on, and does not lead"
+                )
+            self._said_newer = True
             return None
         if seen is None:
             row = self._row(

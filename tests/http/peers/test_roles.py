@@ -188,6 +188,15 @@ async def test_whoever_waits_for_a_leader_that_is_replaced_is_answered_at_once()
         assert (answer.status_code, answer.json()["code"]) == (503, "not_leader")
 
 
+async def test_a_follower_that_stops_waits_for_nobody_elses_answer() -> None:
+    async with pair() as (_, follower, client):
+        waiting = asyncio.create_task(client.get("/hang"))
+        await asyncio.sleep(0.3)
+        follower.roles.stop()
+        answer = await asyncio.wait_for(waiting, 5)
+        assert (answer.status_code, answer.json()["code"]) == (503, "not_leader")
+
+
 async def test_a_dead_leader_and_no_leader_are_told_in_our_own_words() -> None:
     async with served(Peer("follower")) as follower:
         answer = await raw_exchange(

@@ -39,6 +39,7 @@ class Forwarder:
         self._connections: LeaderConnections | None = None
         self._term = 0
         self._connecting = asyncio.Lock()
+        self._is_over = False
 
     def leader_changed(self) -> None:
         """Whoever waits for the answer of a leader that is none any more is answered now, and asks again."""
@@ -47,9 +48,15 @@ class Forwarder:
             self._connections.close()
             self._connections = None
 
+    def stop(self) -> None:
+        """Ends what is being passed on, streams too: whoever called comes again, and finds another server."""
+        self._is_over = True
+        if self._connections:
+            self._connections.close()
+
     async def __call__(self, exchange: Exchange) -> None:
         """Raises NotLeader, while nothing was answered yet."""
-        lease = self._leader()
+        lease = None if self._is_over else self._leader()
         if lease is None or lease.holder == self._own_holder:
             raise NotLeader("No orchestrator leads at this moment; nothing was changed.")
         if PASSED_ON in exchange.headers:

@@ -59,6 +59,10 @@ class Roles:
     def follow(self) -> None:
         self._edge = None
 
+    def stop(self) -> None:
+        """The server is about to stop: nothing that another one answers holds it up."""
+        self._forwarder.stop()
+
     def leader_changed(self) -> None:
         self._forwarder.leader_changed()
 

@@ -68,6 +68,7 @@ class Succession:
         self._reigning.add_done_callback(lambda task: None if task.cancelled() else on_failure())
 
     async def end_streams(self) -> None:
+        self.roles.stop()
         if self._reign:
             await self._reign.end_streams()
 
