@@ -49,6 +49,7 @@ from simpletuner_fleet.agent.trainer_options import tell_options
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
+from simpletuner_fleet.agent.wire.lines import Address
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye
@@ -74,6 +75,8 @@ SERVERS_FOLDERS = ("SIMPLETUNER_HOME",)
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
     url: str
+    further_urls: tuple[str, ...] = ()
+    """Where the same fleet has other orchestrators."""
     token: str | None
     token_file: Path | None
     name: str
@@ -122,8 +125,7 @@ async def run_agent(
     folder = settings.work_dir or default_state_dir(_folder_name(settings.name))
     with StateDir.open(folder) as state:
         token = TokenSource(settings.token, settings.token_file or state.path / "worker_token")
-        context = await context_for_async(settings.url, settings.tls, _warn)
-        client = OrchestratorClient(settings.url, lambda: token.token, context)
+        client, context = await _client_for(settings, token)
         probe = probe or GpuProbe(environment)
         try:
             async with Runner(key=state.shim_key()) as runner, _data_cache(settings, state) as cache:
@@ -183,6 +185,27 @@ async def run_agent(
             await client.close()
 
 
+async def _client_for(
+    settings: WorkerSettings, token: TokenSource
+) -> tuple[OrchestratorClient, ssl.SSLContext | None]:
+    """Begins at the first address whose certificate can be looked at; the others are looked at when they are needed."""
+    urls = [settings.url, *settings.further_urls]
+    for url in urls:
+        try:
+            context = await context_for_async(url, settings.tls, _warn)
+        except OSError:
+            if url == urls[-1]:
+                raise
+            continue
+        others = [_address(other, settings.tls) for other in urls if other != url]
+        return OrchestratorClient(url, lambda: token.token, context, others), context
+    raise AssertionError("there is always a last one")
+
+
+def _address(url: str, tls: Choices) -> Address:
+    return Address(url, lambda: context_for_async(url, tls, _warn))
+
+
 async def _tell_options(agent: Agent, trainers: Registry, client: OrchestratorClient, folder: Path) -> None:
     await agent.connected.wait()
     try:
@@ -224,13 +247,12 @@ async def check_worker(
     """Tries everything a start needs and changes nothing; raises what the start would."""
     token = TokenSource(settings.token, settings.token_file or Path(os.devnull))
     say(f"token     {len(token.token)} characters, checksum fits")
-    context = await context_for_async(settings.url, settings.tls, _warn)
+    client, context = await _client_for(settings, token)
     say(f"TLS       {'certificate trusted' if context else 'none (plain HTTP)'}")
-    client = OrchestratorClient(settings.url, lambda: token.token, context)
     probe = GpuProbe(environment)
     try:
         await client.ask()
-        say(f"server    {settings.url} accepts the token")
+        say(f"server    {client.url} accepts the token")
         arrived = await client.try_part()
         say(f"uploads   a part of {arrived / 2**20:g} MiB arrives")
         inventory = await probe.find()

@@ -14,8 +14,8 @@ from simpletuner_fleet.settings.shared import (
 WORKER = (
     Setting(
         "orchestrator_url",
-        values.url,
-        "Orchestrator panel URL (or SIMPLETUNER_ORCHESTRATOR_URL)",
+        values.urls,
+        "Orchestrator panel URL (or SIMPLETUNER_ORCHESTRATOR_URL); of several orchestrators all, with commas",
         flags=("--orchestrator-url",),
         env="SIMPLETUNER_ORCHESTRATOR_URL",
         metavar="URL",

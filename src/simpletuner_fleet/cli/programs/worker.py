@@ -29,8 +29,10 @@ from simpletuner_fleet.languages import _
 
 def run_worker(args: argparse.Namespace) -> int:
     set_up_logging(args.log_format, verbose=args.verbose)
+    addresses = args.orchestrator_url.split(",")
     settings = WorkerSettings(
-        url=args.orchestrator_url,
+        url=addresses[0],
+        further_urls=tuple(addresses[1:]),
         token=args.worker_token,
         token_file=Path(args.worker_token_file) if args.worker_token_file else None,
         name=args.name or default_name(),
