@@ -1,5 +1,6 @@
 """A server with everything in it, in this process: a real SQLite, real files, every kind of caller, jobs in every state."""
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -38,6 +39,7 @@ HOST = "127.0.0.1:8001"
 PASSWORD = "plum kettle 7 fog"
 CPU_JOB = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
 MODEL = b"a model" * 100
+SETTLE_S = 0.05
 ENDLESS = Rate(1e9, 1e9)
 NO_LIMITS = RateLimits(
     worker=ENDLESS,
@@ -172,6 +174,11 @@ class House:
         await self.store.close()
         self.blobs.close()
         shutil.rmtree(self.folder)
+
+    async def settle(self) -> None:
+        """Waits for what was begun by callers who have hung up since: writers wait in one line, and this is the last."""
+        await asyncio.sleep(SETTLE_S)
+        await people.set_admin_token(self.fleet, self.admin_token)
 
     # Calls
 

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections import Counter
+from urllib.parse import quote
 
 from msgspec import Struct, field
 
@@ -53,7 +54,7 @@ class Defect(Struct, frozen=True):
 
 
 class LogWatch(logging.Handler):
-    """Every line that tells of a defect of ours."""
+    """Every line with a traceback: that is a defect of ours."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -67,7 +68,7 @@ class LogWatch(logging.Handler):
         logging.getLogger().removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info or record.levelno >= logging.ERROR:
+        if record.exc_info or "Traceback" in record.getMessage():
             self.lines.append(self.format(record)[-3000:])
 
     def take(self) -> list[str]:
@@ -125,6 +126,7 @@ async def house_problems(house: House) -> list[Problem]:
         problems = store_problems(view, ids) + audit_problems(view.audit_range(0, EVERYTHING))
         return problems + gpu_problems(view.live_attempts()) + index_problems(house.index, view)
 
+    await house.settle()
     problems = await house.store.read(look)
     for name in ("watching", "following", "searching"):
         still_open = getattr(house.deps, name)
@@ -136,7 +138,7 @@ async def house_problems(house: House) -> list[Problem]:
 async def still_serves(house: House) -> list[Problem]:
     """Asks for what everybody looks at: nothing that was stored may have spoiled it."""
     problems: list[Problem] = []
-    jobs = [f"/jobs/{one}" for one in house.known["job"][-12:]]
+    jobs = [f"/jobs/{quote(str(one), safe='')}" for one in house.known["job"][-12:]]
     for path in (
         *ALWAYS_THERE,
         *PAGES_OF_ALL,
