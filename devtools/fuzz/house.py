@@ -52,6 +52,10 @@ NO_LIMITS = RateLimits(
 HOUSES_POLICY = Policy()
 
 
+class Refused(Exception):
+    """What was asked for is not to be had in this house, as it is now."""
+
+
 class HouseClock:
     """Goes on when it is told to."""
 
@@ -101,7 +105,10 @@ class HouseWorker:
     async def offer_of(self, job_id: str) -> Json:
         beat = {"worker_id": self.id, "attempts": None}
         offers = (await self.say("heartbeat", beat))["jobs"]
-        return next(dict(one) for one in offers if one["job_id"] == job_id)
+        for one in offers:
+            if one["job_id"] == job_id:
+                return dict(one)
+        raise Refused(f"{self.name} was not offered {job_id}")
 
     async def accept(self, offer: Json) -> None:
         self.seq += 1
@@ -195,6 +202,8 @@ class House:
         self, method: str, target: str, body: Json | None = None, headers: Headers | None = None
     ) -> Json:
         answer = await self.ask(method, target, body, self.admin if headers is None else headers)
+        if 400 <= answer.status < 500:
+            raise Refused(f"{method} {target}: {answer}")
         assert answer.status < 300, (method, target, answer)
         return dict(json.loads(answer.body)) if answer.body else {}
 

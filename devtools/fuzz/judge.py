@@ -27,6 +27,7 @@ ON_PURPOSE = ("store_unavailable", "storage_unavailable")
 """Codes of a 5xx that we say on purpose: try again later."""
 EVERYTHING = 10**9
 SHOWN_BYTES = 1500
+LOOKS = 5
 ALWAYS_THERE = ("/health/ready", "/metrics", "/openapi.json", "/api/queue", "/api/jobs", "/api/admin/workers")
 PAGES_OF_ALL = (
     "/",
@@ -124,14 +125,25 @@ async def house_problems(house: House) -> list[Problem]:
     def look(view: View) -> list[Problem]:
         ids = [job.id for job in view.jobs_page(JobFilter(), None, EVERYTHING)]
         problems = store_problems(view, ids) + audit_problems(view.audit_range(0, EVERYTHING))
-        return problems + gpu_problems(view.live_attempts()) + index_problems(house.index, view)
+        return problems + gpu_problems(view.live_attempts())
 
     await house.settle()
-    problems = await house.store.read(look)
+    problems = await house.store.read(look) + await _index_problems(house)
     for name in ("watching", "following", "searching"):
         still_open = getattr(house.deps, name)
         if still_open.by_caller or still_open.by_address[address_key("127.0.0.1")]:
             problems.append(("open", f"{name}: {still_open} though everybody has left"))
+    return problems
+
+
+async def _index_problems(house: House) -> list[Problem]:
+    """Rows are read in a thread, and a worker's stream may end meanwhile: only what stays wrong is wrong."""
+    problems: list[Problem] = []
+    for _ in range(LOOKS):
+        problems = await house.store.read(lambda view: index_problems(house.index, view))
+        if not problems:
+            return []
+        await house.settle()
     return problems
 
 

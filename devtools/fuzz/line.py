@@ -77,6 +77,12 @@ class Line:
     def state(self) -> int:
         return self._connection.state
 
+    @property
+    def wants_more(self) -> bool:
+        """The request that is being answered waits for the rest of its body."""
+        current = self._connection._current
+        return current is not None and current._reader is not None and not current._reader.done()
+
     async def send(self, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
             self._connection.data_received(piece)

@@ -31,7 +31,8 @@ from simpletuner_fleet.web import routes as web_routes
 
 MEND_EVERY = 200
 SOCKET_ONE_IN = 20
-QUIET_S = 0.03
+QUIET_S = 0.25
+"""What is answered without end, as a log that is followed, is left after so long without a word."""
 LONG_AFTER_S = 4000.0
 FAST_FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where syncing a file costs nothing: the power does not fail here."""
@@ -96,7 +97,7 @@ class Round(Struct):
         """Sends what is owed no answer, and takes what is answered until nothing more comes."""
         line = Line(house.server)
         await line.send(pieces)
-        while line.state == BUSY and not line.transport.closed:
+        while line.state == BUSY and not line.transport.closed and not line.wants_more:
             line.transport.news.clear()
             try:
                 async with asyncio.timeout(QUIET_S):
