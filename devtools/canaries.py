@@ -10,6 +10,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,14 +36,17 @@ class Sighting(Struct, frozen=True, order=True):
     """It is a file that its owner alone may read."""
 
 
-def spellings(value: str | bytes) -> Iterator[bytes]:
+@lru_cache
+def spellings(value: str | bytes) -> tuple[bytes, ...]:
     """A value as it may be written down: plain, quoted, in base64, in hexadecimal."""
     raw = value if isinstance(value, bytes) else value.encode()
-    yield raw
-    yield quote(raw, safe="").encode()
-    yield base64.b64encode(raw).rstrip(b"=")
-    yield base64.urlsafe_b64encode(raw).rstrip(b"=")
-    yield raw.hex().encode()
+    written = (
+        quote(raw, safe="").encode(),
+        base64.b64encode(raw),
+        base64.urlsafe_b64encode(raw),
+        raw.hex().encode(),
+    )
+    return tuple({raw, *(one.rstrip(b"=") for one in written)})
 
 
 def seen_in(content: bytes, place: str, canaries: Canaries, *, private: bool = False) -> Iterator[Sighting]:

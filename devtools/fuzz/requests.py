@@ -78,6 +78,11 @@ class Sent(Struct, frozen=True):
     whole: bool = True
     """It is a request, which is owed an answer."""
 
+    @property
+    def endless(self) -> bool:
+        """Its answer may have no end: a log that is followed."""
+        return b"follow=" in self.raw
+
 
 class Requests:
     """One stream of inputs, for one house."""

@@ -84,7 +84,7 @@ class Round(Struct):
                 else:
                     line = Line(house.server)
                     await line.send(pieces)
-                    answer = await line.answer(sent.method)
+                    answer = await line.answer(sent.method, endless=sent.endless)
                 self._learn(house, answer)
                 self.tally.note(sent, answer.status)
                 wrong = wrong_with(sent, answer)
@@ -144,7 +144,7 @@ async def a_house(seed: int) -> AsyncIterator[House]:
 
 async def over_socket(port: int, sent: Sent, pieces: list[bytes]) -> LineAnswer:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    answer_reader = AnswerReader(sent.method)
+    answer_reader = AnswerReader(sent.method, endless=sent.endless)
     try:
         for piece in pieces:
             writer.write(piece)

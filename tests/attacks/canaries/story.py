@@ -68,7 +68,7 @@ def play(world: World) -> SecretStory:
     try:
         world.start_server(SIMPLETUNER_HUB_URL=hub.url)
         story.canaries["admin token"] = world.admin_token
-        with watching(lambda: story.in_processes.update(seen_in_processes(dict(story.canaries))), 0.1):
+        with watching(lambda: story.in_processes.update(seen_in_processes(dict(story.canaries))), 0.25):
             session = people(world, story)
             jobs = work(world, story)
             mistakes(world)
