@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -46,8 +47,14 @@ SECURITY_SCHEMES = {
 }
 
 
-def documentation_routes(table: Sequence[Route]) -> list[Route]:
+def documentation_routes(table: Sequence[Route]) -> tuple[Route, ...]:
     """`/openapi.json` and `/docs`; both describe themselves too."""
+    return _documentation(tuple(table))
+
+
+@lru_cache(maxsize=4)
+def _documentation(table: tuple[Route, ...]) -> tuple[Route, ...]:
+    """Remembered, since drawing it takes longer than all the rest of making a server."""
     document, page, policy = b"", b"", ""
 
     async def openapi_json(call: Call[None]) -> Reply:
@@ -59,12 +66,12 @@ def documentation_routes(table: Sequence[Route]) -> list[Route]:
         )
 
     tags = ("server",)
-    own = [
+    own = (
         Route(
             "GET", "/openapi.json", openapi_json, PUBLIC, summary="This description, for programs", tags=tags
         ),
         Route("GET", "/docs", docs, PUBLIC, summary="This description, for people", tags=tags),
-    ]
+    )
     rows = [*table, *own]
     described = openapi_document(rows)
     document = msgspec.json.encode(described)
