@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from devtools.chaos.fleet import BEHIND_PROXY, WORKERS, Worker
 from devtools.chaos.injector import NETWORK, WORKER, Fault, FaultInjector, FaultKind, Undo, undo_nothing
-from devtools.chaos.processes import parent_of, send
+from devtools.chaos.processes import is_guarded, send
 
 SHORT_S = (0.05, 0.6)
 LONG_S = (1.8, 3.5)
@@ -69,7 +69,7 @@ async def shim_kill(injector: FaultInjector, fault: Fault) -> Undo | None:
     pid = await injector.victim(fault, worker.shims)
     if pid is None:
         return None
-    injector.killed_pids |= {trainer for trainer in worker.tree() if parent_of(trainer) == pid}
+    injector.killed_pids |= {trainer for trainer in worker.tree() if is_guarded(trainer, {pid})}
     send(pid, signal.SIGKILL)
     return undo_nothing
 

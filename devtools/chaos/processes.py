@@ -76,6 +76,12 @@ def parent_of(pid: int) -> int | None:
         return None
 
 
+def is_guarded(trainer: int, shims: set[int]) -> bool:
+    """Tells whether one of these is its first guardian; its second one stands between them."""
+    keeper = parent_of(trainer)
+    return keeper is not None and (keeper in shims or parent_of(keeper) in shims)
+
+
 def is_dead(pid: int) -> bool:
     try:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
@@ -106,7 +112,7 @@ def shims_under(folder: Path) -> list[int]:
                 where = os.readlink(entry / "cwd")
                 if where.startswith(f"{folder}/attempts/") and not is_dead(int(entry.name)):
                     pids.append(int(entry.name))
-    # Between fork and exec a trainer looks like its guardian.
+    # Between fork and exec a trainer looks like its guardian, and its second guardian always does.
     return [pid for pid in pids if parent_of(pid) not in pids]
 
 

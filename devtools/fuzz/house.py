@@ -161,7 +161,7 @@ class House:
         self.edge: Edge = build_api(
             self.deps, EdgeSettings(limits=NO_LIMITS), pages=web_routes.ROUTES, problem_page=problem_page
         )
-        self.server: HttpServer = HttpServer(self.edge, False, 75.0)
+        self.server: HttpServer = HttpServer(self.edge, 75.0)
         self.workers: dict[str, HouseWorker] = {}
         self.known: Known = {}
 

@@ -19,12 +19,19 @@ from msgspec.structs import replace
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure
-from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts import (
+    ADOPT_GRACE_S,
+    RESTARTED_WITHIN_S,
+    SAVE_FIRST_GRACE_S,
+    Attempts,
+    ShimTrust,
+)
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
 from simpletuner_fleet.agent.guard.runner import Runner
+from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
@@ -85,6 +92,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """From SIGTERM until it must be gone."""
     max_log_mb: int = 1024
     keep: KeepLimits = KeepLimits()
+    leave_after_s: float | None = None
+    """Without an answer of the orchestrator; None stays for ever."""
     isolation: str = "auto"
     job_paths: tuple[JobPath, ...] = ()
 
@@ -140,6 +149,7 @@ async def run_agent(
                         data,
                         events,
                         walls,
+                        RESTARTED_WITHIN_S if settings.persistent else ADOPT_GRACE_S,
                     )
 
                 agent = Agent(
@@ -209,6 +219,8 @@ async def check_worker(
     try:
         await client.ask()
         say(f"server    {settings.url} accepts the token")
+        arrived = await client.try_part()
+        say(f"uploads   a part of {arrived / 2**20:g} MiB arrives")
         inventory = await probe.find()
         gpus = select_gpus(inventory.gpus, settings.gpus)
         for gpu in gpus:
@@ -266,6 +278,7 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
         asyncio.create_task(_sample_loop(agent, probe)),
         asyncio.create_task(_tidy_loop(agent, settings.keep)),
         asyncio.create_task(_finishing_loop(agent)),
+        asyncio.create_task(_leave_loop(agent, settings)),
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(agent, task))
@@ -365,6 +378,17 @@ async def _finishing_loop(agent: Agent) -> None:
     while True:
         await asyncio.sleep(min(FINISHING_TOLD_EVERY_S, agent.heartbeat_interval_s * 5))
         await agent.tell_finishing()
+
+
+async def _leave_loop(agent: Agent, settings: WorkerSettings) -> None:
+    if settings.leave_after_s is None:
+        return
+    left_s = settings.leave_after_s
+    while left_s > 0:
+        await asyncio.sleep(left_s)
+        left_s = agent.answered_at + settings.leave_after_s - boottime()
+    log.error("no orchestrator has answered for %g s: the worker leaves", settings.leave_after_s)
+    _terminate(agent, settings.shutdown_grace_s)
 
 
 async def _tidy_loop(agent: Agent, limits: KeepLimits) -> None:

@@ -29,12 +29,22 @@ SERVER = (
     Setting(
         "ssl",
         values.boolean,
-        "Serve HTTPS; without --ssl-cert a private CA is made and its fingerprint printed",
+        "Serve HTTPS only; without --ssl-cert a private CA is made and its fingerprint printed",
         flags=("--ssl",),
         env="SIMPLETUNER_SSL",
         default=False,
         action="switch",
         on_console=True,
+    ),
+    Setting(
+        "plain_http",
+        values.boolean,
+        "Serve other machines without TLS: anybody on the way can read tokens and jobs",
+        flags=("--plain-http",),
+        env="SIMPLETUNER_PLAIN_HTTP",
+        default=False,
+        action="switch",
+        on_console=False,
     ),
     Setting(
         "ssl_cert",

@@ -2,7 +2,14 @@
 
 from simpletuner_fleet.settings import values
 from simpletuner_fleet.settings.setting import Setting
-from simpletuner_fleet.settings.shared import CA_CERT, LOG_FORMAT, SSL_FINGERPRINT, SSL_NO_VERIFY, VERBOSE
+from simpletuner_fleet.settings.shared import (
+    CA_CERT,
+    LOG_FORMAT,
+    PLAIN_HTTP,
+    SSL_FINGERPRINT,
+    SSL_NO_VERIFY,
+    VERBOSE,
+)
 
 WORKER = (
     Setting(
@@ -51,6 +58,7 @@ WORKER = (
     SSL_FINGERPRINT,
     CA_CERT,
     SSL_NO_VERIFY,
+    PLAIN_HTTP,
     Setting(
         "gpus",
         values.text,
@@ -144,6 +152,14 @@ WORKER = (
         flags=("--shutdown-grace",),
         env="SIMPLETUNER_SHUTDOWN_GRACE",
         default=20.0,
+        metavar="TIME",
+    ),
+    Setting(
+        "leave_after",
+        values.seconds,
+        "Leave once no orchestrator has answered for so long; what runs is saved and stopped (default: stay for ever)",
+        flags=("--leave-after",),
+        env="SIMPLETUNER_LEAVE_AFTER",
         metavar="TIME",
     ),
     Setting(

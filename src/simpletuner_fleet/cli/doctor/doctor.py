@@ -81,7 +81,7 @@ def _settings(group: str, args: argparse.Namespace) -> Iterator[CheckFinding]:
 
 def _only_shared(args: argparse.Namespace) -> argparse.Namespace:
     """Flags of `doctor` itself must not count as flags of the program looked at, but for those both have."""
-    names = ("data_dir", "config_file", "ssl_fingerprint", "ca_cert", "ssl_no_verify")
+    names = ("data_dir", "config_file", "ssl_fingerprint", "ca_cert", "ssl_no_verify", "plain_http")
     return argparse.Namespace(**{name: getattr(args, name) for name in names if hasattr(args, name)})
 
 
@@ -115,7 +115,10 @@ def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
     worker = _resolved("worker", args)
     if args.what != "server" and worker["orchestrator_url"].value:
         trust = Choices(
-            worker["ssl_fingerprint"].value, worker["ca_cert"].value, worker["ssl_no_verify"].value
+            worker["ssl_fingerprint"].value,
+            worker["ca_cert"].value,
+            worker["ssl_no_verify"].value,
+            worker["plain_http"].value,
         )
         token = _worker_token(worker)
         yield from network.way_to(

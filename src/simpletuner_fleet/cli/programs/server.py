@@ -5,8 +5,11 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import ssl
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,7 +31,7 @@ from simpletuner_fleet.cli.programs.local_worker import LocalWorker
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.cli.programs.server_policy import policy_of
 from simpletuner_fleet.client.trust import is_loopback
-from simpletuner_fleet.core.errors import FleetError, StorageOfAnother
+from simpletuner_fleet.core.errors import FleetError, StorageOfAnother, StoreUnavailable
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.clock import SteadyClock
@@ -36,8 +39,9 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.ids import RandomIds
 from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
+from simpletuner_fleet.http.access import networks
 from simpletuner_fleet.http.access.credentials import remembered_credentials
-from simpletuner_fleet.http.access.networks import BadNetwork
+from simpletuner_fleet.http.access.networks import BadNetwork, Networks
 from simpletuner_fleet.http.api.admin.accounts import start_link
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.application import build_api
@@ -64,9 +68,19 @@ log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
 BACKGROUND_TASKS_TIMEOUT_S = 0.5
+STORE_LOOK_S = 1.0
+GONE_WITHIN_S = 10.0
+LOCAL_WORKER_LEAVES_AFTER_S = 300.0
+"""It goes on with its job while a killed server is started again, and not for longer."""
 SWITCH_INTERVAL_S = 0.0001
 """How long the event loop may keep the thread that commits from going on: each of a commit's statements asks for the
 interpreter again, and with the usual 5 ms a commit under load would take longer than the disk needs."""
+
+
+class StoreLost(StoreUnavailable):
+    """It takes nothing any more before it is opened anew."""
+
+    next_step = "Look at the disk; then start the server again. A service does so by itself."
 
 
 def run_server(args: argparse.Namespace) -> int:
@@ -90,8 +104,9 @@ def _cannot_start(error: FleetError) -> CliError:
         if isinstance(error, BadNetwork | StorageRefused | StorageOfAnother)
         else ExitCode.FAILED
     )
+    ended = isinstance(error, StoreLost)
     return fail(
-        _("the server cannot start"),
+        _("the server has ended") if ended else _("the server cannot start"),
         error.detail,
         error.next or "simpletuner doctor server",
         error.code,
@@ -107,10 +122,13 @@ class _Server:
         self._public_url = args.public_url
         self._metrics_public = args.metrics_public
         self._beyond_loopback = not is_loopback(args.host)
+        self._shares_port = self._beyond_loopback and not (args.ssl or args.ssl_cert or args.plain_http)
+        """TLS for other machines without having been asked for it; plain HTTP goes on for this one and trusted proxies."""
         self._local = args.local if args.local is not None else not self._beyond_loopback
         self._database_url: str = args.database_url or f"sqlite:///{data_dir / SQLITE_FILE}"
         self._tls: tls.TlsFiles | None = None
         self._local_worker: LocalWorker | None = None
+        self._store_trouble: str | None = None
         self._first_key: accounts.IssuedKey | None = None
 
     async def run(self) -> None:
@@ -122,6 +140,8 @@ class _Server:
             await self._run_on(store, index, blobs)
         finally:
             await store.close()
+        if self._store_trouble:
+            raise StoreLost(self._store_trouble)
 
     async def _run_on(self, store: Store, index: FleetIndex, blobs: Blobs) -> None:
         """From here on the data folder is ours alone: the store has let no other orchestrator in."""
@@ -147,9 +167,11 @@ class _Server:
         places = Places(self._args.publish_url, self._args.hub_url)
         publisher = Publisher(deps.storage, places)
         publisher.start()
+        watching = asyncio.create_task(self._watch(store))
         try:
             await self._serve(deps, admin_token_from)
         finally:
+            watching.cancel()
             (self._data_dir / "server.json").unlink(missing_ok=True)
             await publisher.stop()
             await sweeper.stop()
@@ -158,6 +180,22 @@ class _Server:
                 await deps.audit_heads.stop()
             await runtime.stop()
             await deps.background_tasks.finish(BACKGROUND_TASKS_TIMEOUT_S)
+
+    async def _watch(self, store: Store) -> None:
+        """A store that takes nothing any more is opened anew by a restart alone, and whoever restarts us waits for our end.
+
+        The local worker and its trainer go on: the next server finds them.
+        """
+        trouble = None
+        while not trouble:
+            await asyncio.sleep(STORE_LOOK_S)
+            trouble = store.find_trouble()
+        log.critical("The server ends, to be started again. %s", trouble)
+        self._store_trouble = trouble
+        threading.Timer(
+            GONE_WITHIN_S, os._exit, (ExitCode.FAILED,)
+        ).start()  # a dead disk may hold up anything
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _compose(self, store: Store, index: FleetIndex, blobs: Blobs) -> Deps:
         hub = StreamHub()
@@ -175,7 +213,9 @@ class _Server:
             public_url=self._public_url,
             fingerprint=self._tls.fingerprint if self._tls and self._tls.ca else None,
             local_enabled=self._local,
+            local_problem=lambda: self._local_worker.problem if self._local_worker else "",
             beyond_loopback=self._beyond_loopback,
+            plain_for_own_machine_only=self._shares_port,
             metrics_public=self._metrics_public,
             space=self._space(),
         )
@@ -210,13 +250,18 @@ class _Server:
             lambda: self._stop(deps, edge),
             on_hangup=lambda: self._reload(context),
             idle_timeout_s=idle_timeout_for(self._policy.heartbeat_interval_s),
+            plain_from=self._plain_from() if self._shares_port else None,
         )
+
+    def _plain_from(self) -> Callable[[str], bool]:
+        proxies = Networks.parse(",".join(self._args.trusted_proxies))
+        return lambda address: networks.is_loopback(address) or proxies.holds(address)
 
     def _certificate(self) -> tls.TlsFiles | None:
         args = self._args
         if args.ssl_cert:
             return tls.own_certificate(Path(args.ssl_cert), Path(args.ssl_key))
-        if not args.ssl:
+        if not args.ssl and not self._shares_port:
             return None
         names = [*args.ssl_san, *args.allowed_host]
         if self._public_url:
@@ -236,7 +281,7 @@ class _Server:
             allowed_hosts=tuple(name for name in allowed if name),
             trusted_proxies=",".join(args.trusted_proxies),
             worker_networks=",".join(args.worker_networks),
-            tls=self._tls is not None,
+            tls=self._tls is not None and not self._shares_port,
         )
 
     async def _know_local_worker(self, fleet: Fleet) -> None:
@@ -247,7 +292,7 @@ class _Server:
             write_private(path, token)
 
     def _ready(self, listening: Listening, admin_token_from: str) -> None:
-        url = own_url(listening)
+        url = self._own_url(listening)
         fingerprint = self._tls.fingerprint if self._tls else None
         document = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
         write_private(self._data_dir / "server.json", json.dumps(document))
@@ -265,14 +310,20 @@ class _Server:
 
     def _local_arguments(self, url: str, fingerprint: str | None) -> list[str]:
         words = ["--orchestrator-url", url, "--persistent", "--name", administer.LOCAL_NAME]
+        words += ["--leave-after", f"{LOCAL_WORKER_LEAVES_AFTER_S:g}"]
         words += ["--worker-token-file", str(self._data_dir / "local_worker_token")]
         if self._args.trainer_python:
             words += ["--trainer-python", self._args.trainer_python]
-        return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
+        return (
+            [*words, "--ssl-fingerprint", fingerprint] if fingerprint and url.startswith("https:") else words
+        )
+
+    def _own_url(self, listening: Listening) -> str:
+        return own_url(listening, plain_for_loopback=self._shares_port)
 
     def _console(self, listening: Listening) -> str:
         """Returns where a person goes first; while there is nobody, the link that makes the first admin."""
-        url = self._public_url or own_url(listening)
+        url = self._public_url or self._own_url(listening)
         return start_link(url, self._first_key) if self._first_key else url
 
     def _announce(self, listening: Listening, admin_token_from: str) -> None:
@@ -282,6 +333,7 @@ class _Server:
             N_("database"): without_password(self._database_url),
             N_("admin token"): admin_token_from,
             **({N_("fingerprint"): self._tls.fingerprint} if self._tls else {}),
+            **({N_("plain HTTP"): N_("from this machine only")} if self._shares_port else {}),
             N_("local jobs"): N_("on") if self._local else N_("off (--local turns them on)"),
             N_("next"): "simpletuner workers create NAME",
         }
@@ -296,17 +348,16 @@ class _Server:
 
     def _warnings(self) -> list[str]:
         warnings = []
-        if self._beyond_loopback and not self._tls and not self._args.trusted_proxies:
+        if self._beyond_loopback and not self._tls:
             warnings.append(
-                "tokens and jobs travel unencrypted: use --ssl, or terminate TLS at a reverse proxy "
-                "(--trusted-proxies)"
+                "--plain-http: tokens and jobs travel unencrypted. Leave it out: other machines are then served by TLS"
             )
         sqlite = sqlite_warning() if self._database_url.startswith("sqlite:") else None
         return [*warnings, sqlite] if sqlite else warnings
 
     async def _stop(self, deps: Deps, edge: Edge) -> None:
         """Stops the local worker first: it still has to give its job back."""
-        if self._local_worker:
+        if self._local_worker and not self._store_trouble:
             await self._local_worker.stop()
         deps.stopping = True
         await edge.end_streams()

@@ -23,6 +23,7 @@ from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, TrustError
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
+from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError, NoSuchGpu
 from simpletuner_fleet.languages import _
 
 
@@ -34,7 +35,7 @@ def run_worker(args: argparse.Namespace) -> int:
         token_file=Path(args.worker_token_file) if args.worker_token_file else None,
         name=args.name or default_name(),
         persistent=bool(args.persistent),
-        tls=Choices(args.ssl_fingerprint, args.ca_cert, bool(args.ssl_no_verify)),
+        tls=Choices(args.ssl_fingerprint, args.ca_cert, bool(args.ssl_no_verify), bool(args.plain_http)),
         gpus=args.gpus,
         labels=dict(args.label or {}),
         work_dir=Path(args.work_dir) if args.work_dir else None,
@@ -42,6 +43,7 @@ def run_worker(args: argparse.Namespace) -> int:
         upload_limit_mbps=args.upload_limit_mbps,
         data_cache_dir=Path(args.data_cache_dir) if args.data_cache_dir else None,
         data_cache_gb=args.data_cache_gb,
+        leave_after_s=args.leave_after,
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
         max_log_mb=args.max_log_mb,
         keep=KeepLimits(attempts=args.keep_attempts, days=args.keep_attempts_days, free_gb=args.keep_free_gb),
@@ -64,10 +66,10 @@ def run_worker(args: argparse.Namespace) -> int:
         return _tell(troubles.of_connection_error(error.cause, settings.url))
     except FleetError as error:
         following = (error.next,) if error.next else ()
+        final = isinstance(error, IsolationUnavailable | JobPathError | NoSuchGpu)
+        status = troubles.USAGE if final else troubles.FAILED
         return _tell(
-            troubles.Trouble(
-                _("the worker cannot start"), error.detail, following, error.code, troubles.FAILED
-            )
+            troubles.Trouble(_("the worker cannot start"), error.detail, following, error.code, status)
         )
     return _depart(departure, settings)
 

@@ -109,7 +109,7 @@ def _trust(
         if resolved[name].value:
             return Choices()._replace(**{choice: resolved[name].value}), resolved[name].source.where
     if not url.startswith("https:"):
-        return Choices(), _("no TLS")
+        return Choices(plain_http=resolved["plain_http"].value), _("no TLS")
     login = logins.servers.get(url)
     if login and (login.fingerprint or login.ca_cert):
         return Choices(login.fingerprint, login.ca_cert), _("login")
