@@ -8,7 +8,11 @@ ROOT = Path(__file__).parents[2]
 MODEL = (ROOT / "docs" / "security.md").read_text("utf-8")
 ATTACKS = {
     str(path.relative_to(ROOT)): path
-    for pattern in ("tests/attacks/**/test_*.py", "tests/fuzz/test_fuzzer.py", "tests/http/api/test_api_permissions.py")
+    for pattern in (
+        "tests/attacks/**/test_*.py",
+        "tests/fuzz/test_fuzzer.py",
+        "tests/http/api/test_api_permissions.py",
+    )
     for path in ROOT.glob(pattern)
 }
 TEST_FILE = r"`(tests/[\w/]+/test_\w+\.py)`"
