@@ -151,7 +151,7 @@ class AnswerReader:
 
     def _goes_on(self) -> bool:
         return self._head is not None and any(
-            self._endless or name == b"content-type" and value.startswith(STREAM_TYPE)
+            self._endless or (name == b"content-type" and value.startswith(STREAM_TYPE))
             for name, value in self._head.headers
         )
 
