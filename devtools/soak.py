@@ -71,7 +71,14 @@ class SoakFleet:
 
     def _start_worker(self, name: str) -> None:
         created = self.http.post("/api/admin/workers", json={"name": name}).raise_for_status().json()
-        words = ("worker", "--orchestrator-url", str(self.http.base_url), "--name", name, "--persistent")
+        words: tuple[str, ...] = (
+            "worker",
+            "--orchestrator-url",
+            str(self.http.base_url),
+            "--name",
+            name,
+            "--persistent",
+        )
         words += (
             "--work-dir",
             str(self.folder / name),
