@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.attempts import (
     ADOPT_GRACE_S,
-    RESTARTED_WITHIN_S,
     SAVE_FIRST_GRACE_S,
     Attempts,
     ShimTrust,
@@ -65,6 +64,8 @@ STOP_SHARE, UPLOAD_SHARE = 0.5, 0.8
 """Of the grace: until the trainers are stopped, a checkpoint saved; until what is to be sent is sent."""
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
+RESTARTED_BY_SYSTEMD_S = 45.0
+"""It starts an agent again after ten seconds, and a loaded machine takes its time. The lease rules meanwhile."""
 FINISHING_TOLD_EVERY_S = 5.0
 ISOLATION = "isolation"
 """The label that tells how jobs are separated here: what a job asks for, and what the worker's page shows."""
@@ -94,8 +95,19 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     keep: KeepLimits = KeepLimits()
     leave_after_s: float | None = None
     """Without an answer of the orchestrator; None stays for ever."""
+    restarted_within_s: float | None = None
+    """None: as long as the service manager takes for it, where one started the agent."""
     isolation: str = "auto"
     job_paths: tuple[JobPath, ...] = ()
+
+
+def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -> float:
+    """How long trainers wait for the next agent. One that nobody starts again would only keep its jobs from others."""
+    if settings.restarted_within_s is not None:
+        return settings.restarted_within_s
+    started = environment.get("SYSTEMD_EXEC_PID")
+    is_service = started in (str(os.getpid()), str(os.getppid()))
+    return RESTARTED_BY_SYSTEMD_S if is_service else ADOPT_GRACE_S
 
 
 async def run_agent(
@@ -149,7 +161,7 @@ async def run_agent(
                         data,
                         events,
                         walls,
-                        RESTARTED_WITHIN_S if settings.persistent else ADOPT_GRACE_S,
+                        adopted_within_s(settings, environment),
                     )
 
                 agent = Agent(

@@ -47,6 +47,7 @@ def run_worker(args: argparse.Namespace) -> int:
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
         max_log_mb=args.max_log_mb,
         keep=KeepLimits(attempts=args.keep_attempts, days=args.keep_attempts_days, free_gb=args.keep_free_gb),
+        restarted_within_s=args.restarted_within,
         isolation=args.isolation,
         job_paths=tuple(JobPath(path, writable) for path, writable in args.job_path),
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
