@@ -3,7 +3,7 @@
 import hashlib
 
 from devtools.fuzz.chance import Chance
-from devtools.fuzz.house import MODEL, PASSWORD, Headers, House, HouseWorker
+from devtools.fuzz.house import MODEL, PASSWORD, Headers, House, HouseWorker, Refused
 from devtools.fuzz.job_states import MAKERS, make_job
 from simpletuner_fleet.core.jobs.job import JobState
 
@@ -75,7 +75,10 @@ class Cast:
         known = self.house.known
         for state in MAKERS:
             owner = self._chance.choice(("admin", "member", "token"))
-            job = await make_job(self.house, state, self.callers[owner], worker)
+            try:
+                job = await make_job(self.house, state, self.callers[owner], worker)
+            except Refused:  # somebody has set a limit to nothing, or drained the worker
+                continue
             known["job"].append(job.id)
             if job.offer:
                 known["epoch"].append(job.offer["epoch"])

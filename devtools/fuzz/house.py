@@ -1,5 +1,6 @@
 """A server with everything in it, in this process: a real SQLite, real files, every kind of caller, jobs in every state."""
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -38,6 +39,7 @@ HOST = "127.0.0.1:8001"
 PASSWORD = "plum kettle 7 fog"
 CPU_JOB = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
 MODEL = b"a model" * 100
+SETTLE_S = 0.05
 ENDLESS = Rate(1e9, 1e9)
 NO_LIMITS = RateLimits(
     worker=ENDLESS,
@@ -48,6 +50,10 @@ NO_LIMITS = RateLimits(
     noted_failures_overall=ENDLESS,
 )
 HOUSES_POLICY = Policy()
+
+
+class Refused(Exception):
+    """What was asked for is not to be had in this house, as it is now."""
 
 
 class HouseClock:
@@ -99,7 +105,10 @@ class HouseWorker:
     async def offer_of(self, job_id: str) -> Json:
         beat = {"worker_id": self.id, "attempts": None}
         offers = (await self.say("heartbeat", beat))["jobs"]
-        return next(dict(one) for one in offers if one["job_id"] == job_id)
+        for one in offers:
+            if one["job_id"] == job_id:
+                return dict(one)
+        raise Refused(f"{self.name} was not offered {job_id}")
 
     async def accept(self, offer: Json) -> None:
         self.seq += 1
@@ -173,6 +182,11 @@ class House:
         self.blobs.close()
         shutil.rmtree(self.folder)
 
+    async def settle(self) -> None:
+        """Waits for what was begun by callers who have hung up since: writers wait in one line, and this is the last."""
+        await asyncio.sleep(SETTLE_S)
+        await people.set_admin_token(self.fleet, self.admin_token)
+
     # Calls
 
     async def ask(
@@ -188,6 +202,8 @@ class House:
         self, method: str, target: str, body: Json | None = None, headers: Headers | None = None
     ) -> Json:
         answer = await self.ask(method, target, body, self.admin if headers is None else headers)
+        if 400 <= answer.status < 500:
+            raise Refused(f"{method} {target}: {answer}")
         assert answer.status < 300, (method, target, answer)
         return dict(json.loads(answer.body)) if answer.body else {}
 

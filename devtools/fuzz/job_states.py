@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from devtools.fuzz.house import MODEL, Headers, House, HouseWorker, Json
+from devtools.fuzz.house import MODEL, Headers, House, HouseWorker, Json, Refused
 from simpletuner_fleet.core.jobs.job import JobState
 
 NOBODY = "nobody-has-this"
@@ -84,6 +84,6 @@ async def make_job(house: House, state: JobState, by: Headers, worker: HouseWork
     """A job of this caller that is in this state now."""
     job_id, offer = await MAKERS[state](house, by, worker)
     job = await house.fleet.read(lambda view: view.job(job_id))
-    assert job is not None, job_id
-    assert job.state is state, (job.state, state)
+    if job is None or job.state is not state:
+        raise Refused(f"{job_id} did not become {state}: {job}")
     return MadeJob(job_id, state, offer)

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections import Counter
+from urllib.parse import quote
 
 from msgspec import Struct, field
 
@@ -26,6 +27,7 @@ ON_PURPOSE = ("store_unavailable", "storage_unavailable")
 """Codes of a 5xx that we say on purpose: try again later."""
 EVERYTHING = 10**9
 SHOWN_BYTES = 1500
+LOOKS = 5
 ALWAYS_THERE = ("/health/ready", "/metrics", "/openapi.json", "/api/queue", "/api/jobs", "/api/admin/workers")
 PAGES_OF_ALL = (
     "/",
@@ -53,7 +55,7 @@ class Defect(Struct, frozen=True):
 
 
 class LogWatch(logging.Handler):
-    """Every line that tells of a defect of ours."""
+    """Every line with a traceback: that is a defect of ours."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -67,7 +69,7 @@ class LogWatch(logging.Handler):
         logging.getLogger().removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info or record.levelno >= logging.ERROR:
+        if record.exc_info or "Traceback" in record.getMessage():
             self.lines.append(self.format(record)[-3000:])
 
     def take(self) -> list[str]:
@@ -123,9 +125,10 @@ async def house_problems(house: House) -> list[Problem]:
     def look(view: View) -> list[Problem]:
         ids = [job.id for job in view.jobs_page(JobFilter(), None, EVERYTHING)]
         problems = store_problems(view, ids) + audit_problems(view.audit_range(0, EVERYTHING))
-        return problems + gpu_problems(view.live_attempts()) + index_problems(house.index, view)
+        return problems + gpu_problems(view.live_attempts())
 
-    problems = await house.store.read(look)
+    await house.settle()
+    problems = await house.store.read(look) + await _index_problems(house)
     for name in ("watching", "following", "searching"):
         still_open = getattr(house.deps, name)
         if still_open.by_caller or still_open.by_address[address_key("127.0.0.1")]:
@@ -133,10 +136,21 @@ async def house_problems(house: House) -> list[Problem]:
     return problems
 
 
+async def _index_problems(house: House) -> list[Problem]:
+    """Rows are read in a thread, and a worker's stream may end meanwhile: only what stays wrong is wrong."""
+    problems: list[Problem] = []
+    for _ in range(LOOKS):
+        problems = await house.store.read(lambda view: index_problems(house.index, view))
+        if not problems:
+            return []
+        await house.settle()
+    return problems
+
+
 async def still_serves(house: House) -> list[Problem]:
     """Asks for what everybody looks at: nothing that was stored may have spoiled it."""
     problems: list[Problem] = []
-    jobs = [f"/jobs/{one}" for one in house.known["job"][-12:]]
+    jobs = [f"/jobs/{quote(str(one), safe='')}" for one in house.known["job"][-12:]]
     for path in (
         *ALWAYS_THERE,
         *PAGES_OF_ALL,

@@ -77,6 +77,12 @@ class Line:
     def state(self) -> int:
         return self._connection.state
 
+    @property
+    def wants_more(self) -> bool:
+        """The request that is being answered waits for the rest of its body."""
+        current = self._connection._current
+        return current is not None and current._reader is not None and not current._reader.done()
+
     async def send(self, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
             self._connection.data_received(piece)
@@ -87,9 +93,9 @@ class Line:
             self._lost = self.transport.closed = True
             self._connection.connection_lost(None)
 
-    async def answer(self, method: str) -> LineAnswer:
+    async def answer(self, method: str, *, endless: bool = False) -> LineAnswer:
         """The whole answer, or its beginning where it is a stream without end."""
-        reader = AnswerReader(method)
+        reader = AnswerReader(method, endless=endless)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while True:
@@ -108,7 +114,8 @@ class Line:
 class AnswerReader:
     """Bytes of a server to one answer; a stranger to our own server's code on purpose."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, *, endless: bool = False) -> None:
+        self._endless = endless
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
         body = [("content-length", "0")] if method not in ("GET", "HEAD") else []
         self._http.send(h11.Request(method=method, target="/", headers=[("host", "x"), *body]))
@@ -144,7 +151,8 @@ class AnswerReader:
 
     def _goes_on(self) -> bool:
         return self._head is not None and any(
-            name == b"content-type" and value.startswith(STREAM_TYPE) for name, value in self._head.headers
+            self._endless or (name == b"content-type" and value.startswith(STREAM_TYPE))
+            for name, value in self._head.headers
         )
 
     def _made(self, *, stream: bool) -> LineAnswer:

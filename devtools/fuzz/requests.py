@@ -78,6 +78,11 @@ class Sent(Struct, frozen=True):
     whole: bool = True
     """It is a request, which is owed an answer."""
 
+    @property
+    def endless(self) -> bool:
+        """Its answer may have no end: a log that is followed."""
+        return b"follow=" in self.raw
+
 
 class Requests:
     """One stream of inputs, for one house."""
@@ -104,11 +109,11 @@ class Requests:
         self._near.sane = self._chance.happens(2.5)
         kinds: dict[str, tuple[float, Callable[[str], Sent]]] = {
             "api": (36, lambda kind: self._of_operation(kind, self._chance.choice(self._people))),
-            "worker": (18, lambda kind: self._of_operation(kind, self._chance.choice(self._workers))),
-            "log": (10, lambda kind: self._of_operation(kind, self._chance.choice(self._logs))),
+            "worker": (20, lambda kind: self._of_operation(kind, self._chance.choice(self._workers))),
+            "log": (12, lambda kind: self._of_operation(kind, self._chance.choice(self._logs))),
             "upload": (12, lambda kind: self._of_operation(kind, self._chance.choice(self._uploads))),
             "stream": (6, lambda kind: self._of_operation(kind, self._chance.choice(self._streams))),
-            "page": (8, self._page),
+            "page": (4, self._page),
             "bytes": (10, self._bytes),
         }
         kind = self._chance.choices(list(kinds), [weight for weight, _ in kinds.values()])[0]

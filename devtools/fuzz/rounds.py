@@ -31,7 +31,8 @@ from simpletuner_fleet.web import routes as web_routes
 
 MEND_EVERY = 200
 SOCKET_ONE_IN = 20
-QUIET_S = 0.03
+QUIET_S = 0.25
+"""What is answered without end, as a log that is followed, is left after so long without a word."""
 LONG_AFTER_S = 4000.0
 FAST_FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where syncing a file costs nothing: the power does not fail here."""
@@ -83,7 +84,7 @@ class Round(Struct):
                 else:
                     line = Line(house.server)
                     await line.send(pieces)
-                    answer = await line.answer(sent.method)
+                    answer = await line.answer(sent.method, endless=sent.endless)
                 self._learn(house, answer)
                 self.tally.note(sent, answer.status)
                 wrong = wrong_with(sent, answer)
@@ -96,7 +97,7 @@ class Round(Struct):
         """Sends what is owed no answer, and takes what is answered until nothing more comes."""
         line = Line(house.server)
         await line.send(pieces)
-        while line.state == BUSY and not line.transport.closed:
+        while line.state == BUSY and not line.transport.closed and not line.wants_more:
             line.transport.news.clear()
             try:
                 async with asyncio.timeout(QUIET_S):
@@ -143,7 +144,7 @@ async def a_house(seed: int) -> AsyncIterator[House]:
 
 async def over_socket(port: int, sent: Sent, pieces: list[bytes]) -> LineAnswer:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    answer_reader = AnswerReader(sent.method)
+    answer_reader = AnswerReader(sent.method, endless=sent.endless)
     try:
         for piece in pieces:
             writer.write(piece)

@@ -11,8 +11,8 @@ from devtools.fuzz.agent.events import fuzz_events
 from devtools.fuzz.judge import Defect, LogWatch, Tally
 from devtools.fuzz.rounds import Round
 
-PER_HOUSE = 2000
-AGENT_CALLS, AGENT_EVENTS = 200, 100
+PER_HOUSE = 4000
+AGENT_CALLS, AGENT_EVENTS = 600, 200
 """How many of a house's inputs go to the agent instead; the latter in every tenth house, ten times as many."""
 EVENTS_EVERY = 10
 SWITCH_INTERVAL_S = 0.0001

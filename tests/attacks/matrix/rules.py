@@ -39,6 +39,7 @@ CALLERS = (*HOLDS, *OF_WORKERS, *OF_ATTEMPTS)
 
 GUARDS: dict[str, tuple[str, ...]] = {
     "worker": (
+        "PUT /api/workers/job/check/objects/none",
         "POST /api/workers/register",
         "POST /api/workers/heartbeat",
         "POST /api/workers/job/{id}/accept",
