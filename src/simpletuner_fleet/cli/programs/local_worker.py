@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from simpletuner_fleet.cli.programs.service_unit import FINAL
+from simpletuner_fleet.cli.remote.connection import PROBLEM_FILE
 from simpletuner_fleet.settings.worker import WORKER
 
 log = logging.getLogger(__name__)
@@ -18,8 +19,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STEADY_AFTER_S = 60.0
 STOP_TIMEOUT_S = 10.0
 CHECK_TIMEOUT_S = 120.0
-PROBLEM_FILE = "local_worker.problem"
-"""Why there is no worker beside the server, for `doctor`."""
 PASSED_ON = (
     "PATH",
     "HOME",

@@ -14,6 +14,8 @@ from simpletuner_fleet.cli.remote import credentials
 from simpletuner_fleet.client.trust import Choices, is_loopback
 from simpletuner_fleet.languages import _
 
+PROBLEM_FILE = "local_worker.problem"
+"""In the server's folder: why there is no worker beside it, for `doctor`."""
 DEFAULT_PORT = 8001
 
 
