@@ -96,7 +96,7 @@ class FakeServer:
                     address.path,
                     parse_qs(address.query),
                     {name.lower(): value for name, value in self.headers.items()},
-                    json.loads(raw) if raw else None,
+                    json.loads(raw) if raw and "json" in self.headers["Content-Type"] else None,
                 )
                 fake.seen.append(seen)
                 try:

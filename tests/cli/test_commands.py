@@ -360,6 +360,7 @@ def test_publishing_is_asked_for_and_shown(ask: Run, fleet: FakeServer) -> None:
     }
     assert ask("jobs", "publish", "j_abcdef", "--show", "--json").json["url"] == "https://hub/x"
     fleet.on("GET", "/api/jobs/j_abcdef", {**JOB, "publication": {**row, "error": "the Hub said no"}})
+    fleet.on("GET", "/api/jobs/j_abcdef/events", {"events": [], "notes": []})
     assert "publishing to hf://me/x: due the Hub said no" in ask("jobs", "get", "j_abcdef").err
     assert ask("jobs", "get", "j_abcdef", "--json").json["publication"]["state"] == "due"
 

@@ -12,7 +12,7 @@ TEXTS = some.text(alphabet="ab\n ", max_size=60)
 def test_a_tail_is_the_end_from_the_beginning_of_a_line(text: str, limit: int) -> None:
     tail = tail_of(text, limit)
     assert len(tail) <= limit
-    assert text.endswith(tail.removeprefix(ELLIPSIS))
+    assert text.rstrip().endswith(tail.removeprefix(ELLIPSIS).rstrip())
     if not tail.startswith(ELLIPSIS):
         assert len(tail) == len(text) or text[-len(tail) - 1] == "\n"
 

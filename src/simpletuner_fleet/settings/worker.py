@@ -15,7 +15,7 @@ WORKER = (
     Setting(
         "orchestrator_url",
         values.urls,
-        "Orchestrator panel URL (or SIMPLETUNER_ORCHESTRATOR_URL); of several orchestrators all, with commas",
+        "Orchestrator panel URL (or SIMPLETUNER_ORCHESTRATOR_URL)",
         flags=("--orchestrator-url",),
         env="SIMPLETUNER_ORCHESTRATOR_URL",
         metavar="URL",

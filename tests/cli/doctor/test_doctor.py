@@ -16,6 +16,7 @@ from simpletuner_fleet.cli.doctor.findings import FindingMark
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.client.trust import Choices
 from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.protocol.uploads import TRIED_PART_BYTES, TRIED_PART_PATH
 from tests.cli.conftest import Answer, FakeServer, Run, problem
 from tests.client.test_trust import make, tls_server
 
@@ -36,6 +37,7 @@ def findings(result: Any) -> dict[str, str]:
 def test_a_worker_that_could_start(run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.on("GET", "/health/live", {"status": "ok"})
     server.on("GET", "/api/workers/queue", {"has_jobs": False})
+    server.on("PUT", TRIED_PART_PATH, {"next_offset": TRIED_PART_BYTES})
     monkeypatch.setenv("SIMPLETUNER_ORCHESTRATOR_URL", server.url)
     monkeypatch.setenv("SIMPLETUNER_WORKER_TOKEN", TOKEN)
     result = run("doctor", "worker")
@@ -45,7 +47,9 @@ def test_a_worker_that_could_start(run: Run, server: FakeServer, monkeypatch: py
     assert f"✓ orchestrator_url: {server.url}   from environment SIMPLETUNER_ORCHESTRATOR_URL" in result.out
     assert "✓ worker_token: (secret)   from environment SIMPLETUNER_WORKER_TOKEN" in result.out
     assert TOKEN not in result.out + result.err
-    assert {seen.method for seen in server.seen} == {"GET"}
+    assert {(seen.method, seen.path) for seen in server.seen if seen.method != "GET"} == {
+        ("PUT", TRIED_PART_PATH)
+    }
 
 
 def test_a_rotated_token_is_found(run: Run, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ SAMPLES: dict[Any, tuple[str, str, str]] = {
     values.log_megabytes: ("2", "3", "4"),
     values.seconds: ("1", "2", "3"),
     values.url: ("http://one:1", "http://two:2", "http://three:3"),
+    values.urls: ("http://one:1", "http://two:2,http://four:4", "http://three:3"),
     values.fingerprint: (PIN, PIN.replace("ab", "cd"), PIN.replace("ab", "ef")),
     values.log_format: ("json", "text", "json"),
     values.language: ("en", "hi", "ja"),

@@ -168,7 +168,7 @@ def test_connection_refused(run: Run) -> None:
 
 
 def test_a_name_that_is_unknown(run: Run) -> None:
-    result = run("workers", "list", "--url", "http://no-such-host.invalid:8001")
+    result = run("workers", "list", "--url", "https://no-such-host.invalid:8001")
     assert result.code == ExitCode.UNREACHABLE
     assert "E_DNS" in result.err
 
