@@ -20,7 +20,10 @@ from simpletuner_fleet.core.people import tokens
 
 KINDS = (tokens.WORKER, tokens.API, tokens.UPLOAD, tokens.SESSION)
 SHAPED = re.compile(rb"\b(?:wt|st|ut|ss)_[0-9A-Za-z]{49}\b")
-MADE_FOR_TOKENS = ("admin_token", "local_worker_token", "worker_token", "credentials.json")
+MADE_FOR_TOKENS = ("admin_token", "local_worker_token", "worker_token", "credentials.json", "order.json")
+"""The last is that of an attempt whose agent died: the next agent takes the token out of it."""
+OF_THE_JOB = "output.log"
+"""What a job prints of its own is its own affair, on its own machine."""
 MAX_FILE_BYTES = 512 * 1024 * 1024
 
 
@@ -100,6 +103,7 @@ def tokens_left_in(folder: Path) -> list[Sighting]:
             for token in SHAPED.findall(content)
             if tokens.complaint(token.decode(), token[:2].decode()) is None
             and not (private and path.name in MADE_FOR_TOKENS)
+            and path.name != OF_THE_JOB
         }
     )
 

@@ -14,7 +14,7 @@ def samples(*, memory: int = 0, files: int = 0, disk: int = 0) -> list[Sample]:
     return [
         Sample(
             at * 100,
-            {"server": 60 * MIB + at * memory},
+            {"server": 60 * MIB + at * memory, "worker-0": 40 * MIB + at * memory // 8},
             {"server": 30 + at * files},
             {"server": at * MIB, "worker-0": 1000 + at * disk},
         )
@@ -24,6 +24,9 @@ def samples(*, memory: int = 0, files: int = 0, disk: int = 0) -> list[Sample]:
 
 def test_what_grows_is_named_and_what_does_not_is_not() -> None:
     assert drift(samples()) == []
-    assert [line.split(" went")[0] for line in drift(samples(memory=MIB))] == ["memory of server"]
+    assert [line.split(" went")[0] for line in drift(samples(memory=8 * MIB))] == [
+        "memory of server",
+        "memory of worker-0",
+    ]
     assert [line.split(" went")[0] for line in drift(samples(files=1))] == ["files of server"]
     assert [line.split(" went")[0] for line in drift(samples(disk=MIB))] == ["disk of worker-0"]
