@@ -59,5 +59,5 @@ def failure(job: dict[str, Any], exit_code: int | None, lines: str) -> Facts:
     return {
         "class": job["failure"]["class"],
         "exit_code": exit_code,
-        "raised": sorted({found[1] for found in raised if found}),
+        "raised": sorted({match[1] for match in raised if match}),
     }

@@ -45,6 +45,17 @@ def test_the_next_job_runs_while_results_are_on_their_way() -> None:
     assert bench.job(third).state is JobState.DISPATCHED
 
 
+def test_a_job_that_waits_is_given_the_place_as_soon_as_the_training_has_ended() -> None:
+    bench = Bench(POLICY)
+    station = bench.worker().comes()
+    training = bench.submit(gpus=2)
+    station.accept(training)
+    waiting = bench.submit(gpus=2)
+    assert bench.job(waiting).state is JobState.QUEUED
+    says(station, training, ReportStatus.RUNNING, progress={"phase": FINISHING})
+    assert bench.job(waiting).state is JobState.DISPATCHED
+
+
 def test_a_restart_of_the_orchestrator_does_not_give_the_gpus_back_to_a_finishing_job() -> None:
     bench = Bench(POLICY)
     station = bench.worker().comes()

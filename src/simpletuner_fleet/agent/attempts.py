@@ -47,9 +47,6 @@ from simpletuner_fleet.trainers.registry import Registry
 log = logging.getLogger(__name__)
 
 ADOPT_GRACE_S = 2.0
-RESTARTED_WITHIN_S = 45.0
-"""A service manager starts an agent again after ten seconds, and a loaded machine takes its time. The lease rules
-meanwhile."""
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
 SAVE_FIRST_GRACE_S = 3.0

@@ -7,8 +7,8 @@ from simpletuner_fleet.settings.shared import CA_CERT, DATA_DIR, PLAIN_HTTP, SSL
 CLIENT = (
     Setting(
         "url",
-        values.url,
-        "Orchestrator to talk to (or SIMPLETUNER_URL)",
+        values.urls,
+        "Orchestrator to talk to (or SIMPLETUNER_URL); of several all, with commas",
         flags=("--url",),
         env="SIMPLETUNER_URL",
         metavar="URL",

@@ -14,8 +14,8 @@ from simpletuner_fleet.settings.shared import (
 WORKER = (
     Setting(
         "orchestrator_url",
-        values.url,
-        "Orchestrator panel URL (or SIMPLETUNER_ORCHESTRATOR_URL)",
+        values.urls,
+        "Orchestrator panel URL (or SIMPLETUNER_ORCHESTRATOR_URL); of several orchestrators all, with commas",
         flags=("--orchestrator-url",),
         env="SIMPLETUNER_ORCHESTRATOR_URL",
         metavar="URL",
@@ -101,6 +101,14 @@ WORKER = (
         env="SIMPLETUNER_MAX_JOBS",
         default=1,
         metavar="N",
+    ),
+    Setting(
+        "restarted_within",
+        values.seconds,
+        "How long trainers wait for a new agent after theirs has died (default: 45s as a systemd service, else 2s)",
+        flags=("--restarted-within",),
+        env="SIMPLETUNER_RESTARTED_WITHIN",
+        metavar="TIME",
     ),
     Setting(
         "isolation",

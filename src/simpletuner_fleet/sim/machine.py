@@ -8,7 +8,7 @@ from msgspec import Struct
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.jobs.job import FINISHING, EndReason
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.sim.checks.truth import Run, Truth
@@ -250,7 +250,7 @@ class SimulatedShim:
         def answered(outcome: Any) -> None:
             was_answered = not isinstance(outcome, LinkDown | StoreUnavailable)
             if was_answered:
-                if self.turn in self.machine.exits:
+                if self.turn in self.machine.exits and message.status is not ReportStatus.RUNNING:
                     self.machine.reported.add(self.turn)
             elif self.world.now + 5.0 < until:
                 self.world.after(5.0, lambda: self._report_alone(until))
@@ -264,8 +264,12 @@ class SimulatedShim:
 
     def _own_report(self, ending: AttemptEnding) -> StatusReport:
         status = ReportStatus.LOST
+        if ending.reason is EndReason.EXITED and ending.exit_code == 0:
+            return StatusReport(
+                status=ReportStatus.RUNNING, epoch=self.turn[1], progress={"phase": FINISHING}
+            )
         if ending.reason is EndReason.EXITED:
-            status = ReportStatus.COMPLETED if ending.exit_code == 0 else ReportStatus.FAILED
+            status = ReportStatus.FAILED
         elif ending.reason is EndReason.TIME_LIMIT:
             status = ReportStatus.RELEASED if self.out_of_time else ReportStatus.FAILED
         elif ending.reason is EndReason.STOPPED and self._stopping:

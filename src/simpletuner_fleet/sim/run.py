@@ -19,6 +19,7 @@ from simpletuner_fleet.sim.checks.checkers import (
     audit_problems,
     index_problems,
     outcome_problems,
+    result_problems,
     store_problems,
     unplaced_problems,
     unrest,
@@ -172,6 +173,7 @@ class Scenario:
         problems += audit_problems(entries, witnesses)
         unfenced = {machine.worker_id for machine in self.machines if machine.kind.older} | self._hostile
         problems += outcome_problems(view, self._every_job(), self.truth, unfenced)
+        problems += result_problems(view, self._every_job(), self.truth)
         problems += index_problems(self.orchestrator.index, view)
         for job_id, epoch in self.people.cancelled.items():
             job = view.job(job_id)

@@ -121,9 +121,8 @@ def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
             worker["plain_http"].value,
         )
         token = _worker_token(worker)
-        yield from network.way_to(
-            worker["orchestrator_url"].value, trust, "X-Worker-Token", token, network.WORKER_PROBE
-        )
+        for url in worker["orchestrator_url"].value.split(","):
+            yield from network.way_to(url, trust, "X-Worker-Token", token, network.WORKER_PROBE)
         return
     try:
         where = connection.find(args)
@@ -133,7 +132,8 @@ def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
     yield good(_("server"), _("%(shown)s   from %(where)s", shown=where.url, where=where.url_from))
     if where.token:
         yield good(_("token"), _("%(shown)s   from %(where)s", shown=_("(secret)"), where=where.token_from))
-    yield from network.way_to(where.url, where.trust, "Authorization", where.token, network.WHOAMI)
+    for url in (where.url, *where.further_urls):
+        yield from network.way_to(url, where.trust, "Authorization", where.token, network.WHOAMI)
 
 
 def _worker_token(worker: dict[str, Resolved]) -> str | None:

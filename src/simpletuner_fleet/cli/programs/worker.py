@@ -29,8 +29,10 @@ from simpletuner_fleet.languages import _
 
 def run_worker(args: argparse.Namespace) -> int:
     set_up_logging(args.log_format, verbose=args.verbose)
+    addresses = args.orchestrator_url.split(",")
     settings = WorkerSettings(
-        url=args.orchestrator_url,
+        url=addresses[0],
+        further_urls=tuple(addresses[1:]),
         token=args.worker_token,
         token_file=Path(args.worker_token_file) if args.worker_token_file else None,
         name=args.name or default_name(),
@@ -47,6 +49,7 @@ def run_worker(args: argparse.Namespace) -> int:
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
         max_log_mb=args.max_log_mb,
         keep=KeepLimits(attempts=args.keep_attempts, days=args.keep_attempts_days, free_gb=args.keep_free_gb),
+        restarted_within_s=args.restarted_within,
         isolation=args.isolation,
         job_paths=tuple(JobPath(path, writable) for path, writable in args.job_path),
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),

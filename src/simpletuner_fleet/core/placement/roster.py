@@ -185,6 +185,9 @@ class Roster:
             del self._finishing[job_id]
         if attempt:
             self._occupy(attempt, not finishing)
+        if attempt and finishing:
+            others = self._offering(attempt.worker_id, attempt.gpus)
+            self.freed += [attempt.worker_id, *(other for other in others if other != attempt.worker_id)]
 
     def _leaves_after_its_job(self, worker_id: str) -> bool:
         worker = self.workers.get(worker_id)

@@ -317,8 +317,16 @@ def outcome_problems(view: View, job_ids: Iterable[str], truth: Truth, unfenced:
                 problems.append(
                     ("S2", f"{job_id} epoch {attempt.epoch} is recorded as completed and was not")
                 )
-            if attempt.epoch == job.epoch and job.results is Results.STORED and not truth.is_stored(job_id):
-                problems.append(("S2", f"{job_id} is completed with results that nobody has stored"))
             if attempt.outcome is Outcome.EXPIRED_OFFER and (job_id, attempt.epoch) in truth.runs:
                 problems.append(("S4", f"{job_id} epoch {attempt.epoch} ran and was never accepted"))
     return problems
+
+
+def result_problems(view: View, job_ids: Iterable[str], truth: Truth) -> list[Problem]:
+    """Checks that whatever is said to be stored is; of workers that are taken at their word nothing is asked."""
+    stored = [job for id in job_ids if (job := view.job(id)) and job.results is Results.STORED]
+    return [
+        ("S2", f"{job.id} has results that nobody has stored")
+        for job in stored
+        if not truth.is_stored(job.id) and truth.ended(job.id, job.epoch, "completed")
+    ]
