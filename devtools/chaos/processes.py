@@ -1,6 +1,7 @@
 """Real processes: started, found again through /proc, and signalled by their id alone."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -57,6 +58,13 @@ class Program:
     def signal(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+
+    def limit_files(self, size: int | None) -> None:
+        """Keeps it from making any file larger than this."""
+        assert self._process is not None
+        soft = resource.RLIM_INFINITY if size is None else size
+        with suppress(ProcessLookupError):
+            resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (soft, resource.RLIM_INFINITY))
 
     def kill(self) -> None:
         assert self._process is not None

@@ -15,6 +15,7 @@ from typing import Any
 
 from devtools.chaos.processes import SIMPLETUNER, Program, send, shims_under, trainers_under
 from devtools.real_trainer.environments import HERE, python_path
+from devtools.real_trainer.facts import Facts
 
 PATIENCE_S = 1800.0
 """A trainer needs a minute to its first step on an idle machine, and there may be others on this one."""
@@ -33,6 +34,8 @@ class Stage:
         self.version, self.python, self.folder = version, python, folder
         self.material = folder.parent / f"tiny-{version}"
         self._token = ""
+        self.seen: Facts = {}
+        """What the trainer did that the stubs of the tests do as well."""
         self.programs: dict[str, Program] = {}
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -232,9 +235,14 @@ class Stage:
         return [one for one in stored if one["kind"] == "checkpoint"]
 
     def log(self, job_id: str) -> str:
+        folder = self.attempt_folder(job_id)
+        return (folder / "output.log").read_text(errors="replace") if folder else ""
+
+    def attempt_folder(self, job_id: str) -> Path | None:
+        """Of the attempt whose output was written to last."""
         seen = sorted(self.folder.glob("*/attempts/*/output.log"), key=lambda path: path.stat().st_mtime)
-        mine = [path for path in seen if job_id in (path.parent / "order.json").read_text()]
-        return mine[-1].read_text(errors="replace") if mine else ""
+        mine = [path.parent for path in seen if job_id in (path.parent / "order.json").read_text()]
+        return mine[-1] if mine else None
 
     def wait_for(self, what: str, condition: Callable[[], bool], within_s: float = PATIENCE_S) -> float:
         began = time.monotonic()

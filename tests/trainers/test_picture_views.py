@@ -43,6 +43,7 @@ def test_each_picture_is_a_link_and_the_trainer_writes_beside_it(paths: Paths, p
     first, second = shown(paths, cats, texts)
     view = Path(first["instance_data_dir"])
     assert view.is_relative_to(paths.cache_dir or "")
+    assert view.name.startswith("data-"), "an error names its pictures by this path"
     assert (first["id"], second) == ("cats", texts)
     files = {str(path.relative_to(view)): path.read_text() for path in view.rglob("*") if path.is_file()}
     assert files == {"a.png": "a.png", "a.txt": "a.txt", "deep/b.png": "deep/b.png"}

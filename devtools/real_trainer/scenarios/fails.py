@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from devtools.real_trainer.facts import failure as how_it_failed
 from devtools.real_trainer.stage import Stage
 
 
@@ -45,7 +46,8 @@ def run(stage: Stage) -> list[str]:
     }
     if (wall := stage.wall("one")) != "none":
         mistakes |= _out_of_reach(stage, wall)
-    tried = {name: _tried(stage, mistake) for name, mistake in mistakes.items()}
+    stage.seen["fails"] = {}
+    tried = {name: _tried(stage, name, mistake) for name, mistake in mistakes.items()}
     wrong = {name: seen for name, seen in tried.items() if not seen.startswith(f"{mistakes[name].code}, ")}
     assert not wrong, (wrong, tried)
     return [f"{name}: {seen}" for name, seen in tried.items()]
@@ -69,7 +71,7 @@ def _out_of_reach(stage: Stage, wall: str) -> dict[str, Mistake]:
     return mistakes
 
 
-def _tried(stage: Stage, mistake: Mistake) -> str:
+def _tried(stage: Stage, name: str, mistake: Mistake) -> str:
     """What was seen: it begins with the class alone where the job failed and its line names what is wrong."""
     job_id = stage.submit(
         stage.settings(**mistake.settings), dataloader=stage.dataloader(**mistake.loader), env=mistake.env
@@ -81,4 +83,7 @@ def _tried(stage: Stage, mistake: Mistake) -> str:
     if mistake.named not in failure["evidence"]:
         return f"NOT NAMED: {failure}"
     (attempt,) = stage.get(f"/api/jobs/{job_id}/attempts")["attempts"]
+    if attempt["exit_code"] is not None:
+        seen = how_it_failed(job, attempt["exit_code"], attempt["last_lines"] or "")
+        stage.seen["fails"][name] = seen
     return f"{failure['class']}, exit code {attempt['exit_code']}"

@@ -47,9 +47,6 @@ from simpletuner_fleet.trainers.registry import Registry
 log = logging.getLogger(__name__)
 
 ADOPT_GRACE_S = 2.0
-RESTARTED_WITHIN_S = 45.0
-"""A service manager starts an agent again after ten seconds, and a loaded machine takes its time. The lease rules
-meanwhile."""
 SHIM_BEGINS_WITHIN_S = 2.0
 SHIM_LOOK_S = 0.02
 SAVE_FIRST_GRACE_S = 3.0
@@ -103,7 +100,7 @@ class Attempts:
         """Of those that run."""
         self._events = events or NoEvents()
         self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
-        self.preparation = Preparation(state, trainers, client, data)
+        self.preparation = Preparation(state, trainers, client, data, walls.clean)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:
@@ -133,7 +130,8 @@ class Attempts:
         cache = self.preparation.caches.place_of(offer.attempt_id)
         self._fit_to_wall(offer, launch, [path for path in (attempt.job_dir, data, cache) if path])
         chosen = [*offer.env, *(offer.secrets or {})]
-        launch, wall = self._walls.raise_around(attempt, data, launch, chosen, cache)
+        downloads = self.preparation.take_downloads(offer) if self._walls.kind else None
+        launch, wall = self._walls.raise_around(attempt, data, launch, chosen, cache, downloads)
         output = self.preparation.habits(offer).output_folder(self.preparation.paths(attempt))
         if (
             wall
@@ -237,6 +235,7 @@ class Attempts:
             if kept:
                 await asyncio.to_thread(self._walls.clean, kept)
             await asyncio.to_thread(self.preparation.caches.release, attempt_id)
+            await asyncio.to_thread(self.preparation.downloads.release, attempt_id)
             await asyncio.to_thread(self._retire, attempt_id)
         self._offers.pop(turn, None)
         running = self._running.pop(turn, None)

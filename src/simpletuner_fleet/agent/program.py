@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.attempts import (
     ADOPT_GRACE_S,
-    RESTARTED_WITHIN_S,
     SAVE_FIRST_GRACE_S,
     Attempts,
     ShimTrust,
@@ -66,6 +65,8 @@ STOP_SHARE, UPLOAD_SHARE = 0.5, 0.8
 """Of the grace: until the trainers are stopped, a checkpoint saved; until what is to be sent is sent."""
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
+RESTARTED_BY_SYSTEMD_S = 45.0
+"""It starts an agent again after ten seconds, and a loaded machine takes its time. The lease rules meanwhile."""
 FINISHING_TOLD_EVERY_S = 5.0
 ISOLATION = "isolation"
 """The label that tells how jobs are separated here: what a job asks for, and what the worker's page shows."""
@@ -97,8 +98,19 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     keep: KeepLimits = KeepLimits()
     leave_after_s: float | None = None
     """Without an answer of the orchestrator; None stays for ever."""
+    restarted_within_s: float | None = None
+    """None: as long as the service manager takes for it, where one started the agent."""
     isolation: str = "auto"
     job_paths: tuple[JobPath, ...] = ()
+
+
+def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -> float:
+    """How long trainers wait for the next agent. One that nobody starts again would only keep its jobs from others."""
+    if settings.restarted_within_s is not None:
+        return settings.restarted_within_s
+    started = environment.get("SYSTEMD_EXEC_PID")
+    is_service = started in (str(os.getpid()), str(os.getppid()))
+    return RESTARTED_BY_SYSTEMD_S if is_service else ADOPT_GRACE_S
 
 
 async def run_agent(
@@ -151,7 +163,7 @@ async def run_agent(
                         data,
                         events,
                         walls,
-                        RESTARTED_WITHIN_S if settings.persistent else ADOPT_GRACE_S,
+                        adopted_within_s(settings, environment),
                     )
 
                 agent = Agent(
@@ -241,6 +253,8 @@ async def check_worker(
     try:
         await client.ask()
         say(f"server    {client.url} accepts the token")
+        arrived = await client.try_part()
+        say(f"uploads   a part of {arrived / 2**20:g} MiB arrives")
         inventory = await probe.find()
         gpus = select_gpus(inventory.gpus, settings.gpus)
         for gpu in gpus:
@@ -403,8 +417,10 @@ async def _finishing_loop(agent: Agent) -> None:
 async def _leave_loop(agent: Agent, settings: WorkerSettings) -> None:
     if settings.leave_after_s is None:
         return
-    while (left_s := agent.answered_at + settings.leave_after_s - boottime()) > 0:
+    left_s = settings.leave_after_s
+    while left_s > 0:
         await asyncio.sleep(left_s)
+        left_s = agent.answered_at + settings.leave_after_s - boottime()
     log.error("no orchestrator has answered for %g s: the worker leaves", settings.leave_after_s)
     _terminate(agent, settings.shutdown_grace_s)
 

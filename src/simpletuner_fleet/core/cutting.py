@@ -1,4 +1,4 @@
-"""Pieces of a long text that say themselves that they are pieces: whole lines, or a line with an ellipsis where it was cut."""
+"""Pieces of a long text that say themselves that they are pieces: whole lines, or one with an ellipsis where it was cut."""
 
 ELLIPSIS = "…"
 

@@ -18,7 +18,7 @@ from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome, is_finishing
 from simpletuner_fleet.core.jobs.reconcile import (
     ELSEWHERE,
     Held,
@@ -524,6 +524,8 @@ def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str
     for attempt in transaction.live_attempts(worker_id):
         why = reason or "the worker said goodbye"
         job = transaction.job(attempt.job_id)
+        if is_finishing(job):
+            continue  # its results are on that worker's disk, and wait there for its next start
         transaction.apply(
             stopping.released(
                 job, attempt, why, transaction.policy, now=transaction.now, reason=EndReason.PREEMPTED

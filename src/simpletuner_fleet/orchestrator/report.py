@@ -134,6 +134,8 @@ def gpus_free(transaction: Transaction, attempt: Attempt) -> bool:
 def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> ReportAnswer:
     if not attempt.live:
         if attempt.outcome is _OUTCOMES.get(message.status):
+            if message.results == Results.STORED:
+                transaction.apply(lifecycle.results_arrived(job, attempt))
             return ReportAnswer(accepted=True, job_status=job.state)
         # Who reports an end needs no GPU any more: what it has done counts, whoever has been given its GPU since.
         free = message.status in FINAL_REPORTS or gpus_free(transaction, attempt)

@@ -141,6 +141,8 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
     config_name: str
     config: dict[str, Any]
     trainer: str
+    owner: str = ""
+    """Whose jobs may use what it leaves on the worker for later ones; empty: nobody's."""
     upload_endpoint: str
     upload_token: str | UnsetType = UNSET
     dataloader: Any = None

@@ -103,6 +103,14 @@ WORKER = (
         metavar="N",
     ),
     Setting(
+        "restarted_within",
+        values.seconds,
+        "How long trainers wait for a new agent after theirs has died (default: 45s as a systemd service, else 2s)",
+        flags=("--restarted-within",),
+        env="SIMPLETUNER_RESTARTED_WITHIN",
+        metavar="TIME",
+    ),
+    Setting(
         "isolation",
         values.isolation,
         "How jobs are separated: user (needs root), sandbox, the best of both (auto), none; required: auto, but never none",

@@ -8,7 +8,7 @@ from msgspec import Struct
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.jobs.job import FINISHING, EndReason
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.sim.checks.truth import Run, Truth
@@ -31,6 +31,10 @@ class MachineKind(Struct, frozen=True, kw_only=True):
     max_jobs: int = 1
     older: bool = False
     labels: dict[str, str] = {}
+    host: str = ""
+    """Whose GPUs it shares; '' has its own."""
+    forwarded: bool = False
+    """A forwarder stands between it and the orchestrator, and refuses for itself where it is dead."""
 
 
 class AgentProgram(Protocol):
@@ -118,7 +122,12 @@ class SimulatedMachine:
 
     def gpu_reports(self) -> list[GpuReport]:
         return [
-            GpuReport(index=at, uuid=f"GPU-{self.kind.name}-{at}", name="A100", vram_gb=self.kind.vram_gb)
+            GpuReport(
+                index=at,
+                uuid=f"GPU-{self.kind.host or self.kind.name}-{at}",
+                name="A100",
+                vram_gb=self.kind.vram_gb,
+            )
             for at in range(self.kind.gpus)
         ]
 
@@ -150,7 +159,11 @@ class SimulatedShim:
         self.out_of_time = False
         fenced = offer.on_partition != "continue"
         self.run: Run = machine.truth.begins(
-            *self.turn, machine.kind.name, fenced=fenced, now=machine.world.now
+            *self.turn,
+            machine.kind.name,
+            fenced=fenced,
+            now=machine.world.now,
+            gpus=frozenset(offer.gpus),
         )
         self._plan_end()
         self._watch_lease()
@@ -237,7 +250,7 @@ class SimulatedShim:
         def answered(outcome: Any) -> None:
             was_answered = not isinstance(outcome, LinkDown | StoreUnavailable)
             if was_answered:
-                if self.turn in self.machine.exits:
+                if self.turn in self.machine.exits and message.status is not ReportStatus.RUNNING:
                     self.machine.reported.add(self.turn)
             elif self.world.now + 5.0 < until:
                 self.world.after(5.0, lambda: self._report_alone(until))
@@ -251,8 +264,12 @@ class SimulatedShim:
 
     def _own_report(self, ending: AttemptEnding) -> StatusReport:
         status = ReportStatus.LOST
+        if ending.reason is EndReason.EXITED and ending.exit_code == 0:
+            return StatusReport(
+                status=ReportStatus.RUNNING, epoch=self.turn[1], progress={"phase": FINISHING}
+            )
         if ending.reason is EndReason.EXITED:
-            status = ReportStatus.COMPLETED if ending.exit_code == 0 else ReportStatus.FAILED
+            status = ReportStatus.FAILED
         elif ending.reason is EndReason.TIME_LIMIT:
             status = ReportStatus.RELEASED if self.out_of_time else ReportStatus.FAILED
         elif ending.reason is EndReason.STOPPED and self._stopping:

@@ -58,16 +58,19 @@ class _Failures(logging.Handler):
             self.errors.append(record.exc_info[1])
 
 
+FAILURES = _Failures()
+
+
 @contextmanager
 def sweep_heard() -> Iterator[list[BaseException]]:
     """The health check logs what goes wrong with one worker and goes on; here it is heard instead of printed."""
-    failures = _Failures()
-    SWEEP_LOG.addHandler(failures)
+    FAILURES.errors = []
+    SWEEP_LOG.addHandler(FAILURES)
     SWEEP_LOG.propagate = False
     try:
-        yield failures.errors
+        yield FAILURES.errors
     finally:
-        SWEEP_LOG.removeHandler(failures)
+        SWEEP_LOG.removeHandler(FAILURES)
         SWEEP_LOG.propagate = True
 
 
@@ -177,6 +180,7 @@ class Orchestrator:
         self.wall_offset_s = 0.0
         self.fleet: Fleet | None = None
         self.index = FleetIndex()
+        self.storage_fails = False
         self.hub = StreamHub()
         self.streams: dict[WorkerStream, Stream] = {}
         self.started_at = 0.0

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.placement.reasons import Code
@@ -18,6 +19,7 @@ from simpletuner_fleet.sim.checks.checkers import (
     audit_problems,
     index_problems,
     outcome_problems,
+    result_problems,
     store_problems,
     unplaced_problems,
     unrest,
@@ -35,7 +37,7 @@ from simpletuner_fleet.sim.world import Violation, World, drive
 
 INDEX_CHECKED_EVERY = 16
 REST_ASKED_EVERY = 24
-SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0)
+SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0, results_wait_s=200.0)
 SLICES = 5
 """More often no job here is given back by its time limit: each time is a step forward."""
 FAST = Policy(
@@ -47,6 +49,7 @@ FAST = Policy(
     reserve_after_s=60.0,
     cancel_grace_s=5.0,
     checkpoint_wait_s=20.0,
+    results_wait_s=60.0,
 )
 
 
@@ -159,7 +162,8 @@ class Scenario:
             1 + max(0, job.max_retries + 1 - job.charged) + (SLICES if job.on_time_limit == "requeue" else 0)
             for job in waiting
         )
-        return 600.0 + 3 * policy.heartbeat_timeout_s + tries * per_try_s + LONGEST_WAIT_AT_REST_S
+        results_s = policy.results_wait_s + LONGEST_WAIT_AT_REST_S
+        return 600.0 + results_s + 3 * policy.heartbeat_timeout_s + tries * per_try_s
 
     def _judge(self) -> None:
         view = self.orchestrator.store.view
@@ -169,6 +173,7 @@ class Scenario:
         problems += audit_problems(entries, witnesses)
         unfenced = {machine.worker_id for machine in self.machines if machine.kind.older} | self._hostile
         problems += outcome_problems(view, self._every_job(), self.truth, unfenced)
+        problems += result_problems(view, self._every_job(), self.truth)
         problems += index_problems(self.orchestrator.index, view)
         for job_id, epoch in self.people.cancelled.items():
             job = view.job(job_id)
@@ -327,6 +332,9 @@ def _kinds(world: World) -> list[MachineKind]:
         )
         for at in range(1, chance.randint(1, 6))
     ]
+    kinds = [replace(kind, forwarded=not kind.older and chance.random() < 0.3) for kind in kinds]
+    if len(kinds) > 1 and not kinds[-1].older and chance.random() < 0.3:
+        kinds[-1] = replace(kinds[-1], host="m0")  # two workers on one machine
     return kinds
 
 

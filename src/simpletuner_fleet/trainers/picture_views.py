@@ -6,6 +6,7 @@ with a link to every picture, in what is kept for the next attempt of the same c
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,15 @@ def _shown(backend: Any, paths: Paths, may_write: Callable[[str], bool]) -> Any:
     own = [path for path in (paths.attempt_dir, paths.cache_dir) if path]
     if any(Path(folder).is_relative_to(path) for path in own) or may_write(folder):
         return backend
-    name = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:20]
-    view = Path(paths.cache_dir or "") / VIEWS / name
+    view = Path(paths.cache_dir or "") / VIEWS / _name(folder)
     _lay_out(Path(folder), view)
     return {**backend, FOLDER: str(view)}
+
+
+def _name(folder: str) -> str:
+    """The folder's own, for whoever reads it in an error, and what tells it from others of that name."""
+    digest = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:10]
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '_', Path(folder).name)[:40]}-{digest}"
 
 
 def _lay_out(folder: Path, view: Path) -> None:

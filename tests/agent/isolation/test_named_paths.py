@@ -46,9 +46,6 @@ def look(disk: Path, *, argv: tuple[str, ...] = ("python",), own_user: bool = Fa
     try:
         refuse_unseen(offer, launch, Reach(places, own_user), [disk / "job"], str(disk / "home"))
     except PathNotGranted as refusal:
-        assert blame_for(refusal) is Blame.JOB
-        assert classify(None, None, None, refusal.detail).code == "path_not_granted"
-        assert classify(None, None, None, refusal.detail).evidence == refusal.detail
         return refusal.detail
     return ""
 
@@ -58,10 +55,16 @@ def test_a_path_that_is_not_granted_is_named_with_the_option_that_grants_it(disk
     said = look(disk, config={"pretrained_model_name_or_path": model})
     assert "settings.pretrained_model_name_or_path names" in said
     assert f"simpletuner worker --job-path {model}:ro" in said
+    failure = classify(None, None, None, said)
+    assert (failure.code, failure.evidence) == ("path_not_granted", said)
     assert model in look(disk, dataloader=[{"id": "cats", "instance_data_dir": model}])
     assert model in look(disk, env={"MODEL": model})
     assert model in look(disk, argv=(f"{model}",))
     assert "models" in look(disk, config={"model": "~/models"})
+
+
+def test_it_is_the_jobs_trouble_and_sets_no_worker_aside() -> None:
+    assert blame_for(PathNotGranted("settings.x names /x, which is not granted to jobs")) is Blame.JOB
 
 
 def test_what_is_granted_not_there_the_jobs_own_or_no_path_is_no_trouble(disk: Path) -> None:
@@ -74,6 +77,8 @@ def test_what_is_granted_not_there_the_jobs_own_or_no_path_is_no_trouble(disk: P
             "name": "someone/model",
             "prompt": "/imagine a cat",
             "steps": 3,
+            "noise": "/dev/urandom",
+            "load": "/proc/loadavg",
         },
         argv=("/usr/bin/env", "true"),
     )

@@ -2,8 +2,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from devtools.fuzz.agent.lying_server import answer
 
+from devtools.fuzz.agent.lying_server import answer
 from simpletuner_fleet.agent.ship.delivery import Delivery
 from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.wire.client import OrchestratorClient

@@ -201,6 +201,26 @@ def test_logs_can_be_json_lines(tmp_path: Path) -> None:
     assert not any("ok_" in message for message in messages), "logs are kept, and read by many"
 
 
+def test_a_local_worker_that_can_never_start_says_why_once_and_stays_off(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with server_process(home, "--local", SIMPLETUNER_JOB_PATHS="/nowhere/at/all:ro") as server:
+        until = time.monotonic() + 60
+        while "stays off" not in server.log.read_text() and time.monotonic() < until:
+            time.sleep(0.1)
+        said = server.log.read_text()
+        time.sleep(3)
+        assert server.log.read_text() == said, "it does not try again and again"
+        assert said.count("stays off") == 1
+        assert "/nowhere/at/all" in (home / "local_worker.problem").read_text()
+        with server.client() as http:
+            assert "/nowhere/at/all" in http.get("/admin/settings").text
+    with server_process(home, *BARE):
+        pass
+    with server_process(home, "--local"):
+        time.sleep(1)
+        assert not (home / "local_worker.problem").exists()
+
+
 def test_a_link_for_the_first_admin_is_printed_until_there_is_a_user(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with server_process(home, *BARE) as server:

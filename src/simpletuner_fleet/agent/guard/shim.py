@@ -390,10 +390,11 @@ class Shim:
         if self.listener is not None:
             self.listener.close()
         self.files.unlink("shim.sock")
+        if self.order["report"] is None:
+            return
         reporting = part("shim_report")
-        if self.order["report"] is not None and reporting.report(
-            self.order["report"], reporting.report_of(self.order, self.exit, self.outcome, self.out_of_time)
-        ):
+        body = reporting.report_of(self.order, self.exit, self.outcome, self.out_of_time)
+        if reporting.report(self.order["report"], body) and body["status"] != "running":
             self.files.note(self.files.write_durably, "reported.json", {"at": boottime()})
 
 

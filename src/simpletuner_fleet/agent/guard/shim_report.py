@@ -19,6 +19,11 @@ PROBLEM_TYPE = "urn:simpletuner:problem:"
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+ENDED_WELL = "ended_well"
+"""Not completed: the agent alone knows what is stored, and the next one sends what is not."""
+AGENT_DIED = "the worker's agent has died; what it had not sent yet lies on the worker's disk"
+
+
 def report(to: dict[str, Any], body: dict[str, Any]) -> bool:
     """Tries for a minute; True when the orchestrator has it, or has moved on. Whatever else answers is no orchestrator."""
     give_up_at = time.clock_gettime(CLOCK) + REPORT_FOR_S
@@ -104,6 +109,13 @@ def report_of(
 ) -> dict[str, Any]:
     """Returns what a shim without an agent tells of how its trainer ended."""
     status, error = verdict(order, ended, outcome, out_of_time)
+    if status == ENDED_WELL:
+        return {
+            "status": "running",
+            "epoch": order["report"]["epoch"],
+            "attempt": order["report"]["attempt"],
+            "progress": {"phase": "finishing", "waiting_for": AGENT_DIED},
+        }
     timed_out = out_of_time or ended["reason"] == "time_limit"
     return {
         "status": status,
@@ -124,7 +136,7 @@ def verdict(
         case "exited" if ended["exit_code"] == 0 and not order.get("exit_tells", True):
             return "lost", "the worker agent died before it could tell whether the training is complete"
         case "exited" if ended["exit_code"] == 0:
-            return "completed", None
+            return ENDED_WELL, None
         case "exited" if ended["signal"]:
             return "failed", f"the trainer was ended by signal {ended['signal']}"
         case "exited":

@@ -19,7 +19,9 @@ WRITTEN = re.compile(
     r"(?:^|_)(?:output|out|cache|logging|logs?|tmp|temp|tmpdir|save|home)(?:_|$)", re.IGNORECASE
 )
 """Settings that name what the job makes itself: where its own empty folders do, nothing has to be there."""
-JOBS_OWN = ("/tmp", "/var/tmp", "/dev", "/proc")
+JOBS_OWN = ("/tmp", "/var/tmp")
+KERNELS = ("/dev", "/proc", "/sys")
+"""The same names stand for the same things behind the wall, as far as they are for jobs."""
 OUTPUT = re.compile(r"settings\.(?:--)?output[_-]dir")
 
 
@@ -37,7 +39,7 @@ def refuse_unseen(offer: JobSubmit, launch: Launch, reach: Reach, own: list[Path
     """Raises PathNotGranted for the first path that is there and cannot be used. `own` are the attempt's own folders."""
     for named in _named(offer, launch):
         path = os.path.abspath(_expanded(named.path, home))
-        if path == "/" or _lies_in(path, own):
+        if path == "/" or _lies_in(path, [*own, *KERNELS]):
             continue
         if OUTPUT.fullmatch(named.where):
             _check_output(named.where, path, reach)

@@ -3,9 +3,11 @@
 import asyncio
 import base64
 import ssl
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import httpx2
@@ -45,6 +47,8 @@ from simpletuner_fleet.protocol.messages import (
 from simpletuner_fleet.protocol.metrics import MetricPoint, MetricsAnswer, MetricsSent
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 from simpletuner_fleet.protocol.uploads import (
+    TRIED_PART_BYTES,
+    TRIED_PART_PATH,
     Manifest,
     ManifestAnswer,
     ManifestSent,
@@ -60,6 +64,7 @@ from simpletuner_fleet.protocol.uploads import (
 
 T = TypeVar("T")
 MAX_PROBLEM_BYTES = 1024 * 1024
+TRY_TIMEOUT_S = 15.0
 OLD_LOG_BYTES = 64 * 1024
 SEALING_BYTES_PER_S = 20e6
 """The last part of a file is answered when the whole was read again: at least this fast."""
@@ -192,6 +197,22 @@ class OrchestratorClient:
             except NoAnswer as error:
                 raise no_answer(error) from error
             return read_answer(status, content, PartAnswer)
+
+    async def try_part(self) -> int:
+        """Sends a body as large as a real part by the very same way; returns how much of it arrived."""
+        headers = {"X-Worker-Token": self._token(), "Content-Type": "application/octet-stream"}
+        timeouts = PartTimeouts(connect_s=CONNECT_TIMEOUT_S, step_s=TRY_TIMEOUT_S, answer_s=TRY_TIMEOUT_S)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "part"
+            with file.open("wb") as empty:
+                empty.truncate(TRIED_PART_BYTES)
+            part = Part(file=file, offset=0, count=TRIED_PART_BYTES)
+            async with self._line() as line:
+                try:
+                    status, content = await line.parts.put(TRIED_PART_PATH, headers, part, timeouts)
+                except NoAnswer as error:
+                    raise no_answer(error) from error
+                return read_answer(status, content, PartAnswer).next_offset
 
     async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
         message = ManifestSent(epoch=epoch, manifest=manifest)

@@ -117,6 +117,8 @@ class Deps(Struct, kw_only=True):
     """The fingerprint of our own certificate authority."""
     certificate_looks: CertificateLooks = field(default_factory=CertificateLooks)
     local_enabled: bool = False
+    local_problem: Callable[[], str] = lambda: ""
+    """Says why the worker beside the server stays off; '' where it does not."""
     beyond_loopback: bool = False
     """The server is bound to more than this machine."""
     plain_for_own_machine_only: bool = False

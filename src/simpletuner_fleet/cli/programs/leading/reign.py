@@ -72,11 +72,11 @@ class Reign:
         self._plan = plan
         self._args = plan.args
         self._term = term
+        self._local_worker: LocalWorker | None = None
         self.deps = self._compose(store)
         self.edge = self._edge()
         self.first_key: accounts.IssuedKey | None = None
         self.admin_token_from = ""
-        self._local_worker: LocalWorker | None = None
         self._running = AsyncExitStack()
 
     async def begin(self) -> None:
@@ -152,6 +152,7 @@ class Reign:
             public_url=args.public_url,
             fingerprint=files.fingerprint if files and files.ca else None,
             local_enabled=plan.local,
+            local_problem=lambda: self._local_worker.problem if self._local_worker else "",
             beyond_loopback=plan.beyond_loopback,
             plain_for_own_machine_only=plan.shares_port,
             metrics_public=args.metrics_public,

@@ -206,7 +206,8 @@ function swap(element, html) {
   if (shown.get(element) === html) return;
   const wasOpen = element.querySelector("details")?.open;
   shown.set(element, html);
-  element.innerHTML = html;
+  const made = new DOMParser().parseFromString(html, "text/html");
+  element.replaceChildren(...made.body.childNodes);
   if (wasOpen) element.querySelector("details")?.setAttribute("open", "");
 }
 
