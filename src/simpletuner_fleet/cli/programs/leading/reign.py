@@ -72,11 +72,11 @@ class Reign:
         self._plan = plan
         self._args = plan.args
         self._term = term
+        self._local_worker: LocalWorker | None = None
         self.deps = self._compose(store)
         self.edge = self._edge()
         self.first_key: accounts.IssuedKey | None = None
         self.admin_token_from = ""
-        self._local_worker: LocalWorker | None = None
         self._running = AsyncExitStack()
 
     async def begin(self) -> None:
