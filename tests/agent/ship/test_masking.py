@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simpletuner_fleet.agent.guard.shim import LAST_LINES_BYTES
-from simpletuner_fleet.agent.guard.shim import last_lines as shims_last_lines
+from simpletuner_fleet.agent.guard.shim_report import LAST_LINES_BYTES
+from simpletuner_fleet.agent.guard.shim_report import last_lines as shims_last_lines
 from simpletuner_fleet.agent.ship.log_stream import CHUNK_BYTES, LogLimits, left_out
 from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.ship.output_log import last_lines
