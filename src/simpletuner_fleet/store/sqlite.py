@@ -275,14 +275,14 @@ class SqliteSession:
 
 def _identities(files: Sequence[Path]) -> tuple[tuple[int, int], ...]:
     """Returns which files these names mean now; one that is not there means nothing."""
-    found = []
+    identities = []
     for file in files:
         try:
             status = os.stat(file)
         except OSError:
             return ()
-        found.append((status.st_dev, status.st_ino))
-    return tuple(found)
+        identities.append((status.st_dev, status.st_ino))
+    return tuple(identities)
 
 
 class SqliteStore:

@@ -390,9 +390,9 @@ class Shim:
         if self.listener is not None:
             self.listener.close()
         self.files.unlink("shim.sock")
-        told = part("shim_report")
-        if self.order["report"] is not None and told.report(
-            self.order["report"], told.report_of(self.order, self.exit, self.outcome, self.out_of_time)
+        reports = part("shim_report")
+        if self.order["report"] is not None and reports.report(
+            self.order["report"], reports.report_of(self.order, self.exit, self.outcome, self.out_of_time)
         ):
             self.files.note(self.files.write_durably, "reported.json", {"at": boottime()})
 
