@@ -28,11 +28,18 @@ shared_buffers = 32MB
 @contextmanager
 def running_postgres() -> Iterator[str]:
     """Yields the URL of a fresh server, reached over a unix socket; it and its data are removed at the end."""
+    with postgres_server() as server:
+        yield server.get_uri()
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Yields the fresh server itself, for who stops and starts it."""
     home = Path(tempfile.mkdtemp(prefix="fleet-pg-"))
     try:
         server = _start(home / "data")
         try:
-            yield server.get_uri()
+            yield server
         finally:
             server.cleanup()
     finally:

@@ -1,4 +1,7 @@
-"""`./dev release VERSION`: sets the version, dates the changelog, commits and tags. Pushing is left to a person."""
+"""`./dev release VERSION`: asks for known weaknesses, sets the version, dates the changelog, lists the parts, commits and tags.
+
+Pushing is left to a person.
+"""
 
 import argparse
 import re
@@ -7,6 +10,12 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from devtools import sbom
+from devtools.dependency_audit import Audit, audit
 
 ROOT = Path(__file__).parent.parent
 VERSION_FILE = Path("src/simpletuner_fleet/__init__.py")
@@ -21,21 +30,46 @@ class ReleaseRefusedError(Exception):
     """A reason why this release cannot be made, and what to do about it."""
 
 
-def release(root: Path, version: str, today: str, check: Sequence[str], dry_run: bool = False) -> None:
+class Proof(Struct, frozen=True):
+    """What must hold before a release is made."""
+
+    check: Sequence[str] = FULL_CHECK
+    auditor: Sequence[str] | None = None
+    """A pip-audit that is installed already; None: one is installed from the package index."""
+    without_audit: bool = False
+    """Somebody decided that the release is made though nobody could be asked for known weaknesses."""
+
+
+def release(root: Path, version: str, today: str, proof: Proof, dry_run: bool = False) -> None:
     """Makes the commit and the annotated tag of one release; raises before it has changed anything."""
     refuse_if_dirty(root)
     refuse_if_not_newer(root, version)
     notes = unreleased_notes((root / CHANGELOG).read_text(encoding="utf-8"))
     if dry_run:
-        print(plan(version, today, check, notes))
+        print(plan(version, today, proof.check, notes))
         return
-    if subprocess.run(check, cwd=root, check=False).returncode != 0:
-        raise ReleaseRefusedError(f"`{' '.join(check)}` failed. Mend what it names, commit, and try again.")
+    if subprocess.run(proof.check, cwd=root, check=False).returncode != 0:
+        raise ReleaseRefusedError(
+            f"`{' '.join(proof.check)}` failed. Mend what it names, commit, and try again."
+        )
+    audited = refuse_if_weak(audit(root, proof.auditor), proof.without_audit)
+    print(audited)
+    notes = f"{notes}\n\n{audited}."
     write_version(root, version, today)
-    git(root, "add", str(VERSION_FILE), str(CHANGELOG))
+    git(root, "add", str(VERSION_FILE), str(CHANGELOG), str(sbom.write(root, version)))
     git(root, "commit", "--quiet", "-m", f"Release {version}")
     git(root, "tag", "--annotate", "--cleanup=verbatim", tag_name(version), "-m", f"{version}\n\n{notes}")
     print(f"Released {version}. Publish it: git push --follow-tags")
+
+
+def refuse_if_weak(audited: Audit, without_audit: bool) -> Audit:
+    if audited.not_made and not without_audit:
+        raise ReleaseRefusedError(
+            f"{audited}. Try again where the advisories can be reached, or say --without-audit: the tag then says so too."
+        )
+    if audited.weaknesses and not audited.not_made:
+        raise ReleaseRefusedError(f"{audited}. Raise their versions: ./dev lock --upgrade")
+    return audited
 
 
 def refuse_if_dirty(root: Path) -> None:
@@ -107,6 +141,8 @@ def plan(version: str, today: str, check: Sequence[str], notes: str) -> str:
             f"would run:    {' '.join(check)}",
             f'would write:  {VERSION_FILE}: __version__ = "{version}"',
             f"would write:  {CHANGELOG}: {UNRELEASED} becomes ## {version} ({today})",
+            "would ask:    pip-audit about every package of requirements.lock, and stop at a known weakness",
+            f"would write:  {sbom.FILE}: every part, as CycloneDX",
             f"would commit: Release {version}",
             f"would tag:    {tag_name(version)}, annotated with:",
             "",
@@ -123,13 +159,19 @@ def git(root: Path, *arguments: str) -> str:
     return result.stdout.rstrip()
 
 
-def main(argv: Sequence[str] | None = None, root: Path = ROOT, check: Sequence[str] = FULL_CHECK) -> int:
+def main(argv: Sequence[str] | None = None, root: Path = ROOT, proof: Proof | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./dev release", description=(__doc__ or "").partition(": ")[2])
     parser.add_argument("version", help="like 1.2.3 or 1.2.3rc1")
+    parser.add_argument(
+        "--without-audit",
+        action="store_true",
+        help="release although known weaknesses cannot be asked for here; the tag says that the audit was not made",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print what would be done and change nothing")
     arguments = parser.parse_args(argv)
     try:
-        release(root, arguments.version, f"{datetime.now(UTC):%Y-%m-%d}", check, arguments.dry_run)
+        proof = replace(proof or Proof(), without_audit=arguments.without_audit)
+        release(root, arguments.version, f"{datetime.now(UTC):%Y-%m-%d}", proof, arguments.dry_run)
     except ReleaseRefusedError as refusal:
         print(refusal, file=sys.stderr)
         return 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.machine_facts import MachineFacts
+from simpletuner_fleet.agent.program import WorkerSettings, adopted_within_s
 from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.token_source import TokenSource
@@ -118,3 +120,22 @@ async def test_a_lease_counts_from_when_the_answered_heartbeat_was_sent(tmp_path
         await agent.heartbeat()
         assert sent_at <= agent.heard_at < sent_at + slow_s
         await agent.client.close()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "environment", "within_s"),
+    [
+        (None, {}, 2.0),
+        (None, {"SYSTEMD_EXEC_PID": str(os.getpid())}, 45.0),
+        (None, {"SYSTEMD_EXEC_PID": str(os.getppid())}, 45.0),
+        (None, {"SYSTEMD_EXEC_PID": "1"}, 2.0),
+        (7.0, {"SYSTEMD_EXEC_PID": str(os.getpid())}, 7.0),
+    ],
+)
+def test_trainers_wait_for_an_agent_that_somebody_starts_again(
+    chosen: float | None, environment: dict[str, str], within_s: float
+) -> None:
+    settings = WorkerSettings(
+        url="", token=None, token_file=None, name="w", persistent=True, restarted_within_s=chosen
+    )
+    assert adopted_within_s(settings, environment) == within_s

@@ -35,6 +35,15 @@ class People:
         assert COOKIE in client.cookies
         return client
 
+    def copy_of(self, browser: httpx2.AsyncClient) -> httpx2.AsyncClient:
+        """Whoever has copied the cookies of a browser."""
+        return httpx2.AsyncClient(
+            base_url=self.running.listening.url,
+            headers={"Sec-Fetch-Site": "same-origin", "Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"},
+            trust_env=False,
+            verify=UNUSED_TLS,
+        )
+
 
 @asynccontextmanager
 async def people(**choices: Any) -> AsyncIterator[People]:

@@ -1,7 +1,7 @@
 """Somebody at a browser that its user has left open, or with a cookie that was copied from it."""
 
 from simpletuner_fleet.core.people.accounts import FRESH_LOGIN_S, SESSION_IDLE_S, SESSION_LIFE_S
-from tests.attacks.people import people
+from tests.attacks.people import PASSWORD, people
 
 
 async def test_every_session_is_listed_and_can_be_ended_from_another() -> None:
@@ -49,3 +49,19 @@ async def test_a_session_ends_when_nobody_uses_it_and_in_any_case_after_a_while(
             assert (await busy.get("/api/me")).status_code == 200
         here.running.clock.at += 86_401
         assert (await busy.get("/api/me")).status_code == 401
+
+
+async def test_logging_in_again_ends_what_the_same_browser_had_before() -> None:
+    async with people() as here:
+        await here.log_in("bob", "member")
+        elsewhere = await here.log_in("alice", "member")
+        browser = await here.log_in("alice", "member")
+        for name in ("alice", "bob"):
+            async with here.copy_of(browser) as copied:
+                assert (await copied.get("/api/me")).status_code == 200
+                answer = await browser.post("/api/login", json={"name": name, "password": PASSWORD})
+                assert answer.status_code == 200
+                assert (await copied.get("/api/me")).status_code == 401, "at once"
+        assert (await browser.get("/api/me")).json()["name"] == "bob"
+        left = (await elsewhere.get("/api/me/sessions")).json()["sessions"]
+        assert [one["current"] for one in left] == [True], "in the other browser alice goes on"

@@ -29,6 +29,9 @@ REPOSITORY = HERE.parents[1]
 NOBODY = 65534
 KINDS = ("user", "namespace", "landlock")
 WISH = {"user": "user", "namespace": "sandbox", "landlock": "landlock"}
+UNMOUNTING = "unmounting"
+"""Root in most containers: it may become any user, and mount nothing."""
+AS_ROOT = ("user", UNMOUNTING)
 is_root = os.geteuid() == 0
 
 
@@ -40,7 +43,7 @@ class Bench:
         self.home = folder / "home"
         (self.home / ".ssh").mkdir(parents=True)
         (self.home / ".ssh" / "id").write_text("canary-of-the-owner")
-        if kind != "user" and is_root:
+        if kind not in AS_ROOT and is_root:
             for path in (folder, self.home, self.home / ".ssh", self.home / ".ssh" / "id"):
                 os.chown(path, NOBODY, NOBODY)
 
@@ -75,6 +78,9 @@ class Bench:
         """The kinds for workers without root are tried as one; where root's folder holds Python, others may see that."""
         if self.kind == "user" or not is_root:
             return words
+        become = f"--reuid {NOBODY} --regid {NOBODY} --clear-groups"
+        if self.kind == UNMOUNTING:
+            become = "--bounding-set=-sys_admin"
         lines = ["mount --make-rprivate /", "mount -t tmpfs tmpfs /mnt", "mkdir /mnt/keep"]
         for folder in dict.fromkeys([sys.base_prefix, sys.prefix, str(REPOSITORY)]):
             closed = first_closed(Path(folder))
@@ -82,7 +88,7 @@ class Bench:
                 lines += [f"mount --bind {shlex.quote(folder)} /mnt/keep"]
                 lines += [f"mount -t tmpfs -o mode=755 tmpfs {closed}", f"mkdir -p {shlex.quote(folder)}"]
                 lines += [f"mount --bind /mnt/keep {shlex.quote(folder)}", "umount /mnt/keep"]
-        command = f"exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {shlex.join(words)}"
+        command = f"exec setpriv {become} {shlex.join(words)}"
         return ["unshare", "-m", "sh", "-e", "-c", "\n".join([*lines, command])]
 
 
@@ -143,6 +149,37 @@ def test_what_training_needs_goes_on_working(bench: Bench) -> None:
         assert FIRST_UID < uid <= LAST_UID, "the first is the other job's"
     else:
         assert uid == (NOBODY if is_root else os.geteuid())
+
+
+def test_root_that_may_not_mount_gives_each_job_a_user_all_the_same() -> None:
+    missing = "" if is_root else "this is what root does"
+    missing = missing or what_is_missing("landlock")
+    if missing:
+        pytest.skip(missing)
+    with tempfile.TemporaryDirectory(prefix="walls-") as folder:
+        Path(folder).chmod(0o755)
+        bench = Bench(Path(folder), UNMOUNTING)
+        seen = bench.run("hostile_job.py", asked="auto")
+        assert (seen["kind"], seen["exit"]) == ("landlock", 0), seen
+        assert not {theft: loot for theft, loot in json.loads(seen["output"]).items() if loot}
+        assert seen["victim_alive"]
+        assert seen["forged"] == []
+        seen = bench.run(
+            "import os; print(os.getuid(), open(os.path.join(os.getcwd(), 'mine'), 'w').write('x'))",
+            asked="auto",
+        )
+        uid = int(seen["output"].split()[0])
+        assert FIRST_UID < uid <= LAST_UID, seen
+
+
+def test_root_whose_job_could_not_reach_its_folder_says_so() -> None:
+    if not is_root or what_is_missing("landlock"):
+        pytest.skip("this is what root does, with Landlock")
+    with tempfile.TemporaryDirectory(prefix="walls-") as folder:
+        bench = Bench(Path(folder), UNMOUNTING)
+        done = bench.try_run("import os; print(os.getuid())", asked="auto")
+        assert json.loads(done.stdout)["output"].strip() == "0"
+        assert "jobs run as root behind Landlock" in done.stderr
 
 
 LEAVES_A_DAEMON = """

@@ -21,6 +21,7 @@ from simpletuner_fleet.http.api.admin.connection_commands import connection_comm
 from simpletuner_fleet.http.api.deps import LOGINS_PER_NAME, LOGINS_PER_NAME_IN_ALL, LoginDoor
 from tests.core.builders import a_worker
 from tests.http.api_kit import orchestrator
+from tests.http.network_calls import at, cli, network_address, whoami
 from tests.http.server_process import server_process
 
 COMMON = [
@@ -200,15 +201,44 @@ def settled_size(log: Path) -> int:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("tls", [(), ("--ssl",)], ids=["plain", "tls"])
+@pytest.mark.parametrize("tls", [(), ("--ssl",), ("--host", "0.0.0.0")], ids=["plain", "tls", "both"])
 def test_what_is_no_request_leaves_no_line_in_the_log(tmp_path: Path, tls: tuple[str, ...]) -> None:
     noise = (b"\x16\x03\x01 garbage", b"GET / HTTP/9.9\r\n\r\n", bytes(50), b"NONSENSE\r\n\r\n")
     with server_process(tmp_path / "home", "--no-local", *tls) as server:
         port = int(server.url.rpartition(":")[2])
         before = settled_size(server.log)
-        for at in range(80):
+        for turn in range(80):
             with socket.create_connection(("127.0.0.1", port)) as line, contextlib.suppress(OSError):
                 line.settimeout(0.2)
-                line.sendall(noise[at % len(noise)])
+                line.sendall(noise[turn % len(noise)])
                 line.recv(100)
         assert server.log.stat().st_size == before, server.log.read_bytes()[before:][-2000:]
+
+
+@pytest.mark.e2e
+def test_plain_http_is_answered_on_this_machine_and_refused_to_others(tmp_path: Path) -> None:
+    address = network_address()
+    with server_process(tmp_path / "home", "--no-local", "--host", "0.0.0.0") as server:
+        assert server.url.startswith("http://127.0.0.1:")
+        assert whoami(server, server.url).json()["name"] == "admin"
+        refused = whoami(server, at(server, address))
+        assert refused.status_code == 426
+        assert refused.json()["code"] == "plain_http_refused"
+        assert "https://" in refused.json()["next"]
+
+
+def test_a_worker_or_a_command_sends_no_token_in_the_clear_unless_asked_to_by_name(
+    tmp_path: Path,
+) -> None:
+    """Told by a listener that would show what arrived."""
+    address = network_address()
+    with socket.create_server((address, 0)) as listener:
+        url = f"http://{address}:{listener.getsockname()[1]}"
+        token = {"SIMPLETUNER_API_TOKEN": "st_" + "x" * 43}
+        refused = cli(tmp_path, "workers", "list", "--url", url, **token)
+        assert refused.returncode == 10
+        assert "E_PLAIN_HTTP" in refused.stderr
+        assert "--plain-http" in refused.stderr
+        listener.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            listener.accept()

@@ -235,6 +235,31 @@ def test_a_lost_reply_is_asked_for_again_with_the_same_key(server: FakeServer) -
     assert pauses == [0.5, 1.0]
 
 
+def test_the_next_address_is_asked_where_nobody_listens(server: FakeServer) -> None:
+    server.on("GET", "/api/whoami", {"name": "me"})
+    where = ConnectionSettings("http://127.0.0.1:9", "", "st_x", "", Choices(), "", [], (server.url,))
+    with Api(where) as api:
+        assert api.get("/api/whoami") == {"name": "me"}
+        assert api.where.url == server.url
+
+
+def test_the_next_address_is_asked_where_who_answers_does_not_lead(server: FakeServer) -> None:
+    ours = "urn:simpletuner:problem:not_leader"
+    answers = iter([problem(503, "not_leader", "Another one leads.", type=ours), {"name": "me"}])
+    server.on("GET", "/api/whoami", lambda seen: next(answers))
+    where = ConnectionSettings(server.url, "", "st_x", "", Choices(), "", [], (server.url,))
+    with Api(where) as api:
+        assert api.get("/api/whoami") == {"name": "me"}
+
+
+def test_a_submission_waits_for_the_next_leader(server: FakeServer) -> None:
+    answers = iter([problem(503, "not_leader", "Nobody leads."), SUBMITTED])
+    server.on("POST", "/api/queue/submit", lambda seen: next(answers))
+    where = ConnectionSettings(server.url, "", "st_x", "", Choices(), "", [])
+    with Api(where, sleep=lambda _: None) as api:
+        assert api.post_once("/api/queue/submit", {}, "key-1") == SUBMITTED
+
+
 def test_a_server_that_never_replies_ends_the_attempts(server: FakeServer) -> None:
     def silent(seen: Seen) -> Any:
         raise CutOff
@@ -334,6 +359,9 @@ def test_publishing_is_asked_for_and_shown(ask: Run, fleet: FakeServer) -> None:
         "branch": "main",
     }
     assert ask("jobs", "publish", "j_abcdef", "--show", "--json").json["url"] == "https://hub/x"
+    fleet.on("GET", "/api/jobs/j_abcdef", {**JOB, "publication": {**row, "error": "the Hub said no"}})
+    assert "publishing to hf://me/x: due the Hub said no" in ask("jobs", "get", "j_abcdef").err
+    assert ask("jobs", "get", "j_abcdef", "--json").json["publication"]["state"] == "due"
 
 
 def test_cancel_retry_and_priority(ask: Run, fleet: FakeServer) -> None:

@@ -1,13 +1,9 @@
 """Commands talk to people in their language; what programs read never changes."""
 
 import argparse
-import importlib
-import pkgutil
 
 import pytest
 
-import simpletuner_fleet.cli
-from devtools.words import all_sentences
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Column, Output
 from simpletuner_fleet.languages import LANGUAGES, speak, translator
@@ -91,20 +87,6 @@ def test_headings_in_a_pipe_and_states_stay_english(ask: Run, server: FakeServer
 def test_help_stays_english(run: Run) -> None:
     assert "Submit one" not in run("jobs").err
     assert "OPTIONS" in run("jobs").err
-
-
-def columns() -> set[str]:
-    titles: set[str] = set()
-    for module in pkgutil.walk_packages(simpletuner_fleet.cli.__path__, "simpletuner_fleet.cli."):
-        for value in vars(importlib.import_module(module.name)).values():
-            texts = value if isinstance(value, tuple) else ()
-            titles |= {column.title for column in texts if isinstance(column, Column)}
-    return titles
-
-
-def test_every_heading_is_known_to_every_language() -> None:
-    said = {sentence.msgid for sentence in all_sentences()}
-    assert columns() - said == set()
 
 
 def test_headings_on_a_terminal_are_translated() -> None:

@@ -6,7 +6,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MODEL = (ROOT / "docs" / "security.md").read_text("utf-8")
-ATTACKS = {path.name: path for path in (ROOT / "tests" / "attacks").glob("test_*.py")}
+ATTACKS = {
+    str(path.relative_to(ROOT)): path
+    for pattern in (
+        "tests/attacks/**/test_*.py",
+        "tests/fuzz/test_fuzzer.py",
+        "tests/http/api/test_api_permissions.py",
+    )
+    for path in ROOT.glob(pattern)
+}
+TEST_FILE = r"`(tests/[\w/]+/test_\w+\.py)`"
 
 
 def names_of_tests(path: Path) -> set[str]:
@@ -16,15 +25,16 @@ def names_of_tests(path: Path) -> set[str]:
 
 
 def test_every_attacker_of_the_tests_is_in_the_model() -> None:
-    assert set(re.findall(r"^## .*\(`tests/attacks/(test_\w+\.py)`\)$", MODEL, re.MULTILINE)) == set(ATTACKS)
+    headings = re.findall(r"^## .*$", MODEL, re.MULTILINE)
+    assert {path for heading in headings for path in re.findall(TEST_FILE, heading)} == set(ATTACKS)
 
 
 def test_every_test_that_the_model_names_is_there() -> None:
     for section in re.split(r"^## ", MODEL, flags=re.MULTILINE)[1:]:
-        named = re.search(r"`tests/attacks/(test_\w+\.py)`", section)
+        named = re.findall(TEST_FILE, section.splitlines()[0])
         assert named, section[:60]
         rows = [line for line in section.splitlines() if line.startswith("|")][2:]
-        known = names_of_tests(ATTACKS[named[1]])
+        known = {test for path in named for test in names_of_tests(ATTACKS[path])}
         for row in rows:
             tests = re.findall(r"`(\w+)`", row.split("|")[-2])
             assert tests, f"no test holds this: {row}"

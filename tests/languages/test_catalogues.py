@@ -1,10 +1,14 @@
 """Every sentence is translated into every language, and nothing is translated that nobody says."""
 
+import importlib
+import pkgutil
 from pathlib import Path
 
 import pytest
 
+import simpletuner_fleet.cli
 from devtools import words, words_checks
+from simpletuner_fleet.cli.frame.output import Column
 from simpletuner_fleet.languages.scripts import SENTENCES
 
 RUN = "run ./dev words, translate what is missing in languages/locales, run it again"
@@ -14,6 +18,20 @@ each_catalogue = pytest.mark.parametrize("folder", words.TRANSLATED_FOLDERS)
 @pytest.fixture(scope="module")
 def said() -> list[words.Sentence]:
     return list(words.all_sentences())
+
+
+def columns() -> set[str]:
+    """The headings of every table that a command prints."""
+    titles: set[str] = set()
+    for module in pkgutil.walk_packages(simpletuner_fleet.cli.__path__, "simpletuner_fleet.cli."):
+        for value in vars(importlib.import_module(module.name)).values():
+            texts = value if isinstance(value, tuple) else ()
+            titles |= {column.title for column in texts if isinstance(column, Column)}
+    return titles
+
+
+def test_every_heading_is_known_to_every_language(said: list[words.Sentence]) -> None:
+    assert columns() - {sentence.msgid for sentence in said} == set()
 
 
 @each_catalogue

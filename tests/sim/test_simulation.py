@@ -13,15 +13,16 @@ from simpletuner_fleet.sim.run import run_seed
 SEEDS = 2000
 CHUNK = 50
 COVERAGE_SEEDS = range(400)
+"""These are run by the test that also counts what happened in them."""
 FAILED_ONCE = (
-    *(3, 11, 19, 35, 49, 69, 117, 147, 167, 180, 262, 297, 299, 305, 376, 390, 458, 598, 793),
+    *(3, 11, 19, 35, 49, 69, 107, 117, 147, 167, 180, 262, 280, 297, 299, 305, 376, 390, 458, 598, 793),
     *(1722, 1771, 1938, 3454, 3601, 3671, 3689, 3862, 3951),
     *(90004029,),
 )
 """Every seed that ever showed a defect, of the fleet or of the simulator."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", range(COVERAGE_SEEDS.stop, SEEDS, CHUNK))
 def test_every_promise_is_kept_on_seeds_from(first: int) -> None:
     broken = [
         f"seed {result.seed}: {result.violation}"
@@ -36,10 +37,15 @@ def test_a_seed_that_failed_once_does_not_fail_again(seed: int) -> None:
     assert run_seed(seed).violation is None
 
 
-def test_every_fault_edge_and_outcome_really_happens() -> None:
+def test_every_promise_is_kept_and_every_fault_edge_and_outcome_really_happens() -> None:
     tally = Tally()
+    broken = []
     for seed in COVERAGE_SEEDS:
-        tally.add(run_seed(seed))
+        result = run_seed(seed)
+        tally.add(result)
+        if result.violation:
+            broken.append(f"seed {seed}: {result.violation}")
+    assert not broken
     assert tally.never_happened() == []
 
 

@@ -7,7 +7,8 @@ import pytest
 from simpletuner_fleet.core.errors import StoreUnavailable
 from simpletuner_fleet.ports import Tx
 from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
-from simpletuner_fleet.store.postgres import LOCK_SPACE, PostgresStore, translated_for_psycopg
+from simpletuner_fleet.store.postgres import PostgresStore, translated_for_psycopg
+from simpletuner_fleet.store.postgres_connection import LOCK_SPACE
 from tests.store.observing import Recorder
 from tests.store.samples import event
 

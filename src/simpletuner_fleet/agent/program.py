@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.attempts import (
     ADOPT_GRACE_S,
-    RESTARTED_WITHIN_S,
     SAVE_FIRST_GRACE_S,
     Attempts,
     ShimTrust,
@@ -50,6 +49,7 @@ from simpletuner_fleet.agent.trainer_options import tell_options
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
+from simpletuner_fleet.agent.wire.lines import Address
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye
@@ -65,6 +65,8 @@ STOP_SHARE, UPLOAD_SHARE = 0.5, 0.8
 """Of the grace: until the trainers are stopped, a checkpoint saved; until what is to be sent is sent."""
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
+RESTARTED_BY_SYSTEMD_S = 45.0
+"""It starts an agent again after ten seconds, and a loaded machine takes its time. The lease rules meanwhile."""
 FINISHING_TOLD_EVERY_S = 5.0
 ISOLATION = "isolation"
 """The label that tells how jobs are separated here: what a job asks for, and what the worker's page shows."""
@@ -73,6 +75,8 @@ SERVERS_FOLDERS = ("SIMPLETUNER_HOME",)
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
     url: str
+    further_urls: tuple[str, ...] = ()
+    """Where the same fleet has other orchestrators."""
     token: str | None
     token_file: Path | None
     name: str
@@ -94,8 +98,19 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     keep: KeepLimits = KeepLimits()
     leave_after_s: float | None = None
     """Without an answer of the orchestrator; None stays for ever."""
+    restarted_within_s: float | None = None
+    """None: as long as the service manager takes for it, where one started the agent."""
     isolation: str = "auto"
     job_paths: tuple[JobPath, ...] = ()
+
+
+def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -> float:
+    """How long trainers wait for the next agent. One that nobody starts again would only keep its jobs from others."""
+    if settings.restarted_within_s is not None:
+        return settings.restarted_within_s
+    started = environment.get("SYSTEMD_EXEC_PID")
+    is_service = started in (str(os.getpid()), str(os.getppid()))
+    return RESTARTED_BY_SYSTEMD_S if is_service else ADOPT_GRACE_S
 
 
 async def run_agent(
@@ -110,8 +125,7 @@ async def run_agent(
     folder = settings.work_dir or default_state_dir(_folder_name(settings.name))
     with StateDir.open(folder) as state:
         token = TokenSource(settings.token, settings.token_file or state.path / "worker_token")
-        context = await context_for_async(settings.url, settings.tls, _warn)
-        client = OrchestratorClient(settings.url, lambda: token.token, context)
+        client, context = await _client_for(settings, token)
         probe = probe or GpuProbe(environment)
         try:
             async with Runner(key=state.shim_key()) as runner, _data_cache(settings, state) as cache:
@@ -149,7 +163,7 @@ async def run_agent(
                         data,
                         events,
                         walls,
-                        RESTARTED_WITHIN_S if settings.persistent else ADOPT_GRACE_S,
+                        adopted_within_s(settings, environment),
                     )
 
                 agent = Agent(
@@ -169,6 +183,27 @@ async def run_agent(
         finally:
             await probe.close()
             await client.close()
+
+
+async def _client_for(
+    settings: WorkerSettings, token: TokenSource
+) -> tuple[OrchestratorClient, ssl.SSLContext | None]:
+    """Begins at the first address whose certificate can be looked at; the others are looked at when they are needed."""
+    urls = [settings.url, *settings.further_urls]
+    for url in urls:
+        try:
+            context = await context_for_async(url, settings.tls, _warn)
+        except OSError:
+            if url == urls[-1]:
+                raise
+            continue
+        others = [_address(other, settings.tls) for other in urls if other != url]
+        return OrchestratorClient(url, lambda: token.token, context, others), context
+    raise AssertionError("there is always a last one")
+
+
+def _address(url: str, tls: Choices) -> Address:
+    return Address(url, lambda: context_for_async(url, tls, _warn))
 
 
 async def _tell_options(agent: Agent, trainers: Registry, client: OrchestratorClient, folder: Path) -> None:
@@ -212,13 +247,12 @@ async def check_worker(
     """Tries everything a start needs and changes nothing; raises what the start would."""
     token = TokenSource(settings.token, settings.token_file or Path(os.devnull))
     say(f"token     {len(token.token)} characters, checksum fits")
-    context = await context_for_async(settings.url, settings.tls, _warn)
+    client, context = await _client_for(settings, token)
     say(f"TLS       {'certificate trusted' if context else 'none (plain HTTP)'}")
-    client = OrchestratorClient(settings.url, lambda: token.token, context)
     probe = GpuProbe(environment)
     try:
         await client.ask()
-        say(f"server    {settings.url} accepts the token")
+        say(f"server    {client.url} accepts the token")
         arrived = await client.try_part()
         say(f"uploads   a part of {arrived / 2**20:g} MiB arrives")
         inventory = await probe.find()

@@ -7,9 +7,10 @@ import msgspec
 
 from simpletuner_fleet.agent.agent import Agent, Departure
 from simpletuner_fleet.agent.guard.shim_client import boottime
-from simpletuner_fleet.agent.wire.backoff import Backoff
+from simpletuner_fleet.agent.wire.backoff import MOST_S, NEXT_LEADER_S, Backoff
 from simpletuner_fleet.agent.wire.errors import UNREADABLE, Refused, TokenRejected, Unreachable
 from simpletuner_fleet.client.troubles import format_trouble, of_connection_error
+from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.core.jobs.job import EndReason
 from simpletuner_fleet.protocol.messages import Drain, JobCancel, JobSubmit, Shutdown, StopAttempt
 from simpletuner_fleet.protocol.sse import ServerEvent
@@ -27,12 +28,14 @@ async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
     backoff, complaint = Backoff(), _Complaint(agent)
     deadline = boottime() + give_up_after_s if give_up_after_s is not None else None
     while True:
+        most_s = MOST_S
         try:
             await connect_once(agent, backoff)
             complaint.clear()
         except TokenRejected as problem:
             await _new_token(agent, problem)
         except Refused as problem:
+            most_s = NEXT_LEADER_S if problem.code == NotLeader.code else MOST_S
             _answer_refusal(agent, problem, may_give_up=give_up_after_s is not None)
         except Unreachable as error:
             if error.refused:
@@ -41,7 +44,7 @@ async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
             if deadline is not None and not agent.connected.is_set() and boottime() > deadline:
                 trouble = of_connection_error(error.cause, agent.client.url)
                 agent.depart(Departure("the orchestrator cannot be reached", trouble.code))
-        await asyncio.sleep(backoff.next_s())
+        await asyncio.sleep(backoff.next_s(most_s))
 
 
 async def connect_once(agent: Agent, backoff: Backoff) -> None:

@@ -20,11 +20,13 @@ Warn = Callable[[str], None]
 
 
 class Choices(NamedTuple):
-    """What the user said about TLS; at most one of them decides, in this order."""
+    """What the user said about TLS; at most one of the first three decides, in this order."""
 
     fingerprint: str | None = None
     ca_cert: str | None = None
     no_verify: bool = False
+    plain_http: bool = False
+    """Another machine may be talked to without TLS."""
 
     def kind(self, url: str) -> str:
         """Returns how the server is known, as the orchestrator shows it."""
@@ -99,11 +101,23 @@ def _check_plain(target: SplitResult, choices: Choices, warn: Warn) -> None:
             _("use the https:// address of the server (start it with --ssl), or leave --ssl-fingerprint out"),
             "E_TLS_PIN_WITHOUT_TLS",
         )
-    if not is_loopback(target.hostname or ""):
-        warn(
-            f"WARNING: {target.geturl()} has no TLS: the token and the jobs travel in the clear, for anyone on "
-            "the network to read. Start the server with --ssl."
+    if is_loopback(target.hostname or ""):
+        return
+    if not choices.plain_http:
+        raise TrustError(
+            _("%(url)s has no TLS", url=target.geturl()),
+            _("the token would travel in the clear, for anyone on the network to read; it was not sent"),
+            _(
+                "use https://%(netloc)s with the --ssl-fingerprint that the server printed; where the network is "
+                "private all the same: --plain-http",
+                netloc=target.netloc,
+            ),
+            "E_PLAIN_HTTP",
         )
+    warn(
+        f"WARNING: --plain-http: the token and the jobs travel in the clear to {target.netloc}, for anyone on the "
+        "network to read."
+    )
 
 
 def _unverified() -> ssl.SSLContext:

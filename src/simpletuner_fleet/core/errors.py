@@ -278,6 +278,13 @@ class StoreUnavailable(FleetError):
     next_step = "Try again shortly. If it goes on, check the disk space and the database of the orchestrator."
 
 
+class NotLeader(StoreUnavailable):
+    """This orchestrator does not lead now, and the one that does cannot be asked; nothing was changed."""
+
+    code = "not_leader"
+    next_step = "Try again in a moment: another orchestrator takes over within seconds."
+
+
 class StorageLow(StoreUnavailable):
     """The server's disk is nearly full: what would be stored waits, and all else goes on."""
 

@@ -44,7 +44,10 @@ class StartKey(Struct, frozen=True, kw_only=True):
     user: User | None
 
 
-async def log_in(fleet: Fleet, passwords: Passwords, name: str, password: str, ip: str) -> LoggedIn:
+async def log_in(
+    fleet: Fleet, passwords: Passwords, name: str, password: str, ip: str, before: str | None = None
+) -> LoggedIn:
+    """Ends the session that the same browser had `before`, whose ever it was: its cookie is gone after this."""
     user = await fleet.read(lambda view: view.user_by_name(name))
     known = user.password_hash if user and user.can_log_in else ""
     if not await passwords.fits(password, known) or user is None:
@@ -56,9 +59,9 @@ async def log_in(fleet: Fleet, passwords: Passwords, name: str, password: str, i
         current_user = existing_user(transaction.tx, user.id)
         if not current_user.can_log_in or current_user.password_hash != known:
             raise WrongPassword
-        return LoggedIn(
-            user=_enter(transaction, replace(current_user, password_hash=fresh), secret, ip), secret=secret
-        )
+        ended = _leave(transaction, before, ip)
+        entered = _enter(transaction, replace(current_user, password_hash=fresh), secret, ip)
+        return LoggedIn(user=entered, secret=secret, ended=ended)
 
     return await fleet.act(step)
 
@@ -129,9 +132,20 @@ async def start_key(fleet: Fleet, secret: str) -> StartKey:
 
 
 async def start(
-    fleet: Fleet, passwords: Passwords, secret: str, *, name: str, password: str, language: str, ip: str
+    fleet: Fleet,
+    passwords: Passwords,
+    secret: str,
+    *,
+    name: str,
+    password: str,
+    language: str,
+    ip: str,
+    before: str | None = None,
 ) -> LoggedIn:
-    """Uses the link up: makes the first admin, or sets the password of whom it was made for."""
+    """Uses the link up: makes the first admin, or sets the password of whom it was made for.
+
+    It ends the session that the same browser had `before`.
+    """
     link = await start_key(fleet, secret)
     name = link.user.name if link.user else accounts.checked_name(name)
     language = accounts.checked_language(language)
@@ -148,6 +162,7 @@ async def start(
         else:
             user, ended = _new_password(transaction, existing_user(transaction.tx, key.user_id), hashed, ip)
             user = replace(user, language=language or user.language)
+        ended += _leave(transaction, before, ip)
         return LoggedIn(user=_enter(transaction, user, session, ip), secret=session, ended=ended)
 
     return await fleet.act(step)
@@ -190,6 +205,17 @@ def _new_password(
     drop_keys(transaction, user.id)
     transaction.record(user_event(EventType.USER_PASSWORD_SET, user.id, Actor(user.id, user.name, ip)))
     return replace(user, password_hash=password_hash), end_sessions(transaction, user.id)
+
+
+def _leave(transaction: Transaction, secret: str | None, ip: str) -> list[str]:
+    """Ends the session of this secret, if there is one, and returns the hashes of what ended."""
+    session = transaction.tx.session(tokens.hashed(secret)) if secret else None
+    if session is None:
+        return []
+    transaction.tx.delete_session(session.token_hash)
+    actor = Actor(session.user_id, session.user_id, ip)
+    transaction.record(user_event(EventType.USER_LOGOUT, session.user_id, actor, session=session_id(session)))
+    return [session.token_hash]
 
 
 def _enter(transaction: Transaction, user: User, secret: str, ip: str) -> User:

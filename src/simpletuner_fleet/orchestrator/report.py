@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.cutting import tail_of
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import fencing, going_on, lifecycle, stopping
@@ -153,8 +154,9 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
     _judge_worker(transaction, attempt, message)
     if message.status is ReportStatus.COMPLETED:
         open_with_end(transaction, transaction.job(job.id))
-    if message.status is ReportStatus.FAILED and message.resume_below is not None:
-        forget_spoiled(transaction, job.id, message.resume_below)
+    below = transaction.attempt(attempt.id).resume_below
+    if below is not None:
+        forget_spoiled(transaction, job.id, below)
     now_is = transaction.job(job.id)
     return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
 
@@ -204,7 +206,7 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
         exit_code=message.exit_code,
         exit_signal=message.exit_signal,
         error=message.error[:MAX_ERROR_CHARS] if message.error else None,
-        last_lines=message.last_lines[-MAX_LAST_LINES_CHARS:] if message.last_lines else None,
+        last_lines=tail_of(message.last_lines, MAX_LAST_LINES_CHARS) if message.last_lines else None,
         restart=message.restart,
         resume_below=message.resume_below,
         results=_RESULTS.get(message.results, Results.NONE),

@@ -141,6 +141,8 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
     config_name: str
     config: dict[str, Any]
     trainer: str
+    owner: str = ""
+    """Whose jobs may use what it leaves on the worker for later ones; empty: nobody's."""
     upload_endpoint: str
     upload_token: str | UnsetType = UNSET
     dataloader: Any = None
@@ -304,6 +306,8 @@ class Goodbye(Struct, kw_only=True):
     incarnation: Name = ""
 
 
+TERM_HEADER = "x-fleet-term"
+"""Says in which leader's term an answer was given, where there are several orchestrators; it only rises."""
 LOG_AGES_HEADER = "x-log-ages"
 """With raw bytes of a log: `offset:milliseconds,…`, how long ago the bytes from each offset on were seen."""
 

@@ -2,13 +2,13 @@
 
 from simpletuner_fleet.settings import values
 from simpletuner_fleet.settings.setting import Setting
-from simpletuner_fleet.settings.shared import CA_CERT, DATA_DIR, SSL_FINGERPRINT, SSL_NO_VERIFY
+from simpletuner_fleet.settings.shared import CA_CERT, DATA_DIR, PLAIN_HTTP, SSL_FINGERPRINT, SSL_NO_VERIFY
 
 CLIENT = (
     Setting(
         "url",
-        values.url,
-        "Orchestrator to talk to (or SIMPLETUNER_URL)",
+        values.urls,
+        "Orchestrator to talk to (or SIMPLETUNER_URL); of several all, with commas",
         flags=("--url",),
         env="SIMPLETUNER_URL",
         metavar="URL",
@@ -23,5 +23,6 @@ CLIENT = (
     SSL_FINGERPRINT,
     CA_CERT,
     SSL_NO_VERIFY,
+    PLAIN_HTTP,
     DATA_DIR,
 )

@@ -53,6 +53,15 @@ SSL_FINGERPRINT = Setting(
     env="SIMPLETUNER_SSL_FINGERPRINT",
     metavar="SHA256",
 )
+PLAIN_HTTP = Setting(
+    "plain_http",
+    values.boolean,
+    "Talk to an orchestrator on another machine without TLS: anybody on the way can read the token",
+    flags=("--plain-http",),
+    env="SIMPLETUNER_PLAIN_HTTP",
+    default=False,
+    action="switch",
+)
 CA_CERT = Setting(
     "ca_cert",
     values.path,

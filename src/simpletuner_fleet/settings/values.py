@@ -149,6 +149,11 @@ def url(raw: str) -> str:
     return raw.strip().rstrip("/")
 
 
+def urls(raw: str) -> str:
+    """Takes one address or several with commas between them."""
+    return ",".join(url(each) for each in raw.split(","))
+
+
 def fingerprint(raw: str) -> str:
     return read_fingerprint(raw)
 

@@ -2,13 +2,20 @@
 
 from simpletuner_fleet.settings import values
 from simpletuner_fleet.settings.setting import Setting
-from simpletuner_fleet.settings.shared import CA_CERT, LOG_FORMAT, SSL_FINGERPRINT, SSL_NO_VERIFY, VERBOSE
+from simpletuner_fleet.settings.shared import (
+    CA_CERT,
+    LOG_FORMAT,
+    PLAIN_HTTP,
+    SSL_FINGERPRINT,
+    SSL_NO_VERIFY,
+    VERBOSE,
+)
 
 WORKER = (
     Setting(
         "orchestrator_url",
-        values.url,
-        "Orchestrator panel URL (or SIMPLETUNER_ORCHESTRATOR_URL)",
+        values.urls,
+        "Orchestrator panel URL (or SIMPLETUNER_ORCHESTRATOR_URL); of several orchestrators all, with commas",
         flags=("--orchestrator-url",),
         env="SIMPLETUNER_ORCHESTRATOR_URL",
         metavar="URL",
@@ -51,6 +58,7 @@ WORKER = (
     SSL_FINGERPRINT,
     CA_CERT,
     SSL_NO_VERIFY,
+    PLAIN_HTTP,
     Setting(
         "gpus",
         values.text,
@@ -93,6 +101,14 @@ WORKER = (
         env="SIMPLETUNER_MAX_JOBS",
         default=1,
         metavar="N",
+    ),
+    Setting(
+        "restarted_within",
+        values.seconds,
+        "How long trainers wait for a new agent after theirs has died (default: 45s as a systemd service, else 2s)",
+        flags=("--restarted-within",),
+        env="SIMPLETUNER_RESTARTED_WITHIN",
+        metavar="TIME",
     ),
     Setting(
         "isolation",

@@ -8,7 +8,7 @@ from msgspec import Struct
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.core.errors import FleetError, StoreUnavailable
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.jobs.job import FINISHING, EndReason
 from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.sim.checks.truth import Run, Truth
@@ -169,6 +169,8 @@ class SimulatedShim:
         self._watch_lease()
         if offer.time_limit_s is not None:
             machine.world.after(offer.time_limit_s, self._time_is_up)
+        if self._plan.get("keeps"):
+            machine.world.after(self._left_s / 2, lambda: self._save("checkpoint saved on the way"))
         if self._plan.get("poison"):
             machine.world.after(self._left_s / 2, self._poison)
 
@@ -203,17 +205,17 @@ class SimulatedShim:
         """Most trainers save in time; one that does not is stopped without a checkpoint."""
         took_s = self.world.chance.uniform(0.0, 1.3 * save_s)
         if took_s < save_s:
-            self.world.after(took_s, self._save)
+            self.world.after(took_s, lambda: self._save("checkpoint saved before a stop"))
         ends_in_s = min(took_s, save_s) + self.world.chance.uniform(0.0, grace_s)
         self.world.after(
             ends_in_s, lambda: self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
         )
 
-    def _save(self) -> None:
+    def _save(self, counted_as: str) -> None:
         agent = self.machine.agent
         if self.done or not self.run.running or agent is None or self.alone:
             return
-        self.world.counts["checkpoint saved before a stop"] += 1
+        self.world.counts[counted_as] += 1
         trained_s = self._run_s - self._left_s + self.world.now - self._gone_on_at
         agent.store_checkpoint(self.turn, int(trained_s))
 
@@ -248,7 +250,7 @@ class SimulatedShim:
         def answered(outcome: Any) -> None:
             was_answered = not isinstance(outcome, LinkDown | StoreUnavailable)
             if was_answered:
-                if self.turn in self.machine.exits:
+                if self.turn in self.machine.exits and message.status is not ReportStatus.RUNNING:
                     self.machine.reported.add(self.turn)
             elif self.world.now + 5.0 < until:
                 self.world.after(5.0, lambda: self._report_alone(until))
@@ -262,8 +264,12 @@ class SimulatedShim:
 
     def _own_report(self, ending: AttemptEnding) -> StatusReport:
         status = ReportStatus.LOST
+        if ending.reason is EndReason.EXITED and ending.exit_code == 0:
+            return StatusReport(
+                status=ReportStatus.RUNNING, epoch=self.turn[1], progress={"phase": FINISHING}
+            )
         if ending.reason is EndReason.EXITED:
-            status = ReportStatus.COMPLETED if ending.exit_code == 0 else ReportStatus.FAILED
+            status = ReportStatus.FAILED
         elif ending.reason is EndReason.TIME_LIMIT:
             status = ReportStatus.RELEASED if self.out_of_time else ReportStatus.FAILED
         elif ending.reason is EndReason.STOPPED and self._stopping:

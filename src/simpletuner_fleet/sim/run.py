@@ -31,6 +31,7 @@ from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.older_agent import OlderAgent
 from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import ADMIN, People
+from simpletuner_fleet.sim.publications import LONGEST_WAIT_AT_REST_S, Publishing
 from simpletuner_fleet.sim.store import Changes
 from simpletuner_fleet.sim.world import Violation, World, drive
 
@@ -93,6 +94,9 @@ class Scenario:
         self.orchestrator.start()
         self.machines = [self._machine(kind) for kind in _kinds(world)]
         self.people = People(world, self.orchestrator, Link(world, "people", self.weather), self.machines)
+        self.publishing = Publishing(world, self.orchestrator, self.people.link)
+        self.publishing.begin()
+        self.people.publishes = self.publishing.requested
         self.chaos = Chaos(world, self.orchestrator, self.people, self.machines, self._clone)
 
     def run(self) -> Result:
@@ -129,6 +133,7 @@ class Scenario:
         for_s = chance.uniform(3.0, 10.0) * self.policy.heartbeat_timeout_s
         faults = chance.choice((0, 3, 8, 15))
         self.chaos.plan(for_s, faults, acts=chance.randint(0, 10), jobs=chance.randint(2, 10))
+        self.publishing.plan_asks(for_s)
         if chance.random() < 0.3:
             self._let_one_misbehave(for_s)
         while world.next_at <= for_s:
@@ -157,7 +162,8 @@ class Scenario:
             1 + max(0, job.max_retries + 1 - job.charged) + (SLICES if job.on_time_limit == "requeue" else 0)
             for job in waiting
         )
-        return 600.0 + policy.results_wait_s + 3 * policy.heartbeat_timeout_s + tries * per_try_s
+        results_s = policy.results_wait_s + LONGEST_WAIT_AT_REST_S
+        return 600.0 + results_s + 3 * policy.heartbeat_timeout_s + tries * per_try_s
 
     def _judge(self) -> None:
         view = self.orchestrator.store.view
@@ -174,6 +180,7 @@ class Scenario:
             if job is None or job.state not in (JobState.CANCELLED, JobState.COMPLETED) or job.epoch != epoch:
                 problems.append(("S7", f"{job_id} was cancelled and is {job.state if job else 'gone'}"))
         problems += self._untrue_reasons()
+        problems += self.publishing.problems_at_rest()
         if problems:
             raise Violation(*problems[0])
 
@@ -208,7 +215,7 @@ class Scenario:
                 return f"{machine.kind.name} is {worker.connection}"
         if self.truth.anything_runs:
             return "a trainer runs that nobody knows of" if not view.live_attempts() else "a trainer runs"
-        return unrest(view, self._every_job())
+        return unrest(view, self._every_job()) or self.publishing.unrest()
 
     def _every_job(self) -> list[str]:
         view = self.orchestrator.store.view
@@ -229,6 +236,8 @@ class Scenario:
             orchestrator.started_at,
             self.policy,
         )
+        if hasattr(self, "publishing"):
+            problems += self.publishing.problems_of(changes)
         for job_id in changes.jobs:
             self._cancelled_stays_so(job_id)
         if problems:

@@ -49,6 +49,22 @@ async def claim_storage(storage: Storage, *, adopt: bool = False) -> str:
     return fleet_id
 
 
+async def insist_on_shared_storage(storage: Storage) -> None:
+    """For one orchestrator of several: a storage without the mark is not the others'. Raises StorageOfAnother."""
+    fleet_id = await storage.fleet.read(lambda view: view.setting(FLEET_ID))
+    await insist_on_mark(storage.blobs, fleet_id)
+
+
+async def insist_on_mark(blobs: Blobs, fleet_id: str | None) -> None:
+    """`fleet_id` is None where the fleet has no storage yet."""
+    if fleet_id is not None and await stored_id(blobs) != fleet_id:
+        raise StorageOfAnother(
+            f"The fleet {fleet_id} has its files in another storage; the one that is set here is not it.",
+            next_step="Give all orchestrators the same SIMPLETUNER_STORAGE_URL: a bucket (s3://…), or a folder that all"
+            " of them share. If the files were moved here on purpose, start once with --adopt-storage.",
+        )
+
+
 async def is_still_ours(storage: Storage) -> bool:
     """Asked before anything is deleted: another fleet may have taken the storage since this server started."""
     database_id = await storage.fleet.read(lambda view: view.setting(FLEET_ID))

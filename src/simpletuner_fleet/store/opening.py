@@ -14,13 +14,16 @@ NEXT_STEP = (
 )
 
 
-def open_store(url: str) -> Store:
-    """Opens, checks and migrates the database; raises StoreRefused (StoreBusy when another orchestrator has it)."""
+def open_store(url: str, term: int | None = None) -> Store:
+    """Opens, checks and migrates the database; raises StoreRefused (StoreBusy when another orchestrator has it).
+
+    A `term` is of the lease that PostgreSQL keeps; without one the database is ours alone, or not opened.
+    """
     if url.startswith(POSTGRES_PREFIXES):
         # Half of what psycopg costs at the start is its import, which a SQLite user need not pay.
         from simpletuner_fleet.store.postgres import PostgresStore
 
-        return PostgresStore(url)
+        return PostgresStore(url, term=term)
     if not url.startswith(SQLITE_PREFIX):
         # The URL itself is not repeated: it may hold a password.
         raise StoreRefused("The database URL names neither SQLite nor PostgreSQL.", next_step=NEXT_STEP)

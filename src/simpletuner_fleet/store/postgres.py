@@ -1,16 +1,14 @@
-"""The store in PostgreSQL: the same one writer and group commit, with an advisory lock against a second one."""
+"""The store in PostgreSQL: the same one writer and group commit; a second writer is kept out by its term, or by a lock."""
 
 import logging
 import re
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 from psycopg import errors
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.types.string import StrDumper
 
 from simpletuner_fleet.core.errors import IllegalTransition
 from simpletuner_fleet.ports import ConcurrentChange, RowObserver, Tx, View
@@ -21,8 +19,15 @@ from simpletuner_fleet.store.failures import (
     StoreRefused,
     rows_changed_by_others,
 )
+from simpletuner_fleet.store.postgres_connection import (
+    PostgresConnection,
+    connected,
+    conninfo_of,
+    insist_on_durability,
+    take_lock,
+)
 from simpletuner_fleet.store.rows.batches import RowWrite, one_row
-from simpletuner_fleet.store.rows.text import storable
+from simpletuner_fleet.store.sql import recordsets
 from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.migrate import migrate, migrations_for
 from simpletuner_fleet.store.writing.pipeline import CommitPipeline
@@ -33,19 +38,12 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 PARAMETER = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
-LOCK_SPACE = 0x53544654
-"""Our own half of the advisory lock's number; the other half is the schema's."""
-LOCK_TIMEOUT = "5s"
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
-CONNECTION_DEFAULTS: dict[str, str | int | None] = {
-    "application_name": "simpletuner-fleet",
-    "connect_timeout": 5,
-    "keepalives_idle": 10,
-    "keepalives_interval": 3,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 15_000,
-}
+POINT_LOOKUPS = b"SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
+"""A commit finds its few rows by their keys. A plan made while a table was small would read all of it for ever."""
+IDLE_IN_TRANSACTION = "2s"
+"""A frozen leader's open transaction would keep the next one from taking over."""
 
 
 @lru_cache(maxsize=1024)
@@ -54,37 +52,37 @@ def translated_for_psycopg(sql: str) -> bytes:
     return PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")).encode()
 
 
-class StorableStrDumper(StrDumper):
-    """PostgreSQL refuses NUL; a name looked up with one in it is simply not there."""
-
-    def dump(self, obj: str) -> Any:
-        return super().dump(storable(obj))
-
-
 class PostgresSession:
     """One connection, made anew after a loss; a writing one holds the lock whenever it is up."""
 
-    def __init__(self, url: str, *, writes: bool, monotonic: Callable[[], float]) -> None:
-        self._conninfo = make_conninfo("", **(CONNECTION_DEFAULTS | conninfo_to_dict(url)))
+    def __init__(
+        self, url: str, *, writes: bool, monotonic: Callable[[], float], term: int | None = None
+    ) -> None:
+        """With a `term`, no transaction begins once another orchestrator leads, and none does while one is under way."""
+        self._conninfo = conninfo_of(url)
         self._writes = writes
+        self._term = term
         self._monotonic = monotonic
         self._pause_s = FIRST_PAUSE_S
         self._next_try = monotonic()
         self._begin = b"BEGIN" if writes else b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-        self._connection: psycopg.Connection[Row] | None = self._connected()
+        if term is not None:
+            # In one round trip. The row is read again once it is locked, so its term holds until the commit.
+            self._begin += f"; SELECT term FROM leadership WHERE term = {term:d} FOR KEY SHARE".encode()
+        self._connection: PostgresConnection | None = self._connected()
         self._cursor = self._connection.cursor()
+        self._types: dict[str, dict[str, str]] = {}
 
-    def _connected(self) -> psycopg.Connection[Row]:
-        connection: psycopg.Connection[Row] = psycopg.connect(self._conninfo, autocommit=True)
+    def _connected(self) -> PostgresConnection:
+        connection = connected(self._conninfo)
         try:
-            connection.prepare_threshold = 0
-            connection.prepared_max = 500
-            connection.adapters.register_dumper(str, StorableStrDumper)
-            connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'".encode())
-            connection.execute(b"SET jit = off")
             if self._writes:
-                _insist_on_durability(connection)
-                _take_lock(connection)
+                connection.execute(POINT_LOOKUPS, prepare=False)
+                insist_on_durability(connection)
+                take_lock(connection, shared=self._term is not None)
+            if self._term is not None:
+                setting = f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION}'"
+                connection.execute(setting.encode())
         except BaseException:
             connection.close()
             raise
@@ -121,6 +119,12 @@ class PostgresSession:
         if self._connection is None:
             self._reconnect()
         self._plain(self._begin)
+        if self._term is not None and not self._still_leads():
+            self.rollback()
+            raise BatchLost("Another orchestrator leads now; nothing was changed.")
+
+    def _still_leads(self) -> bool:
+        return bool(self._cursor.nextset()) and self._cursor.fetchone() is not None
 
     def _reconnect(self) -> None:
         """Tries at most once a pause, so that callers are refused at once instead of waiting in line."""
@@ -149,6 +153,7 @@ class PostgresSession:
         if not writes or self._connection is None:
             return
         try:
+            self._learn_types(writes)
             with self._connection.pipeline():
                 cursors = [self._sent(self._connection, write) for write in writes]
         except psycopg.Error as error:
@@ -157,12 +162,21 @@ class PostgresSession:
             if write.exact and cursor.rowcount != len(write.rows):
                 raise BatchLost(rows_changed_by_others(write, cursor.rowcount))
 
-    def _sent(self, connection: psycopg.Connection[Row], write: RowWrite) -> psycopg.Cursor[Row]:
+    def _sent(self, connection: PostgresConnection, write: RowWrite) -> psycopg.Cursor[Row]:
+        types = self._types[write.table.name]
         cursor = connection.cursor()
-        statement = one_row(write.table, write.update, write.on_conflict).encode()
-        names = write.columns
-        cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
+        if recordsets.fits(write.table, types):
+            cursor.execute(recordsets.statement(write, types).encode(), (recordsets.parameter(write),))
+        else:
+            statement = one_row(write.table, write.update, write.on_conflict).encode()
+            names = write.columns
+            cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
         return cursor
+
+    def _learn_types(self, writes: Sequence[RowWrite]) -> None:
+        """Asks once for each table: they change with a migration only, after which the server starts anew."""
+        for name in {write.table.name for write in writes} - self._types.keys():
+            self._types[name] = dict(self._cursor.execute(recordsets.TYPES_OF, (name,)).fetchall())
 
     def commit(self) -> None:
         try:
@@ -194,24 +208,6 @@ class PostgresSession:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
-
-
-def _insist_on_durability(connection: psycopg.Connection[Row]) -> None:
-    """Stronger settings (a standby's word) stay; only acknowledging before the disk has it does not."""
-    row = connection.execute(b"SHOW synchronous_commit").fetchone()
-    if row is not None and row[0] == "off":
-        connection.execute(b"SET synchronous_commit = on")
-
-
-def _take_lock(connection: psycopg.Connection[Row]) -> None:
-    """Held by the session: it ends with the connection, so a dead orchestrator never blocks the next.
-
-    Waits a little: the database may need a moment to notice that the one before was killed.
-    """
-    try:
-        connection.execute(b"SELECT pg_advisory_lock(%s, hashtext(current_schema()))", (LOCK_SPACE,))
-    except errors.LockNotAvailable:
-        raise StoreBusy from None
 
 
 def _translated(error: psycopg.Error) -> Exception:
@@ -246,9 +242,11 @@ class PostgresStore:
         url: str,
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        term: int | None = None,
     ) -> None:
+        """With a `term`, others may have the database open too: only this term's writes are kept while it lasts."""
         try:
-            writing = PostgresSession(url, writes=True, monotonic=monotonic)
+            writing = PostgresSession(url, writes=True, monotonic=monotonic, term=term)
         except psycopg.Error as error:
             raise StoreRefused(
                 f"PostgreSQL cannot be used: {error}",

@@ -3,8 +3,11 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.kept_caches import KEPT_S, KeptCaches
+from simpletuner_fleet.agent.isolation.walls import Kind, Walls, WallSurroundings
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 
 CAT = "0d3dd1b2d8b1f1d1c1f5ec1d1d63a6c2a0b0a4f8a1b2c3d4e5f60718293a4b5c"
@@ -39,7 +42,12 @@ def test_what_nobody_used_for_long_goes_and_what_is_held_stays(tmp_path: Path) -
     caches.release("a_2")
     now[0] += KEPT_S + 1
     caches.take("new", "a_3")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["held-0", "new-0"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "held-0",
+        "held-0.holder",
+        "new-0",
+        "new-0.holder",
+    ]
 
 
 def test_with_a_full_disk_the_unused_go(tmp_path: Path) -> None:
@@ -47,7 +55,7 @@ def test_with_a_full_disk_the_unused_go(tmp_path: Path) -> None:
     caches.take("unused", "a_1")
     caches.release("a_1")
     caches.take("used", "a_2")
-    assert [path.name for path in tmp_path.iterdir()] == ["used-0"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["used-0", "used-0.holder"]
 
 
 def test_a_trainers_index_stays_beside_data_that_is_shown_again_under_the_same_path(tmp_path: Path) -> None:
@@ -74,3 +82,47 @@ def test_a_trainers_index_stays_beside_data_that_is_shown_again_under_the_same_p
         assert (seen[0] / "cats/1.png").read_bytes() == b"cat"
     finally:
         cache.close()
+
+
+@pytest.mark.parametrize("kind", ["user", "landlock"])
+def test_what_a_job_laid_leads_the_next_nowhere_though_it_and_the_worker_were_killed(
+    tmp_path: Path, kind: Kind
+) -> None:
+    """Nobody cleaned up: the job was killed, and the worker before it could."""
+    if kind == "user" and os.geteuid() != 0:
+        pytest.skip("a user for each job needs root")
+    about = WallSurroundings(home=str(tmp_path), environment={}, pythons=(), grants=(), hidden=())
+    walls = Walls(kind, about, tmp_path, 1)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "link").symlink_to("anything")
+    folder = tmp_path / "caches"
+    cache = KeptCaches(folder, clean=walls.clean).take("key", "a_1")
+    (cache / "data").symlink_to(elsewhere)
+    (cache / "deep").mkdir()
+    (cache / "deep" / "latents").symlink_to("/etc/passwd")
+    (cache / "deep" / "kept.pt").write_bytes(b"x")
+    (cache / "holder").symlink_to(elsewhere / "written-through-a-link")
+    if kind == "user":
+        for path in (cache, cache / "deep", cache / "deep" / "kept.pt"):
+            os.chown(path, 60578, 60578)
+    again = KeptCaches(folder, clean=walls.clean)
+    assert again.place_of("a_1") == cache, "no job changes who holds what"
+    assert again.take_up(set()) == [cache]
+    assert again.take("key", "a_2") == cache
+    left = [path for path in cache.rglob("*") if path.is_symlink()]
+    assert left == []
+    assert (cache / "deep" / "kept.pt").stat().st_uid == os.geteuid()
+    assert [path.name for path in elsewhere.iterdir()] == ["link"], "nothing there was touched"
+
+
+def test_links_laid_after_the_last_look_are_gone_when_the_folder_is_taken_again(tmp_path: Path) -> None:
+    """A worker that died between giving a folder back and cleaning it left no trace of who had it."""
+    about = WallSurroundings(home=str(tmp_path), environment={}, pythons=(), grants=(), hidden=())
+    walls = Walls("landlock", about, tmp_path, 1)
+    caches = KeptCaches(tmp_path / "caches", clean=walls.clean)
+    cache = caches.take("key", "a_1")
+    caches.release("a_1")
+    (cache / "data").symlink_to("/etc")
+    assert KeptCaches(tmp_path / "caches", clean=walls.clean).take("key", "a_2") == cache
+    assert not (cache / "data").is_symlink()

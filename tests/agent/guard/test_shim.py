@@ -156,17 +156,21 @@ async def test_an_end_that_the_dead_agent_has_not_delivered_is_reported_by_the_s
     assert body["error"] == "the trainer ended with exit code 3"
 
 
-async def test_a_well_ended_trainer_is_reported_as_completed_and_a_conflict_is_the_end_of_it(
+async def test_a_well_ended_trainer_is_not_called_completed_before_somebody_knows_what_is_stored(
     folder: Path,
 ) -> None:
-    reports = Reports(409)
+    reports = Reports()
     with listening(reports) as url:
         order = order_for(folder, A_MOMENT, adopt_grace_s=0.05, report=report_to(url))
         async with agent_running(order) as agent:
             await until((folder / "exit.json").exists)
             await agent.kill()
-            await until((folder / "reported.json").exists)
-    assert [body["status"] for _, _, body in reports.seen] == ["completed"]
+            await until(lambda: bool(reports.seen))
+            await until(lambda: not alive(agent.shim))
+    (body,) = [body for _, _, body in reports.seen]
+    assert (body["status"], body["progress"]["phase"]) == ("running", "finishing")
+    assert "the worker's agent has died" in body["progress"]["waiting_for"]
+    assert not (folder / "reported.json").exists(), "the next agent has to say how it ended"
 
 
 async def test_the_shim_never_says_completed_where_the_exit_code_does_not_tell(folder: Path) -> None:

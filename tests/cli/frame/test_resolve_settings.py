@@ -1,6 +1,7 @@
 """Every setting is resolved on its own: flag, environment, file, default."""
 
 import argparse
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,13 @@ SWITCHES = [
 ]
 
 
+parser = cache(build_parser)
+"""It takes longer to build than to use, and no use changes it."""
+
+
 def parsed(group: str, *arguments: str) -> argparse.Namespace:
     command = {"client": ["jobs", "list"]}.get(group, [group])
-    return build_parser().parse_args([*command, *arguments])
+    return parser().parse_args([*command, *arguments])
 
 
 def resolved(group: str, row: Setting, args: argparse.Namespace, environ: dict[str, str]) -> Any:

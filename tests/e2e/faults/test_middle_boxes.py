@@ -62,9 +62,9 @@ def test_a_check_finds_a_proxy_that_takes_no_large_bodies_before_any_result_is_l
     assert "HTTP status 413" in worker.running.text
     token = worker.environment["SIMPLETUNER_WORKER_TOKEN"]
     at_worker = {"SIMPLETUNER_ORCHESTRATOR_URL": proxy.url, "SIMPLETUNER_WORKER_TOKEN": token}
-    advice = world.cli("doctor", "worker", **at_worker)
-    assert advice.returncode != 0
-    assert "HTTP 413" in advice.stdout
+    answer = world.cli("doctor", "worker", **at_worker)
+    assert answer.returncode != 0
+    assert "HTTP 413" in answer.stdout
     proxy.heal()
     worker.start(*words, "--check")
     assert worker.running.wait() == 0

@@ -47,7 +47,6 @@ class Wire(asyncio.Transport):
 class Owner:
     """Answers whatever is whole, and remembers what was asked."""
 
-    tls = False
     date_line = b""
 
     def __init__(self) -> None:

@@ -192,13 +192,33 @@ def test_ssl_makes_a_private_authority_whose_fingerprint_is_printed(tmp_path: Pa
 
 def test_logs_can_be_json_lines(tmp_path: Path) -> None:
     with server_process(
-        tmp_path / "home", *BARE, "--host", "0.0.0.0", SIMPLETUNER_LOG_FORMAT="json"
+        tmp_path / "home", *BARE, "--host", "0.0.0.0", "--plain-http", SIMPLETUNER_LOG_FORMAT="json"
     ) as server:
         server.stop()
     messages = [json.loads(line)["message"] for line in server.log.read_text().splitlines()]
     assert any("unencrypted" in message for message in messages)
     assert any("listening on: http://0.0.0.0:" in message for message in messages)
     assert not any("ok_" in message for message in messages), "logs are kept, and read by many"
+
+
+def test_a_local_worker_that_can_never_start_says_why_once_and_stays_off(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with server_process(home, "--local", SIMPLETUNER_JOB_PATHS="/nowhere/at/all:ro") as server:
+        until = time.monotonic() + 60
+        while "stays off" not in server.log.read_text() and time.monotonic() < until:
+            time.sleep(0.1)
+        said = server.log.read_text()
+        time.sleep(3)
+        assert server.log.read_text() == said, "it does not try again and again"
+        assert said.count("stays off") == 1
+        assert "/nowhere/at/all" in (home / "local_worker.problem").read_text()
+        with server.client() as http:
+            assert "/nowhere/at/all" in http.get("/admin/settings").text
+    with server_process(home, *BARE):
+        pass
+    with server_process(home, "--local"):
+        time.sleep(1)
+        assert not (home / "local_worker.problem").exists()
 
 
 def test_a_link_for_the_first_admin_is_printed_until_there_is_a_user(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What trainers compute from a config and its data, kept between attempts: latents, embeddings, indices of pictures.
 
-    caches/KEY-N/holder   the attempt that uses it now
+    caches/KEY-N.holder   the attempt that uses it now; beside the folder, which is the job's own meanwhile
     caches/KEY-N/data     the data as that attempt sees it: the trainer's indices name the pictures by their full path
     caches/KEY-N/…        whatever the trainer keeps
 
@@ -32,16 +32,22 @@ class KeptCaches:
     """Blocks: call it in a thread."""
 
     def __init__(
-        self, folder: Path, *, clock: Callable[[], float] = time.time, free_bytes: int = FREE_BYTES
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        free_bytes: int = FREE_BYTES,
+        clean: Callable[[Path], None] = lambda cache: None,
     ) -> None:
         self._folder = folder
+        self._clean = clean
         self._clock = clock
         self._free_bytes = free_bytes
         self._lock = Lock()
         self._held: dict[str, Path] = {}
         """Folders by attempt."""
         for cache in self._caches():
-            holder = _read(cache / HOLDER)
+            holder = _read(_holder_of(cache))
             if holder:
                 self._held[holder] = cache
 
@@ -54,7 +60,9 @@ class KeptCaches:
             names = (self._folder / f"{checked_id(key)}-{number}" for number in range(MAX_AT_ONCE))
             cache = next((name for name in names if name not in used), self._folder / f"{key}-{attempt_id}")
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(cache / HOLDER, attempt_id.encode())
+            write_whole(_holder_of(cache), attempt_id.encode())
+            # Whoever had it may have been killed, and the worker with them: nobody has cleaned up after them for certain.
+            self._clean(cache)
             os.utime(cache, (self._clock(), self._clock()))
             self._held[attempt_id] = cache
             self._let_go()
@@ -68,7 +76,7 @@ class KeptCaches:
         with self._lock:
             cache = self._held.pop(attempt_id, None)
             if cache:
-                (cache / HOLDER).unlink(missing_ok=True)
+                _holder_of(cache).unlink(missing_ok=True)
                 with contextlib.suppress(OSError):
                     os.utime(cache, (self._clock(), self._clock()))
 
@@ -76,6 +84,8 @@ class KeptCaches:
         """Learns at the start which attempts run still, and returns the folders of those that do not."""
         over = [attempt_id for attempt_id in self._held if attempt_id not in running]
         folders = [self._held[attempt_id] for attempt_id in over]
+        for folder in folders:
+            self._clean(folder)
         for attempt_id in over:
             self.release(attempt_id)
         return folders
@@ -93,6 +103,10 @@ class KeptCaches:
             return [path for path in self._folder.iterdir() if path.is_dir()]
         except OSError:
             return []
+
+
+def _holder_of(cache: Path) -> Path:
+    return cache.with_name(f"{cache.name}.{HOLDER}")
 
 
 def _read(file: Path) -> str:

@@ -390,10 +390,11 @@ class Shim:
         if self.listener is not None:
             self.listener.close()
         self.files.unlink("shim.sock")
-        reports = part("shim_report")
-        if self.order["report"] is not None and reports.report(
-            self.order["report"], reports.report_of(self.order, self.exit, self.outcome, self.out_of_time)
-        ):
+        if self.order["report"] is None:
+            return
+        reporting = part("shim_report")
+        body = reporting.report_of(self.order, self.exit, self.outcome, self.out_of_time)
+        if reporting.report(self.order["report"], body) and body["status"] != "running":
             self.files.note(self.files.write_durably, "reported.json", {"at": boottime()})
 
 

@@ -19,6 +19,11 @@ PROBLEM_TYPE = "urn:simpletuner:problem:"
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+ENDED_WELL = "ended_well"
+"""Not completed: the agent alone knows what is stored, and the next one sends what is not."""
+AGENT_DIED = "the worker's agent has died; what it had not sent yet lies on the worker's disk"
+
+
 def report(to: dict[str, Any], body: dict[str, Any]) -> bool:
     """Tries for a minute; True when the orchestrator has it, or has moved on. Whatever else answers is no orchestrator."""
     give_up_at = time.clock_gettime(CLOCK) + REPORT_FOR_S
@@ -104,6 +109,13 @@ def report_of(
 ) -> dict[str, Any]:
     """Returns what a shim without an agent tells of how its trainer ended."""
     status, error = verdict(order, ended, outcome, out_of_time)
+    if status == ENDED_WELL:
+        return {
+            "status": "running",
+            "epoch": order["report"]["epoch"],
+            "attempt": order["report"]["attempt"],
+            "progress": {"phase": "finishing", "waiting_for": AGENT_DIED},
+        }
     timed_out = out_of_time or ended["reason"] == "time_limit"
     return {
         "status": status,
@@ -124,7 +136,7 @@ def verdict(
         case "exited" if ended["exit_code"] == 0 and not order.get("exit_tells", True):
             return "lost", "the worker agent died before it could tell whether the training is complete"
         case "exited" if ended["exit_code"] == 0:
-            return "completed", None
+            return ENDED_WELL, None
         case "exited" if ended["signal"]:
             return "failed", f"the trainer was ended by signal {ended['signal']}"
         case "exited":
@@ -145,13 +157,16 @@ def verdict(
 
 
 def last_lines(path: str, hidden: list[str]) -> str:
-    """Returns the output's end without the secrets, also one that the first of these bytes are the end of."""
+    """Returns the output's end without the secrets, also one that the first of these bytes are the end of.
+
+    It begins with a whole line; where there is none, with an ellipsis.
+    """
     values = [value.encode() for value in hidden]
     around = max(map(len, values), default=1) - 1
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            start = max(0, size - LAST_LINES_BYTES)
+            start = max(0, size - LAST_LINES_BYTES - 1)
             first = max(0, start - around)
             file.seek(first)
             data = file.read(size - first)
@@ -164,4 +179,7 @@ def last_lines(path: str, hidden: list[str]) -> str:
             masked[at : at + len(value)] = b"*" * len(value)
             at = data.find(value, at + 1)
     text = masked[start - first :].decode("utf-8", "replace")
+    if size > LAST_LINES_BYTES:
+        cut, _, whole = text.partition("\n")
+        text = whole if whole.strip() else f"…{cut[1:]}"
     return "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())

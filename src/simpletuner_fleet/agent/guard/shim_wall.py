@@ -243,7 +243,7 @@ def restrict(places: list[tuple[str, str, str]]) -> None:
 def allow(rules: int, path: str, rights: int, every: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):  # not there, or closed to the trainer's own user anyway
         return
     try:
         if not os.path.isdir(path):

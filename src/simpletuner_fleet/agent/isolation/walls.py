@@ -26,6 +26,7 @@ from simpletuner_fleet.agent.isolation.places import (
     system_places,
     without_hidden,
 )
+from simpletuner_fleet.agent.isolation.reach import Reach
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError
 from simpletuner_fleet.trainers.contract import Launch
@@ -42,6 +43,7 @@ GPU_DEVICES = ("/dev/kfd", "/dev/dri")
 NOT_FOR_JOBS = ("XDG_", "DBUS_", "SSH_", "SUDO_", "CREDENTIALS_DIRECTORY", "TMPDIR", "OLDPWD", "MAIL")
 """Variables of the worker that name places beyond the wall."""
 CACHES = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME")
+HUB_CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 TRIAL = [sys.executable, "-I", "-S", str(SHIM.with_name("shim_trial.py"))]
 
 
@@ -59,11 +61,20 @@ class WallSurroundings(Struct, frozen=True, kw_only=True):
 class Walls:
     """Blocks: call it in a thread."""
 
-    def __init__(self, kind: Kind | None, surroundings: WallSurroundings, folder: Path, slots: int) -> None:
+    def __init__(
+        self,
+        kind: Kind | None,
+        surroundings: WallSurroundings,
+        folder: Path,
+        slots: int,
+        *,
+        as_own_user: bool = False,
+    ) -> None:
+        """`as_own_user`: behind Landlock, too, root gives each attempt a user of its own."""
         self.kind = kind
         self._about = surroundings
         self._folder = folder
-        self._users = _Users(slots) if kind == "user" else None
+        self._users = _Users(slots) if kind == "user" or as_own_user else None
         self._fixed: list[Place] = []
         if kind:
             self._fixed = [
@@ -72,7 +83,7 @@ class Walls:
                 *granted_places(surroundings.grants),
                 *((path, path, "hide") for path in surroundings.hidden),
             ]
-        if self._users:
+        if self._users and kind == "user":
             self._fixed.append((str(self._users.write_names(folder, surroundings.home)), "/etc/passwd", "ro"))
 
     @property
@@ -86,38 +97,69 @@ class Walls:
         launch: Launch,
         chosen: Collection[str],
         cache: Path | None = None,
+        downloads: Path | None = None,
     ) -> tuple[Launch, Wall | None]:
         """Gives the attempt's folders to its user and returns how to start it; `chosen` variables are the job's own.
 
-        `cache` is what its trainer keeps between attempts; data that is shown in there it may write beside.
+        `cache` is what its trainer keeps between attempts; data that is shown in there it may write beside. `downloads` is
+        where models from the Hub are kept for jobs of the same owner.
         """
         if self.kind is None:
             return launch, None
         job = attempt.job_dir
         for name in ("home", "tmp"):
             (job / name).mkdir(mode=0o700, exist_ok=True)
-        views: list[Place] = [(str(cache), str(cache), "rw")] if cache else []
+        kept = [folder for folder in (cache, downloads) if folder]
+        views: list[Place] = [(str(folder), str(folder), "rw") for folder in kept]
         if data and data.is_dir() and not (cache and data.is_relative_to(cache)):
             views.append((str(data), str(data), "ro"))
         wall = self._wall([*self._own_places(job), *views], attempt.attempt_id)
         if wall.uid is not None and wall.gid is not None:
-            for folder in (job, *([cache] if cache else [])):
+            for folder in (job, *kept):
                 _give(folder, wall.uid, wall.gid)
+            if self.kind == "landlock":
+                for folder in (job, *(Path(source) for source, _, _ in views)):
+                    self._open_way_to(folder)
         own = {name: launch.env[name] for name in chosen if name in launch.env}
         environment = {**self._environment(launch.env, job), **own}
+        if downloads and not environment.keys() & set(HUB_CACHES):
+            environment["HF_HUB_CACHE"] = str(downloads)
         return Launch(argv=launch.argv, env=environment, cwd=launch.cwd), wall
+
+    def reach(self) -> Reach | None:
+        """What jobs see beside their own folders; None where they see everything."""
+        if self.kind is None:
+            return None
+        return Reach(self._fixed, own_user=self.kind == "user")
+
+    @property
+    def home(self) -> str:
+        return self._about.home
 
     def clean(self, cache: Path) -> None:
         """No process of the attempt is left: what it kept is the worker's again, who writes to no link that it laid."""
-        if not self._users:
+        if self.kind is None:
             return
+        within = os.path.realpath(cache)
+        if self._users:
+            os.chown(cache, os.geteuid(), os.getegid(), follow_symlinks=False)
         for root, folders, files in os.walk(cache):
             for name in [*folders, *files]:
                 path = os.path.join(root, name)
                 if os.path.islink(path):
-                    os.unlink(path)
-                else:
+                    if self._users or not Path(os.path.realpath(path)).is_relative_to(within):
+                        os.unlink(path)
+                elif self._users:
                     os.chown(path, os.geteuid(), os.getegid(), follow_symlinks=False)
+
+    def _open_way_to(self, folder: Path) -> None:
+        """Lets users of jobs pass through the worker's own folders, whose content Landlock and its modes keep from them."""
+        for one in folder.parents:
+            if not one.is_relative_to(self._folder):
+                return
+            mode = stat.S_IMODE(one.stat().st_mode)
+            if not mode & stat.S_IXOTH:
+                one.chmod(mode | stat.S_IXOTH)
 
     def lower(self, attempt_id: str) -> None:
         """No process of the attempt is left: another may have its user."""
@@ -152,8 +194,9 @@ class Walls:
         places = [*self._fixed, *own]
         if self.kind == "landlock":
             # The attempt's own folder lies in what is hidden: it is opened after the rest was taken apart.
-            return Wall(kind=self.kind, places=[*without_hidden(self._fixed), *own])
-        wall = Wall(kind=self.kind, places=in_order(places), home=self._about.home)
+            wall = Wall(kind=self.kind, places=[*without_hidden(self._fixed), *own])
+        else:
+            wall = Wall(kind=self.kind, places=in_order(places), home=self._about.home)
         if self._users:
             uid = self._users.give(attempt_id)
             return replace(wall, uid=uid, gid=uid, groups=_gpu_groups())
@@ -197,17 +240,23 @@ def choose_walls(asked: str, surroundings: WallSurroundings, folder: Path, slots
         return Walls(None, surroundings, folder, slots)
     usual: tuple[Kind, ...] = ("user", "landlock") if os.geteuid() == 0 else ("namespace", "landlock")
     problems = []
-    for kind in KINDS_BY_WISH.get(asked, usual):
+    for kind, as_own_user in _tries(KINDS_BY_WISH.get(asked, usual)):
         if kind == "user" and os.geteuid() != 0:
             problems.append("user: the worker does not run as root")
             continue
         if kind == "namespace" and os.geteuid() == 0:
             continue  # root within would own what root owns without
-        walls = Walls(kind, surroundings, folder, slots)
+        walls = Walls(kind, surroundings, folder, slots, as_own_user=as_own_user)
         problem = "not Linux" if sys.platform != "linux" else walls.problem()
         if not problem:
+            if kind == "landlock" and os.geteuid() == 0 and not as_own_user:
+                log.warning(
+                    "jobs run as root behind Landlock, for as a user of their own they cannot work here (%s); a "
+                    "--work-dir and a trainer's Python that other users may reach would change that",
+                    problems[-1],
+                )
             return walls
-        problems.append(f"{kind}: {problem}")
+        problems.append(f"{kind}{' as a user of its own' if as_own_user else ''}: {problem}")
     if asked != "auto":
         raise IsolationUnavailable(
             f"Jobs cannot be separated from this machine ({'; '.join(problems)}), and --isolation {asked} asks for it."
@@ -217,6 +266,16 @@ def choose_walls(asked: str, surroundings: WallSurroundings, folder: Path, slots
         "; ".join(problems),
     )
     return Walls(None, surroundings, folder, slots)
+
+
+def _tries(kinds: tuple[Kind, ...]) -> list[tuple[Kind, bool]]:
+    """Root gives a job a user of its own behind Landlock, too; where that user cannot reach its folders, none."""
+    as_root = os.geteuid() == 0
+    return [
+        (kind, own)
+        for kind in kinds
+        for own in ((True, False) if as_root and kind == "landlock" else (False,))
+    ]
 
 
 def check_grants(surroundings: WallSurroundings) -> None:

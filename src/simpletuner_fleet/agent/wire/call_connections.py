@@ -18,6 +18,7 @@ import h11
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.protocol.messages import TERM_HEADER
 from simpletuner_fleet.protocol.paths import ends_of
 
 MAX_CONNECTIONS = 32
@@ -25,6 +26,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 READ_BYTES = 64 * 1024
 NEXT_ADDRESS_AFTER_S = 0.25
 """A host with several addresses is tried at the next one while the first does not answer."""
+TERM = TERM_HEADER.encode()
 BROKEN = (OSError, EOFError, h11.ProtocolError)
 
 
@@ -37,6 +39,8 @@ class CallAnswer(NamedTuple):
     content: bytes
     ends: str = ""
     """Of the connection: `protocol.paths.ends_of`."""
+    term: str | None = None
+    """What its header says of the leader's term."""
 
 
 class CallTimeouts(Struct, frozen=True, kw_only=True):
@@ -164,19 +168,20 @@ class _Connection:
         return b"".join(self._http.send(part) or b"" for part in parts)
 
     async def _receive(self, silence_s: float) -> CallAnswer:
-        status, content = 0, bytearray()
+        status, content, term = 0, bytearray(), None
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
                 self._http.receive_data(await self._read(silence_s))
             elif isinstance(event, h11.Response):
                 status = event.status_code
+                term = next((value.decode() for name, value in event.headers if name == TERM), None)
             elif isinstance(event, h11.Data):
                 content += event.data
                 if len(content) > MAX_ANSWER_BYTES:
                     raise h11.RemoteProtocolError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
             elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-                return CallAnswer(status, bytes(content), self._ends)
+                return CallAnswer(status, bytes(content), self._ends, term)
 
     async def _read(self, silence_s: float) -> bytes:
         try:

@@ -8,23 +8,29 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import httpx2
 import msgspec
 
 from simpletuner_fleet.agent.ship.output_log import Chunk
-from simpletuner_fleet.agent.wire.call_connections import (
-    CallAnswer,
-    CallConnections,
-    CallFailed,
-    CallTimeouts,
+from simpletuner_fleet.agent.wire.call_connections import CallAnswer, CallFailed, CallTimeouts
+from simpletuner_fleet.agent.wire.errors import Refused, Unreachable, no_answer, problem_of, read_answer
+from simpletuner_fleet.agent.wire.lines import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    Address,
+    Addresses,
+    Line,
+    may_be_elsewhere,
+    worst_of,
 )
-from simpletuner_fleet.agent.wire.errors import Refused, no_answer, problem_of, read_answer
 from simpletuner_fleet.agent.wire.outage import Outage
-from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartConnections, PartTimeouts
+from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartTimeouts
+from simpletuner_fleet.client.trust import TrustError
 from simpletuner_fleet.protocol.messages import (
     LOG_AGES_HEADER,
+    TERM_HEADER,
     Accept,
     Accepted,
     Goodbye,
@@ -58,7 +64,6 @@ from simpletuner_fleet.protocol.uploads import (
 
 T = TypeVar("T")
 MAX_PROBLEM_BYTES = 1024 * 1024
-CONNECT_TIMEOUT_S = 5.0
 TRY_TIMEOUT_S = 15.0
 OLD_LOG_BYTES = 64 * 1024
 SEALING_BYTES_PER_S = 20e6
@@ -76,52 +81,50 @@ class _HasJobs(msgspec.Struct):
 
 
 class OrchestratorClient:
-    def __init__(self, url: str, token: Callable[[], str], context: ssl.SSLContext | None) -> None:
-        self._url = url.rstrip("/")
-        self._context = context
+    """Speaks to the first of its addresses where an orchestrator answers, and goes to the next where none does."""
+
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[], str],
+        context: ssl.SSLContext | None,
+        others: Sequence[Address] = (),
+    ) -> None:
         self._token = token
-        self.answer_timeout_s = 15.0
-        self._http = httpx2.AsyncClient(
-            verify=context if context is not None else False,
-            timeout=httpx2.Timeout(self.answer_timeout_s, connect=CONNECT_TIMEOUT_S),
-            limits=httpx2.Limits(max_connections=32, max_keepalive_connections=8, keepalive_expiry=60),
-            trust_env=False,
-        )
-        self._control = CallConnections(self._url, context)
-        """For what a worker and its jobs live by: nothing of `_bulk` ever stands in its way."""
-        self._bulk = CallConnections(self._url, context)
-        self._part_connections = PartConnections(self.url, context)
+        self.answer_timeout_s = ANSWER_TIMEOUT_S
+        self._keep_idle_s = 60.0
+        self._addresses = Addresses([_known_address(url, context), *others])
         self.outage = Outage()
 
     @property
     def url(self) -> str:
-        return self._url
+        """Where calls go now."""
+        return self._addresses.current.url
 
     @url.setter
     def url(self, url: str) -> None:
-        """Calls go there from now on."""
-        self._close_connections()
-        self._url = url.rstrip("/")
-        self._control = CallConnections(self._url, self._context)
-        self._bulk = CallConnections(self._url, self._context)
+        """Calls go there from now on, and nowhere else."""
+        before = self._addresses.current.open_line
+        for line in self._addresses.replace_all(_known_address(url, before.context if before else None)):
+            line.control.close()
+            line.bulk.close()
 
     def keep_connections_for(self, idle_s: float) -> None:
-        self._control.keep_idle_s = self._bulk.keep_idle_s = idle_s
+        self._keep_idle_s = idle_s
+        for line in self._addresses.open_lines:
+            line.keep_connections_for(idle_s)
 
     async def close(self) -> None:
-        self._part_connections.close()
-        self._close_connections()
-        await self._http.aclose()
-
-    def _close_connections(self) -> None:
-        self._control.close()
-        self._bulk.close()
+        for line in self._addresses.open_lines:
+            await line.close()
 
     async def register(self, message: Register) -> Registered:
-        path = "/api/workers/register"
-        response = await self._request(self._control, "POST", path, _encoder.encode(message), JSON)
-        answer = read_answer(response.status, response.content, Registered)
-        self.outage.learn(response.ends, answer)
+        content = _encoder.encode(message)
+        answer, response = await self._exchange(
+            "control", "POST", "/api/workers/register", content, Registered, JSON
+        )
+        # Where several may lead, no refusal proves that nobody does: another one may lead that cannot be reached.
+        self.outage.learn("" if response.term else response.ends, answer)
         return answer
 
     async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
@@ -144,7 +147,7 @@ class OrchestratorClient:
         headers = {"Content-Type": "application/octet-stream", LOG_AGES_HEADER: ages}
         path = f"/api/workers/job/{job_id}/logs"
         try:
-            answer = await self._send(self._bulk, "PUT", path + query, chunk.data, LogAnswer, headers)
+            answer = await self._send("bulk", "PUT", path + query, chunk.data, LogAnswer, headers)
             return answer.next_offset
         except Refused as problem:
             if problem.status != 405 or rank:
@@ -188,11 +191,12 @@ class OrchestratorClient:
             step_s=self.answer_timeout_s,
             answer_s=self.answer_timeout_s + whole_object.size / SEALING_BYTES_PER_S,
         )
-        try:
-            status, content = await self._part_connections.put(path + query, headers, part, timeouts)
-        except NoAnswer as error:
-            raise no_answer(error) from error
-        return read_answer(status, content, PartAnswer)
+        async with self._line() as line:
+            try:
+                status, content = await line.parts.put(path + query, headers, part, timeouts)
+            except NoAnswer as error:
+                raise no_answer(error) from error
+            return read_answer(status, content, PartAnswer)
 
     async def try_part(self) -> int:
         """Sends a body as large as a real part by the very same way; returns how much of it arrived."""
@@ -203,11 +207,12 @@ class OrchestratorClient:
             with file.open("wb") as empty:
                 empty.truncate(TRIED_PART_BYTES)
             part = Part(file=file, offset=0, count=TRIED_PART_BYTES)
-            try:
-                status, content = await self._part_connections.put(TRIED_PART_PATH, headers, part, timeouts)
-            except NoAnswer as error:
-                raise no_answer(error) from error
-        return read_answer(status, content, PartAnswer).next_offset
+            async with self._line() as line:
+                try:
+                    status, content = await line.parts.put(TRIED_PART_PATH, headers, part, timeouts)
+                except NoAnswer as error:
+                    raise no_answer(error) from error
+                return read_answer(status, content, PartAnswer).next_offset
 
     async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
         message = ManifestSent(epoch=epoch, manifest=manifest)
@@ -223,25 +228,21 @@ class OrchestratorClient:
 
     @asynccontextmanager
     async def _fetch(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        url = self.url + path
         headers = {"X-Worker-Token": self._token(), "Accept-Encoding": "identity"}
-        try:
-            async with self._http.stream("GET", url, headers=headers, timeout=self._timeout()) as response:
-                if response.status_code != 200:
-                    raise problem_of(response.status_code, await _beginning_of(response))
-                yield response.aiter_raw()
-        except NO_ANSWER as error:
-            raise no_answer(error) from error
+        async with self._line() as line:
+            try:
+                async with line.http.stream(
+                    "GET", line.url + path, headers=headers, timeout=self._timeout()
+                ) as response:
+                    if response.status_code != 200:
+                        raise problem_of(response.status_code, await _beginning_of(response))
+                    yield response.aiter_raw()
+            except NO_ANSWER as error:
+                raise no_answer(error) from error
 
     async def ask(self) -> None:
         """A call that changes nothing: is there an orchestrator, and does it take the token?"""
-        headers = {"X-Worker-Token": self._token(), "Accept-Encoding": "identity"}
-        try:
-            async with self._http.stream("GET", self.url + "/api/workers/queue", headers=headers) as response:
-                status, content = response.status_code, await _beginning_of(response)
-        except NO_ANSWER as error:
-            raise no_answer(error) from error
-        read_answer(status, content, _HasJobs)
+        await self._send("control", "GET", "/api/workers/queue", b"", _HasJobs, {})
 
     async def goodbye(self, message: Goodbye) -> None:
         await self._control_call("/api/workers/disconnect", message, dict[str, Any])
@@ -255,53 +256,110 @@ class OrchestratorClient:
         if last_event_id:
             headers["Last-Event-ID"] = last_event_id
         timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S, write=self.answer_timeout_s)
-        try:
-            async with self._http.stream(
-                "GET", self.url + path, headers=headers, timeout=timeout
-            ) as response:
-                if response.status_code != 200:
-                    raise problem_of(response.status_code, await _beginning_of(response))
-                yield _events(response, silence_s)
-        except (*NO_ANSWER, EventTooLarge, TimeoutError) as error:
-            raise no_answer(error) from error
+        async with self._line() as line:
+            try:
+                async with line.http.stream(
+                    "GET", line.url + path, headers=headers, timeout=timeout
+                ) as response:
+                    if response.status_code != 200:
+                        raise problem_of(response.status_code, await _beginning_of(response))
+                    self._addresses.check_term(response.headers.get(TERM_HEADER))
+                    yield _events(response, silence_s)
+            except (*NO_ANSWER, EventTooLarge, TimeoutError) as error:
+                raise no_answer(error) from error
 
     async def _control_call(self, path: str, message: Any, answer: type[T]) -> T:
-        return await self._send(self._control, "POST", path, _encoder.encode(message), answer, JSON)
+        return await self._send("control", "POST", path, _encoder.encode(message), answer, JSON)
 
     async def _post(self, path: str, message: Any, answer: type[T]) -> T:
-        return await self._send(self._bulk, "POST", path, _encoder.encode(message), answer, JSON)
+        return await self._send("bulk", "POST", path, _encoder.encode(message), answer, JSON)
 
     async def _send(
         self,
-        connections: CallConnections,
+        kind: Literal["control", "bulk"],
         method: str,
         path: str,
         content: bytes,
         answer: type[T],
         headers: Mapping[str, str],
     ) -> T:
-        response = await self._request(connections, method, path, content, headers)
-        return read_answer(response.status, response.content, answer)
+        return (await self._exchange(kind, method, path, content, answer, headers))[0]
 
-    async def _request(
+    async def _exchange(
         self,
-        connections: CallConnections,
+        kind: Literal["control", "bulk"],
+        method: str,
+        path: str,
+        content: bytes,
+        answer: type[T],
+        headers: Mapping[str, str],
+    ) -> tuple[T, CallAnswer]:
+        """Tries every address once. No call of a worker does harm when it arrives twice."""
+        failures: list[Refused | Unreachable] = []
+        for address in self._addresses.in_turn():
+            try:
+                response = await self._send_to(address, kind, method, path, content, headers)
+                result = read_answer(response.status, response.content, answer)
+            except (Refused, Unreachable) as error:
+                if not may_be_elsewhere(error):
+                    raise
+                failures.append(error)
+                self._addresses.turn_from(address)
+            else:
+                self._addresses.keep(address)
+                return result, response
+        raise worst_of(failures)
+
+    async def _send_to(
+        self,
+        address: Address,
+        kind: Literal["control", "bulk"],
         method: str,
         path: str,
         content: bytes,
         headers: Mapping[str, str],
     ) -> CallAnswer:
+        line = await self._open(address)
+        connections = line.control if kind == "control" else line.bulk
         headers = {"X-Worker-Token": self._token(), **headers}
         timeouts = CallTimeouts(
             connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s), silence_s=self.answer_timeout_s
         )
         try:
-            return await connections.request(method, path, headers, content, timeouts)
+            response = await connections.request(method, path, headers, content, timeouts)
         except CallFailed as error:
             raise no_answer(error.__cause__ or error) from error
+        self._addresses.check_term(response.term)
+        return response
+
+    async def _open(self, address: Address) -> Line:
+        try:
+            line = await address.line()
+        except (TrustError, OSError) as error:
+            raise no_answer(error) from error
+        line.keep_connections_for(self._keep_idle_s)
+        return line
+
+    @asynccontextmanager
+    async def _line(self) -> AsyncIterator[Line]:
+        """The line for one call; if it fails as if another address might do better, that one is next."""
+        address = self._addresses.current
+        try:
+            yield await self._open(address)
+        except (Refused, Unreachable) as error:
+            if may_be_elsewhere(error):
+                self._addresses.turn_from(address)
+            raise
 
     def _timeout(self) -> httpx2.Timeout:
         return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))
+
+
+def _known_address(url: str, context: ssl.SSLContext | None) -> Address:
+    async def known_context() -> ssl.SSLContext | None:
+        return context
+
+    return Address(url, known_context, Line(url, context))
 
 
 async def _beginning_of(response: httpx2.Response) -> bytes:

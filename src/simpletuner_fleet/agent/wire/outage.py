@@ -29,10 +29,10 @@ class Outage:
 
         If both ends name the same connection, nobody stands in between, and its other end is the orchestrator's own.
         """
-        seen, named = server_of(ends), server_of(answer.ends)
+        seen, answered = server_of(ends), server_of(answer.ends)
         is_direct = bool(ends) and ends == answer.ends
         self._own_socket = Door(*seen) if seen and is_direct else None
-        doors = [Door(*way) for way in (seen, named) if way]
+        doors = [Door(*way) for way in (seen, answered) if way]
         doors += [door for door in map(_door_of, answer.addresses) if door]
         known = dict.fromkeys([*doors, *self._others])
         self._others = [door for door in known if door != self._own_socket][:MOST_ADDRESSES]

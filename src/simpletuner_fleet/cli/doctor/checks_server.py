@@ -9,6 +9,7 @@ from pathlib import Path
 
 from simpletuner_fleet.cli.doctor.checks_machine import disk
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
+from simpletuner_fleet.cli.programs.local_worker import PROBLEM_FILE
 from simpletuner_fleet.cli.remote.connection import local_server
 from simpletuner_fleet.languages import _, current
 from simpletuner_fleet.store.looking import unreadable_rows
@@ -54,6 +55,13 @@ def data_folder(folder: Path) -> Iterator[CheckFinding]:
     running = local_server(folder)
     if running.url:
         yield good(_("server"), _("last started at %(url)s", url=running.url))
+    problem = folder / PROBLEM_FILE
+    if problem.is_file():
+        yield bad(
+            _("local worker"),
+            _("it stays off: %(reason)s", reason=problem.read_text(errors="replace").strip()),
+            _("mend that and restart the server, or start it with --no-local"),
+        )
 
 
 def database(url: str | None, folder: Path) -> Iterator[CheckFinding]:

@@ -81,7 +81,7 @@ def _settings(group: str, args: argparse.Namespace) -> Iterator[CheckFinding]:
 
 def _only_shared(args: argparse.Namespace) -> argparse.Namespace:
     """Flags of `doctor` itself must not count as flags of the program looked at, but for those both have."""
-    names = ("data_dir", "config_file", "ssl_fingerprint", "ca_cert", "ssl_no_verify")
+    names = ("data_dir", "config_file", "ssl_fingerprint", "ca_cert", "ssl_no_verify", "plain_http")
     return argparse.Namespace(**{name: getattr(args, name) for name in names if hasattr(args, name)})
 
 
@@ -115,12 +115,14 @@ def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
     worker = _resolved("worker", args)
     if args.what != "server" and worker["orchestrator_url"].value:
         trust = Choices(
-            worker["ssl_fingerprint"].value, worker["ca_cert"].value, worker["ssl_no_verify"].value
+            worker["ssl_fingerprint"].value,
+            worker["ca_cert"].value,
+            worker["ssl_no_verify"].value,
+            worker["plain_http"].value,
         )
         token = _worker_token(worker)
-        yield from network.way_to(
-            worker["orchestrator_url"].value, trust, "X-Worker-Token", token, network.WORKER_PROBE
-        )
+        for url in worker["orchestrator_url"].value.split(","):
+            yield from network.way_to(url, trust, "X-Worker-Token", token, network.WORKER_PROBE)
         return
     try:
         where = connection.find(args)
@@ -130,7 +132,8 @@ def _network(args: argparse.Namespace) -> Iterator[CheckFinding]:
     yield good(_("server"), _("%(shown)s   from %(where)s", shown=where.url, where=where.url_from))
     if where.token:
         yield good(_("token"), _("%(shown)s   from %(where)s", shown=_("(secret)"), where=where.token_from))
-    yield from network.way_to(where.url, where.trust, "Authorization", where.token, network.WHOAMI)
+    for url in (where.url, *where.further_urls):
+        yield from network.way_to(url, where.trust, "Authorization", where.token, network.WHOAMI)
 
 
 def _worker_token(worker: dict[str, Resolved]) -> str | None:

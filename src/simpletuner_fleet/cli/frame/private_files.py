@@ -41,10 +41,14 @@ def read_private(path: Path) -> str | None:
 
 
 def write_private(path: Path, text: str) -> None:
+    write_private_bytes(path, (text + "\n").encode())
+
+
+def write_private_bytes(path: Path, content: bytes) -> None:
     """Writes the file whole or not at all, and never readable by others for a moment."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     Path(draft).replace(path)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from simpletuner_fleet.cli.programs.service_unit import FINAL
 from simpletuner_fleet.settings.worker import WORKER
 
 log = logging.getLogger(__name__)
@@ -16,6 +17,9 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STEADY_AFTER_S = 60.0
 STOP_TIMEOUT_S = 10.0
+CHECK_TIMEOUT_S = 120.0
+PROBLEM_FILE = "local_worker.problem"
+"""Why there is no worker beside the server, for `doctor`."""
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -44,6 +48,8 @@ class LocalWorker:
         self._work_dir = data_dir / "local-worker"
         self._pid_file = data_dir / "local_worker.pid"
         self._arguments = [*arguments, "--work-dir", str(self._work_dir)]
+        self.problem = ""
+        """Why it stays off: nothing would get better by starting it again."""
         self._keeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -67,27 +73,63 @@ class LocalWorker:
 
     async def _keep(self) -> None:
         pause_s = FIRST_PAUSE_S
+        self._tell("")
         while True:
             began = asyncio.get_running_loop().time()
-            await _gone(self._survivor() or await self._launch())
+            survivor = self._survivor()
+            if survivor:
+                await _gone(survivor)
+            elif await self._run() in FINAL:
+                self._tell(await self._why())
+                log.error("the local worker stays off until the server starts again: %s", self.problem)
+                return
             lived_s = asyncio.get_running_loop().time() - began
             pause_s = FIRST_PAUSE_S if lived_s > STEADY_AFTER_S else min(2 * pause_s, LONGEST_PAUSE_S)
             log.warning("the local worker has ended; it starts again in %.0f s", pause_s)
             await asyncio.sleep(pause_s)
 
-    async def _launch(self) -> int:
-        process = await asyncio.create_subprocess_exec(
+    async def _run(self) -> int:
+        """Returns the status with which it ended."""
+        process = await self._started()
+        self._pid_file.write_text(f"{process.pid}\n")
+        return await process.wait()
+
+    async def _started(self, *more: str, stderr: int | None = None) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "simpletuner_fleet.cli.main",
             "worker",
             *self._arguments,
+            *more,
             env=environment_of(os.environ, self._data_dir),
             stdin=asyncio.subprocess.DEVNULL,
+            stdout=None if stderr is None else asyncio.subprocess.DEVNULL,
+            stderr=stderr,
             start_new_session=True,
         )
-        self._pid_file.write_text(f"{process.pid}\n")
-        return process.pid
+
+    async def _why(self) -> str:
+        """Asks it again, for what it said before went where logs go."""
+        process = await self._started("--check", stderr=asyncio.subprocess.PIPE)
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                _, said = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            return "it does not say why"
+        reasons = [
+            line.partition("why:")[2].strip()
+            for line in said.decode(errors="replace").splitlines()
+            if "why:" in line
+        ]
+        return reasons[-1][:500] if reasons else f"it ends with status {process.returncode}"
+
+    def _tell(self, problem: str) -> None:
+        self.problem = problem
+        file = self._data_dir / PROBLEM_FILE
+        with suppress(OSError):
+            file.write_text(f"{problem}\n") if problem else file.unlink(missing_ok=True)
 
     def _survivor(self) -> int | None:
         """Returns the worker that an earlier server started and left behind."""

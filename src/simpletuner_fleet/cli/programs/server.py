@@ -9,67 +9,48 @@ import signal
 import ssl
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvloop
 
 from simpletuner_fleet import __version__
-from simpletuner_fleet.blobs.opening import StorageRefused, local_folder, open_blobs
+from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
-from simpletuner_fleet.cli.frame.private_files import (
-    private_folder,
-    read_private,
-    stored_secret,
-    write_private,
-)
-from simpletuner_fleet.cli.programs.addresses import ANY_ADDRESS, own_url, without_password
+from simpletuner_fleet.cli.frame.private_files import private_folder, stored_secret, write_private
+from simpletuner_fleet.cli.programs.addresses import ANY_ADDRESS, internal_url, own_url, without_password
 from simpletuner_fleet.cli.programs.admin_token import check_admin_token, stored_admin_token
 from simpletuner_fleet.cli.programs.browser import open_page
-from simpletuner_fleet.cli.programs.local_worker import LocalWorker
+from simpletuner_fleet.cli.programs.leading.reign import Reign, ServerPlan
+from simpletuner_fleet.cli.programs.leading.shared_files import SharedFiles, SharedItem
+from simpletuner_fleet.cli.programs.leading.succession import Succession
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.cli.programs.server_policy import policy_of
 from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.core.errors import FleetError, StorageOfAnother, StoreUnavailable
-from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.engine.clock import SteadyClock
-from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.ids import RandomIds
-from simpletuner_fleet.engine.index import FleetIndex
-from simpletuner_fleet.engine.streams import StreamHub
-from simpletuner_fleet.http.access.credentials import remembered_credentials
-from simpletuner_fleet.http.access.networks import BadNetwork
+from simpletuner_fleet.http.access import networks
+from simpletuner_fleet.http.access.networks import BadNetwork, Networks
 from simpletuner_fleet.http.api.admin.accounts import start_link
-from simpletuner_fleet.http.api.deps import Deps
-from simpletuner_fleet.http.application import build_api
-from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.edge.exchange import Application
 from simpletuner_fleet.http.server import tls
 from simpletuner_fleet.http.server.garbage import tune_garbage_collection
-from simpletuner_fleet.http.server.serving import Listening, idle_timeout_for, serve
+from simpletuner_fleet.http.server.serving import Hook, Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
-from simpletuner_fleet.orchestrator import accounts, administer, people
-from simpletuner_fleet.orchestrator.publishing import Places, Publisher
-from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
+from simpletuner_fleet.orchestrator import accounts
 from simpletuner_fleet.ports import Blobs, Store
-from simpletuner_fleet.storage.audit_heads import AuditHeads, signing_key
-from simpletuner_fleet.storage.ownership import claim_storage
-from simpletuner_fleet.storage.probe import prove_storage
-from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
-from simpletuner_fleet.storage.sweeper import StorageSweeper
+from simpletuner_fleet.storage.audit_heads import signing_key
+from simpletuner_fleet.storage.ownership import FLEET_ID, insist_on_mark
 from simpletuner_fleet.store import open_store, sqlite_warning
-from simpletuner_fleet.store.sealing import SealedVault
-from simpletuner_fleet.web import routes as web_routes
-from simpletuner_fleet.web.frame.problems import problem_page
+from simpletuner_fleet.store.opening import POSTGRES_PREFIXES
+from simpletuner_fleet.store.sealing import KeyFile
 
 log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
-BACKGROUND_TASKS_TIMEOUT_S = 0.5
 STORE_LOOK_S = 1.0
 GONE_WITHIN_S = 10.0
-LOCAL_WORKER_LEAVES_AFTER_S = 300.0
-"""It goes on with its job while a killed server is started again, and not for longer."""
 SWITCH_INTERVAL_S = 0.0001
 """How long the event loop may keep the thread that commits from going on: each of a commit's statements asks for the
 interpreter again, and with the usual 5 ms a commit under load would take longer than the disk needs."""
@@ -118,64 +99,47 @@ class _Server:
         self._policy = policy
         self._data_dir = data_dir
         self._public_url = args.public_url
-        self._metrics_public = args.metrics_public
         self._beyond_loopback = not is_loopback(args.host)
+        self._shares_port = self._beyond_loopback and not (args.ssl or args.ssl_cert or args.plain_http)
+        """TLS for other machines without having been asked for it; plain HTTP goes on for this one and trusted proxies."""
         self._local = args.local if args.local is not None else not self._beyond_loopback
         self._database_url: str = args.database_url or f"sqlite:///{data_dir / SQLITE_FILE}"
+        self._key_file = Path(args.secrets_key_file or data_dir / "secrets.key")
         self._tls: tls.TlsFiles | None = None
-        self._local_worker: LocalWorker | None = None
         self._store_trouble: str | None = None
         self._first_key: accounts.IssuedKey | None = None
 
     async def run(self) -> None:
-        self._tls = self._certificate()
-        blobs = open_blobs(self._args.storage_url, self._data_dir / "storage")
-        index = FleetIndex()
-        store = open_store(self._database_url)
         try:
-            await self._run_on(store, index, blobs)
+            if self._database_url.startswith(POSTGRES_PREFIXES):
+                await self._run_among_others()
+            else:
+                await self._run_alone()
         finally:
-            await store.close()
+            (self._data_dir / "server.json").unlink(missing_ok=True)
         if self._store_trouble:
             raise StoreLost(self._store_trouble)
 
-    async def _run_on(self, store: Store, index: FleetIndex, blobs: Blobs) -> None:
-        """From here on the data folder is ours alone: the store has let no other orchestrator in."""
-        deps = self._compose(store, index, blobs)
-        await prove_storage(blobs)
-        await claim_storage(deps.storage, adopt=self._args.adopt_storage)
-        admin_token, admin_token_from = stored_admin_token(self._data_dir, self._args.admin_token)
-        await people.set_admin_token(deps.fleet, admin_token)
-        await note_start(deps.fleet, __version__)
-        if not await deps.fleet.read(lambda view: view.users()):
-            self._first_key = await accounts.first_key(deps.fleet, ORCHESTRATOR)
-        if self._local:
-            await self._know_local_worker(deps.fleet)
-        runtime = Runtime(deps.fleet)
-        sweeper = StorageSweeper(deps.storage)
-        reserve = Reserve(self._data_dir) if self._database_url.startswith("sqlite:") else None
-        keeper = SpaceKeeper(deps.space, reserve)
-        keeper.start()
-        if deps.audit_heads:
-            await deps.audit_heads.start()
-        await runtime.start()
-        sweeper.start()
-        places = Places(self._args.publish_url, self._args.hub_url)
-        publisher = Publisher(deps.storage, places)
-        publisher.start()
-        watching = asyncio.create_task(self._watch(store))
+    async def _run_alone(self) -> None:
+        """From the opening of the store on the data folder is ours alone: no other orchestrator is let in."""
+        self._tls = self._certificate()
+        blobs = self._open_blobs()
+        store = open_store(self._database_url)
         try:
-            await self._serve(deps, admin_token_from)
+            reign = Reign(self._plan(blobs), store)
+            await reign.begin()
+            watching = asyncio.create_task(self._watch(store))
+            try:
+                await self._serve(
+                    reign.edge,
+                    lambda at: self._ready(at, reign),
+                    lambda: reign.end_streams(keep_local_worker=self._store_trouble is not None),
+                )
+            finally:
+                watching.cancel()
+                await reign.end()
         finally:
-            watching.cancel()
-            (self._data_dir / "server.json").unlink(missing_ok=True)
-            await publisher.stop()
-            await sweeper.stop()
-            await keeper.stop()
-            if deps.audit_heads:
-                await deps.audit_heads.stop()
-            await runtime.stop()
-            await deps.background_tasks.finish(BACKGROUND_TASKS_TIMEOUT_S)
+            await store.close()
 
     async def _watch(self, store: Store) -> None:
         """A store that takes nothing any more is opened anew by a restart alone, and whoever restarts us waits for our end.
@@ -193,64 +157,121 @@ class _Server:
         ).start()  # a dead disk may hold up anything
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def _compose(self, store: Store, index: FleetIndex, blobs: Blobs) -> Deps:
-        hub = StreamHub()
-        ids = RandomIds(stored_secret(self._data_dir / "secret"))
-        vault = SealedVault.at(self._data_dir / "secrets.key")
-        fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy, vault)
-        heads = AuditHeads(fleet, signing_key(self._data_dir / "audit.key"), self._heads_file())
-        fleet.signed_heads = heads
-        return Deps(
-            fleet=fleet,
-            audit_heads=heads,
-            hub=hub,
-            blobs=blobs,
-            credentials=remembered_credentials(fleet, hub),
-            public_url=self._public_url,
-            fingerprint=self._tls.fingerprint if self._tls and self._tls.ca else None,
-            local_enabled=self._local,
-            beyond_loopback=self._beyond_loopback,
-            metrics_public=self._metrics_public,
-            space=self._space(),
+    async def _run_among_others(self) -> None:
+        """Others may run on the same database; one of all leads."""
+        # A SQLite user need not pay for its import.
+        from simpletuner_fleet.store.lease_book import PostgresLeaseBook
+
+        book = PostgresLeaseBook(self._database_url)
+        await asyncio.to_thread(book.open)
+        shared = SharedFiles(PostgresLeaseBook(self._database_url), self._data_dir, self._key_file)
+        await asyncio.to_thread(shared.bring, self._shared_items(at_start=True))
+        self._tls = self._certificate()
+        blobs = self._open_blobs()
+        if not self._args.adopt_storage:
+            await insist_on_mark(blobs, await asyncio.to_thread(book.setting, FLEET_ID))
+        key = KeyFile(self._key_file).read()
+        assert key is not None, "what is shared was sealed with it"
+
+        def make_store(term: int) -> Store:
+            # Another server may have been given a new admin token meanwhile.
+            shared.bring(self._shared_items(at_start=False))
+            return open_store(self._database_url, term)
+
+        succession = Succession(
+            book,
+            key,
+            make_store,
+            lambda store, term: Reign(self._plan(blobs), store, term),
+            tls=self._tls is not None and not self._shares_port,
+        )
+        stop = asyncio.Event()
+        try:
+            await self._serve(
+                succession.roles,
+                lambda at: self._stand(at, succession, stop),
+                succession.end_streams,
+                stop,
+            )
+        finally:
+            await succession.stop()
+
+    def _stand(self, listening: Listening, succession: Succession, stop: asyncio.Event) -> None:
+        """Listens already; whether it leads is found out now."""
+        url = self._args.internal_url or internal_url(listening, self._database_url)
+        succession.on_reign = lambda reign: self._start_local_worker(listening, reign)
+        succession.start(
+            url,
+            self._tls.fingerprint if self._tls else "",
+            lambda reign: self._ready(listening, reign),
+            stop.set,
         )
 
-    def _heads_file(self) -> Path:
-        named = self._args.audit_heads_file
-        return Path(named).expanduser() if named else self._data_dir / "audit_heads.jsonl"
-
-    def _space(self) -> SpaceWatch:
-        least = self._args.min_free_gb
-        folder = local_folder(self._args.storage_url, self._data_dir / "storage")
-        return SpaceWatch(folder, None if least is None else int(least * 1e9))
-
-    async def _serve(self, deps: Deps, admin_token_from: str) -> None:
-        edge = build_api(
-            deps,
-            self._edge_settings(),
-            tls.authority_routes(
-                self._tls, lambda ip: deps.certificate_looks.note(ip, deps.fleet.clock.now())
+    def _shared_items(self, *, at_start: bool) -> list[SharedItem]:
+        folder, token = self._data_dir, self._args.admin_token
+        items = [
+            SharedItem(name="secret", files=("secret",), make=lambda: stored_secret(folder / "secret")),
+            SharedItem(name="audit", files=("audit.key",), make=lambda: signing_key(folder / "audit.key")),
+            SharedItem(
+                name="admin",
+                files=("admin_token",),
+                make=lambda: stored_admin_token(folder, token),
+                ours_counts=bool(at_start and token),
             ),
-            web_routes.ROUTES,
-            problem_page,
+        ]
+        if (self._args.ssl or self._shares_port) and not self._args.ssl_cert:
+            files = ("tls/ca.pem", "tls/ca-key.pem")
+            items.append(SharedItem(name="tls", files=files, make=self._certificate))
+        return items
+
+    def _open_blobs(self) -> Blobs:
+        return open_blobs(self._args.storage_url, self._data_dir / "storage")
+
+    def _plan(self, blobs: Blobs) -> ServerPlan:
+        return ServerPlan(
+            args=self._args,
+            policy=self._policy,
+            data_dir=self._data_dir,
+            key_file=self._key_file,
+            blobs=blobs,
+            local=self._local,
+            beyond_loopback=self._beyond_loopback,
+            shares_port=self._shares_port,
+            uses_sqlite=self._database_url.startswith("sqlite:"),
+            tls_files=self._tls,
         )
+
+    async def _serve(
+        self,
+        app: Application,
+        on_ready: Callable[[Listening], None],
+        before_shutdown: Hook,
+        stop: asyncio.Event | None = None,
+    ) -> None:
         context = tls.server_context(self._tls) if self._tls else None
         tune_garbage_collection()
         await serve(
-            edge,
+            app,
             self._args.host,
             self._args.port,
             context,
-            lambda listening: self._ready(listening, admin_token_from),
-            lambda: self._stop(deps, edge),
+            on_ready,
+            before_shutdown,
+            stop=stop,
             on_hangup=lambda: self._reload(context),
             idle_timeout_s=idle_timeout_for(self._policy.heartbeat_interval_s),
+            plain_from=self._plain_from() if self._shares_port else None,
         )
+
+    def _plain_from(self) -> Callable[[str], bool]:
+        proxies = Networks.parse(",".join(self._args.trusted_proxies))
+        return lambda address: networks.is_loopback(address) or proxies.holds(address)
 
     def _certificate(self) -> tls.TlsFiles | None:
         args = self._args
         if args.ssl_cert:
             return tls.own_certificate(Path(args.ssl_cert), Path(args.ssl_key))
-        if not args.ssl:
+        if not args.ssl and not self._shares_port:
             return None
         names = [*args.ssl_san, *args.allowed_host]
         if self._public_url:
@@ -259,35 +280,16 @@ class _Server:
             names.append(self._args.host)
         return tls.private_authority(self._data_dir, [name for name in names if name])
 
-    def _edge_settings(self) -> EdgeSettings:
-        args = self._args
-        allowed = list(args.allowed_host)
-        if self._public_url:
-            allowed.append(urlsplit(self._public_url).hostname or "")
-        return EdgeSettings(
-            trust_loopback=args.trust_loopback,
-            beyond_loopback=self._beyond_loopback,
-            allowed_hosts=tuple(name for name in allowed if name),
-            trusted_proxies=",".join(args.trusted_proxies),
-            worker_networks=",".join(args.worker_networks),
-            tls=self._tls is not None,
-        )
-
-    async def _know_local_worker(self, fleet: Fleet) -> None:
-        path = self._data_dir / "local_worker_token"
-        stored = read_private(path)
-        _, token = await administer.local_worker(fleet, stored, ORCHESTRATOR)
-        if token != stored:
-            write_private(path, token)
-
-    def _ready(self, listening: Listening, admin_token_from: str) -> None:
-        url = own_url(listening)
+    def _ready(self, listening: Listening, reign: Reign | None) -> None:
+        """`reign` is None where another orchestrator leads."""
+        url = self._own_url(listening)
         fingerprint = self._tls.fingerprint if self._tls else None
         document = {"url": url, "pid": os.getpid(), "fingerprint": fingerprint, "version": __version__}
         write_private(self._data_dir / "server.json", json.dumps(document))
-        if self._local:
-            self._local_worker = LocalWorker(self._data_dir, self._local_arguments(url, fingerprint))
-            self._local_worker.start()
+        self._first_key = reign.first_key if reign else None
+        if reign and self._database_url.startswith("sqlite:"):
+            self._start_local_worker(listening, reign)
+        admin_token_from = reign.admin_token_from if reign else str(self._data_dir / "admin_token")
         self._announce(listening, admin_token_from)
         if self._args.open:
             # Starting a browser may take seconds, and the fleet does not wait.
@@ -297,17 +299,15 @@ class _Server:
         for warning in self._warnings():
             log.warning("%s", warning)
 
-    def _local_arguments(self, url: str, fingerprint: str | None) -> list[str]:
-        words = ["--orchestrator-url", url, "--persistent", "--name", administer.LOCAL_NAME]
-        words += ["--leave-after", f"{LOCAL_WORKER_LEAVES_AFTER_S:g}"]
-        words += ["--worker-token-file", str(self._data_dir / "local_worker_token")]
-        if self._args.trainer_python:
-            words += ["--trainer-python", self._args.trainer_python]
-        return [*words, "--ssl-fingerprint", fingerprint] if fingerprint else words
+    def _start_local_worker(self, listening: Listening, reign: Reign) -> None:
+        reign.start_local_worker(self._own_url(listening), self._tls.fingerprint if self._tls else None)
+
+    def _own_url(self, listening: Listening) -> str:
+        return own_url(listening, plain_for_loopback=self._shares_port)
 
     def _console(self, listening: Listening) -> str:
         """Returns where a person goes first; while there is nobody, the link that makes the first admin."""
-        url = self._public_url or own_url(listening)
+        url = self._public_url or self._own_url(listening)
         return start_link(url, self._first_key) if self._first_key else url
 
     def _announce(self, listening: Listening, admin_token_from: str) -> None:
@@ -317,6 +317,7 @@ class _Server:
             N_("database"): without_password(self._database_url),
             N_("admin token"): admin_token_from,
             **({N_("fingerprint"): self._tls.fingerprint} if self._tls else {}),
+            **({N_("plain HTTP"): N_("from this machine only")} if self._shares_port else {}),
             N_("local jobs"): N_("on") if self._local else N_("off (--local turns them on)"),
             N_("next"): "simpletuner workers create NAME",
         }
@@ -331,20 +332,12 @@ class _Server:
 
     def _warnings(self) -> list[str]:
         warnings = []
-        if self._beyond_loopback and not self._tls and not self._args.trusted_proxies:
+        if self._beyond_loopback and not self._tls:
             warnings.append(
-                "tokens and jobs travel unencrypted: use --ssl, or terminate TLS at a reverse proxy "
-                "(--trusted-proxies)"
+                "--plain-http: tokens and jobs travel unencrypted. Leave it out: other machines are then served by TLS"
             )
         sqlite = sqlite_warning() if self._database_url.startswith("sqlite:") else None
         return [*warnings, sqlite] if sqlite else warnings
-
-    async def _stop(self, deps: Deps, edge: Edge) -> None:
-        """Stops the local worker first: it still has to give its job back."""
-        if self._local_worker and not self._store_trouble:
-            await self._local_worker.stop()
-        deps.stopping = True
-        await edge.end_streams()
 
     def _reload(self, context: ssl.SSLContext | None) -> None:
         """Reads a renewed certificate at SIGHUP, without dropping anyone."""

@@ -23,18 +23,21 @@ from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, TrustError
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
+from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError, NoSuchGpu
 from simpletuner_fleet.languages import _
 
 
 def run_worker(args: argparse.Namespace) -> int:
     set_up_logging(args.log_format, verbose=args.verbose)
+    addresses = args.orchestrator_url.split(",")
     settings = WorkerSettings(
-        url=args.orchestrator_url,
+        url=addresses[0],
+        further_urls=tuple(addresses[1:]),
         token=args.worker_token,
         token_file=Path(args.worker_token_file) if args.worker_token_file else None,
         name=args.name or default_name(),
         persistent=bool(args.persistent),
-        tls=Choices(args.ssl_fingerprint, args.ca_cert, bool(args.ssl_no_verify)),
+        tls=Choices(args.ssl_fingerprint, args.ca_cert, bool(args.ssl_no_verify), bool(args.plain_http)),
         gpus=args.gpus,
         labels=dict(args.label or {}),
         work_dir=Path(args.work_dir) if args.work_dir else None,
@@ -46,6 +49,7 @@ def run_worker(args: argparse.Namespace) -> int:
         shutdown_grace_s=args.shutdown_grace or SHUTDOWN_GRACE_S,
         max_log_mb=args.max_log_mb,
         keep=KeepLimits(attempts=args.keep_attempts, days=args.keep_attempts_days, free_gb=args.keep_free_gb),
+        restarted_within_s=args.restarted_within,
         isolation=args.isolation,
         job_paths=tuple(JobPath(path, writable) for path, writable in args.job_path),
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
@@ -65,10 +69,10 @@ def run_worker(args: argparse.Namespace) -> int:
         return _tell(troubles.of_connection_error(error.cause, settings.url))
     except FleetError as error:
         following = (error.next,) if error.next else ()
+        final = isinstance(error, IsolationUnavailable | JobPathError | NoSuchGpu)
+        status = troubles.USAGE if final else troubles.FAILED
         return _tell(
-            troubles.Trouble(
-                _("the worker cannot start"), error.detail, following, error.code, troubles.FAILED
-            )
+            troubles.Trouble(_("the worker cannot start"), error.detail, following, error.code, status)
         )
     return _depart(departure, settings)
 

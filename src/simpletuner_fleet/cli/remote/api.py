@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,12 +20,16 @@ from simpletuner_fleet.cli.remote.connection import ConnectionSettings
 from simpletuner_fleet.cli.remote.problems import problem_of
 from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.client.trust import TrustError, context_for
+from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.protocol.problems import read_problem
 
 TIMEOUT_S = 30.0
 SEALING_TIMEOUT_S = 600.0
 """The last part of a large file is answered when all of it was verified, a dataset when each file was looked for."""
 RESEND_AFTER_S = (0.5, 1.0, 2.0, 4.0)
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
+WILL_PASS = (StoreUnavailable.code, NotLeader.code)
 Json = Any
 
 
@@ -52,10 +57,7 @@ class Api:
     def client(self) -> httpx2.Client:
         """Made when first needed: the server's identity is then checked, always before the token goes out."""
         if self._client is None:
-            try:
-                context = context_for(self.where.url, self.where.trust, self._warn)
-            except (TrustError, OSError) as error:
-                raise CliError(of_connection_error(error, self.where.url)) from None
+            context = self._context()
             headers = {"User-Agent": f"simpletuner-cli/{__version__}", "Accept": "application/json"}
             if self.where.token:
                 headers["Authorization"] = f"Bearer {self.where.token}"
@@ -63,6 +65,26 @@ class Api:
                 base_url=self.where.url, headers=headers, timeout=TIMEOUT_S, verify=context or True
             )
         return self._client
+
+    def _context(self) -> ssl.SSLContext | None:
+        """Goes to the next address where nobody can be looked at."""
+        for left in reversed(range(1 + len(self.where.further_urls))):
+            try:
+                return context_for(self.where.url, self.where.trust, self._warn)
+            except (TrustError, OSError) as error:
+                if isinstance(error, TrustError) or not left:
+                    raise CliError(of_connection_error(error, self.where.url)) from None
+                self._turn_away()
+        raise AssertionError("unreachable")
+
+    def _turn_away(self) -> None:
+        """The next address is asked from now on."""
+        if self.where.further_urls:
+            following, *rest = (*self.where.further_urls, self.where.url)
+            self.where = self.where._replace(url=following, further_urls=tuple(rest))
+            if self._client:
+                self._client.close()
+            self._client = None
 
     def get(self, path: str, query: dict[str, Any] | None = None, *, lookup: bool = False) -> Json:
         """A `lookup` serves another call and runs even where `--curl` prints that one."""
@@ -96,7 +118,11 @@ class Api:
         """Sends in pieces, or every part would stay in memory with its answer. The caller judges transport errors."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
         target, timeout = _with_query(path, query), httpx2.Timeout(TIMEOUT_S, read=SEALING_TIMEOUT_S)
-        return self._read(self.client.put(target, content=content, headers=headers, timeout=timeout))
+        try:
+            return self._read(self.client.put(target, content=content, headers=headers, timeout=timeout))
+        except NOT_SENT:
+            self._turn_away()
+            raise
 
     def delete(self, path: str) -> Json:
         return self.call("DELETE", path)
@@ -115,11 +141,18 @@ class Api:
         target = _with_query(path, query)
         if self._curl and not lookup:
             self._print_curl(method, target, body, headers or {})
-        try:
-            answer = self.client.request(method, target, json=body, headers=headers, timeout=timeout_s)
-        except httpx2.TransportError as error:
-            raise CliError(of_connection_error(error, self.where.url)) from None
-        return self._read(answer)
+        for left in reversed(range(1 + len(self.where.further_urls))):
+            try:
+                answer = self.client.request(method, target, json=body, headers=headers, timeout=timeout_s)
+            except httpx2.TransportError as error:
+                if not left or not isinstance(error, NOT_SENT):
+                    raise CliError(of_connection_error(error, self.where.url)) from None
+                self._turn_away()
+                continue
+            if not left or not _does_not_lead(answer):
+                return self._read(answer)
+            self._turn_away()
+        raise AssertionError("unreachable")
 
     def post_once(self, path: str, body: Json, key: str) -> Json:
         """Sends again while the answer is lost or the server cannot say: the key makes one act of many calls."""
@@ -128,9 +161,7 @@ class Api:
                 return self.call("POST", path, body=body, headers={"Idempotency-Key": key})
             except CliError as error:
                 sent = not isinstance(error.__context__, httpx2.ConnectError)
-                passing = (
-                    error.trouble.exit == ExitCode.UNREACHABLE or error.trouble.code == "store_unavailable"
-                )
+                passing = error.trouble.exit == ExitCode.UNREACHABLE or error.trouble.code in WILL_PASS
                 if pause_s is None or not passing or (pause_s == RESEND_AFTER_S[0] and not sent):
                     raise
                 self.note(_("no answer; sending the same request again (it cannot be carried out twice) …"))
@@ -152,11 +183,15 @@ class Api:
             self._print_curl("GET", target, None, {})
         timeout = httpx2.Timeout(TIMEOUT_S, read=read_timeout_s)
         all_headers = {"Accept": "*/*", **(headers or {})}
-        with self.client.stream("GET", target, timeout=timeout, headers=all_headers) as answer:
-            if answer.status_code >= 400:
-                answer.read()
-                self._read(answer)
-            yield answer
+        try:
+            with self.client.stream("GET", target, timeout=timeout, headers=all_headers) as answer:
+                if answer.status_code >= 400:
+                    answer.read()
+                    self._read(answer)
+                yield answer
+        except NOT_SENT:
+            self._turn_away()
+            raise
 
     def note(self, text: str) -> None:
         if not self._quiet:
@@ -203,6 +238,11 @@ class Api:
             words += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(body))]
         print(" ".join(words))
         raise CurlPrinted
+
+
+def _does_not_lead(answer: httpx2.Response) -> bool:
+    problem = read_problem(answer.status_code, answer.content) if answer.status_code >= 400 else None
+    return problem is not None and problem.code == NotLeader.code
 
 
 def _with_query(path: str, query: dict[str, Any] | None) -> str:

@@ -25,6 +25,8 @@ class ConnectionSettings(NamedTuple):
     trust: Choices
     trust_from: str
     notes: list[str]
+    further_urls: tuple[str, ...] = ()
+    """Where the same fleet has other orchestrators."""
 
 
 class LocalServer(NamedTuple):
@@ -40,10 +42,11 @@ def find(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> C
     resolved, notes = resolve_settings.resolve("client", args, environ)
     logins = credentials.read(credentials_file(environ))
     local = local_server(Path(resolved["data_dir"].value))
-    url, url_from = _url(resolved, logins, local)
+    addresses, url_from = _url(resolved, logins, local)
+    url, *further = addresses.split(",")
     token, token_from = _token(url, resolved, logins, local)
     trust, trust_from = _trust(url, resolved, logins, local)
-    return ConnectionSettings(url, url_from, token, token_from, trust, trust_from, notes)
+    return ConnectionSettings(url, url_from, token, token_from, trust, trust_from, notes, tuple(further))
 
 
 def credentials_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -109,7 +112,7 @@ def _trust(
         if resolved[name].value:
             return Choices()._replace(**{choice: resolved[name].value}), resolved[name].source.where
     if not url.startswith("https:"):
-        return Choices(), _("no TLS")
+        return Choices(plain_http=resolved["plain_http"].value), _("no TLS")
     login = logins.servers.get(url)
     if login and (login.fingerprint or login.ca_cert):
         return Choices(login.fingerprint, login.ca_cert), _("login")

@@ -117,8 +117,12 @@ class Deps(Struct, kw_only=True):
     """The fingerprint of our own certificate authority."""
     certificate_looks: CertificateLooks = field(default_factory=CertificateLooks)
     local_enabled: bool = False
+    local_problem: Callable[[], str] = lambda: ""
+    """Says why the worker beside the server stays off; '' where it does not."""
     beyond_loopback: bool = False
     """The server is bound to more than this machine."""
+    plain_for_own_machine_only: bool = False
+    """Other machines reach this server by TLS, though this one may do without."""
     metrics_public: bool = False
     stopping: bool = False
     watching: Open = field(default_factory=lambda: Open(STREAMS))
@@ -152,6 +156,12 @@ class Deps(Struct, kw_only=True):
 
     def base_url(self, call: Call[Any]) -> str:
         return self.public_url or f"{'https' if call.secure else 'http'}://{call.headers.get('host', '')}"
+
+    def join_url(self, call: Call[Any]) -> str:
+        """Returns where another machine reaches this orchestrator, whichever way the caller came."""
+        if self.plain_for_own_machine_only and not self.public_url:
+            return f"https://{call.headers.get('host', '')}"
+        return self.base_url(call)
 
 
 def deps_of(call: Call[Any]) -> Deps:

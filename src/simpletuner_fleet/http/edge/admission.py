@@ -47,6 +47,10 @@ class EdgeSettings(Struct, frozen=True, kw_only=True):
     worker_networks: str = ""
     """`SIMPLETUNER_WORKER_NETWORKS`; empty allows every network."""
     tls: bool = False
+    term: int | None = None
+    """In which this orchestrator leads; None where it is alone."""
+    may_promise: Callable[[], bool] | None = None
+    """Whether it still leads for sure; None where it is alone. What it has found out is not told once it does not."""
     body_timeout_s: float = 60.0
     limits: RateLimits = RateLimits()
 

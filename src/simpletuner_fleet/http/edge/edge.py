@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.http.access.auth import ANONYMOUS, Principal, WorkerAuthFailure
 from simpletuner_fleet.http.access.credential_cache import CredentialSource
 from simpletuner_fleet.http.access.hosts import comes_from_browser
@@ -68,7 +69,8 @@ class Edge:
         self._ending = False
         self._gate = Gate()
         self._encode = msgspec.json.Encoder().encode
-        self._heads = Heads(settings.tls)
+        self._may_promise = settings.may_promise
+        self._heads = Heads(settings.tls, settings.term)
         self._event_head = head_of(200, [*self._heads.of_pages, *EVENT_HEADERS])
 
     async def __call__(self, exchange: Exchange) -> None:
@@ -101,6 +103,8 @@ class Edge:
                 lambda: exchange.ends,
             )
             answer = await (self._in_turn(call) if compiled.in_turn else row.handler(call))
+            if self._may_promise is not None and not self._may_promise():
+                raise NotLeader
             status = await self._send(answer, call, exchange, began)
         except CallerGone:
             status = HUNG_UP

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from simpletuner_fleet.http.edge.exchange import RawHeaders, head_of
+from simpletuner_fleet.protocol.messages import TERM_HEADER
 
 STRICT_CSP = b"default-src 'none'; frame-ancestors 'none'"
 MAX_HEADS = 512
@@ -22,8 +23,11 @@ def security_headers(tls: bool) -> RawHeaders:
 class Heads:
     """The heads of answers. Nothing under `/api/` is kept by a cache unless its handler says so."""
 
-    def __init__(self, tls: bool) -> None:
+    def __init__(self, tls: bool, term: int | None = None) -> None:
+        """With a `term`, every answer says in which term of which leader it was given."""
         self.of_pages = security_headers(tls)
+        if term is not None:
+            self.of_pages.append((TERM_HEADER.encode(), b"%d" % term))
         self.of_api = [*self.of_pages, (b"cache-control", b"no-store")]
         self._plain: dict[tuple[int, bool, str], bytes] = {}
 

@@ -16,6 +16,7 @@ from simpletuner_fleet.protocol.problems import TYPE_PREFIX
 log = logging.getLogger(__name__)
 
 STORE_RETRY_AFTER_S = 2
+LEADER_RETRY_AFTER_S = 1
 
 
 class MethodNotAllowed(errors.FleetError):
@@ -153,6 +154,8 @@ def _headers(error: errors.FleetError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"allow", ", ".join(error.params["allowed"]).encode()),)
         case errors.TooManyRequests():
             return ((b"retry-after", b"%d" % max(1, math.ceil(error.params["retry_after_s"]))),)
+        case errors.NotLeader():
+            return ((b"retry-after", b"%d" % LEADER_RETRY_AFTER_S),)
         case errors.StoreUnavailable():
             return ((b"retry-after", b"%d" % STORE_RETRY_AFTER_S),)
         case errors.TooLarge() | RequestTimeout():

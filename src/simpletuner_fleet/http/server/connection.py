@@ -25,7 +25,6 @@ NEW, HEAD, BUSY, IDLE, DISCARDING, STREAM, CLOSING = range(7)
 class Owner(Protocol):
     """What all connections of a server share."""
 
-    tls: bool
     date_line: bytes
 
     def now(self) -> float: ...
@@ -55,6 +54,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         "_server",
         "_starting",
         "_stream",
+        "_tls",
         "_transport",
         "_unparsed_bytes",
         "_waiting",
@@ -64,9 +64,10 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         "writing_paused",
     )
 
-    def __init__(self, server: Owner) -> None:
+    def __init__(self, server: Owner, tls: bool = False) -> None:
         super().__init__()
         self._server = server
+        self._tls = tls
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpRequestParser | None = None
         self._peer = ""
@@ -142,7 +143,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
             return False
         method, path, query, headers, body = request
         exchange = HttpExchange(
-            self, method, path, query, headers, self._peer, self._server.tls, "1.1", keep_alive=True
+            self, method, path, query, headers, self._peer, self._tls, "1.1", keep_alive=True
         )
         if body:
             exchange.feed(body)
@@ -183,7 +184,7 @@ class HttpConnection(HeadReader, asyncio.Protocol):
             query,
             headers,
             self._peer,
-            self._server.tls,
+            self._tls,
             parser.get_http_version(),
             parser.should_keep_alive(),
         )

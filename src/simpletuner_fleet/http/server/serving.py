@@ -4,6 +4,7 @@ import asyncio
 import logging
 import resource
 import signal
+import socket
 import ssl
 import time
 import types
@@ -19,6 +20,7 @@ from msgspec import Struct
 from simpletuner_fleet.http.edge.exchange import Application
 from simpletuner_fleet.http.server.connection import BUSY, HEAD, IDLE, NEW, STREAM, HttpConnection
 from simpletuner_fleet.http.server.http_exchange import HttpExchange
+from simpletuner_fleet.http.server.shared_port import SharedPort
 from simpletuner_fleet.http.server.sockets import BACKLOG, allow_many_connections, listen
 
 IDLE_TIMEOUT_S = 75.0
@@ -56,19 +58,19 @@ async def serve(
     stop: asyncio.Event | None = None,
     on_hangup: Callable[[], None] | None = None,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
+    plain_from: Callable[[str], bool] | None = None,
 ) -> None:
-    """Returns after SIGTERM, SIGINT or `stop`. `before_shutdown` ends the streams; `on_hangup` answers SIGHUP."""
+    """Returns after SIGTERM, SIGINT or `stop`. `before_shutdown` ends the streams; `on_hangup` answers SIGHUP.
+
+    `plain_from`: these addresses may speak plain HTTP on the same port; without it there is TLS only, or none at all.
+    """
     allow_many_connections()
     sockets = listen(host, port)
-    server = HttpServer(app, tls is not None, idle_timeout_s)
+    server = HttpServer(app, idle_timeout_s)
     stopping = StopRequest(stop or asyncio.Event())
-    loop = asyncio.get_running_loop()
     try:
         with signals(stopping, on_hangup):
-            acceptors = [
-                await loop.create_server(lambda: HttpConnection(server), sock=one, ssl=tls, backlog=BACKLOG)
-                for one in sockets
-            ]
+            acceptors = [await _acceptor(server, one, tls, plain_from) for one in sockets]
             if on_ready:
                 on_ready(Listening(host, sockets[0].getsockname()[1], tls is not None))
             await server.sweep_until(stopping.asked)
@@ -80,6 +82,19 @@ async def serve(
     finally:
         for listener in sockets:
             listener.close()
+
+
+async def _acceptor(
+    server: "HttpServer",
+    listener: socket.socket,
+    tls: ssl.SSLContext | None,
+    plain_from: Callable[[str], bool] | None,
+) -> "asyncio.Server | SharedPort":
+    if tls and plain_from:
+        return SharedPort(listener, tls, plain_from, lambda came_by_tls: HttpConnection(server, came_by_tls))
+    return await asyncio.get_running_loop().create_server(
+        lambda: HttpConnection(server, tls is not None), sock=listener, ssl=tls, backlog=BACKLOG
+    )
 
 
 def idle_timeout_for(heartbeat_interval_s: float) -> float:
@@ -105,7 +120,7 @@ class StopRequest:
 class HttpServer:
     """What all connections share."""
 
-    def __init__(self, app: Application, tls: bool, idle_timeout_s: float) -> None:
+    def __init__(self, app: Application, idle_timeout_s: float) -> None:
         self._app = app
         self._loop = asyncio.get_running_loop()
         self._idle_timeout_s = idle_timeout_s
@@ -117,7 +132,6 @@ class HttpServer:
         """One address never has them all; many workers may share one, behind a proxy or a gateway."""
         self._by_peer: Counter[str] = Counter()
         self._all_gone = asyncio.Event()
-        self.tls = tls
         self.date_line = b""
         self._tell_date()
 

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.problem_words import language_for
 from simpletuner_fleet.http.edge.routes import Call, Reply, rfc3339
@@ -53,7 +54,7 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
                 navigation=navigation(call.principal, call.route.path),
                 here=here(call),
                 now=rfc3339(deps.fleet.clock.now()),
-                insecure=deps.beyond_loopback and not call.secure,
+                insecure=deps.beyond_loopback and not call.secure and not is_loopback(call.ip),
                 version=__version__,
                 **context,
             )

@@ -202,7 +202,7 @@ THE_SERVER = (
     Fact(title=N_("Version"), value=lambda deps, call: __version__, look="code"),
     Fact(
         title=N_("Address for workers"),
-        value=lambda deps, call: deps.base_url(call),
+        value=lambda deps, call: deps.join_url(call),
         look="code",
         setting="public_url",
     ),
@@ -219,7 +219,7 @@ THE_SERVER = (
     ),
     Fact(
         title=N_("Runs jobs on its own machine"),
-        value=lambda deps, call: yes_or_no(deps.local_enabled),
+        value=lambda deps, call: deps.local_problem() or yes_or_no(deps.local_enabled),
         setting="local",
     ),
     Fact(title=N_("A log-in ends when unused for"), value=lambda deps, call: SESSION_IDLE_S, look="duration"),

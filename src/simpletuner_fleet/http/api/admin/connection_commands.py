@@ -2,10 +2,12 @@
 
 import shlex
 from collections.abc import Iterable, Sequence
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.core.workers.worker import Worker, WorkerType
 
 PACKAGE = f"simpletuner-fleet=={__version__}"
@@ -26,12 +28,12 @@ class ConnectionCommands(Struct, frozen=True, kw_only=True):
 
 def connection_command(worker: Worker, token: str, url: str, fingerprint: str | None) -> str:
     words = [*PROGRAM, "--orchestrator-url", url, "--worker-token", token]
-    return shlex.join([*words, *(word for option in _choices(worker, fingerprint) for word in option)])
+    return shlex.join([*words, *(word for option in _choices(worker, url, fingerprint) for word in option)])
 
 
 def connection_commands(worker: Worker, token: str, url: str, fingerprint: str | None) -> ConnectionCommands:
     target = ("--orchestrator-url", url)
-    choices = _choices(worker, fingerprint)
+    choices = _choices(worker, url, fingerprint)
     options = (target, *choices)
     given = f"{TOKEN_VARIABLE}={shlex.quote(token)}"  # an environment is its user's to see, arguments are everybody's
     variables = _variables(worker, url, fingerprint)
@@ -60,12 +62,14 @@ def _container(token: str, variables: dict[str, str]) -> str:
     return f"{TOKEN_VARIABLE}={shlex.quote(token)} {_lines([run, *passed, [IMAGE, 'sh', '-c', start]])}"
 
 
-def _choices(worker: Worker, fingerprint: str | None) -> list[tuple[str, ...]]:
+def _choices(worker: Worker, url: str, fingerprint: str | None) -> list[tuple[str, ...]]:
     chosen: list[tuple[str, ...]] = [("--name", worker.name)]
     if worker.chosen_type is WorkerType.PERSISTENT:
         chosen.append(("--persistent",))
     if fingerprint:
         chosen.append(("--ssl-fingerprint", fingerprint))
+    if _needs_consent(url):
+        chosen.append(("--plain-http",))
     return chosen
 
 
@@ -76,7 +80,15 @@ def _variables(worker: Worker, url: str, fingerprint: str | None) -> dict[str, s
         variables["SIMPLETUNER_WORKER_PERSISTENT"] = "true" if persistent else "false"
     if fingerprint:
         variables["SIMPLETUNER_SSL_FINGERPRINT"] = fingerprint
+    if _needs_consent(url):
+        variables["SIMPLETUNER_PLAIN_HTTP"] = "true"
     return variables
+
+
+def _needs_consent(url: str) -> bool:
+    """Whoever started the server with plain HTTP on the network has decided it for its workers too."""
+    target = urlsplit(url)
+    return target.scheme == "http" and not is_loopback(target.hostname or "")
 
 
 def _lines(options: Iterable[Sequence[str]]) -> str:

@@ -10,7 +10,7 @@ from simpletuner_fleet.core.errors import Conflict, Invalid, WrongPassword
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.people.accounts import MAX_NAME_CHARS, User, checked_language, plain_name
 from simpletuner_fleet.core.people.permissions import role_permissions
-from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie
+from simpletuner_fleet.http.access.sessions import no_session_cookie, session_cookie, session_secret
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, KIB, PUBLIC, Call, Reply, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
@@ -79,7 +79,9 @@ async def login(call: Call[LoginBody]) -> Reply:
     deps, name = deps_of(call), plain_name(call.body.name)[: MAX_NAME_CHARS + 1]
     deps.login_door.knock(call.ip, name)
     try:
-        login = await logins.log_in(deps.fleet, deps.passwords, name, call.body.password, call.ip)
+        login = await logins.log_in(
+            deps.fleet, deps.passwords, name, call.body.password, call.ip, _session_before(call)
+        )
     except WrongPassword:
         if not deps.login_door.noted.take(""):
             await logins.note_failure(deps.fleet, name, call.ip)
@@ -116,6 +118,7 @@ async def start(call: Call[StartBody]) -> Reply:
         password=body.password,
         language=body.language,
         ip=call.ip,
+        before=_session_before(call),
     )
     return _welcome(call, login)
 
@@ -165,6 +168,10 @@ def me_view(user: User) -> MeView:
         role=user.role,
         language=user.language,
     )
+
+
+def _session_before(call: Call[Any]) -> str | None:
+    return session_secret(call.headers.get("cookie"), call.secure)
 
 
 def _welcome(call: Call[Any], done: LoggedIn, who: MeView | None = None) -> Reply:

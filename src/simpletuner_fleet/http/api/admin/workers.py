@@ -158,7 +158,7 @@ def _shown(call: Call[Any], seen: read_models.SeenWorker) -> WorkerView:
 
 def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:
     deps = deps_of(call)
-    registration = (worker, token, deps.base_url(call), deps.fingerprint)
+    registration = (worker, token, deps.join_url(call), deps.fingerprint)
     return WorkerToken(
         worker_id=worker.id,
         token=token,

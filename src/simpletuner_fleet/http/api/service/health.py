@@ -23,6 +23,8 @@ class LiveAnswer(Struct, kw_only=True):
 class ReadyAnswer(Struct, kw_only=True):
     status: str = "ready"
     version: str = __version__
+    role: Literal["leader"] = "leader"
+    """An orchestrator that is alone leads; one that passes requests on to another says `follower`."""
     storage: Literal["ok", "low"] = "ok"
     """Low: the disk is nearly full, and uploads wait."""
 

@@ -1,9 +1,11 @@
 """The API's description, drawn from the route table: what is not in the table does not exist."""
 
+import asyncio
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -46,16 +48,24 @@ SECURITY_SCHEMES = {
 }
 
 
+class Documentation(NamedTuple):
+    document: bytes
+    page: bytes
+    policy: str
+
+
 def documentation_routes(table: Sequence[Route]) -> list[Route]:
     """`/openapi.json` and `/docs`; both describe themselves too."""
-    document, page, policy = b"", b"", ""
 
     async def openapi_json(call: Call[None]) -> Reply:
-        return Reply(body=document)
+        return Reply(body=(await drawn()).document)
 
     async def docs(call: Call[None]) -> Reply:
+        documentation = await drawn()
         return Reply(
-            body=page, content_type="text/html; charset=utf-8", headers={"Content-Security-Policy": policy}
+            body=documentation.page,
+            content_type="text/html; charset=utf-8",
+            headers={"Content-Security-Policy": documentation.policy},
         )
 
     tags = ("server",)
@@ -65,11 +75,19 @@ def documentation_routes(table: Sequence[Route]) -> list[Route]:
         ),
         Route("GET", "/docs", docs, PUBLIC, summary="This description, for people", tags=tags),
     ]
-    rows = [*table, *own]
-    described = openapi_document(rows)
-    document = msgspec.json.encode(described)
-    page, policy = docs_page(rows, described).encode(), page_policy()
+    rows = (*table, *own)
+
+    async def drawn() -> Documentation:
+        """In a thread, and when somebody first asks: it takes longer than all the rest of a server's start."""
+        return await asyncio.to_thread(_documentation, rows)
+
     return own
+
+
+@lru_cache(maxsize=4)
+def _documentation(rows: tuple[Route, ...]) -> Documentation:
+    described = openapi_document(rows)
+    return Documentation(msgspec.json.encode(described), docs_page(rows, described).encode(), page_policy())
 
 
 def openapi_document(table: Sequence[Route]) -> dict[str, Any]:

@@ -206,7 +206,8 @@ function swap(element, html) {
   if (shown.get(element) === html) return;
   const wasOpen = element.querySelector("details")?.open;
   shown.set(element, html);
-  element.innerHTML = html;
+  const made = new DOMParser().parseFromString(html, "text/html");
+  element.replaceChildren(...made.body.childNodes);
   if (wasOpen) element.querySelector("details")?.setAttribute("open", "");
 }
 
@@ -222,8 +223,7 @@ function mark(told) {
   }
   swap(outlook, told.outlook);
   if (told.sound) swap(byId("changes"), told.changes);
-  const field = told.path && fieldOf(told.path);
-  if (field) {
+  for (const field of told.wrong.map(fieldOf).filter(Boolean)) {
     if (field.matches("input, select, textarea")) field.setAttribute("aria-invalid", "true");
     tabOf(field)?.classList.add("wrong");
   }

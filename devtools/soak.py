@@ -1,0 +1,241 @@
+"""`./dev soak --jobs N`: tiny jobs through real agents and a real server, for as long as it takes.
+
+Every job runs once. Memory, open files and the workers' disks stay as they are, however many jobs have passed; the
+server's folder grows by the rows of a job and no more.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from msgspec import Struct
+
+from devtools.chaos.processes import Program, end_everything_under
+
+WORKERS, JOBS_AT_ONCE = 2, 4
+SAMPLES = 40
+AHEAD = 60
+"""Jobs that wait in line while others run."""
+KEPT = 10
+PATIENCE_S = 120.0
+MIB = 1024 * 1024
+LIMITS = {"memory": 16 * MIB, "files": 12, "disk": 4 * MIB}
+"""How much more a program may have in the last quarter than in the second one."""
+
+
+class Sample(Struct, frozen=True):
+    jobs: int
+    memory: dict[str, int]
+    files: dict[str, int]
+    disk: dict[str, int]
+
+
+class SoakFleet:
+    """A server and a few workers, each with a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.journal = folder / "journal"
+        self._port = free_port()
+        self._environment = {
+            **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
+            "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "SIMPLETUNER_HOME": str(folder / "server"),
+            "SIMPLETUNER_ISOLATION": "none",
+            "SIMPLETUNER_MIN_FREE_GB": "0",
+            "SIMPLETUNER_KEEP_FREE_GB": "0",
+            "SIMPLETUNER_GPU_INVENTORY": "[]",
+        }
+        words = ("server", "--port", str(self._port), "--no-local")
+        self.programs = {"server": Program("server", words, self._environment, folder / "server.log")}
+        self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=30.0, trust_env=False)
+
+    def start(self) -> None:
+        self.programs["server"].start()
+        wait_for(self._ready, "the server is ready")
+        token = (self.folder / "server" / "admin_token").read_text().strip()
+        self.http.headers["authorization"] = f"Bearer {token}"
+        for number in range(WORKERS):
+            self._start_worker(f"worker-{number}")
+        wait_for(lambda: self._idle() == WORKERS, "every worker is there")
+
+    def _start_worker(self, name: str) -> None:
+        created = self.http.post("/api/admin/workers", json={"name": name}).raise_for_status().json()
+        words: tuple[str, ...] = (
+            "worker",
+            "--orchestrator-url",
+            str(self.http.base_url),
+            "--name",
+            name,
+            "--persistent",
+        )
+        words += (
+            "--work-dir",
+            str(self.folder / name),
+            "--max-jobs",
+            str(JOBS_AT_ONCE),
+            "--keep-attempts",
+            str(KEPT),
+        )
+        environment = {**self._environment, "SIMPLETUNER_WORKER_TOKEN": created["token"]}
+        self.programs[name] = Program(name, words, environment, self.folder / f"{name}.log")
+        self.programs[name].start()
+
+    def _ready(self) -> bool:
+        try:
+            return self.http.get("/health/ready").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    def _idle(self) -> int:
+        workers: list[dict[str, Any]] = self.http.get("/api/admin/workers").json()["workers"]
+        return sum(one["status"] == "idle" for one in workers)
+
+    def submit(self, number: int) -> str:
+        script = f'echo "$SIMPLETUNER_JOB_ID" >> {self.journal}'
+        config = {
+            "trainer": "command",
+            "settings": {"command": ["sh", "-c", script]},
+            "resources": {"gpus": 0},
+        }
+        headers = {"idempotency-key": f"soak-{number}"}
+        body = {"config": config, "target": "worker"}
+        return str(
+            self.http.post("/api/queue/submit", json=body, headers=headers)
+            .raise_for_status()
+            .json()["job_id"]
+        )
+
+    def ended(self) -> Counter[str]:
+        return Counter(self.http.get("/api/queue/stats").raise_for_status().json()["by_state"])
+
+    def sample(self, jobs: int) -> Sample:
+        pids = {name: program.pid for name, program in self.programs.items()}
+        return Sample(
+            jobs,
+            {name: _memory(pid) for name, pid in pids.items()},
+            {name: len(os.listdir(f"/proc/{pid}/fd")) for name, pid in pids.items()},
+            {name: _disk(self.folder / name) for name in pids},
+        )
+
+    def close(self) -> None:
+        self.http.close()
+        for program in self.programs.values():
+            program.kill()
+        end_everything_under([self.folder])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _memory(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+def _disk(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+def wait_for(condition: Any, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not in {PATIENCE_S:g} s: {what}")
+        time.sleep(0.05)
+
+
+def soak(fleet: SoakFleet, jobs: int) -> tuple[list[str], list[Sample]]:
+    """Keeps the queue filled until all have ended; a look at everything in between, as often."""
+    ids: list[str] = []
+    samples: list[Sample] = []
+    for number in range(jobs):
+        ids.append(fleet.submit(number))
+        if number % 20 == 0:
+            wait_for(
+                lambda done=number - AHEAD: sum(fleet.ended()[s] for s in ("completed", "failed")) >= done,
+                "jobs end",
+            )
+        if number % max(1, jobs // SAMPLES) == 0:
+            samples.append(fleet.sample(number))
+    wait_for(
+        lambda: sum(fleet.ended()[s] for s in ("completed", "failed", "cancelled")) == jobs,
+        "the last job ends",
+    )
+    samples.append(fleet.sample(jobs))
+    return ids, samples
+
+
+def problems_of(fleet: SoakFleet, ids: list[str], samples: list[Sample]) -> list[str]:
+    runs = Counter(fleet.journal.read_text().split())
+    problems = [f"{job_id} ran {runs[job_id]} times" for job_id in ids if runs[job_id] != 1]
+    if len(set(ids)) != len(ids) or set(runs) - set(ids):
+        problems.append(f"{len(ids)} were submitted, {len(set(ids))} are different, {len(runs)} ran")
+    states = {state: count for state, count in fleet.ended().items() if count}
+    if states != {"completed": len(ids)}:
+        problems.append(f"states at the end: {states}")
+    return problems + drift(samples)
+
+
+def drift(samples: list[Sample]) -> list[str]:
+    """What is larger in the last quarter than in the second one, beyond its limit."""
+    quarter = len(samples) // 4
+    if not quarter:
+        return []
+    problems = []
+    for what, limit in LIMITS.items():
+        for name in getattr(samples[0], what):
+            if what == "disk" and name == "server":
+                continue
+            then, now = (
+                statistics.median(getattr(one, what)[name] for one in part)
+                for part in (samples[quarter : 2 * quarter], samples[-quarter:])
+            )
+            if now > then + limit:
+                problems.append(f"{what} of {name} went from {then:.0f} to {now:.0f}")
+    return problems
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="./dev soak", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1000, help="how many jobs are run (1000)")
+    chosen = parser.parse_args(arguments)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        fleet = SoakFleet(Path(folder))
+        try:
+            fleet.start()
+            ids, samples = soak(fleet, chosen.jobs)
+            problems = problems_of(fleet, ids, samples)
+        finally:
+            fleet.close()
+    seconds = time.monotonic() - began
+    print(f"{len(ids)} jobs in {seconds:.0f} s ({len(ids) / seconds:.1f} a second)")
+    for one in samples[:: max(1, len(samples) // 8)]:
+        print(f"after {one.jobs:>6} jobs: {json.dumps({what: getattr(one, what) for what in LIMITS})}")
+    print("\n".join(problems) or "every job ran once; memory, open files and the workers' disks stayed flat")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What a server does while it leads, and how several of them take turns."""

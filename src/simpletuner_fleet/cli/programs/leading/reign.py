@@ -1,0 +1,212 @@
+"""Everything a server runs while it leads: put together over an open store, begun, and ended to the last task."""
+
+import argparse
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.blobs.opening import local_folder
+from simpletuner_fleet.cli.frame.private_files import read_private, stored_secret, write_private
+from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
+from simpletuner_fleet.cli.programs.local_worker import LocalWorker
+from simpletuner_fleet.core.events import ORCHESTRATOR
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.engine.clock import SteadyClock
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.ids import RandomIds
+from simpletuner_fleet.engine.index import FleetIndex
+from simpletuner_fleet.engine.streams import StreamHub
+from simpletuner_fleet.http.access.credentials import remembered_credentials
+from simpletuner_fleet.http.api.deps import Deps
+from simpletuner_fleet.http.application import build_api
+from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
+from simpletuner_fleet.http.server import tls
+from simpletuner_fleet.orchestrator import accounts, administer, people
+from simpletuner_fleet.orchestrator.publishing import Places, Publisher
+from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
+from simpletuner_fleet.ports import Blobs, Store
+from simpletuner_fleet.storage.audit_heads import AuditHeads, signing_key
+from simpletuner_fleet.storage.ownership import claim_storage, insist_on_shared_storage
+from simpletuner_fleet.storage.probe import prove_storage
+from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
+from simpletuner_fleet.storage.sweeper import StorageSweeper
+from simpletuner_fleet.store.sealing import SealedVault
+from simpletuner_fleet.web import routes as web_routes
+from simpletuner_fleet.web.frame.problems import problem_page
+
+BACKGROUND_TASKS_TIMEOUT_S = 0.5
+LOCAL_WORKER_LEAVES_AFTER_S = 300.0
+"""It goes on with its job while a killed server is started again, and not for longer."""
+
+
+class ServerPlan(Struct, frozen=True, kw_only=True):
+    """What a server was told, and what it found at its start."""
+
+    args: argparse.Namespace
+    policy: Policy
+    data_dir: Path
+    key_file: Path
+    blobs: Blobs
+    local: bool
+    beyond_loopback: bool
+    shares_port: bool
+    """TLS for other machines, plain HTTP for this one, on the same port."""
+    uses_sqlite: bool
+    tls_files: tls.TlsFiles | None
+
+
+class Term(Struct, frozen=True, kw_only=True):
+    """In which an orchestrator that is not alone leads."""
+
+    number: int
+    may_promise: Callable[[], bool]
+
+
+class Reign:
+    def __init__(self, plan: ServerPlan, store: Store, term: Term | None = None) -> None:
+        """`term` is None where the store lets no other orchestrator in."""
+        self._plan = plan
+        self._args = plan.args
+        self._term = term
+        self.deps = self._compose(store)
+        self.edge = self._edge()
+        self.first_key: accounts.IssuedKey | None = None
+        self.admin_token_from = ""
+        self._local_worker: LocalWorker | None = None
+        self._running = AsyncExitStack()
+
+    async def begin(self) -> None:
+        """If it fails, whatever had begun has ended."""
+        try:
+            await self._begin()
+        except BaseException:
+            await self.end()
+            raise
+
+    async def _begin(self) -> None:
+        deps, fleet, args = self.deps, self.deps.fleet, self._args
+        await prove_storage(deps.blobs)
+        if self._term is not None and not args.adopt_storage:
+            await insist_on_shared_storage(deps.storage)
+        await claim_storage(deps.storage, adopt=args.adopt_storage)
+        token, self.admin_token_from = stored_admin_token(self._plan.data_dir, args.admin_token)
+        await people.set_admin_token(fleet, token)
+        await note_start(fleet, __version__)
+        if not await fleet.read(lambda view: view.users()):
+            self.first_key = await accounts.first_key(fleet, ORCHESTRATOR)
+        if self._plan.local:
+            await self._know_local_worker(fleet)
+        running = self._running
+        running.push_async_callback(deps.background_tasks.finish, BACKGROUND_TASKS_TIMEOUT_S)
+        keeper = SpaceKeeper(deps.space, Reserve(self._plan.data_dir) if self._plan.uses_sqlite else None)
+        keeper.start()
+        running.push_async_callback(keeper.stop)
+        if deps.audit_heads:
+            await deps.audit_heads.start()
+            running.push_async_callback(deps.audit_heads.stop)
+        runtime = Runtime(fleet)
+        await runtime.start()
+        running.push_async_callback(runtime.stop)
+        sweeper = StorageSweeper(deps.storage)
+        sweeper.start()
+        running.push_async_callback(sweeper.stop)
+        publisher = Publisher(deps.storage, Places(args.publish_url, args.hub_url))
+        publisher.start()
+        running.push_async_callback(publisher.stop)
+
+    def start_local_worker(self, url: str, fingerprint: str | None) -> None:
+        if self._plan.local:
+            self._local_worker = LocalWorker(self._plan.data_dir, self._local_arguments(url, fingerprint))
+            self._local_worker.start()
+
+    async def end_streams(self, *, keep_local_worker: bool = False) -> None:
+        """Stops the local worker first: it still has to give its job back."""
+        if self._local_worker and not keep_local_worker:
+            await self._local_worker.stop()
+            self._local_worker = None
+        self.deps.stopping = True
+        await self.edge.end_streams()
+
+    async def end(self) -> None:
+        await self._running.aclose()
+
+    def _compose(self, store: Store) -> Deps:
+        plan, args = self._plan, self._args
+        hub = StreamHub()
+        ids = RandomIds(stored_secret(plan.data_dir / "secret"))
+        vault = SealedVault.at(plan.key_file)
+        fleet = Fleet(store, FleetIndex(), SteadyClock(), ids, hub, plan.policy, vault)
+        heads = AuditHeads(fleet, signing_key(plan.data_dir / "audit.key"), self._heads_file())
+        fleet.signed_heads = heads
+        files = plan.tls_files
+        return Deps(
+            fleet=fleet,
+            audit_heads=heads,
+            hub=hub,
+            blobs=plan.blobs,
+            credentials=remembered_credentials(fleet, hub),
+            public_url=args.public_url,
+            fingerprint=files.fingerprint if files and files.ca else None,
+            local_enabled=plan.local,
+            local_problem=lambda: self._local_worker.problem if self._local_worker else "",
+            beyond_loopback=plan.beyond_loopback,
+            plain_for_own_machine_only=plan.shares_port,
+            metrics_public=args.metrics_public,
+            space=self._space(),
+        )
+
+    def _heads_file(self) -> Path:
+        named = self._args.audit_heads_file
+        return Path(named).expanduser() if named else self._plan.data_dir / "audit_heads.jsonl"
+
+    def _space(self) -> SpaceWatch:
+        least = self._args.min_free_gb
+        folder = local_folder(self._args.storage_url, self._plan.data_dir / "storage")
+        return SpaceWatch(folder, None if least is None else int(least * 1e9))
+
+    def _edge(self) -> Edge:
+        looks, clock = self.deps.certificate_looks, self.deps.fleet.clock
+        return build_api(
+            self.deps,
+            self._edge_settings(),
+            tls.authority_routes(self._plan.tls_files, lambda ip: looks.note(ip, clock.now())),
+            web_routes.ROUTES,
+            problem_page,
+        )
+
+    def _edge_settings(self) -> EdgeSettings:
+        args, term = self._args, self._term
+        allowed = list(args.allowed_host)
+        if args.public_url:
+            allowed.append(urlsplit(args.public_url).hostname or "")
+        return EdgeSettings(
+            trust_loopback=args.trust_loopback,
+            beyond_loopback=self._plan.beyond_loopback,
+            allowed_hosts=tuple(name for name in allowed if name),
+            trusted_proxies=",".join(args.trusted_proxies),
+            worker_networks=",".join(args.worker_networks),
+            tls=self._plan.tls_files is not None and not self._plan.shares_port,
+            term=term.number if term else None,
+            may_promise=term.may_promise if term else None,
+        )
+
+    async def _know_local_worker(self, fleet: Fleet) -> None:
+        path = self._plan.data_dir / "local_worker_token"
+        stored = read_private(path)
+        _, token = await administer.local_worker(fleet, stored, ORCHESTRATOR)
+        if token != stored:
+            write_private(path, token)
+
+    def _local_arguments(self, url: str, fingerprint: str | None) -> list[str]:
+        words = ["--orchestrator-url", url, "--persistent", "--name", administer.LOCAL_NAME]
+        words += ["--leave-after", f"{LOCAL_WORKER_LEAVES_AFTER_S:g}"]
+        words += ["--worker-token-file", str(self._plan.data_dir / "local_worker_token")]
+        if self._args.trainer_python:
+            words += ["--trainer-python", self._args.trainer_python]
+        return (
+            [*words, "--ssl-fingerprint", fingerprint] if fingerprint and url.startswith("https:") else words
+        )

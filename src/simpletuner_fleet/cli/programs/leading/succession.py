@@ -1,0 +1,131 @@
+"""One server of several on a PostgreSQL: it leads for a term, then passes requests on, and stands again."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+
+from simpletuner_fleet.cli.programs.leading.reign import Reign, Term
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.leadership import Lease
+from simpletuner_fleet.http.peers.proof import PeerProof
+from simpletuner_fleet.http.peers.roles import Roles, Standing
+from simpletuner_fleet.orchestrator.leadership import Leadership, LeaseBook
+from simpletuner_fleet.ports import Store
+from simpletuner_fleet.web.frame.problems import problem_page
+
+log = logging.getLogger(__name__)
+
+PAUSE_AFTER_FAILURE_S = 5.0
+"""Whoever could not begin to lead lets the others try first."""
+
+
+class Succession:
+    def __init__(
+        self,
+        book: LeaseBook,
+        fleet_key: bytes,
+        make_store: Callable[[int], Store],
+        make_reign: Callable[[Store, Term], Reign],
+        *,
+        tls: bool,
+    ) -> None:
+        """`make_store` and `make_reign` are called in every term anew: nothing of an old one is kept."""
+        self._make_store, self._make_reign = make_store, make_reign
+        holder = secrets.token_hex(8)
+        self._leadership = Leadership(book, holder)
+        standing = Standing(
+            may_promise=self._leadership.may_promise,
+            leader=lambda: self._leadership.leader,
+            is_connected=lambda: self._leadership.is_connected,
+            holder=holder,
+        )
+        self.roles = Roles(standing, PeerProof(fleet_key), tls=tls, problem_page=problem_page)
+        self._leadership.on_change = self._leader_changed
+        self._settled: asyncio.Future[Reign | None] | None = None
+        self._reigning: asyncio.Task[None] | None = None
+        self._reign: Reign | None = None
+        self._store: Store | None = None
+        self.on_reign: Callable[[Reign], None] | None = None
+        """Told of every reign once it has begun."""
+
+    def start(
+        self,
+        url: str,
+        fingerprint: str,
+        on_settled: Callable[[Reign | None], None],
+        on_failure: Callable[[], None],
+    ) -> None:
+        """`on_settled` is told once: with the reign, or with None where another orchestrator leads.
+
+        `on_failure` is told where this one cannot even begin for the first time; `stop` then raises why.
+        """
+        self._settled = asyncio.get_running_loop().create_future()
+        self._settled.add_done_callback(lambda done: None if done.cancelled() else on_settled(done.result()))
+        self._leadership.start(url, fingerprint)
+        self._reigning = asyncio.create_task(self._reign_for_ever())
+        self._reigning.add_done_callback(lambda task: None if task.cancelled() else on_failure())
+
+    async def end_streams(self) -> None:
+        self.roles.stop()
+        if self._reign:
+            await self._reign.end_streams()
+
+    async def stop(self) -> None:
+        """Ends the reign, if there is one, and gives the lease back once nothing is written any more."""
+        try:
+            if self._reigning:
+                self._reigning.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._reigning
+        finally:
+            await self._end_reign()
+            await self._leadership.stop()
+
+    async def _reign_for_ever(self) -> None:
+        while True:
+            term = await self._leadership.leads()
+            try:
+                await self._begin_reign(term)
+            except FleetError as error:
+                if self._settled is not None and not self._settled.done():
+                    raise
+                log.error("this orchestrator cannot lead: %s", error.detail)
+                await self._end_reign()
+                await self._leadership.step_down(PAUSE_AFTER_FAILURE_S)
+                continue
+            await self._leadership.term_over(term)
+            self.roles.follow()
+            await self._end_reign()
+
+    async def _begin_reign(self, number: int) -> None:
+        self._store = await asyncio.to_thread(self._make_store, number)
+        term = Term(number=number, may_promise=lambda: self._leadership.may_promise(number))
+        reign = self._make_reign(self._store, term)
+        await reign.begin()
+        self._reign = reign
+        self.roles.lead(reign.edge, number)
+        self._settle(reign)
+        if self.on_reign:
+            self.on_reign(reign)
+
+    async def _end_reign(self) -> None:
+        reign, self._reign = self._reign, None
+        store, self._store = self._store, None
+        if reign:
+            await reign.end_streams()
+            await reign.end()
+        if store:
+            await store.close()
+
+    def _leader_changed(self) -> None:
+        self.roles.leader_changed()
+        lease: Lease | None = self._leadership.leader
+        if self._leadership.follows_living and lease is not None:
+            log.info("the orchestrator at %s leads, in term %d", lease.url, lease.term)
+            self._settle(None)
+
+    def _settle(self, reign: Reign | None) -> None:
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(reign)

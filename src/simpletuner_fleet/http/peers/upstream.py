@@ -1,0 +1,151 @@
+"""Connections to the orchestrator that leads: one request at a time on each, kept for the next."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import httptools
+
+READ_BYTES = 64 * 1024
+CONNECT_TIMEOUT_S = 2.0
+MOST_IDLE_S = 20.0
+MOST_IDLE = 64
+BROKEN = (OSError, EOFError, TimeoutError, httptools.HttpParserError)
+"""What a connection to a leader that is gone, or no orchestrator at all, comes to."""
+
+
+class Upstream:
+    """One connection; it reads one answer at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.used_at = time.monotonic()
+        self.is_reused = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.status = 0
+        self._pieces: list[bytes] = []
+        self._head_is_here = self._whole = False
+        self.was_answered = False
+        """Whether a byte of the answer has come."""
+
+    # What the parser calls
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 200:
+            self.headers = []
+        else:
+            self._head_is_here = True
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        self._whole = self._head_is_here
+
+    # What the forwarder calls
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def read_head(self) -> None:
+        while not self._head_is_here:
+            await self._read()
+
+    async def body(self) -> AsyncIterator[bytes]:
+        while True:
+            pieces, self._pieces = self._pieces, []
+            if pieces:
+                yield b"".join(pieces)
+            elif self._whole:
+                return
+            else:
+                await self._read()
+
+    async def _read(self) -> None:
+        data = await self._reader.read(READ_BYTES)
+        if not data:
+            raise EOFError("the leader hung up")
+        self.was_answered = True
+        self._parser.feed_data(data)
+
+    def may_be_kept(self, without_body: bool) -> bool:
+        """Called when the answer was read; `without_body` where its head says that none follows."""
+        over = self._whole or without_body
+        if not over or not self._parser.should_keep_alive() or self._writer.is_closing():
+            return False
+        self._begin()
+        self.used_at = time.monotonic()
+        self.is_reused = True
+        return True
+
+    @property
+    def is_usable(self) -> bool:
+        closed = self._reader.at_eof() or self._writer.is_closing()
+        return not closed and time.monotonic() - self.used_at < MOST_IDLE_S
+
+    def abort(self) -> None:
+        with suppress(OSError):
+            self._writer.transport.abort()
+
+
+class LeaderConnections:
+    """To one leader: its successor gets connections of its own, and these end."""
+
+    def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
+        parts = urlsplit(url)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._context = context
+        self._idle: list[Upstream] = []
+        self._busy: set[Upstream] = set()
+        self._closed = False
+
+    async def take(self, *, fresh: bool) -> Upstream:
+        while self._idle and not fresh:
+            upstream = self._idle.pop()
+            if upstream.is_usable:
+                self._busy.add(upstream)
+                return upstream
+            upstream.abort()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._context)
+        upstream = Upstream(reader, writer)
+        self._busy.add(upstream)
+        if self._closed:
+            upstream.abort()
+        return upstream
+
+    def give_back(self, upstream: Upstream, *, without_body: bool) -> None:
+        self._busy.discard(upstream)
+        if upstream.may_be_kept(without_body) and not self._closed and len(self._idle) < MOST_IDLE:
+            self._idle.append(upstream)
+        else:
+            upstream.abort()
+
+    def drop(self, upstream: Upstream) -> None:
+        self._busy.discard(upstream)
+        upstream.abort()
+
+    def close(self) -> None:
+        """Ends them all, also those whose caller still waits: who led does not lead any more."""
+        self._closed = True
+        for upstream in (*self._idle, *self._busy):
+            upstream.abort()
+        self._idle.clear()
+
+
+def head_bytes(method: str, target: str, headers: Iterable[tuple[str, str]]) -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
+    return "\r\n".join(lines).encode("latin-1")

@@ -1,0 +1,146 @@
+"""One port for TLS and for plain HTTP: TLS for everybody, plain HTTP only for those it is safe with.
+
+A client says by its first byte which of the two it speaks. Nothing else of it is looked at before that is decided.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from simpletuner_fleet.http.edge.problems import ProblemDocument
+from simpletuner_fleet.protocol.problems import TYPE_PREFIX
+
+ACCEPTED_AT_ONCE = 100
+FIRST_BYTE_TIMEOUT_S = 15.0
+HANDSHAKE_TIMEOUT_S = 15.0
+LINGER_S = 1.0
+PAUSE_S = 1.0
+"""How long nobody is let in after the process ran out of files."""
+TLS_HANDSHAKE = 0x16
+
+MakeProtocol = Callable[[bool], asyncio.Protocol]
+"""Makes what reads a connection, told whether that came over TLS."""
+
+log = logging.getLogger(__name__)
+
+
+class SharedPort:
+    """Lets connections in on one listening socket."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        context: ssl.SSLContext,
+        plain_from: Callable[[str], bool],
+        make_protocol: MakeProtocol,
+    ) -> None:
+        self._listener = listener
+        self._context = context
+        self._plain_from = plain_from
+        self._make_protocol = make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Connected, and nothing was said yet."""
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._open()
+
+    def close(self) -> None:
+        """Lets nobody in any more; connections that were let in go on."""
+        self._closed = True
+        self._loop.remove_reader(self._listener.fileno())
+        for one in list(self._silent):
+            self._hang_up(one)
+        for task in self._handshakes:
+            task.cancel()
+
+    def _open(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connected, address = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("no connection can be accepted: %s", error.strerror)
+                self._loop.remove_reader(self._listener.fileno())
+                self._loop.call_later(PAUSE_S, self._open)
+                return
+            connected.setblocking(False)
+            self._silent[connected] = self._loop.call_later(FIRST_BYTE_TIMEOUT_S, self._hang_up, connected)
+            self._loop.add_reader(connected.fileno(), self._first_byte, connected, str(address[0]))
+
+    def _first_byte(self, connected: socket.socket, peer: str) -> None:
+        try:
+            first = connected.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            first = b""
+        if not first:
+            self._hang_up(connected)
+            return
+        self._forget(connected)
+        tls = first[0] == TLS_HANDSHAKE
+        if not tls and not self._plain_from(peer):
+            self._refuse(connected)
+            return
+        task = self._loop.create_task(self._let_in(connected, tls))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _let_in(self, connected: socket.socket, tls: bool) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: self._make_protocol(tls),
+                connected,
+                ssl=self._context if tls else None,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S if tls else None,
+            )
+        except (OSError, asyncio.CancelledError):  # a failed handshake is the caller's affair
+            connected.close()
+
+    def _refuse(self, connected: socket.socket) -> None:
+        """What was sent is taken out of the kernel unread: with it there, closing would destroy the answer under way."""
+        with suppress(OSError):
+            connected.recv(65536)
+            connected.send(PLAIN_REFUSED)
+            connected.shutdown(socket.SHUT_WR)
+        self._loop.call_later(LINGER_S, connected.close)
+
+    def _hang_up(self, connected: socket.socket) -> None:
+        self._forget(connected)
+        connected.close()
+
+    def _forget(self, connected: socket.socket) -> None:
+        self._loop.remove_reader(connected.fileno())
+        self._silent.pop(connected).cancel()
+
+
+def _plain_refused() -> bytes:
+    document = ProblemDocument(
+        type=f"{TYPE_PREFIX}plain_http_refused",
+        title="Other machines are served over TLS only.",
+        status=426,
+        detail="This request came over the network without TLS, where anybody can read its token. It was not looked at.",
+        code="plain_http_refused",
+        next="Use https:// with the same host and port, and '--ssl-fingerprint' as the server printed it. Whoever wants "
+        "plain HTTP on the network starts the server with '--plain-http'. Renew a token that was sent.",
+    )
+    body = msgspec.json.encode(document)
+    head = (
+        "HTTP/1.1 426 Upgrade Required\r\ncontent-type: application/problem+json\r\nupgrade: TLS/1.2\r\n"
+        f"connection: upgrade, close\r\ncache-control: no-store\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode("ascii") + body
+
+
+PLAIN_REFUSED = _plain_refused()

@@ -1,0 +1,2 @@
+-- One process has this file to itself: nobody else could lead.
+SELECT 1;

@@ -1,0 +1,95 @@
+"""How every connection to PostgreSQL is made."""
+
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.string import StrDumper
+
+from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
+from simpletuner_fleet.store.rows.text import storable
+from simpletuner_fleet.store.sql.database import Row
+
+PostgresConnection = psycopg.Connection[Row]
+LOCK_SPACE = 0x53544654
+"""Our own half of the advisory lock's number; the other half is the schema's."""
+LOCK_TIMEOUT = "5s"
+CONNECTION_DEFAULTS: dict[str, str | int | None] = {
+    "application_name": "simpletuner-fleet",
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+
+
+class StorableStrDumper(StrDumper):
+    """PostgreSQL refuses NUL; a name looked up with one in it is simply not there."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(storable(obj))
+
+
+def conninfo_of(url: str, **more: str | int | None) -> str:
+    return make_conninfo("", **(CONNECTION_DEFAULTS | more | conninfo_to_dict(url)))
+
+
+def connected(conninfo: str) -> PostgresConnection:
+    connection: PostgresConnection = psycopg.connect(conninfo, autocommit=True)
+    try:
+        connection.prepare_threshold = 0
+        connection.prepared_max = 500
+        connection.adapters.register_dumper(str, StorableStrDumper)
+        connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'".encode())
+        connection.execute(b"SET jit = off")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def insist_on_durability(connection: PostgresConnection) -> None:
+    """Stronger settings (a standby's word) stay; only acknowledging before the disk has it does not."""
+    row = connection.execute(b"SHOW synchronous_commit").fetchone()
+    if row is not None and row[0] == "off":
+        connection.execute(b"SET synchronous_commit = on")
+
+
+def take_lock(connection: PostgresConnection, *, shared: bool) -> None:
+    """Held by the session: it ends with the connection, so a dead orchestrator never blocks the next.
+
+    Orchestrators that lead by a term share it, and their term keeps them apart; whoever has none needs the database to
+    itself. Waits a little: the database may need a moment to notice that the one before was killed.
+    """
+    function = b"pg_advisory_lock_shared" if shared else b"pg_advisory_lock"
+    try:
+        connection.execute(b"SELECT " + function + b"(%s, hashtext(current_schema()))", (LOCK_SPACE,))
+    except errors.LockNotAvailable:
+        raise StoreBusy from None
+
+
+def insist_on_one_session(conninfo: str) -> None:
+    """Refuses a pooler that gives a client another session after each transaction: locks and settings are a session's."""
+    with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as one:
+        if _session_of(one) == one.info.backend_pid:
+            return  # nobody is in between
+        mine = _session_of(one)
+        with (
+            psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as other,
+            other.transaction(),
+        ):
+            _session_of(other)
+            if _session_of(one) == mine:
+                return
+    raise StoreRefused(
+        "The connection to PostgreSQL goes through a pooler that changes the session between transactions"
+        " (PgBouncer with pool_mode = transaction).",
+        next_step="Connect to PostgreSQL itself, or through a pool with pool_mode = session.",
+    )
+
+
+def _session_of(connection: PostgresConnection) -> int:
+    row = connection.execute(b"SELECT pg_backend_pid()", prepare=False).fetchone()
+    return int(row[0]) if row else 0

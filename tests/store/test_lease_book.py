@@ -1,0 +1,165 @@
+"""The lease in PostgreSQL, and the writes that it lets through."""
+
+import threading
+import time
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+import pytest
+
+from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.leadership import Lease
+from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
+from simpletuner_fleet.store.lease_book import BookClosed, PostgresLeaseBook
+from simpletuner_fleet.store.postgres import PostgresStore
+from tests.store.pooler import TransactionPooler
+
+
+@pytest.fixture
+def book(postgres_database: str) -> Iterator[PostgresLeaseBook]:
+    opened = PostgresLeaseBook(postgres_database)
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def taken(book: PostgresLeaseBook, holder: str) -> Lease:
+    lease = book.take(book.look(), holder, f"http://{holder}", "")
+    assert lease is not None
+    return lease
+
+
+def test_the_first_who_comes_leads_and_the_second_sees_who_it_is(book: PostgresLeaseBook) -> None:
+    assert book.look() is None
+    lease = taken(book, "a")
+    assert book.look() == lease
+    assert book.take(None, "b", "http://b", "") is None
+
+
+def test_a_renewal_keeps_whoever_saw_an_older_one_from_taking_over(book: PostgresLeaseBook) -> None:
+    lease = taken(book, "a")
+    assert book.renew(lease.term)
+    assert book.take(lease, "b", "http://b", "") is None
+    successor = taken(book, "b")
+    assert successor.term > lease.term
+    assert not book.renew(lease.term)
+    assert book.renew(successor.term)
+
+
+def test_what_was_given_back_is_not_renewed(book: PostgresLeaseBook) -> None:
+    lease = taken(book, "a")
+    book.release(lease.term)
+    seen = book.look()
+    assert seen is not None
+    assert seen.released
+    assert not book.renew(lease.term)
+
+
+def test_a_program_older_than_the_database_does_not_stand(book: PostgresLeaseBook) -> None:
+    book._run(b"CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+    book._run(b"INSERT INTO schema_version VALUES (9999, 'tomorrow')")
+    assert book.take(None, "a", "http://a", "") is None
+
+
+def test_two_that_start_at_once_make_the_tables_once(postgres_database: str) -> None:
+    failures: list[BaseException] = []
+
+    def open_one() -> None:
+        opened = PostgresLeaseBook(postgres_database)
+        try:
+            opened.open()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            opened.close()
+
+    threads = [threading.Thread(target=open_one) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_database_that_is_gone_is_told_and_found_again(book: PostgresLeaseBook) -> None:
+    taken(book, "a")
+    with psycopg.connect(book._conninfo, autocommit=True) as admin:
+        admin.execute(
+            b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            b" WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
+    with pytest.raises(BookClosed):
+        book.look()
+    assert book.look() is not None
+
+
+def test_a_pooler_that_changes_sessions_between_transactions_is_refused_with_a_sentence(
+    postgres_database: str,
+) -> None:
+    parts = urlsplit(postgres_database)
+    folder = parse_qs(parts.query)["host"][0]
+    with TransactionPooler(f"{folder}/.s.PGSQL.5432") as pooler:
+        through = f"postgresql://{parts.username}@127.0.0.1:{pooler.port}{parts.path}?sslmode=disable"
+        with pytest.raises(StoreRefused, match="pool_mode = transaction"):
+            PostgresLeaseBook(through).open()
+
+
+async def test_a_write_of_an_ended_term_changes_nothing(
+    book: PostgresLeaseBook, postgres_database: str
+) -> None:
+    old = PostgresStore(postgres_database, term=taken(book, "a").term)
+    await old.write(lambda tx: tx.put_setting("who", "old"))
+    new = PostgresStore(postgres_database, term=taken(book, "b").term)
+    try:
+        with pytest.raises(StoreUnavailable, match="Another orchestrator leads"):
+            await old.write(lambda tx: tx.put_setting("who", "late"))
+        await new.write(lambda tx: tx.put_setting("who", "new"))
+        assert await new.read(lambda view: view.setting("who")) == "new"
+    finally:
+        await old.close()
+        await new.close()
+
+
+async def test_a_takeover_waits_for_the_write_under_way_and_ends_a_frozen_one(
+    book: PostgresLeaseBook, postgres_database: str
+) -> None:
+    """A leader that stopped between two statements of a transaction holds nobody up for long."""
+    lease = taken(book, "a")
+    store = PostgresStore(postgres_database, term=lease.term)
+    session = store._writer._session
+    session.begin()
+    began = time.monotonic()
+    successor = book.take(lease, "b", "http://b", "")
+    waited_s = time.monotonic() - began
+    assert successor is not None
+    assert 0.5 < waited_s < 4
+    session.rollback()
+    await store.close()
+
+
+async def test_renewals_and_writes_do_not_wait_for_each_other(
+    book: PostgresLeaseBook, postgres_database: str
+) -> None:
+    lease = taken(book, "a")
+    store = PostgresStore(postgres_database, term=lease.term)
+    session = store._writer._session
+    session.begin()
+    began = time.monotonic()
+    assert book.renew(lease.term)
+    assert time.monotonic() - began < 0.4
+    session.rollback()
+    await store.close()
+
+
+async def test_who_leads_by_a_term_and_who_needs_the_database_alone_keep_each_other_out(
+    book: PostgresLeaseBook, postgres_database: str
+) -> None:
+    leading = PostgresStore(postgres_database, term=taken(book, "a").term)
+    with pytest.raises(StoreBusy):
+        PostgresStore(postgres_database)
+    await leading.close()
+    alone = PostgresStore(postgres_database)
+    with pytest.raises(StoreBusy):
+        PostgresStore(postgres_database, term=taken(book, "b").term)
+    await alone.close()
