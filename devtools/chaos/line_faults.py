@@ -83,7 +83,7 @@ def server_killed_at(call: bytes) -> Strike:
             await asyncio.sleep(fault.pick * KILLED_WITHIN_S)
             server.kill()
 
-        proxy.rule = Rule(call, Mischief.TELL, heard=kill)
+        proxy.rule = Rule(call, Mischief.TELL, tell=kill)
 
         async def undo() -> None:
             proxy.heal()

@@ -28,7 +28,7 @@ class Rule(NamedTuple):
     """In the first line of the request."""
     what: Mischief
     answer: bytes = b""
-    heard: Callable[[], Awaitable[None]] | None = None
+    tell: Callable[[], Awaitable[None]] | None = None
 
 
 class Line:
@@ -120,9 +120,9 @@ class Proxy:
                 line.truncates = rule.what is Mischief.TRUNCATE
             writer.write(data)
             await writer.drain()
-            if rule and rule.heard:
+            if rule and rule.tell:
                 self.rule = None
-                await rule.heard()
+                await rule.tell()
         with suppress(OSError, RuntimeError):
             writer.write_eof()
 

@@ -35,6 +35,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.orders import orders_for, stale_order
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.inventory import held_data, with_facts
+from simpletuner_fleet.orchestrator.losing import give_up
 from simpletuner_fleet.orchestrator.report import gpus_free
 from simpletuner_fleet.protocol.messages import (
     LEAVING,
@@ -255,11 +256,7 @@ def _follow_heartbeat(
     visit = _Visit()
     for attempt in decision.lost:
         why = "its worker says that it runs nothing"
-        transaction.apply(
-            lifecycle.lost(
-                transaction.job(attempt.job_id), attempt, why, transaction.policy, now=transaction.now
-            )
-        )
+        give_up(transaction, attempt, why)
     if decision.strays:
         _take_back(transaction, worker.id, worker.incarnation, decision.strays, visit)
     if decision.worker is not None:
@@ -407,11 +404,7 @@ def _apply_reconciliation(
     visit = _Visit()
     for attempt in reconciliation.lost:
         why = "the worker came back without its trainer"
-        transaction.apply(
-            lifecycle.lost(
-                transaction.job(attempt.job_id), attempt, why, transaction.policy, now=transaction.now
-            )
-        )
+        give_up(transaction, attempt, why)
     for attempt in reconciliation.accept:
         job = transaction.job(attempt.job_id)
         transaction.apply(lifecycle.accept(job, attempt, incarnation=incarnation, now=transaction.now))

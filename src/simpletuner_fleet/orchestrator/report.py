@@ -152,7 +152,7 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
         job, attempt = transaction.job(job.id), transaction.attempt(attempt.id)
     transaction.apply(_decide(transaction, job, attempt, message))
     _judge_worker(transaction, attempt, message)
-    if message.status is ReportStatus.COMPLETED:
+    if message.status in FINAL_REPORTS:
         open_with_end(transaction, transaction.job(job.id))
     below = transaction.attempt(attempt.id).resume_below
     if below is not None:

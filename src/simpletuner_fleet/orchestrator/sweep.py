@@ -18,6 +18,7 @@ from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.gpu_history import KEPT_S
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.administer import end_drain
+from simpletuner_fleet.orchestrator.losing import give_up
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
             job = transaction.job(attempt.job_id)
             if is_finishing(job):
                 continue  # nothing of it runs: its worker may be back with its results
-            transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
+            give_up(transaction, attempt, why)
         worker = transaction.worker(worker_id)
         if worker.connection is not Connection.OFFLINE:
             transaction.save_worker(
@@ -89,7 +90,7 @@ async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
         away = worker is not None and worker.connection is not Connection.CONNECTED
         if is_finishing(job) and away:
             return  # its worker may be back with its results; one that is here and does not name it has none
-        transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
+        give_up(transaction, attempt, why)
 
     await fleet.act(step)
 
@@ -109,7 +110,7 @@ async def _results_overdue(fleet: Fleet) -> None:
             if worker is None or (worker.offline_since is not None and worker.offline_since <= before):
                 why = "its worker has been away for too long"
                 attempt = transaction.attempt(job.attempt_id)
-                transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
+                give_up(transaction, attempt, why)
 
     await fleet.act(step)
 

@@ -68,8 +68,8 @@ class Roster:
         """Those that are live, by job."""
         self._attempts_of: dict[str, int] = {}
         """How many of them each worker has, with those that hold no place any more."""
-        self._finishing: dict[str, None] = {}
-        """Jobs whose trainer has ended well: they hold no place and no GPU any more, where their worker stays."""
+        self._finishing: dict[str, bool] = {}
+        """Jobs whose trainer has ended well; True: they have left place and GPUs, as they do where their worker stays."""
         self._newest_ranks: dict[int, float] = {}
         """By priority, since somebody began to wait."""
         self._reserved: dict[str, tuple[str, Place]] = {}
@@ -156,11 +156,11 @@ class Roster:
         _add(self._attempts_of, attempt.worker_id, step)
         if is_live:
             self._attempts[attempt.job_id] = attempt
-            if self._leaves_after_its_job(attempt.worker_id):
-                self._finishing.pop(attempt.job_id, None)
+            if attempt.job_id in self._finishing and self._leaves_after_its_job(attempt.worker_id):
+                self._finishing[attempt.job_id] = False
         else:
             self._attempts.pop(attempt.job_id, None)
-        if attempt.job_id not in self._finishing:
+        if not self._finishing.get(attempt.job_id):
             self._occupy(attempt, is_live)
 
     def has_attempts(self, worker_id: str) -> bool:
@@ -175,17 +175,17 @@ class Roster:
 
         Not so on a worker that leaves after its job: it takes no other one.
         """
-        attempt = self._attempts.get(job_id)
-        finishing = finishing and not (attempt and self._leaves_after_its_job(attempt.worker_id))
         if finishing is (job_id in self._finishing):
             return
-        if finishing:
-            self._finishing[job_id] = None
-        else:
-            del self._finishing[job_id]
-        if attempt:
-            self._occupy(attempt, not finishing)
-        if attempt and finishing:
+        attempt = self._attempts.get(job_id)
+        if not finishing:
+            has_left = self._finishing.pop(job_id)
+            if attempt and has_left:
+                self._occupy(attempt, True)
+            return
+        self._finishing[job_id] = not (attempt and self._leaves_after_its_job(attempt.worker_id))
+        if attempt and self._finishing[job_id]:
+            self._occupy(attempt, False)
             others = self._offering(attempt.worker_id, attempt.gpus)
             self.freed += [attempt.worker_id, *(other for other in others if other != attempt.worker_id)]
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry, entry_hash
 from simpletuner_fleet.core.events import EventType
-from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobState, Outcome
+from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobState, Outcome, Results
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Worker, WorkerStatus
 from simpletuner_fleet.ports import View
@@ -132,7 +132,7 @@ class CommitWatch:
         for before, after in pairwise(chain):
             if before is None or after is None:
                 continue
-            if before.terminal:
+            if before.terminal and not _results_arrived(before, after):
                 raise Violation("S6", f"{job_id} was {before.state} and was changed to {after.state}")
             if before.state is after.state:
                 continue
@@ -237,3 +237,11 @@ def early_losses(
         if silent_s < least_s:
             problems.append(("L4", f"{turn} was given up after {silent_s:.1f} s: {why}"))
     return problems
+
+
+def _results_arrived(before: Job, after: Job) -> bool:
+    """The only thing that may still happen to a job that has ended: what was missing is stored after all."""
+    if before.results is not Results.MISSING or after.results is not Results.STORED:
+        return False
+    same = replace(after, results=before.results, error=before.error, reason=before.reason)
+    return same == replace(before, version=after.version)
