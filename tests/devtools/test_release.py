@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,9 +24,9 @@ SOUND = {"name": "right", "version": "2.0", "vulns": []}
 UNASKED = {"name": "other", "skip_reason": "not found"}
 
 
-def auditor(*told: dict[str, object], status: int = 0) -> tuple[str, ...]:
+def auditor(*answers: Mapping[str, object], status: int = 0) -> tuple[str, ...]:
     """A program that answers as pip-audit does."""
-    answer = json.dumps({"dependencies": list(told), "fixes": []})
+    answer = json.dumps({"dependencies": list(answers), "fixes": []})
     return (sys.executable, "-c", f"print({answer!r}); raise SystemExit({status})")
 
 

@@ -42,7 +42,9 @@ async def test_markup_with_a_script_is_refused_and_other_markup_is_not(
     await visit(page, "/jobs")
     for text in SLIPPED_IN:
         assert await page.evaluate(TRIED % way, text) == "TypeError", text
-    page_as.watch(page).expect("base-uri", "require-trusted-types-for", "the 'default' policy failed to execute")
+    page_as.watch(page).expect(
+        "base-uri", "require-trusted-types-for", "the 'default' policy failed to execute"
+    )
     assert await page.evaluate(TRIED % way, "<p>two <b>words</b> <a href='/jobs'>x</a></p>") == "done"
 
 

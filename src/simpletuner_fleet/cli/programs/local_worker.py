@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from simpletuner_fleet.cli.programs.service_unit import FINAL
+from simpletuner_fleet.cli.remote.connection import LOCAL_WORKER_PROBLEM
 from simpletuner_fleet.settings.worker import WORKER
 
 log = logging.getLogger(__name__)
@@ -18,8 +19,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STEADY_AFTER_S = 60.0
 STOP_TIMEOUT_S = 10.0
 CHECK_TIMEOUT_S = 120.0
-PROBLEM_FILE = "local_worker.problem"
-"""Why there is no worker beside the server, for `doctor`."""
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -127,7 +126,7 @@ class LocalWorker:
 
     def _tell(self, problem: str) -> None:
         self.problem = problem
-        file = self._data_dir / PROBLEM_FILE
+        file = self._data_dir / LOCAL_WORKER_PROBLEM
         with suppress(OSError):
             file.write_text(f"{problem}\n") if problem else file.unlink(missing_ok=True)
 

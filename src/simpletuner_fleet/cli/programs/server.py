@@ -49,6 +49,7 @@ from simpletuner_fleet.http.server.garbage import tune_garbage_collection
 from simpletuner_fleet.http.server.serving import Listening, idle_timeout_for, serve
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.orchestrator import accounts, administer, people
+from simpletuner_fleet.orchestrator.after_restore import hold_after_restore, place_after_hold
 from simpletuner_fleet.orchestrator.publishing import Places, Publisher
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.ports import Blobs, Store
@@ -58,6 +59,7 @@ from simpletuner_fleet.storage.probe import prove_storage
 from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
 from simpletuner_fleet.storage.sweeper import StorageSweeper
 from simpletuner_fleet.store import open_store, sqlite_warning
+from simpletuner_fleet.store.backup.journal import JOURNAL_FILE, RevocationJournal
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.web import routes as web_routes
 from simpletuner_fleet.web.frame.problems import problem_page
@@ -130,6 +132,9 @@ class _Server:
     async def _run_on(self, store: Store, index: FleetIndex, blobs: Blobs) -> None:
         """From here on the data folder is ours alone: the store has let no other orchestrator in."""
         deps = self._compose(store, index, blobs)
+        held_until = await hold_after_restore(deps.fleet)
+        if held_until is not None:
+            deps.background_tasks.start(place_after_hold(deps.fleet, held_until))
         await prove_storage(blobs)
         await claim_storage(deps.storage, adopt=self._args.adopt_storage)
         admin_token, admin_token_from = stored_admin_token(self._data_dir, self._args.admin_token)
@@ -170,6 +175,7 @@ class _Server:
         fleet = Fleet(store, index, SteadyClock(), ids, hub, self._policy, vault)
         heads = AuditHeads(fleet, signing_key(self._data_dir / "audit.key"), self._heads_file())
         fleet.signed_heads = heads
+        fleet.on_revoked = RevocationJournal(self._data_dir / JOURNAL_FILE, fleet.clock.now()).note
         return Deps(
             fleet=fleet,
             audit_heads=heads,

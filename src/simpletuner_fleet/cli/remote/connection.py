@@ -15,6 +15,8 @@ from simpletuner_fleet.client.trust import Choices, is_loopback
 from simpletuner_fleet.languages import _
 
 DEFAULT_PORT = 8001
+LOCAL_WORKER_PROBLEM = "local_worker.problem"
+"""In the data folder: why there is no worker beside the server."""
 
 
 class ConnectionSettings(NamedTuple):
