@@ -38,6 +38,14 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def jobs_folder(folder: Path) -> Path:
+    """Returns a folder that jobs may write to, behind the wall that every attempt has."""
+    shared = folder / "jobs"
+    shared.mkdir(exist_ok=True)
+    shared.chmod(0o777)
+    return shared
+
+
 def environment(folder: Path, **more: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SIMPLETUNER_")}
     return {**inherited, "XDG_CONFIG_HOME": str(folder / "config"), "NO_COLOR": "1", **more}
@@ -174,6 +182,7 @@ def _agent(server: Server, folder: Path, name: str) -> Iterator["subprocess.Pope
     token_file.write_text(created["token"])
     argv = [*SIMPLETUNER, "worker", "--orchestrator-url", server.url, "--persistent", "--name", name]
     argv += ["--worker-token-file", str(token_file), "--work-dir", str(folder / name)]
+    argv += ["--job-path", f"{jobs_folder(folder)}:rw"]
     env = environment(folder, SIMPLETUNER_GPU_INVENTORY=json.dumps(GPU))
     with started(argv, env, folder / f"{name}.log") as process:
         yield process

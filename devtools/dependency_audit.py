@@ -47,26 +47,28 @@ def audit(root: Path, tool: Sequence[str] | None = None) -> Audit:
     except (OSError, subprocess.CalledProcessError) as error:
         return Audit(not_made=f"{TOOL} cannot be had: {_last_line(getattr(error, 'stderr', '')) or error}")
     try:
-        answers = json.loads(asked.stdout)["dependencies"]
+        packages = json.loads(asked.stdout)["dependencies"]
     except (ValueError, KeyError, TypeError):
         return Audit(not_made=_last_line(asked.stderr) or f"{TOOL} ended with {asked.returncode}")
-    return _judged(answers, asked.returncode)
+    return _judged(packages, asked.returncode)
 
 
-def _judged(answers: list[dict[str, Any]], status: int) -> Audit:
+def _judged(packages: list[dict[str, Any]], status: int) -> Audit:
     """An answer that leaves a package out, or says nothing at all, is no audit."""
-    left_out = [one for one in answers if "skip_reason" in one or "vulns" not in one]
-    if left_out or not answers:
+    left_out = [one for one in packages if "skip_reason" in one or "vulns" not in one]
+    if left_out or not packages:
         why = left_out[0].get("skip_reason", "") if left_out else ""
         return Audit(
-            not_made=f"nothing was told about {len(left_out)} of {len(answers)} packages. {why}"[:300].strip()
+            not_made=f"nothing was said about {len(left_out)} of {len(packages)} packages. {why}"[
+                :300
+            ].strip()
         )
     weaknesses = tuple(
-        f"{one['name']} {one['version']}: {weakness['id']}" for one in answers for weakness in one["vulns"]
+        f"{one['name']} {one['version']}: {weakness['id']}" for one in packages for weakness in one["vulns"]
     )
     if status != 0 and not weaknesses:
         return Audit(not_made=f"{TOOL} ended with {status}, and named no weakness")
-    return Audit(packages=len(answers), weaknesses=weaknesses)
+    return Audit(packages=len(packages), weaknesses=weaknesses)
 
 
 def installed(root: Path) -> list[str]:

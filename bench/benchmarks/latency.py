@@ -13,7 +13,7 @@ from bench.benchmarks import stamping_trainer
 from bench.benchmarks.job_watch import JobWatch
 from bench.machine import fdatasync_ms, fork_exec_ms
 from bench.options import Options
-from bench.programs import BenchmarkFailed, Server, running_agents, running_server, scratch
+from bench.programs import BenchmarkFailed, Server, jobs_folder, running_agents, running_server, scratch
 from bench.rows import Results, Target, percentile
 from bench.targets import COMPLETED_P50, COMPLETED_P99, NEXT_P50, NEXT_P99, START_P50, START_P99
 
@@ -60,7 +60,8 @@ class Submitter:
 
     def __init__(self, server: Server, folder: Path) -> None:
         address = urlsplit(server.url)
-        self._stamps = folder / "stamps"
+        shared = jobs_folder(folder)
+        self._stamps = shared / "stamps"
         self._watch = JobWatch(server)
         self._connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=30)
         self._connection.connect()
@@ -69,7 +70,7 @@ class Submitter:
             "Authorization": f"Bearer {server.admin_token}",
             "Content-Type": "application/json",
         }
-        command = stamping_trainer.command(folder, self._stamps, LONGEST_MS)
+        command = stamping_trainer.command(shared, self._stamps, LONGEST_MS)
         server.put_config("stamp", {"trainer": "command", "settings": {"command": command}})
 
     def measure_single_jobs(self, jobs: int, repetitions: int) -> list[Waits]:

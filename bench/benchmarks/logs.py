@@ -21,7 +21,7 @@ from bench.machine import cpu_s, rss_bytes
 from bench.options import Options
 from bench.processes import log_trainer
 from bench.processes.log_trainer import TURN_MIB
-from bench.programs import BenchmarkFailed, Server, running_agents, running_server, scratch
+from bench.programs import BenchmarkFailed, Server, jobs_folder, running_agents, running_server, scratch
 from bench.rows import Results
 from bench.targets import LOG_AGENT_GROWTH, LOG_PAGE, LOG_SLOWDOWN
 
@@ -80,11 +80,11 @@ class MemoryWatch:
 def measure(options: Options, results: Results) -> None:
     size_mib = 64 if options.quick else 1024
     with scratch() as folder, running_server(folder) as server, running_agents(server, folder) as (agent,):
-        _run_under_worker(server, folder / "warm", WARM_MIB)
+        _run_under_worker(server, jobs_folder(folder) / "warm", WARM_MIB)
         control = _run_without_worker(folder, max(TURN_MIB, size_mib // 4))
         before = cpu_s(agent) + cpu_s(server.pid)
         with MemoryWatch(agent=agent, server=server.pid) as memory:
-            job_id, times, late_s = _run_under_worker(server, folder / "times", size_mib)
+            job_id, times, late_s = _run_under_worker(server, jobs_folder(folder) / "times", size_mib)
         cpu_ms = (cpu_s(agent) + cpu_s(server.pid) - before) * 1000 / size_mib
         if _digest(server, job_id) != times.sha256:
             raise BenchmarkFailed("what arrived is not what was printed")

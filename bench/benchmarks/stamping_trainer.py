@@ -11,12 +11,13 @@ SOURCE = r"""
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 static void note(const char *path, char kind, struct timespec at) {
     char line[64];
     int length = snprintf(line, sizeof line, "%c %lld%09ld\n", kind, (long long)at.tv_sec, at.tv_nsec);
-    int file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    int file = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (write(file, line, length) != length) _exit(1);
     close(file);
 }
@@ -24,6 +25,7 @@ int main(int argc, char **argv) {
     struct timespec started, ended;
     clock_gettime(CLOCK_REALTIME, &started);
     if (argc != 3) return 2;
+    umask(0);
     note(argv[1], 'S', started);
     long longest_us = atol(argv[2]) * 1000;
     if (longest_us) usleep(started.tv_nsec / 1000 % longest_us);
@@ -32,7 +34,7 @@ int main(int argc, char **argv) {
     return 0;
 }
 """
-WITHOUT_COMPILER = 'echo "S $(date +%s%N)" >>"$0"; sleep 0.1; echo "E $(date +%s%N)" >>"$0"'
+WITHOUT_COMPILER = 'umask 0; echo "S $(date +%s%N)" >>"$0"; sleep 0.1; echo "E $(date +%s%N)" >>"$0"'
 
 
 class TrainerRun(NamedTuple):

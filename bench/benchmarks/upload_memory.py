@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bench.machine import rss_bytes
 from bench.options import Options
-from bench.programs import Server, running_agents, running_server, scratch, wait_until
+from bench.programs import Server, jobs_folder, running_agents, running_server, scratch, wait_until
 from bench.rows import Results
 from bench.targets import UPLOAD_AGENT_GROWTH
 
@@ -38,7 +38,7 @@ time.sleep(3600)
 def measure(options: Options, results: Results) -> None:
     size_mib = 512 if options.quick else 5 * 1024
     with scratch() as folder, running_server(folder) as server, running_agents(server, folder) as (agent,):
-        go = folder / "go"
+        go = jobs_folder(folder) / "go"
         go.mkdir()
         command = ["python3", "-c", MAKES_CHECKPOINTS, str(go), "64", str(size_mib)]
         config = {"trainer": "command", "settings": {"command": command}, "resources": {"gpus": 0}}
@@ -55,7 +55,7 @@ def measure(options: Options, results: Results) -> None:
 
 def _upload(server: Server, agent: int, job_id: str, folder: Path, go: Path, step: int) -> list[int]:
     """Returns the agent's resident memory from when the checkpoint is whole until it is stored."""
-    made = f"bench-0/attempts/*/output/made-{step}"
+    made = f"bench-0/attempts/*/job/output/made-{step}"
     wait_until(lambda: any(folder.glob(made)), "the trainer saves a checkpoint", WITHIN_S)
     time.sleep(SETTLE_S)
     sizes = [rss_bytes(agent)]

@@ -1,4 +1,4 @@
-"""Runs `./dev chaos [--rounds N] [--seed S]`."""
+"""Runs `./dev chaos [--faults N] [--seed S]`."""
 
 import argparse
 import random
@@ -11,7 +11,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="./dev chaos", description="Kill and freeze real processes at random."
     )
-    parser.add_argument("--rounds", type=int, default=100, help="how many faults (default 100)")
+    parser.add_argument(
+        "--faults", "--rounds", dest="rounds", type=int, default=100, help="how many faults (default 100)"
+    )
     parser.add_argument(
         "--seed", type=int, default=None, help="which faults; their effect varies with timing"
     )

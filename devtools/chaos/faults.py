@@ -8,13 +8,15 @@ from collections.abc import Callable
 
 from devtools.chaos.fleet import BEHIND_PROXY, WORKERS, Worker
 from devtools.chaos.injector import NETWORK, WORKER, Fault, FaultInjector, FaultKind, Undo, undo_nothing
-from devtools.chaos.processes import parent_of, send
+from devtools.chaos.line_faults import LINE_KINDS
+from devtools.chaos.processes import is_guarded, send
 
 SHORT_S = (0.05, 0.6)
 LONG_S = (1.8, 3.5)
 """Longer than the heartbeat timeout."""
 BETWEEN_S = (0.1, 1.1)
 WAKING_S = 0.05
+ENDS_BY_ITSELF_WITHIN_S = 4.0
 SURELY_LEASED_S = 0.8
 """A freeze up to here cannot outlast a lease; on a busy machine a short one may become longer than it was drawn."""
 
@@ -69,7 +71,7 @@ async def shim_kill(injector: FaultInjector, fault: Fault) -> Undo | None:
     pid = await injector.victim(fault, worker.shims)
     if pid is None:
         return None
-    injector.killed_pids |= {trainer for trainer in worker.tree() if parent_of(trainer) == pid}
+    injector.killed_pids |= {trainer for trainer in worker.tree() if is_guarded(trainer, {pid})}
     send(pid, signal.SIGKILL)
     return undo_nothing
 
@@ -178,7 +180,52 @@ async def cut_off(injector: FaultInjector, fault: Fault) -> Undo:
     return undo
 
 
+async def agent_and_shim_kill(injector: FaultInjector, fault: Fault) -> Undo:
+    """Both guardians that the product names are gone at once; the machine and the trainer's second one live on."""
+    worker = injector.worker(fault)
+    worker.down_on_purpose = True
+    shims = worker.shims()
+    worker.agent.kill()
+    injector.killed_pids |= set(worker.tree())
+    for pid in shims:
+        send(pid, signal.SIGKILL)
+    return lambda: start_again(worker)
+
+
+async def server_disk_fails(injector: FaultInjector, fault: Fault) -> Undo:
+    """The database's journal cannot grow any more: the server ends by itself, and is started again."""
+    server, journal = injector.fleet.server, injector.fleet.home / "fleet.db-wal"
+    limit = journal.stat().st_size if journal.exists() else 1
+    server.limit_files(limit)
+
+    async def undo() -> None:
+        if server.alive:
+            server.limit_files(None)
+        await asyncio.sleep(ENDS_BY_ITSELF_WITHIN_S)
+        if not server.alive:
+            await injector.fleet.start_server()
+
+    return undo
+
+
+async def server_journal_removed(injector: FaultInjector, fault: Fault) -> Undo | None:
+    server, journal = injector.fleet.server, injector.fleet.home / "fleet.db-wal"
+    if not journal.exists():
+        return None
+    journal.unlink()
+    for _ in range(400):
+        if not server.alive:
+            break
+        await asyncio.sleep(0.05)
+    assert not server.alive, "the server works on with a database whose journal is gone"
+    return injector.fleet.start_server
+
+
 KINDS = {
+    **LINE_KINDS,
+    "agent_and_shim_kill": FaultKind(6, agent_and_shim_kill),
+    "server_disk_fails": FaultKind(3, server_disk_fails, (NETWORK,)),
+    "server_journal_removed": FaultKind(3, server_journal_removed, (NETWORK,)),
     "agent_kill": FaultKind(14, agent_kill),
     "agent_stop": FaultKind(12, agent_stop),
     "agent_restart": FaultKind(4, agent_restart),
@@ -208,7 +255,9 @@ def draw_fault(rng: random.Random) -> Fault:
     return Fault(
         kind=kind,
         after_s=rng.uniform(*BETWEEN_S),
-        worker=rng.choice(BEHIND_PROXY) if kind == "cut_off" else rng.randrange(WORKERS),
+        worker=rng.choice(BEHIND_PROXY)
+        if kind == "cut_off" or kind in LINE_KINDS
+        else rng.randrange(WORKERS),
         hold_s=rng.uniform(*(LONG_S if rng.random() < 0.4 else SHORT_S)),
         pick=rng.random(),
     )

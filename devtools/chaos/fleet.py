@@ -14,6 +14,7 @@ import httpx2
 from devtools.chaos.processes import (
     Program,
     end_everything_under,
+    is_guarded,
     parent_of,
     send,
     shims_under,
@@ -66,8 +67,8 @@ class Worker:
 
     def trainers(self) -> list[int]:
         """Returns the trainers themselves, without what they left behind."""
-        shims = set(self.shims())
-        return [pid for pid in self.tree() if parent_of(pid) in shims]
+        shims, tree = set(self.shims()), set(self.tree())
+        return [pid for pid in tree if parent_of(pid) not in tree and is_guarded(pid, shims)]
 
     def die(self) -> None:
         """Does what a power cut does: nothing of it is left to say anything."""

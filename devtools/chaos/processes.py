@@ -1,6 +1,7 @@
 """Real processes: started, found again through /proc, and signalled by their id alone."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -58,6 +59,13 @@ class Program:
         assert self._process is not None
         self._process.send_signal(number)
 
+    def limit_files(self, size: int | None) -> None:
+        """Keeps it from making any file larger than this."""
+        assert self._process is not None
+        soft = resource.RLIM_INFINITY if size is None else size
+        with suppress(ProcessLookupError):
+            resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (soft, resource.RLIM_INFINITY))
+
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
@@ -74,6 +82,12 @@ def parent_of(pid: int) -> int | None:
         return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, IndexError):
         return None
+
+
+def is_guarded(trainer: int, shims: set[int]) -> bool:
+    """Tells whether one of these is its first guardian; its second one stands between them."""
+    keeper = parent_of(trainer)
+    return keeper is not None and (keeper in shims or parent_of(keeper) in shims)
 
 
 def is_dead(pid: int) -> bool:
@@ -106,7 +120,7 @@ def shims_under(folder: Path) -> list[int]:
                 where = os.readlink(entry / "cwd")
                 if where.startswith(f"{folder}/attempts/") and not is_dead(int(entry.name)):
                     pids.append(int(entry.name))
-    # Between fork and exec a trainer looks like its guardian.
+    # Between fork and exec a trainer looks like its guardian, and its second guardian always does.
     return [pid for pid in pids if parent_of(pid) not in pids]
 
 

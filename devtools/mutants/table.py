@@ -17,6 +17,7 @@ STORE = (
 INBOX = ("tests/agent/test_inbox.py", *SIM)
 STOPPING = ("tests/core/jobs/test_stopping.py", "tests/orchestrator/test_stopping.py")
 STORAGE = ("tests/storage/test_fenced.py",)
+LEASE = ("tests/agent/test_lease.py",)
 PIPELINE = ("tests/store/writing/test_pipeline.py",)
 DIRECT_STEPS = ("tests/store/writing/test_direct_steps.py",)
 LIVE_ROWS = ("tests/store/writing/test_live_rows.py",)
@@ -35,6 +36,32 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # Publishing
+    Mutant(
+        "a-publication-is-lost",
+        "a job completes, and what its owner wanted published is never tried",
+        "orchestrator/publishing.py",
+        "    if publish and transaction.tx.publication(job.id) is None:\n",
+        "    if publish and transaction.tx.publication(job.id) is not None:\n",
+        SIM,
+    ),
+    Mutant(
+        "published-and-not-there",
+        "a try that failed is told as done",
+        "orchestrator/publishing.py",
+        "            await _record(fleet, publication, error=error)\n        except Exception",
+        '            await _record(fleet, publication, url="")\n        except Exception',
+        SIM,
+    ),
+    # What jobs see
+    Mutant(
+        "an-ungranted-path-is-let-through",
+        "a path that no job may see is taken by the trainer for a name on the Hub",
+        "agent/isolation/named_paths.py",
+        "    if not reach.sees(path):\n",
+        "    if not reach.sees(path) and not os.path.exists(path):\n",
+        ("tests/agent/isolation/test_named_paths.py",),
+    ),
     # Attackers
     Mutant(
         "trailers-are-headers",
@@ -286,6 +313,62 @@ MUTANTS = (
         "(lost if same_home and attempt.incarnation != ELSEWHERE else doubtful)",
         "(lost if same_home else doubtful)",
         FOUND_OR_SIM,
+    ),
+    Mutant(
+        "lease-from-the-answer",
+        "a lease counts from when the answer came, not from when the heartbeat was sent",
+        "agent/agent.py",
+        "        )\n        self.extend_lease(sent_at)\n\n    def _keep_time",
+        "        )\n        self.extend_lease(boottime())\n\n    def _keep_time",
+        LEASE,
+    ),
+    Mutant(
+        "a-new-agent-wakes-the-fenced",
+        "an agent that has had no answer yet takes it that its lease lasts",
+        "agent/agent.py",
+        "        self.heard_at = -math.inf\n",
+        "        self.heard_at = boottime()\n",
+        LEASE,
+    ),
+    Mutant(
+        "a-forwarder-is-believed",
+        "whoever refuses connections is taken for the orchestrator's own socket",
+        "agent/wire/outage.py",
+        "        is_direct = bool(ends) and ends == answer.ends\n",
+        "        is_direct = bool(ends)\n",
+        ("tests/agent/wire/test_outage.py",),
+    ),
+    Mutant(
+        "a-death-is-believed-for-ever",
+        "an orchestrator that refuses is taken for dead without end",
+        "core/workers/outage.py",
+        " and without_answer_s < BELIEVED_S",
+        "",
+        ("tests/core/workers/test_outage.py",),
+    ),
+    Mutant(
+        "no-second-guardian",
+        "what a launcher started outlives agent and shim",
+        "agent/guard/shim_trainer.py",
+        "    leave_nothing(keeper_pid)\n    os._exit(0)\n",
+        "    os._exit(0)\n",
+        ("tests/agent/guard/test_shim.py",),
+    ),
+    Mutant(
+        "a-removed-journal-is-written-to",
+        "nobody notices that the database's journal is gone from its folder",
+        "store/sqlite.py",
+        "        trouble = self.find_trouble()\n        if trouble:\n",
+        "        trouble = self._broken\n        if trouble:\n",
+        ("tests/store/test_sqlite.py",),
+    ),
+    Mutant(
+        "one-token-goes-to-and-fro",
+        "two agents with one token take it from each other without end",
+        "orchestrator/attendance.py",
+        "    if taken_over and contested:\n",
+        "    if False:\n",
+        ("tests/http/api/workers/test_api_stream.py",),
     ),
     Mutant(
         "lease-too-long",
@@ -729,8 +812,8 @@ MUTANTS = (
     Mutant(
         "lonely-shim-says-completed",
         "a guardian without its agent says completed for a trainer whose exit code tells nothing",
-        "agent/guard/shim.py",
-        'ended["exit_code"] == 0 and not self.order.get("exit_tells", True):',
+        "agent/guard/shim_report.py",
+        'ended["exit_code"] == 0 and not order.get("exit_tells", True):',
         "False:",
         ("tests/agent/guard/test_shim.py",),
     ),

@@ -108,7 +108,8 @@ def read_all(python: str) -> Found:
             check=False,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": python_path(Path(python))},
         )
-    assert answer.returncode == 0, (answer.stdout[-1000:], answer.stderr[-1000:])
+    ended = f"its loader ended with {answer.returncode}"  # below 0: the signal, 9 where memory ran out
+    assert answer.returncode == 0, (ended, answer.stdout[-1000:], answer.stderr[-1000:])
     marked_line = next(line for line in answer.stdout.splitlines() if line.startswith("found:"))
     seen = msgspec.json.decode(marked_line.removeprefix("found:"), type=Found)
     seen.imported = count

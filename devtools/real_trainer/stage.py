@@ -15,6 +15,7 @@ from typing import Any
 
 from devtools.chaos.processes import SIMPLETUNER, Program, send, shims_under, trainers_under
 from devtools.real_trainer.environments import HERE, python_path
+from devtools.real_trainer.facts import Facts
 
 PATIENCE_S = 1800.0
 """A trainer needs a minute to its first step on an idle machine, and there may be others on this one."""
@@ -33,6 +34,8 @@ class Stage:
         self.version, self.python, self.folder = version, python, folder
         self.material = folder.parent / f"tiny-{version}"
         self._token = ""
+        self.seen: Facts = {}
+        """What the trainer did that the stubs of the tests do as well."""
         self.programs: dict[str, Program] = {}
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -52,6 +55,9 @@ class Stage:
             environment = {**self._environment, "PYTHONPATH": python_path(self.python)}
             argv = [str(self.python), str(HERE / "tiny.py"), str(made)]
             subprocess.run(argv, check=True, env=environment, capture_output=True)
+            # Weights are written for their owner alone, and jobs may run as users of their own.
+            for path in made.rglob("*"):
+                path.chmod(0o755 if path.is_dir() else 0o644)
             made.rename(self.material)
         home = self.folder / "server"
         server = Program(
@@ -71,9 +77,18 @@ class Stage:
             self.kill(name)
 
     def worker(
-        self, name: str, *, gpus: int = 0, env: dict[str, str] | None = None, max_jobs: int = 1
+        self,
+        name: str,
+        *,
+        gpus: int = 0,
+        env: dict[str, str] | None = None,
+        max_jobs: int = 1,
+        job_paths: tuple[Path, ...] = (),
     ) -> None:
-        """`gpus` are declared: the machine has none, and the processes see them by their index."""
+        """`gpus` are declared: the machine has none, and the processes see them by their index.
+
+        Its jobs stand behind the wall that this machine allows, and see the tiny model, its pictures and `job_paths`.
+        """
         token = self.post("/api/admin/workers", {"name": name})["token"]
         token_file = self.folder / f"{name}.token"
         token_file.write_text(token)
@@ -94,12 +109,22 @@ class Stage:
                 *("worker", "--orchestrator-url", self.url, "--worker-token-file", str(token_file)),
                 *("--name", name, "--persistent", "--work-dir", str(self.folder / name)),
                 *("--trainer-python", str(self.python), "--max-jobs", str(max_jobs)),
+                *(word for path in (self.material, *job_paths) for word in ("--job-path", f"{path}:ro")),
             ),
             environment,
             self.folder / f"{name}.log",
         )
         agent.start()
         self.programs[name] = agent
+
+    def wall(self, name: str) -> str:
+        """Which kind stands around the jobs of this worker."""
+        self.wait_for(f"{name} is there", lambda: "isolation" in self._labels(name))
+        return self._labels(name)["isolation"]
+
+    def _labels(self, name: str) -> dict[str, str]:
+        workers = self.get("/api/admin/workers")["workers"]
+        return next((one["reported_labels"] for one in workers if one["name"] == name), {})
 
     def kill(self, name: str) -> None:
         """As a power cut does: agent, guardians and trainers at once."""
@@ -210,9 +235,14 @@ class Stage:
         return [one for one in stored if one["kind"] == "checkpoint"]
 
     def log(self, job_id: str) -> str:
+        folder = self.attempt_folder(job_id)
+        return (folder / "output.log").read_text(errors="replace") if folder else ""
+
+    def attempt_folder(self, job_id: str) -> Path | None:
+        """Of the attempt whose output was written to last."""
         seen = sorted(self.folder.glob("*/attempts/*/output.log"), key=lambda path: path.stat().st_mtime)
-        mine = [path for path in seen if job_id in (path.parent / "order.json").read_text()]
-        return mine[-1].read_text(errors="replace") if mine else ""
+        mine = [path.parent for path in seen if job_id in (path.parent / "order.json").read_text()]
+        return mine[-1] if mine else None
 
     def wait_for(self, what: str, condition: Callable[[], bool], within_s: float = PATIENCE_S) -> float:
         began = time.monotonic()

@@ -64,6 +64,11 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
+def shim_of(trainer: int) -> int:
+    """Its second guardian stands between them."""
+    return parent_of(parent_of(trainer))
+
+
 DOUBLE_FORK = """
 import os, signal, time
 def daemon(name):

@@ -334,6 +334,9 @@ def test_publishing_is_asked_for_and_shown(ask: Run, fleet: FakeServer) -> None:
         "branch": "main",
     }
     assert ask("jobs", "publish", "j_abcdef", "--show", "--json").json["url"] == "https://hub/x"
+    fleet.on("GET", "/api/jobs/j_abcdef", {**JOB, "publication": {**row, "error": "the Hub said no"}})
+    assert "publishing to hf://me/x: due the Hub said no" in ask("jobs", "get", "j_abcdef").err
+    assert ask("jobs", "get", "j_abcdef", "--json").json["publication"]["state"] == "due"
 
 
 def test_cancel_retry_and_priority(ask: Run, fleet: FakeServer) -> None:

@@ -24,9 +24,9 @@ SOUND = {"name": "right", "version": "2.0", "vulns": []}
 UNASKED = {"name": "other", "skip_reason": "not found"}
 
 
-def auditor(*answers: Mapping[str, object], status: int = 0) -> tuple[str, ...]:
+def auditor(*packages: Mapping[str, object], status: int = 0) -> tuple[str, ...]:
     """A program that answers as pip-audit does."""
-    answer = json.dumps({"dependencies": list(answers), "fixes": []})
+    answer = json.dumps({"dependencies": list(packages), "fixes": []})
     return (sys.executable, "-c", f"print({answer!r}); raise SystemExit({status})")
 
 

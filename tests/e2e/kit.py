@@ -20,7 +20,7 @@ from tests.e2e.processes import (
     SIMPLETUNER,
     Program,
     end_everything_under,
-    parent_of,
+    shim_of,
     wait_until,
 )
 
@@ -273,7 +273,7 @@ class World:
         assert self.journal.runs(job_id)[-1].pid == before.pid
 
     def shim_of(self, job_id: str) -> int:
-        return parent_of(self.journal.runs(job_id)[-1].pid)
+        return shim_of(self.journal.runs(job_id)[-1].pid)
 
     # Calls
 

@@ -10,7 +10,7 @@ import pytest
 from obstore.store import S3Store
 
 from simpletuner_fleet.core.publishing import LONGEST_WAIT_S, MAX_TRIES
-from simpletuner_fleet.orchestrator.publishing import Places, publish_once
+from simpletuner_fleet.orchestrator.publishing import Places, mend_waits, publish_once
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.http.api_kit import Running, orchestrator
 from tests.http.upload_kit import Uploader, uploading
@@ -74,6 +74,7 @@ async def test_a_completed_jobs_model_comes_to_the_hub_whole(
         await store_token(running)
         up = await completed(running, ON_HUB)
         assert (await reported(running, up))["state"] == "due"
+        assert (await running.job(up.offer["job_id"]))["publication"] == await reported(running, up)
         places = Places(hub_url=hub.url)
         assert await publish_once(running.deps.storage, places, http) == 1
         publication = await reported(running, up)
@@ -160,6 +161,35 @@ async def test_a_hub_that_is_never_there_is_given_up_in_the_end(
         assert (await reported(running, up))["tries"] == MAX_TRIES
 
 
+async def test_a_clock_that_was_ahead_and_was_set_right_keeps_nothing_from_being_published(
+    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+) -> None:
+    async with orchestrator(vault=vault) as running:
+        await store_token(running)
+        up = await completed(running, ON_HUB)
+        places = Places(hub_url=hub.url)
+        running.clock.at -= 86_400
+        assert await publish_once(running.deps.storage, places, http) == 0
+        await mend_waits(running.deps.fleet)
+        assert await publish_once(running.deps.storage, places, http) == 1
+        assert (await reported(running, up))["state"] == "published"
+
+
+async def test_a_wait_that_a_restart_finds_is_kept_and_none_is_longer_than_the_longest(
+    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+) -> None:
+    async with orchestrator(vault=vault) as running:
+        await store_token(running)
+        await completed(running, ON_HUB)
+        places = Places(hub_url=hub.url)
+        hub.troubles = [(429, {"Retry-After": "99999999"})]
+        await publish_once(running.deps.storage, places, http)
+        await mend_waits(running.deps.fleet)
+        assert await publish_once(running.deps.storage, places, http) == 0
+        running.clock.at += LONGEST_WAIT_S
+        assert await publish_once(running.deps.storage, places, http) == 1
+
+
 async def test_a_folder_of_the_servers_takes_it_and_without_one_that_is_said(
     http: httpx2.AsyncClient, tmp_path: Path
 ) -> None:
@@ -184,6 +214,7 @@ async def test_a_job_that_failed_publishes_nothing(http: httpx2.AsyncClient) -> 
         up = await completed(running, {"to": "folder://x"}, status="failed")
         answer = await running.http.get(f"/api/jobs/{up.offer['job_id']}/publication")
         assert answer.status_code == 404
+        assert (await running.job(up.offer["job_id"]))["publication"] is None
         refused = await running.http.post(
             f"/api/jobs/{up.offer['job_id']}/publish", json={"to": "folder://x"}
         )

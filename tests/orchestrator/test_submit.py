@@ -3,6 +3,7 @@
 from simpletuner_fleet.core.events import Actor
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState
 from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
+from simpletuner_fleet.core.placement.ordering import place_of
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import submit
@@ -42,3 +43,13 @@ def test_a_job_cancelled_in_the_queue_is_tried_again_by_anybody() -> None:
     job_id = bench.submit()
     bench.do(lambda: drive(submit.cancel(fleet_of(bench), job_id, ADMIN)))
     assert try_again(bench, job_id, MEMBER).state is JobState.QUEUED
+
+
+def test_after_the_clock_was_set_back_newer_jobs_do_not_overtake() -> None:
+    bench = Bench()
+    first = bench.submit()
+    bench.crash()
+    bench.world.now -= 3600
+    second, third = bench.submit(), bench.submit()
+    jobs = [bench.job(job_id) for job_id in (third, second, first)]
+    assert [job.id for job in sorted(jobs, key=place_of)] == [first, second, third]

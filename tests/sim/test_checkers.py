@@ -75,7 +75,9 @@ def test_an_offer_to_a_worker_that_must_get_none_is_seen(change: dict[str, objec
 
 
 def test_a_gpu_given_twice_is_seen() -> None:
-    assert names(worker_problems(a_worker(), [RUNNING, replace(RUNNING, id="a_2")])) == {"S10"}
+    both = [RUNNING, replace(RUNNING, id="a_2")]
+    assert names(worker_problems(a_worker(), both, both)) == {"S10"}
+    assert worker_problems(a_worker(), both, both[:1]) == []
     assert names(gpu_problems([RUNNING, replace(RUNNING, id="a_2", worker_id="w_2")])) == {"S10"}
     assert not gpu_problems([RUNNING, replace(RUNNING, id="a_2", gpus=("GPU-w_2-0",))])
 

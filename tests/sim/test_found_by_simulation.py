@@ -220,3 +220,16 @@ def test_two_workers_that_name_no_gpus_do_not_have_the_same_ones() -> None:
     first, second = (bench.worker(name, older=True).comes() for name in ("one", "two"))
     uuids = [gpu.uuid for worker in (first, second) for gpu in worker.row.gpus]
     assert len(set(uuids)) == len(uuids) == 2
+
+
+def test_what_an_attempt_calls_spoiled_is_gone_on_from_by_nobody_however_it_says_that_it_ended() -> None:
+    bench = Bench()
+    worker = bench.worker().comes()
+    job_id = bench.submit()
+    worker.accept(job_id)
+    epoch = bench.job(job_id).epoch
+    bench.orchestrator.store_checkpoint(worker.token, job_id, epoch, 75)
+    ending = StatusReport(status=ReportStatus.CANCELLED, epoch=epoch, restart=True, resume_below=5)
+    bench.do(lambda: bench.orchestrator.report(worker.token, job_id, ending))
+    assert bench.attempts(job_id)[0].resume_below == 5
+    assert bench.orchestrator.store.view.newest_checkpoint(job_id) is None

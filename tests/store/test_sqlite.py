@@ -202,3 +202,19 @@ async def test_a_commit_failure_is_told_to_the_keeper_of_the_index_in_the_writin
     assert set(observer.reset_in) == set(threads)
     outsider.close()
     await store.close()
+
+
+async def test_a_journal_that_is_gone_from_its_folder_is_noticed_and_nothing_in_it_is_lost(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "fleet.db")
+    await store.write(lambda tx: tx.put_setting("kept", "yes"))
+    (tmp_path / "fleet.db-wal").unlink()
+    with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        await store.write(lambda tx: tx.put_setting("later", "yes"))
+    assert store.find_trouble()
+    await store.close()
+    reopened = SqliteStore(tmp_path / "fleet.db")
+    assert reopened.find_trouble() is None
+    assert await reopened.read(lambda view: (view.setting("kept"), view.setting("later"))) == ("yes", None)
+    await reopened.close()

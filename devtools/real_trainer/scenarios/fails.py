@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from devtools.real_trainer.facts import failure as how_it_failed
 from devtools.real_trainer.stage import Stage
 
 
@@ -17,9 +18,12 @@ class Mistake(Struct, frozen=True):
 
 
 def run(stage: Stage) -> list[str]:
-    stage.worker("one")
     pictures = stage.folder / "no-captions"
     shutil.copytree(stage.material / "pictures", pictures, ignore=shutil.ignore_patterns("*.txt", "*.json"))
+    closed = stage.folder / "closed"
+    shutil.copytree(stage.material / "model", closed)
+    (closed / "vae" / "diffusion_pytorch_model.safetensors").chmod(0o600)
+    stage.worker("one", job_paths=(pictures, closed))
     mistakes = {
         "GPU out of memory at step 5 of 8": Mistake(
             "gpu_out_of_memory", "Tried to allocate", env={"REAL_TRAINER_FAULT": "oom:5"}
@@ -40,13 +44,34 @@ def run(stage: Stage) -> list[str]:
             {"lora_type": "lycoris", "lycoris_config": "/x/no-lycoris.json"},
         ),
     }
-    tried = {name: _tried(stage, mistake) for name, mistake in mistakes.items()}
+    if (wall := stage.wall("one")) != "none":
+        mistakes |= _out_of_reach(stage, wall)
+    stage.seen["fails"] = {}
+    tried = {name: _tried(stage, name, mistake) for name, mistake in mistakes.items()}
     wrong = {name: seen for name, seen in tried.items() if not seen.startswith(f"{mistakes[name].code}, ")}
     assert not wrong, (wrong, tried)
     return [f"{name}: {seen}" for name, seen in tried.items()]
 
 
-def _tried(stage: Stage, mistake: Mistake) -> str:
+def _out_of_reach(stage: Stage, wall: str) -> dict[str, Mistake]:
+    """What is on the worker and not for its jobs."""
+    hidden = stage.folder / "not-granted"
+    hidden.mkdir()
+    mistakes = {
+        "model not granted to jobs": Mistake(
+            "path_not_granted", f"--job-path {hidden}:ro", {"pretrained_model_name_or_path": str(hidden)}
+        )
+    }
+    if wall == "user":
+        mistakes["model that its owner alone may read"] = Mistake(
+            "path_not_granted",
+            "chmod -R a+rX",
+            {"pretrained_model_name_or_path": str(stage.folder / "closed")},
+        )
+    return mistakes
+
+
+def _tried(stage: Stage, name: str, mistake: Mistake) -> str:
     """What was seen: it begins with the class alone where the job failed and its line names what is wrong."""
     job_id = stage.submit(
         stage.settings(**mistake.settings), dataloader=stage.dataloader(**mistake.loader), env=mistake.env
@@ -58,4 +83,7 @@ def _tried(stage: Stage, mistake: Mistake) -> str:
     if mistake.named not in failure["evidence"]:
         return f"NOT NAMED: {failure}"
     (attempt,) = stage.get(f"/api/jobs/{job_id}/attempts")["attempts"]
+    if attempt["exit_code"] is not None:
+        seen = how_it_failed(job, attempt["exit_code"], attempt["last_lines"] or "")
+        stage.seen["fails"][name] = seen
     return f"{failure['class']}, exit code {attempt['exit_code']}"

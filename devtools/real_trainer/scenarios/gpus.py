@@ -20,7 +20,8 @@ def run(stage: Stage) -> list[str]:
     home = stage.folder / "hf"
     (home / "accelerate").mkdir(parents=True)
     (home / "accelerate" / "default_config.yaml").write_text(HOSTILE)
-    stage.worker("one", gpus=2, max_jobs=2, env={"HF_HOME": str(home), "REAL_TRAINER_TELL": "1"})
+    env = {"HF_HOME": str(home), "REAL_TRAINER_TELL": "1"}
+    stage.worker("one", gpus=2, max_jobs=2, env=env, job_paths=(home,))
     jobs = [stage.submit(stage.settings(max_train_steps=4), gpus=1) for _ in range(2)]
     assert [stage.ended(job_id)["status"] for job_id in jobs] == ["completed", "completed"]
     seen = sorted(_seen(stage.log(job_id)) for job_id in jobs)

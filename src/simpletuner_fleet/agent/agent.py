@@ -57,6 +57,8 @@ LEASE_MARGIN_MAX_S = 10.0
 LONGEST_INTERVAL_S = 86_400.0
 TELL_FETCHING_EVERY_S = 2.0
 WARN_UNSTORED_EVERY_S = 600.0
+DISOWNED_AFTER_S = 600.0
+"""From when the lease has run out: so long may a rotated token be on its way."""
 KEEP_IDLE_S = 60.0
 """At least: a connection outlives the pause between two heartbeats, however long that is."""
 SHIM_OUTCOME = {
@@ -110,7 +112,12 @@ class Agent:
         self.connected = asyncio.Event()
         self.token_changed = asyncio.Event()
         self.departure: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
-        self.heard_at = boottime()
+        self.heard_at = -math.inf
+        """When the newest of the calls that were answered was sent, or the orchestrator was found dead.
+
+        Never, for a new agent: what it takes up may be paused for good reason, and is not renewed before an answer.
+        """
+        self.answered_at = boottime()
         self._accepted_at: dict[Turn, float] = {}
         self._fetching_told_at: dict[Turn, float] = {}
         self._unstored_warned_at: dict[Turn, float] = {}
@@ -176,6 +183,7 @@ class Agent:
 
         It does so a whole timeout after it last heard us, which was after `heard_at`; the margin is for stopping in time.
         """
+        self.answered_at = max(self.answered_at, heard_at)
         self.heard_at = max(self.heard_at, heard_at)
         self.attempts.renew(self.lease_s, self.heard_at)
 
@@ -185,13 +193,17 @@ class Agent:
         margin_s = min(LEASE_MARGIN_MAX_S, LEASE_MARGIN_SHARE * self.heartbeat_timeout_s)
         return self.heartbeat_timeout_s - margin_s
 
-    def orchestrator_is_down(self) -> None:
-        """Its machine answers and it does not listen: it cannot give anything away, and on its return it waits anew.
+    async def connection_refused(self) -> None:
+        """Where that means that the orchestrator is dead, it cannot give anything away, and on its return it waits anew."""
+        asked_at = boottime()
+        if await self.client.outage.is_certain(asked_at - self.answered_at):
+            self.orchestrator_is_dead(asked_at)
 
-        Only while the lease lasts: once it ran out, the job may have been given away before the orchestrator went down.
-        """
-        if boottime() < self.heard_at + self.lease_s:
-            self.extend_lease(boottime())
+    def orchestrator_is_dead(self, asked_at: float) -> None:
+        """Goes on while the lease lasts: once it ran out, the job may have been given away before the death."""
+        if asked_at < self.heard_at + self.lease_s:
+            self.heard_at = max(self.heard_at, asked_at)
+            self.attempts.renew(self.lease_s, self.heard_at)
 
     # Doing.
 
@@ -279,6 +291,17 @@ class Agent:
     def depart(self, departure: Departure) -> None:
         if not self.departure.done():
             self.departure.set_result(departure)
+
+    def disowned(self, now: float) -> bool:
+        """Ends what runs once our token has been refused for so long that its jobs were given away long ago.
+
+        A token that was rotated and never brought, or a worker that was deleted: nobody would ever let them go on.
+        """
+        if not self.inbox.held or now < self.answered_at + self.lease_s + DISOWNED_AFTER_S:
+            return False
+        for turn in list(self.inbox.held):
+            self.perform(self.inbox.went_stale(turn))
+        return True
 
     def superseded(self) -> None:
         """Another agent has our token and was heard last: ours is not the worker any more."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from simpletuner_fleet.agent.guard.runner import (
     TrainerExit,
 )
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo, Wall
+from simpletuner_fleet.agent.isolation.job_files import hand_over
+from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls
 from simpletuner_fleet.agent.preparation import Preparation, blame_for, explain_start_failure
 from simpletuner_fleet.agent.retention import NOT_STORED, KeepLimits, tidy
@@ -80,7 +83,10 @@ class Attempts:
         data: Datasets | None = None,
         events: AttemptEvents | None = None,
         walls: Walls = NO_WALLS,
+        adopt_grace_s: float = ADOPT_GRACE_S,
     ) -> None:
+        """`adopt_grace_s` is how long a trainer waits for a new agent after this one has died."""
+        self._adopt_grace_s = adopt_grace_s
         self._state = state
         self._runner = runner
         self._client = client
@@ -122,7 +128,29 @@ class Attempts:
         attempt = self._state.attempt(offer.attempt_id)
         data = self.data.folder_of(offer.attempt_id) if self.data and offer.datasets else None
         cache = self.preparation.caches.place_of(offer.attempt_id)
-        return self._walls.raise_around(attempt, data, launch, [*offer.env, *(offer.secrets or {})], cache)
+        self._fit_to_wall(offer, launch, [path for path in (attempt.job_dir, data, cache) if path])
+        chosen = [*offer.env, *(offer.secrets or {})]
+        downloads = self.preparation.take_downloads(offer) if self._walls.kind else None
+        launch, wall = self._walls.raise_around(attempt, data, launch, chosen, cache, downloads)
+        output = self.preparation.habits(offer).output_folder(self.preparation.paths(attempt))
+        if (
+            wall
+            and wall.uid is not None
+            and wall.gid is not None
+            and not output.is_relative_to(attempt.job_dir)
+        ):
+            output.mkdir(parents=True, exist_ok=True)
+            hand_over(output, wall.uid, wall.gid)
+        return launch, wall
+
+    def _fit_to_wall(self, offer: JobSubmit, launch: Launch, own: list[Path]) -> None:
+        """Raises PathNotGranted. Data that the trainer wants to write beside, and may not, is shown where it may."""
+        reach = self._walls.reach()
+        if reach is None:
+            return
+        refuse_unseen(self.preparation.located(offer), launch, reach, own, self._walls.home)
+        paths = self.preparation.paths(self._state.attempt(offer.attempt_id))
+        self.preparation.habits(offer).show_data(paths, reach.may_write)
 
     async def ended(self, turn: Turn) -> AttemptEnding:
         """Returns when the process tree is gone."""
@@ -207,6 +235,7 @@ class Attempts:
             if kept:
                 await asyncio.to_thread(self._walls.clean, kept)
             await asyncio.to_thread(self.preparation.caches.release, attempt_id)
+            await asyncio.to_thread(self.preparation.downloads.release, attempt_id)
             await asyncio.to_thread(self._retire, attempt_id)
         self._offers.pop(turn, None)
         running = self._running.pop(turn, None)
@@ -308,7 +337,7 @@ class Attempts:
             lease_s=lease_s,
             leased_at=leased_at,
             on_partition=offer.on_partition,
-            adopt_grace_s=ADOPT_GRACE_S,
+            adopt_grace_s=self._adopt_grace_s,
             time_limit_s=offer.time_limit_s,
             time_limit_save_s=offer.checkpoint_wait_s if offer.on_time_limit == "requeue" else None,
             report=report,

@@ -21,7 +21,7 @@ async def heartbeat_once(agent: Agent) -> None:
         await agent.heartbeat()
     except Unreachable as error:
         if error.refused:
-            agent.orchestrator_is_down()
+            await agent.connection_refused()
         log.warning("heartbeat not delivered: %s", error)
     except TokenRejected:
         if agent.token.reload():

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import EndReason
-from simpletuner_fleet.core.worker_errors import DataFailed, ResumeFailed, ShimUnavailable
+from simpletuner_fleet.core.worker_errors import DataFailed, PathNotGranted, ResumeFailed, ShimUnavailable
 from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import Resume
@@ -25,6 +26,8 @@ from simpletuner_fleet.trainers.contract import Launch, Paths, TrainerError
 from simpletuner_fleet.trainers.registry import Registry
 
 WANTED_LOOK_S = 0.2
+HUB = "hub"
+"""All that a job sees of its folder of downloads: what keeps the books of it stays the worker's."""
 AFTER_ITS_DATA = Launch(argv=[], env={}, cwd="")
 """Stands for what is prepared once the data is in place."""
 
@@ -40,6 +43,8 @@ class Preparation:
     ) -> None:
         self._state, self._trainers, self._client, self._data = state, trainers, client, data
         self.caches = KeptCaches(state.path / "caches", clean=clean)
+        self.downloads = KeptCaches(state.path / "downloads")
+        """What jobs fetch from the Hugging Face Hub, for later jobs of the same owner."""
         self.launches: dict[Turn, asyncio.Task[Launch]] = {}
         """How each attempt that is not started yet is to be."""
 
@@ -58,7 +63,9 @@ class Preparation:
 
     async def take_up(self, running: list[JobSubmit]) -> None:
         """Learns at the start which attempts run still; of all others nothing is needed any more."""
-        for free in await asyncio.to_thread(self.caches.take_up, {offer.attempt_id for offer in running}):
+        attempt_ids = {offer.attempt_id for offer in running}
+        await asyncio.to_thread(self.downloads.take_up, attempt_ids)
+        for free in await asyncio.to_thread(self.caches.take_up, attempt_ids):
             await asyncio.to_thread(remove_links, free / DATA)
         if self._data is None:
             return
@@ -109,6 +116,15 @@ class Preparation:
         self._take_caches(offer)
         return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
 
+    def take_downloads(self, offer: JobSubmit) -> Path | None:
+        """A folder for this attempt alone, in which earlier jobs of its owner, and of nobody else, may have left models."""
+        if not offer.owner:
+            return None
+        owner = hashlib.sha256(offer.owner.encode()).hexdigest()[:20]
+        folder = self.downloads.take(owner, offer.attempt_id) / HUB
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
     def _take_caches(self, offer: JobSubmit) -> None:
         """The data is then seen under a path that stays: a trainer's own indices hold the paths of its pictures."""
         key = self.habits(offer).cache_key(offer)
@@ -120,9 +136,9 @@ class Preparation:
 
     def _launch(self, offer: JobSubmit) -> Launch:
         paths = self.paths(self._state.attempt(offer.attempt_id))
-        return self._trainers.get(offer.trainer).launch(self._located(offer), paths)
+        return self._trainers.get(offer.trainer).launch(self.located(offer), paths)
 
-    def _located(self, offer: JobSubmit) -> JobSubmit:
+    def located(self, offer: JobSubmit) -> JobSubmit:
         return self._data.located(offer) if self._data else offer
 
     async def _fetch(self, offer: JobSubmit, data: FetchProgress) -> None:
@@ -150,7 +166,7 @@ class Preparation:
         checkpoint = await fetcher.place(resume, habits.output_folder(paths))
 
         def point() -> Launch:
-            return habits.place_resume(self._located(offer), paths, checkpoint, launch)
+            return habits.place_resume(self.located(offer), paths, checkpoint, launch)
 
         self.launches[turn] = asyncio.create_task(asyncio.to_thread(point))
 
@@ -189,8 +205,11 @@ def _explain_missing(names: list[str]) -> str:
 
 
 def blame_for(error: Exception) -> Blame:
-    """A config that no trainer takes, data that is not there: the same anywhere. All else is this machine's."""
-    return Blame.JOB if isinstance(error, TrainerError | DataFailed) else Blame.WORKER
+    """A config that no trainer takes, data that is not there: the same anywhere. All else is this machine's.
+
+    What a worker's owner did not grant is no fault of the worker, which would be set aside for it.
+    """
+    return Blame.JOB if isinstance(error, TrainerError | DataFailed | PathNotGranted) else Blame.WORKER
 
 
 def explain_start_failure(error: Exception) -> str:

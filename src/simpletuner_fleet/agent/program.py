@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,12 +19,18 @@ from msgspec.structs import replace
 from simpletuner_fleet import __version__
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.agent import Agent, Departure
-from simpletuner_fleet.agent.attempts import SAVE_FIRST_GRACE_S, Attempts, ShimTrust
+from simpletuner_fleet.agent.attempts import (
+    ADOPT_GRACE_S,
+    SAVE_FIRST_GRACE_S,
+    Attempts,
+    ShimTrust,
+)
 from simpletuner_fleet.agent.audit_memory import AuditMemory
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, reported_labels, select_gpus
 from simpletuner_fleet.agent.guard.runner import Runner
+from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
@@ -58,6 +64,8 @@ STOP_SHARE, UPLOAD_SHARE = 0.5, 0.8
 """Of the grace: until the trainers are stopped, a checkpoint saved; until what is to be sent is sent."""
 LEAVE_WITHIN_S = 5.0
 GOODBYE_WITHIN_S = 3.0
+RESTARTED_BY_SYSTEMD_S = 45.0
+"""It starts an agent again after ten seconds, and a loaded machine takes its time. The lease rules meanwhile."""
 FINISHING_TOLD_EVERY_S = 5.0
 ISOLATION = "isolation"
 """The label that tells how jobs are separated here: what a job asks for, and what the worker's page shows."""
@@ -85,8 +93,21 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """From SIGTERM until it must be gone."""
     max_log_mb: int = 1024
     keep: KeepLimits = KeepLimits()
+    leave_after_s: float | None = None
+    """Without an answer of the orchestrator; None stays for ever."""
+    restarted_within_s: float | None = None
+    """None: as long as the service manager takes for it, where one started the agent."""
     isolation: str = "auto"
     job_paths: tuple[JobPath, ...] = ()
+
+
+def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -> float:
+    """How long trainers wait for the next agent. One that nobody starts again would only keep its jobs from others."""
+    if settings.restarted_within_s is not None:
+        return settings.restarted_within_s
+    started = environment.get("SYSTEMD_EXEC_PID")
+    is_service = started in (str(os.getpid()), str(os.getppid()))
+    return RESTARTED_BY_SYSTEMD_S if is_service else ADOPT_GRACE_S
 
 
 async def run_agent(
@@ -140,6 +161,7 @@ async def run_agent(
                         data,
                         events,
                         walls,
+                        adopted_within_s(settings, environment),
                     )
 
                 agent = Agent(
@@ -209,6 +231,8 @@ async def check_worker(
     try:
         await client.ask()
         say(f"server    {settings.url} accepts the token")
+        arrived = await client.try_part()
+        say(f"uploads   a part of {arrived / 2**20:g} MiB arrives")
         inventory = await probe.find()
         gpus = select_gpus(inventory.gpus, settings.gpus)
         for gpu in gpus:
@@ -266,6 +290,7 @@ async def _live(agent: Agent, probe: GpuProbe, settings: WorkerSettings) -> Depa
         asyncio.create_task(_sample_loop(agent, probe)),
         asyncio.create_task(_tidy_loop(agent, settings.keep)),
         asyncio.create_task(_finishing_loop(agent)),
+        asyncio.create_task(_leave_loop(agent, settings)),
     ]
     for loop in loops:
         loop.add_done_callback(lambda task: _loop_ended(agent, task))
@@ -365,6 +390,17 @@ async def _finishing_loop(agent: Agent) -> None:
     while True:
         await asyncio.sleep(min(FINISHING_TOLD_EVERY_S, agent.heartbeat_interval_s * 5))
         await agent.tell_finishing()
+
+
+async def _leave_loop(agent: Agent, settings: WorkerSettings) -> None:
+    if settings.leave_after_s is None:
+        return
+    left_s = settings.leave_after_s
+    while left_s > 0:
+        await asyncio.sleep(left_s)
+        left_s = agent.answered_at + settings.leave_after_s - boottime()
+    log.error("no orchestrator has answered for %g s: the worker leaves", settings.leave_after_s)
+    _terminate(agent, settings.shutdown_grace_s)
 
 
 async def _tidy_loop(agent: Agent, limits: KeepLimits) -> None:

@@ -36,7 +36,7 @@ async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
             _answer_refusal(agent, problem, may_give_up=give_up_after_s is not None)
         except Unreachable as error:
             if error.refused:
-                agent.orchestrator_is_down()
+                await agent.connection_refused()
             complaint.make(error)
             if deadline is not None and not agent.connected.is_set() and boottime() > deadline:
                 trouble = of_connection_error(error.cause, agent.client.url)
@@ -112,6 +112,10 @@ async def _new_token(agent: Agent, problem: TokenRejected) -> None:
     agent.token_changed.clear()
     while not agent.token.reload() and not agent.token_changed.is_set():
         await asyncio.sleep(TOKEN_LOOK_S)
+        if agent.disowned(boottime()):
+            log.error(
+                "this worker's token is refused for too long: what ran here was given away, and is ended"
+            )
         if not agent.token.may_change and not agent.inbox.held:
             agent.depart(Departure(problem.detail, "E_INVALID_TOKEN"))
 

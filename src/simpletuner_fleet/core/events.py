@@ -37,6 +37,7 @@ class EventType(StrEnum):
     JOB_STOP_REQUESTED = "job.stop_requested"
     JOB_PRIORITY_SET = "job.priority_set"
     JOB_COMPLETED = "job.completed"
+    JOB_RESULTS_STORED = "job.results_stored"
     JOB_FAILED = "job.failed"
     JOB_CANCELLED = "job.cancelled"
     JOB_EMPTIED = "job.emptied"

@@ -117,7 +117,7 @@ def tried_in_vain(
     """Waits longer each time, and as long as the other side asks for; gives up where waiting cannot help."""
     tries = publication.tries + 1
     gives_up = hopeless or tries >= MAX_TRIES
-    pause_s = max(wait_s, min(LONGEST_WAIT_S, FIRST_WAIT_S * 4.0 ** (tries - 1)))
+    pause_s = min(LONGEST_WAIT_S, max(wait_s, FIRST_WAIT_S * 4.0 ** (tries - 1)))
     return replace(
         publication,
         state=_next(publication, "give_up" if gives_up else "again"),
@@ -126,6 +126,11 @@ def tried_in_vain(
         not_before=now + pause_s,
         finished_at=now if gives_up else None,
     )
+
+
+def waits_too_long(publication: Publication, now: float) -> bool:
+    """No try is ever put off for so long: the clock was ahead when it was, and has been set right since."""
+    return publication.state is PublicationState.DUE and publication.not_before - now > LONGEST_WAIT_S
 
 
 def files_to_publish(manifests: list[StoredManifest]) -> tuple[FileEntry, ...]:

@@ -45,6 +45,12 @@ class JobPathError(FleetError):
     next_step = "Write it as --job-path FOLDER:ro or --job-path FOLDER:rw."
 
 
+class PathNotGranted(FleetError):
+    """A config names what is on the worker and not for jobs; the message says which, and how its owner grants it."""
+
+    code = "path_not_granted"
+
+
 class CacheInUse(FleetError):
     """Another worker uses this data cache."""
 

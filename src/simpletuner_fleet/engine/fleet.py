@@ -64,6 +64,9 @@ class Fleet:
         self._reads_now = store if isinstance(store, ReadsNow) else None
         self.quiet_heartbeats = QuietHeartbeats(index, store)
 
+    def has_finishing_jobs(self) -> bool:
+        return bool(self._index.roster.finishing_jobs())
+
     async def act(self, step: Callable[[Transaction], T]) -> T:
         """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""
         value, effects = await self.store.write(lambda tx: self._run(tx, step))

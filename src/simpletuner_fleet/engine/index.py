@@ -71,5 +71,6 @@ def roster_of(view: View) -> Roster:
         roster.put_worker(worker)
     for attempt in view.live_attempts():
         job = view.job(attempt.job_id)
+        roster.see_job(None, job)
         roster.see_attempt(None, attempt, job.owner if job else "")
     return roster

@@ -105,6 +105,7 @@ def _submit_message(
         config_name=job.config_name,
         config=bundle.settings,
         trainer=bundle.trainer,
+        owner=job.owner,
         upload_endpoint="",
         upload_token=ids.derived_token(tokens.UPLOAD, tokens.upload_token_name(attempt.id, attempt.epoch)),
         dataloader=bundle.dataloader,

@@ -7,6 +7,8 @@ from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers import liveness
 from simpletuner_fleet.core.workers.mass_loss import MassLossBreaker
 
+CONTESTED_FOR_S = 600.0
+
 
 class Presence:
     """All times here are of the listening clock, which stands still while the orchestrator itself was stalled."""
@@ -22,6 +24,7 @@ class Presence:
         self._offered: dict[Turn, float] = {}
         self._unsaved: dict[str, float] = {}
         self._breaker = MassLossBreaker(policy)
+        self._changed_hands: dict[str, float] = {}
 
     def begin_round(self, now: float) -> None:
         if self._last_round is not None:
@@ -40,6 +43,15 @@ class Presence:
             self._holders[turn] = worker_id
         for turn in offers:
             self._offered.setdefault(turn, self.listening_now)
+
+    def changed_hands(self, worker_id: str) -> None:
+        """Notes that an agent took a worker's name from another one that was still there."""
+        self._changed_hands[worker_id] = self._now()
+
+    def is_contested(self, worker_id: str) -> bool:
+        """Tells whether that was a short while ago: two agents with one token would take it from each other for ever."""
+        at = self._changed_hands.get(worker_id)
+        return at is not None and self._now() - at < CONTESTED_FOR_S
 
     def _moment(self) -> float:
         """The listening clock within a round: a sign of life counts from when it came, not from the last round."""

@@ -67,6 +67,6 @@ class QuietHeartbeats:
     def _idle_row(self, worker_id: str) -> Worker | None:
         """Returns the row of a worker that offers reach and that holds nothing; the very same one until it changes."""
         index = self._index
-        if index.unplaced or worker_id not in index.reachable or index.roster.occupancy(worker_id).live:
+        if index.unplaced or worker_id not in index.reachable or index.roster.has_attempts(worker_id):
             return None
         return index.roster.workers.get(worker_id)

@@ -277,7 +277,7 @@ class Transaction:
             self.causes.append(WorkerMayTake(worker_id))
 
     def _status(self, worker_id: str) -> WorkerStatus:
-        return self.worker_in_memory(worker_id).status(self.index.roster.occupancy(worker_id).live > 0)
+        return self.worker_in_memory(worker_id).status(self.index.roster.has_attempts(worker_id))
 
     def _note_status(self, worker_id: str) -> None:
         if worker_id not in self._status_before and worker_id in self.index.roster.workers:

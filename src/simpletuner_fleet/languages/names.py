@@ -66,6 +66,7 @@ EVENTS = {
     "job.cancel_requested": N_("Cancelling asked for"),
     "job.cancelled": N_("Job cancelled"),
     "job.completed": N_("Job completed"),
+    "job.results_stored": N_("Results stored after all"),
     "job.dispatched": N_("Job dispatched"),
     "job.failed": N_("Job failed"),
     "job.dropped": N_("Checkpoint let go"),

@@ -18,7 +18,7 @@ from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, stopping
 from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome
+from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome, is_finishing
 from simpletuner_fleet.core.jobs.reconcile import (
     ELSEWHERE,
     Held,
@@ -58,9 +58,12 @@ MAX_EPOCH = 2**40
 
 
 async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, base_url: str) -> Registered:
-    answer, kept = await fleet.act(
-        lambda transaction: _register(transaction, worker_id, message, ip, base_url)
+    contested = fleet.presence.is_contested(worker_id)
+    answer, kept, taken_over = await fleet.act(
+        lambda transaction: _register(transaction, worker_id, message, ip, base_url, contested)
     )
+    if taken_over:
+        fleet.presence.changed_hands(worker_id)
     fleet.presence.heard(worker_id, fleet.clock.now())
     for attempt in kept:
         fleet.presence.confirmed(Turn(attempt.job_id, attempt.epoch), worker_id)
@@ -338,10 +341,18 @@ class _Visit(Struct):
 
 
 def _register(
-    transaction: Transaction, worker_id: str, message: Register, ip: str, base_url: str
-) -> tuple[Registered, list[Attempt]]:
+    transaction: Transaction, worker_id: str, message: Register, ip: str, base_url: str, contested: bool
+) -> tuple[Registered, list[Attempt], bool]:
+    """Returns also whether it was taken from an agent on another machine that is still there."""
     worker = transaction.worker(worker_id)
     _refuse_old_news(worker, message)
+    taken_over = (
+        bool(worker.home and message.home)
+        and worker.home != message.home
+        and worker_id in transaction.index.reachable
+    )
+    if taken_over and contested:
+        raise Superseded
     same_home = not worker.home or not message.home or worker.home == message.home
     known_process = bool(message.incarnation) and worker.incarnation == message.incarnation
     held = _held(transaction, worker, message)
@@ -360,7 +371,7 @@ def _register(
             details={"gpu_count": len(transaction.worker(worker_id).gpus), "version": message.version},
         )
     )
-    return _answer(transaction, worker_id, message, visit, base_url), visit.keep
+    return _answer(transaction, worker_id, message, visit, base_url), visit.keep, taken_over
 
 
 def _refuse_old_news(worker: Worker, message: Register) -> None:
@@ -513,6 +524,8 @@ def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str
     for attempt in transaction.live_attempts(worker_id):
         why = reason or "the worker said goodbye"
         job = transaction.job(attempt.job_id)
+        if is_finishing(job):
+            continue  # its results are on that worker's disk, and wait there for its next start
         transaction.apply(
             stopping.released(
                 job, attempt, why, transaction.policy, now=transaction.now, reason=EndReason.PREEMPTED

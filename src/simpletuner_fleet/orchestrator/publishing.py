@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import httpx2
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle
 from simpletuner_fleet.core.errors import Invalid, NotFound
@@ -23,6 +25,7 @@ from simpletuner_fleet.core.publishing import (
     files_to_publish,
     opened,
     tried_in_vain,
+    waits_too_long,
 )
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.stored_secrets import secret_value, stored_secrets
@@ -36,7 +39,11 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 8
 LOOK_S = 10.0
+END_OF_TIME, MANY = 1e18, 10_000
 MENTIONED = b'"publish":{'
+
+
+Bring = Callable[[Publication], Awaitable[str]]
 
 
 class Places(Struct, frozen=True):
@@ -50,12 +57,16 @@ def open_with_end(transaction: Transaction, job: Job) -> None:
     """Called in the transaction in which the job completes, so that neither is there without the other."""
     if job.state is not JobState.COMPLETED:
         return
-    stored = transaction.tx.job_bundle(job.id) or b"{}"
-    if MENTIONED not in stored:  # nearly every job, and without reading all of it
-        return
-    publish = msgspec.json.decode(stored, type=Bundle).publish
+    publish = wanted(transaction.tx.job_bundle(job.id))
     if publish and transaction.tx.publication(job.id) is None:
         transaction.tx.put_publication(opened(job, publish, transaction.now))
+
+
+def wanted(bundle: bytes | None) -> Publish | None:
+    """Where the job's own config wants its model."""
+    if not bundle or MENTIONED not in bundle:  # nearly every job, and without reading all of it
+        return None
+    return msgspec.json.decode(bundle, type=Bundle).publish
 
 
 async def ask(
@@ -105,13 +116,30 @@ async def publication_of(fleet: Fleet, job_id: str) -> Publication:
     return stored
 
 
+async def mend_waits(fleet: Fleet) -> None:
+    """Called at the start, when the clock may be another than before: what it put off for ever is tried now."""
+    put_off = await fleet.read(lambda view: view.due_publications(END_OF_TIME, MANY))
+
+    def step(transaction: Transaction) -> None:
+        for seen in put_off:
+            row = transaction.tx.publication(seen.job_id)
+            if row and waits_too_long(row, transaction.now):
+                transaction.tx.put_publication(replace(row, not_before=transaction.now))
+
+    if any(waits_too_long(row, fleet.clock.now()) for row in put_off):
+        await fleet.act(step)
+
+
 async def publish_once(storage: Storage, places: Places, http: httpx2.AsyncClient) -> int:
-    """Tries all that are due, one after the other, and returns how many it tried."""
-    fleet = storage.fleet
+    return await try_all_due(storage.fleet, lambda due: _publish(storage, places, http, due))
+
+
+async def try_all_due(fleet: Fleet, bring: Bring) -> int:
+    """Tries all that are due, one after the other, and returns how many it tried. `bring` returns where it is then."""
     due = await fleet.read(lambda view: view.due_publications(fleet.clock.now(), AT_ONCE))
     for publication in due:
         try:
-            url = await _publish(storage, places, http, publication)
+            url = await bring(publication)
         except PublishFailed as error:
             await _record(fleet, publication, error=error)
         except Exception as error:  # whatever it is, it must not keep others from being published
@@ -202,10 +230,14 @@ class Publisher:
                 await self._task
 
     async def _publish_for_ever(self) -> None:
+        mended = False
         async with httpx2.AsyncClient(follow_redirects=False) as http:
             while True:
                 await asyncio.sleep(LOOK_S)
                 try:
+                    if not mended:
+                        await mend_waits(self._storage.fleet)
+                        mended = True
                     while await publish_once(self._storage, self._places, http) == AT_ONCE:
                         pass
                 except Exception:

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.cutting import tail_of
 from simpletuner_fleet.core.errors import NotFound, StaleAttempt, Superseded
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import fencing, going_on, lifecycle, stopping
@@ -133,6 +134,8 @@ def gpus_free(transaction: Transaction, attempt: Attempt) -> bool:
 def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusReport) -> ReportAnswer:
     if not attempt.live:
         if attempt.outcome is _OUTCOMES.get(message.status):
+            if message.results == Results.STORED:
+                transaction.apply(lifecycle.results_arrived(job, attempt))
             return ReportAnswer(accepted=True, job_status=job.state)
         # Who reports an end needs no GPU any more: what it has done counts, whoever has been given its GPU since.
         free = message.status in FINAL_REPORTS or gpus_free(transaction, attempt)
@@ -151,8 +154,9 @@ def _take(transaction: Transaction, job: Job, attempt: Attempt, message: StatusR
     _judge_worker(transaction, attempt, message)
     if message.status is ReportStatus.COMPLETED:
         open_with_end(transaction, transaction.job(job.id))
-    if message.status is ReportStatus.FAILED and message.resume_below is not None:
-        forget_spoiled(transaction, job.id, message.resume_below)
+    below = transaction.attempt(attempt.id).resume_below
+    if below is not None:
+        forget_spoiled(transaction, job.id, below)
     now_is = transaction.job(job.id)
     return ReportAnswer(accepted=True, job_status=now_is.state, stop=now_is.state is JobState.CANCELLING)
 
@@ -202,7 +206,7 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
         exit_code=message.exit_code,
         exit_signal=message.exit_signal,
         error=message.error[:MAX_ERROR_CHARS] if message.error else None,
-        last_lines=message.last_lines[-MAX_LAST_LINES_CHARS:] if message.last_lines else None,
+        last_lines=tail_of(message.last_lines, MAX_LAST_LINES_CHARS) if message.last_lines else None,
         restart=message.restart,
         resume_below=message.resume_below,
         results=_RESULTS.get(message.results, Results.NONE),

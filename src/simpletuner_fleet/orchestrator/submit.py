@@ -28,6 +28,7 @@ from simpletuner_fleet.core.jobs.submit_request import (
     stored_config,
 )
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
+from simpletuner_fleet.core.placement.ordering import behind
 from simpletuner_fleet.core.placement.place import Placement, survey_of, why_waiting, would_start_now
 from simpletuner_fleet.core.policy import MAX_GRACE_S
 from simpletuner_fleet.core.training.checkpoint import StoredManifest
@@ -145,6 +146,7 @@ def _submit(transaction: Transaction, by: Submitter, request: SubmitRequest) -> 
         seq=0 if request.dry_run else transaction.tx.next_seq(),
         now=transaction.now,
     )
+    job = _behind_those_who_wait(transaction, job)
     used = _config_used(config.name, config.version, config.saved_by, by)
     if request.dry_run:
         return replace(_dry_run_answer(transaction, job), config=used)
@@ -177,9 +179,15 @@ def _retry(transaction: Transaction, job_id: str, by: Submitter, resume_from: st
         seq=transaction.tx.next_seq(),
         now=transaction.now,
     )
+    job = _behind_those_who_wait(transaction, job)
     _add(transaction, job, stored, by.actor, resume, retry_of=old.id)
     place_waiting_jobs(transaction)
     return transaction.job(job.id)
+
+
+def _behind_those_who_wait(transaction: Transaction, job: Job) -> Job:
+    newest = transaction.index.roster.newest_moment(transaction.policy.priority_point_s)
+    return behind(job, newest, transaction.policy)
 
 
 def _idempotency_key(request: SubmitRequest) -> str | None:

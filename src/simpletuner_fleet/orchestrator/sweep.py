@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState
+from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, is_finishing
 from simpletuner_fleet.core.workers import liveness
 from simpletuner_fleet.core.workers.start_trouble import tried_again
 from simpletuner_fleet.core.workers.worker import Connection
@@ -36,6 +36,7 @@ async def sweep_once(fleet: Fleet) -> None:
     await _each(_attempt_unconfirmed(fleet, turn) for turn in presence.unconfirmed_attempts())
     await _each(_offer_unanswered(fleet, turn) for turn in presence.old_offers())
     await _each(task(fleet) for task in (_release_backoffs, _clean_up_ephemerals, _save_heartbeats))
+    await _results_overdue(fleet)
     await _each(_drain_over(fleet, worker_id) for worker_id in fleet.drains_due())
     await _each(_try_again(fleet, worker_id) for worker_id in fleet.pauses_over())
 
@@ -61,6 +62,8 @@ async def _worker_silent(fleet: Fleet, worker_id: str, silent_s: float) -> None:
             if fleet.presence.holds_back and attempt.state is AttemptState.RUNNING:
                 continue
             job = transaction.job(attempt.job_id)
+            if is_finishing(job):
+                continue  # nothing of it runs: its worker may be back with its results
             transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
         worker = transaction.worker(worker_id)
         if worker.connection is not Connection.OFFLINE:
@@ -82,7 +85,31 @@ async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
             return
         why = f"its worker has not named it for {transaction.policy.heartbeat_timeout_s:g} s"
         job = transaction.job(attempt.job_id)
+        worker = transaction.tx.worker(attempt.worker_id)
+        away = worker is not None and worker.connection is not Connection.CONNECTED
+        if is_finishing(job) and away:
+            return  # its worker may be back with its results; one that is here and does not name it has none
         transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
+
+    await fleet.act(step)
+
+
+async def _results_overdue(fleet: Fleet) -> None:
+    """Ends the wait for results on workers that have been away for longer than results are waited for."""
+    if not fleet.has_finishing_jobs():
+        return
+    before = fleet.clock.now() - fleet.policy.results_wait_s
+
+    def step(transaction: Transaction) -> None:
+        for job_id in transaction.index.roster.finishing_jobs():
+            job = transaction.job(job_id)
+            worker = transaction.tx.worker(job.worker_id) if job.worker_id else None
+            if not is_finishing(job) or job.attempt_id is None:
+                continue
+            if worker is None or (worker.offline_since is not None and worker.offline_since <= before):
+                why = "its worker has been away for too long"
+                attempt = transaction.attempt(job.attempt_id)
+                transaction.apply(lifecycle.lost(job, attempt, why, transaction.policy, now=transaction.now))
 
     await fleet.act(step)
 

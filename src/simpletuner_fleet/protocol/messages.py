@@ -141,6 +141,8 @@ class JobSubmit(Struct, kw_only=True, omit_defaults=False):
     config_name: str
     config: dict[str, Any]
     trainer: str
+    owner: str = ""
+    """Whose jobs may use what it leaves on the worker for later ones; empty: nobody's."""
     upload_endpoint: str
     upload_token: str | UnsetType = UNSET
     dataloader: Any = None
@@ -210,6 +212,10 @@ class Registered(Struct, kw_only=True):
     is no such proof."""
     resume_job: dict[str, Any] | None = None
     abandon_job: str | None = None
+    ends: str = ""
+    """Of the connection that this call came by, as the orchestrator sees them: `protocol.paths.ends_of`."""
+    addresses: list[str] = []
+    """URLs at which the orchestrator is, or may be."""
 
 
 class GpuSample(Struct, kw_only=True):

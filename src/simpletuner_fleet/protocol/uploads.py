@@ -9,6 +9,10 @@ from simpletuner_fleet.core.training.checkpoint import FileEntry as FileEntry
 from simpletuner_fleet.core.training.checkpoint import Manifest as Manifest
 
 PART_BYTES = 256 * 1024 * 1024
+TRIED_PART_PATH = "/api/workers/job/check/objects/none"
+"""As a real one's, for whoever stands in between and decides by the path."""
+TRIED_PART_BYTES = 8 * 1024 * 1024
+"""As large as the first parts of a real upload."""
 """The most that an agent sends in one part. The orchestrator takes a whole file at once, as `curl -T` sends it, too."""
 
 

@@ -8,11 +8,13 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.matching import labels_match
+from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker, gpu_identity
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import JobFilter, View
@@ -31,6 +33,8 @@ class SeenJob(Struct, frozen=True, kw_only=True):
     explanation: Explanation | None = None
     position: int | None = None
     """It is 1 for the next in line."""
+    publication: Publication | None = None
+    """Only where one job alone is looked at."""
 
 
 class SeenWorker(Struct, frozen=True, kw_only=True):
@@ -192,7 +196,7 @@ def _job(view: View, job_id: str) -> Job:
 def _one_job(view: View, job_id: str, now: float) -> SeenJob:
     job = _job(view, job_id)
     ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else None
-    return with_reasons(view, [job], now, ahead)[0]
+    return replace(with_reasons(view, [job], now, ahead)[0], publication=view.publication(job_id))
 
 
 def with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = None) -> list[SeenJob]:

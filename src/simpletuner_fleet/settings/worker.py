@@ -103,6 +103,14 @@ WORKER = (
         metavar="N",
     ),
     Setting(
+        "restarted_within",
+        values.seconds,
+        "How long trainers wait for a new agent after theirs has died (default: 45s as a systemd service, else 2s)",
+        flags=("--restarted-within",),
+        env="SIMPLETUNER_RESTARTED_WITHIN",
+        metavar="TIME",
+    ),
+    Setting(
         "isolation",
         values.isolation,
         "How jobs are separated: user (needs root), sandbox, the best of both (auto), none; required: auto, but never none",
@@ -152,6 +160,14 @@ WORKER = (
         flags=("--shutdown-grace",),
         env="SIMPLETUNER_SHUTDOWN_GRACE",
         default=20.0,
+        metavar="TIME",
+    ),
+    Setting(
+        "leave_after",
+        values.seconds,
+        "Leave once no orchestrator has answered for so long; what runs is saved and stopped (default: stay for ever)",
+        flags=("--leave-after",),
+        env="SIMPLETUNER_LEAVE_AFTER",
         metavar="TIME",
     ),
     Setting(

@@ -18,7 +18,8 @@ from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.stream_loop import stop_of
 from simpletuner_fleet.core.errors import FleetError, StaleAttempt, StaleMessage, Superseded
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import EndReason
+from simpletuner_fleet.core.jobs.job import FINISHING, EndReason, Results
+from simpletuner_fleet.core.workers.outage import Knock, is_dead
 from simpletuner_fleet.core.workers.start_trouble import Blame
 from simpletuner_fleet.protocol.messages import (
     Accept,
@@ -33,6 +34,7 @@ from simpletuner_fleet.protocol.messages import (
     Register,
     Registered,
     ReportAnswer,
+    ReportStatus,
     Shutdown,
     StatusReport,
     StopAttempt,
@@ -82,7 +84,7 @@ class SimulatedAgent:
             if ending is not None:
                 self._act(self.inbox.ended(turn, ending))
         for turn, report in list(machine.spool.items()):
-            self._deliver(turn, report)
+            self._store_and_deliver(turn, report, self.world.now)
         self._connect()
         self._later(self._interval_s(), self._beat)
 
@@ -262,7 +264,10 @@ class SimulatedAgent:
                 shim.renew(sent_at + self.lease_s)
 
     def _nobody_listens(self) -> None:
-        """Who is down gives nothing away, and waits anew once it is back; what it gave away before stays given."""
+        """Who is dead gives nothing away, and waits anew once it is back; what it gave away before stays given."""
+        own_socket = None if self.machine.kind.forwarded else Knock.REFUSED
+        if not is_dead(own_socket, (), 0.0):
+            return
         for turn in sorted(self.inbox.held):
             shim = self.machine.shims.get(turn)
             if shim is not None and self.world.now < shim.lease_until:
@@ -303,7 +308,7 @@ class SimulatedAgent:
             case SendReport(turn, report, final):
                 if final:
                     machine.spool[turn] = report
-                    self._deliver(turn, report)
+                    self._store_and_deliver(turn, report, self.world.now)
                 else:
                     self._tell(turn, report)
             case Forget(turn):
@@ -398,6 +403,29 @@ class SimulatedAgent:
             self._act(self.inbox.went_stale(turn))
         elif isinstance(outcome, ReportAnswer) and outcome.stop:
             self._act(self.inbox.told_to_stop(StopAttempt(job_id=turn[0], epoch=turn[1])))
+
+    def _store_and_deliver(self, turn: Turn, report: StatusReport, began: float) -> None:
+        """Completed means stored: until then the job is finishing, and after a while its results are missing."""
+        if turn not in self.machine.spool:
+            return
+        if report.status is ReportStatus.COMPLETED and not report.results:
+            if self.machine.orchestrator.storage_fails:
+                if self.world.now - began < self.machine.orchestrator.policy.results_wait_s:
+                    self._tell_finishing(turn)
+                    pause_s = self.world.chance.uniform(2.0, 20.0)
+                    self._later(pause_s, lambda: self._store_and_deliver(turn, report, began))
+                    return
+                self.world.counts["results missing"] += 1
+                report.results, report.error = Results.MISSING, "the storage fails"
+            else:
+                self.machine.truth.stores(turn[0])
+                report.results = Results.STORED
+        self._deliver(turn, report)
+
+    def _tell_finishing(self, turn: Turn) -> None:
+        self.world.counts["finishing told"] += 1
+        progress = {"phase": FINISHING, "waiting_for": "the storage fails"}
+        self._tell(turn, StatusReport(status=ReportStatus.RUNNING, epoch=turn[1], progress=progress))
 
     def _deliver(self, turn: Turn, report: StatusReport) -> None:
         """Sends it again until it is answered: a final report is never given up."""

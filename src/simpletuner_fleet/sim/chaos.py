@@ -44,6 +44,9 @@ class Chaos:
             (2, self.drop_stream),
             (2, self.freeze_stream),
             (2, self.break_machine),
+            (2, self.fail_storage),
+            (2, self.kill_forwarder),
+            (1, self.cut_everybody),
             (1, self.jump_wall_clock),
             (1, self.clone_machine),
         ]
@@ -107,6 +110,13 @@ class Chaos:
         self.world.fault("disk full")
         self.orchestrator.store.fail_commits(self.world.chance.randint(1, 4))
 
+    def fail_storage(self) -> None:
+        """Nothing can be stored, or whoever stands in between refuses every upload."""
+        for_s = self._some_s()
+        self.world.fault("storage fails", f"for {for_s:.0f} s")
+        self.orchestrator.storage_fails = True
+        self.world.after(for_s, partial(setattr, self.orchestrator, "storage_fails", False))
+
     def jump_wall_clock(self) -> None:
         self.world.fault("wall clock jumps")
         self.orchestrator.wall_offset_s += self.world.chance.choice((-86_400.0, -3_600.0, 3_600.0, 86_400.0))
@@ -139,8 +149,30 @@ class Chaos:
         machine.link.up, machine.link.down = up, down
         self.world.after(for_s, lambda: self.mend(machine.link))
 
+    def kill_forwarder(self) -> None:
+        """What stands between a worker and the orchestrator dies, and refuses in its name."""
+        forwarded = [machine for machine in self.machines if machine.kind.forwarded]
+        if not forwarded:
+            return
+        machine, for_s = self.world.chance.choice(forwarded), self._some_s()
+        self.world.fault("forwarder dead", f"{machine.kind.name} for {for_s:.0f} s")
+        machine.link.refuses = True
+        for stream in list(self.orchestrator.streams.values()):
+            if stream.link is machine.link:
+                stream.frozen = True
+        self.world.after(for_s, lambda: self.mend(machine.link))
+
+    def cut_everybody(self) -> None:
+        """Much of the fleet vanishes at once: a switch, or the orchestrator's own network."""
+        for_s = self._some_s()
+        self.world.fault("network cut to everybody", f"for {for_s:.0f} s")
+        for machine in self.machines:
+            machine.link.up = machine.link.down = False
+            self.world.after(for_s, partial(self.mend, machine.link))
+
     def mend(self, link: Link) -> None:
         link.up = link.down = True
+        link.refuses = False
         for stream in list(self.orchestrator.streams.values()):
             if stream.link is link:
                 stream.thaw()
@@ -226,6 +258,7 @@ class Chaos:
         orchestrator = self.orchestrator
         orchestrator.store.crash_at = None
         orchestrator.store.fail_commits(0)
+        orchestrator.storage_fails = False
         if orchestrator.fleet is None:
             orchestrator.start()
         for clone in self.clones:

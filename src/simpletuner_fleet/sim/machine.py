@@ -31,6 +31,10 @@ class MachineKind(Struct, frozen=True, kw_only=True):
     max_jobs: int = 1
     older: bool = False
     labels: dict[str, str] = {}
+    host: str = ""
+    """Whose GPUs it shares; '' has its own."""
+    forwarded: bool = False
+    """A forwarder stands between it and the orchestrator, and refuses for itself where it is dead."""
 
 
 class AgentProgram(Protocol):
@@ -118,7 +122,12 @@ class SimulatedMachine:
 
     def gpu_reports(self) -> list[GpuReport]:
         return [
-            GpuReport(index=at, uuid=f"GPU-{self.kind.name}-{at}", name="A100", vram_gb=self.kind.vram_gb)
+            GpuReport(
+                index=at,
+                uuid=f"GPU-{self.kind.host or self.kind.name}-{at}",
+                name="A100",
+                vram_gb=self.kind.vram_gb,
+            )
             for at in range(self.kind.gpus)
         ]
 
@@ -150,12 +159,18 @@ class SimulatedShim:
         self.out_of_time = False
         fenced = offer.on_partition != "continue"
         self.run: Run = machine.truth.begins(
-            *self.turn, machine.kind.name, fenced=fenced, now=machine.world.now
+            *self.turn,
+            machine.kind.name,
+            fenced=fenced,
+            now=machine.world.now,
+            gpus=frozenset(offer.gpus),
         )
         self._plan_end()
         self._watch_lease()
         if offer.time_limit_s is not None:
             machine.world.after(offer.time_limit_s, self._time_is_up)
+        if self._plan.get("keeps"):
+            machine.world.after(self._left_s / 2, lambda: self._save("checkpoint saved on the way"))
         if self._plan.get("poison"):
             machine.world.after(self._left_s / 2, self._poison)
 
@@ -190,17 +205,17 @@ class SimulatedShim:
         """Most trainers save in time; one that does not is stopped without a checkpoint."""
         took_s = self.world.chance.uniform(0.0, 1.3 * save_s)
         if took_s < save_s:
-            self.world.after(took_s, self._save)
+            self.world.after(took_s, lambda: self._save("checkpoint saved before a stop"))
         ends_in_s = min(took_s, save_s) + self.world.chance.uniform(0.0, grace_s)
         self.world.after(
             ends_in_s, lambda: self._end(AttemptEnding(reason=EndReason.STOPPED, exit_signal=15))
         )
 
-    def _save(self) -> None:
+    def _save(self, counted_as: str) -> None:
         agent = self.machine.agent
         if self.done or not self.run.running or agent is None or self.alone:
             return
-        self.world.counts["checkpoint saved before a stop"] += 1
+        self.world.counts[counted_as] += 1
         trained_s = self._run_s - self._left_s + self.world.now - self._gone_on_at
         agent.store_checkpoint(self.turn, int(trained_s))
 

@@ -45,6 +45,8 @@ class Link:
         """Worker to orchestrator."""
         self.down = True
         """Orchestrator to worker."""
+        self.refuses = False
+        """A forwarder on the way is dead, and its machine says so, whether the orchestrator lives or not."""
 
     def delay_s(self) -> float:
         chance = self.world.chance
@@ -89,6 +91,9 @@ class Link:
                 return
             serve(reply)
 
+        if self.refuses:
+            world.after(0.05, lambda: finish(NOBODY_LISTENS))
+            return
         if not self.up or world.happens(self.weather.request_lost):
             world.counts["fault:request lost"] += 1
             give_up()

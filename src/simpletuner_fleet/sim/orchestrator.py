@@ -58,16 +58,19 @@ class _Failures(logging.Handler):
             self.errors.append(record.exc_info[1])
 
 
+FAILURES = _Failures()
+
+
 @contextmanager
 def sweep_heard() -> Iterator[list[BaseException]]:
     """The health check logs what goes wrong with one worker and goes on; here it is heard instead of printed."""
-    failures = _Failures()
-    SWEEP_LOG.addHandler(failures)
+    FAILURES.errors = []
+    SWEEP_LOG.addHandler(FAILURES)
     SWEEP_LOG.propagate = False
     try:
-        yield failures.errors
+        yield FAILURES.errors
     finally:
-        SWEEP_LOG.removeHandler(failures)
+        SWEEP_LOG.removeHandler(FAILURES)
         SWEEP_LOG.propagate = True
 
 
@@ -177,6 +180,7 @@ class Orchestrator:
         self.wall_offset_s = 0.0
         self.fleet: Fleet | None = None
         self.index = FleetIndex()
+        self.storage_fails = False
         self.hub = StreamHub()
         self.streams: dict[WorkerStream, Stream] = {}
         self.started_at = 0.0
@@ -187,7 +191,9 @@ class Orchestrator:
         self.last_read: dict[str, float] = {}
         self.last_named: dict[tuple[str, str, int], float] = {}
         self.after_step: Callable[[], None] = lambda: None
-        self._life = 0
+        self.on_start: Callable[[int], None] = lambda life: None
+        """What else runs in the process for as long as it lives."""
+        self.life = 0
         self._backlog: list[tuple[Callable[[], Any], Answered]] = []
         self._to_look: dict[Stream, None] = {}
 
@@ -199,7 +205,7 @@ class Orchestrator:
 
     def start(self) -> None:
         world = self.world
-        self._life += 1
+        self.life += 1
         self.store.crash_at = None
         clock = SteadyClock(
             wall=lambda: EPOCH_START + world.now + self.wall_offset_s, monotonic=lambda: world.now
@@ -214,11 +220,12 @@ class Orchestrator:
             self.fleet = None
             return
         world.note("orchestrator starts")
-        self._plan_sweep(self._life)
-        self._plan_pings(self._life)
-        life, since = self._life, self.fleet.clock.now()
+        self._plan_sweep(self.life)
+        self._plan_pings(self.life)
+        life, since = self.life, self.fleet.clock.now()
         known = [worker.id for worker in self.store.view.workers()]
         world.after(self.policy.reconnect_grace_s, lambda: self._still_gone(life, known, since))
+        self.on_start(life)
 
     def _try_to_start_again(self) -> None:
         if self.fleet is None:
@@ -238,21 +245,21 @@ class Orchestrator:
         self._to_look.clear()
         for stream in streams.values():
             stream.reset_agent_end()
-        life = self._life
+        life = self.life
         self.world.after(self.restarts_in_s(), lambda: self._restart(life))
 
     def _restart(self, life: int) -> None:
-        if self.fleet is None and self._life == life:
+        if self.fleet is None and self.life == life:
             self.start()
 
     def stall(self, for_s: float) -> None:
         if self.fleet is not None and not self.stalled:
             self.stalled = True
-            life = self._life
+            life = self.life
             self.world.after(for_s, lambda: self._go_on(life))
 
     def _go_on(self, life: int) -> None:
-        if self.fleet is None or self._life != life:
+        if self.fleet is None or self.life != life:
             return
         self.stalled = False
         if self.world.chance.random() < 0.5:
@@ -286,6 +293,10 @@ class Orchestrator:
         self._serve_woken_streams()
         self.after_step()
         return outcome
+
+    def work(self, work: Callable[[], Any]) -> Any:
+        """What the process does by itself."""
+        return self._do(work)
 
     def act(self, step: Callable[[Fleet], Coroutine[Any, Any, Any]]) -> Callable[[], Any]:
         """A request of a user or an administrator."""
@@ -445,13 +456,13 @@ class Orchestrator:
         stream.reset_agent_end()
         if self.hub.closed(stream.served):
             drive(attendance.stream_closed(self._alive(), stream.worker_id))
-            life, since = self._life, self._alive().clock.now()
+            life, since = self.life, self._alive().clock.now()
             self.world.after(
                 self.policy.reconnect_grace_s, lambda: self._still_gone(life, [stream.worker_id], since)
             )
 
     def _still_gone(self, life: int, worker_ids: list[str], since: float) -> None:
-        if self.fleet is None or life != self._life or self.stalled:
+        if self.fleet is None or life != self.life or self.stalled:
             return
         gone = [one for one in worker_ids if not self.hub.streaming(one)]
         try:
@@ -474,7 +485,7 @@ class Orchestrator:
         self.world.after(pause_s, lambda: self._sweep_again(life))
 
     def _sweep_again(self, life: int) -> None:
-        if self.fleet is None or self._life != life:
+        if self.fleet is None or self.life != life:
             return
         if not self.stalled:
             self._sweep()
@@ -492,7 +503,7 @@ class Orchestrator:
         self.world.after(self.policy.ping_interval_s, lambda: self._ping_all(life))
 
     def _ping_all(self, life: int) -> None:
-        if self._life != life or self.fleet is None:
+        if self.life != life or self.fleet is None:
             return
         if not self.stalled:
             for stream in list(self.streams.values()):

@@ -12,6 +12,7 @@ from simpletuner_fleet.core.jobs.job import AttemptState, Job, JobState, Target
 from simpletuner_fleet.core.jobs.submit_request import SubmitRequest, Submitter
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.core.workers.worker import AdminState
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.orchestrator import administer, limits, submit
@@ -39,6 +40,8 @@ class People:
         self.cancelled: dict[str, int] = {}
         """Jobs whose cancellation was answered, with their epoch then."""
         self._keys = 0
+        self.publishes: Callable[[], Publish | None] = lambda: None
+        """Whether the next job's model is to be published, and where."""
         self.users = [
             Submitter(
                 actor=Actor(f"t_user{n}", f"user{n}"),
@@ -58,8 +61,11 @@ class People:
 
     def submit_something(self) -> None:
         chance = self.world.chance
+        publish = self.publishes()
         request = SubmitRequest(
+            publish=publish,
             config={
+                "keeps": publish is not None,
                 "run_s": chance.choice((chance.uniform(0.5, 5.0), chance.uniform(5.0, 60.0), 150.0, 150.0)),
                 "exit": 1 if chance.random() < 0.12 else 0,
                 "poison": chance.random() < 0.04,

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.placement.reasons import Code
@@ -18,6 +19,7 @@ from simpletuner_fleet.sim.checks.checkers import (
     audit_problems,
     index_problems,
     outcome_problems,
+    result_problems,
     store_problems,
     unplaced_problems,
     unrest,
@@ -29,12 +31,13 @@ from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.older_agent import OlderAgent
 from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import ADMIN, People
+from simpletuner_fleet.sim.publications import LONGEST_WAIT_AT_REST_S, Publishing
 from simpletuner_fleet.sim.store import Changes
 from simpletuner_fleet.sim.world import Violation, World, drive
 
 INDEX_CHECKED_EVERY = 16
 REST_ASKED_EVERY = 24
-SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0)
+SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0, results_wait_s=200.0)
 SLICES = 5
 """More often no job here is given back by its time limit: each time is a step forward."""
 FAST = Policy(
@@ -46,6 +49,7 @@ FAST = Policy(
     reserve_after_s=60.0,
     cancel_grace_s=5.0,
     checkpoint_wait_s=20.0,
+    results_wait_s=60.0,
 )
 
 
@@ -90,6 +94,9 @@ class Scenario:
         self.orchestrator.start()
         self.machines = [self._machine(kind) for kind in _kinds(world)]
         self.people = People(world, self.orchestrator, Link(world, "people", self.weather), self.machines)
+        self.publishing = Publishing(world, self.orchestrator, self.people.link)
+        self.publishing.begin()
+        self.people.publishes = self.publishing.requested
         self.chaos = Chaos(world, self.orchestrator, self.people, self.machines, self._clone)
 
     def run(self) -> Result:
@@ -126,6 +133,7 @@ class Scenario:
         for_s = chance.uniform(3.0, 10.0) * self.policy.heartbeat_timeout_s
         faults = chance.choice((0, 3, 8, 15))
         self.chaos.plan(for_s, faults, acts=chance.randint(0, 10), jobs=chance.randint(2, 10))
+        self.publishing.plan_asks(for_s)
         if chance.random() < 0.3:
             self._let_one_misbehave(for_s)
         while world.next_at <= for_s:
@@ -154,7 +162,8 @@ class Scenario:
             1 + max(0, job.max_retries + 1 - job.charged) + (SLICES if job.on_time_limit == "requeue" else 0)
             for job in waiting
         )
-        return 600.0 + 3 * policy.heartbeat_timeout_s + tries * per_try_s
+        results_s = policy.results_wait_s + LONGEST_WAIT_AT_REST_S
+        return 600.0 + results_s + 3 * policy.heartbeat_timeout_s + tries * per_try_s
 
     def _judge(self) -> None:
         view = self.orchestrator.store.view
@@ -164,12 +173,14 @@ class Scenario:
         problems += audit_problems(entries, witnesses)
         unfenced = {machine.worker_id for machine in self.machines if machine.kind.older} | self._hostile
         problems += outcome_problems(view, self._every_job(), self.truth, unfenced)
+        problems += result_problems(view, self._every_job(), self.truth)
         problems += index_problems(self.orchestrator.index, view)
         for job_id, epoch in self.people.cancelled.items():
             job = view.job(job_id)
             if job is None or job.state not in (JobState.CANCELLED, JobState.COMPLETED) or job.epoch != epoch:
                 problems.append(("S7", f"{job_id} was cancelled and is {job.state if job else 'gone'}"))
         problems += self._untrue_reasons()
+        problems += self.publishing.problems_at_rest()
         if problems:
             raise Violation(*problems[0])
 
@@ -204,7 +215,7 @@ class Scenario:
                 return f"{machine.kind.name} is {worker.connection}"
         if self.truth.anything_runs:
             return "a trainer runs that nobody knows of" if not view.live_attempts() else "a trainer runs"
-        return unrest(view, self._every_job())
+        return unrest(view, self._every_job()) or self.publishing.unrest()
 
     def _every_job(self) -> list[str]:
         view = self.orchestrator.store.view
@@ -225,6 +236,8 @@ class Scenario:
             orchestrator.started_at,
             self.policy,
         )
+        if hasattr(self, "publishing"):
+            problems += self.publishing.problems_of(changes)
         for job_id in changes.jobs:
             self._cancelled_stays_so(job_id)
         if problems:
@@ -319,6 +332,9 @@ def _kinds(world: World) -> list[MachineKind]:
         )
         for at in range(1, chance.randint(1, 6))
     ]
+    kinds = [replace(kind, forwarded=not kind.older and chance.random() < 0.3) for kind in kinds]
+    if len(kinds) > 1 and not kinds[-1].older and chance.random() < 0.3:
+        kinds[-1] = replace(kinds[-1], host="m0")  # two workers on one machine
     return kinds
 
 

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import Tx, View
 from simpletuner_fleet.store.memory.store import MemoryStore
@@ -25,10 +26,11 @@ class Changes(Struct):
     jobs: dict[str, list[Job | None]] = field(default_factory=dict)
     attempts: dict[str, list[Attempt | None]] = field(default_factory=dict)
     workers: dict[str, list[Worker | None]] = field(default_factory=dict)
+    publications: dict[str, list[Publication | None]] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.attempts or self.workers or self.audit)
+        return bool(self.jobs or self.attempts or self.workers or self.publications or self.audit)
 
 
 class StepBrokenOff(BaseException):
@@ -98,6 +100,7 @@ class SimStore(MemoryStore):
             "set_job": (changes.jobs, tables.jobs),
             "set_attempt": (changes.attempts, tables.attempts),
             "set_worker": (changes.workers, tables.workers),
+            "set_publication": (changes.publications, tables.publications),
         }
         for setter, key, old in tables.journal:
             kind = kinds.get(setter.__name__)

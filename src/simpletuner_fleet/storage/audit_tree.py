@@ -1,7 +1,6 @@
 """The Merkle tree over the audit log, from its rows: whole blocks are remembered, the rest is read when it is asked for."""
 
 from simpletuner_fleet.core import merkle
-from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.engine.fleet import Fleet
 
 BLOCK = 256
@@ -37,10 +36,10 @@ class AuditTree:
 
     async def _read(self, block: int, count: int) -> list[bytes]:
         first = block * BLOCK + 1
-        entries: list[AuditEntry] = await self._fleet.read(lambda view: view.audit_range(first - 1, count))
-        if [entry.seq for entry in entries] != list(range(first, first + count)):
+        entries = await self._fleet.read(lambda view: view.audit_hashes(first - 1, count))
+        if [seq for seq, _ in entries] != list(range(first, first + count)):
             raise LogIncomplete(f"entries {first} to {first + count - 1} are not all there")
-        return [merkle.leaf(entry.hash) for entry in entries]
+        return [merkle.leaf(entry_hash) for _, entry_hash in entries]
 
     def _subtree(self, start: int, end: int, leaves: dict[int, list[bytes]]) -> bytes:
         size = end - start

@@ -23,6 +23,7 @@ from simpletuner_fleet.store.failures import (
 )
 from simpletuner_fleet.store.rows.batches import RowWrite, one_row
 from simpletuner_fleet.store.rows.text import storable
+from simpletuner_fleet.store.sql import recordsets
 from simpletuner_fleet.store.sql.database import Params, Row
 from simpletuner_fleet.store.sql.migrate import migrate, migrations_for
 from simpletuner_fleet.store.writing.pipeline import CommitPipeline
@@ -38,6 +39,8 @@ LOCK_SPACE = 0x53544654
 LOCK_TIMEOUT = "5s"
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+POINT_LOOKUPS = b"SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
+"""A commit finds its few rows by their keys. A plan made while a table was small would read all of it for ever."""
 CONNECTION_DEFAULTS: dict[str, str | int | None] = {
     "application_name": "simpletuner-fleet",
     "connect_timeout": 5,
@@ -73,6 +76,7 @@ class PostgresSession:
         self._begin = b"BEGIN" if writes else b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         self._connection: psycopg.Connection[Row] | None = self._connected()
         self._cursor = self._connection.cursor()
+        self._types: dict[str, dict[str, str]] = {}
 
     def _connected(self) -> psycopg.Connection[Row]:
         connection: psycopg.Connection[Row] = psycopg.connect(self._conninfo, autocommit=True)
@@ -83,6 +87,7 @@ class PostgresSession:
             connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'".encode())
             connection.execute(b"SET jit = off")
             if self._writes:
+                connection.execute(POINT_LOOKUPS, prepare=False)
                 _insist_on_durability(connection)
                 _take_lock(connection)
         except BaseException:
@@ -149,6 +154,7 @@ class PostgresSession:
         if not writes or self._connection is None:
             return
         try:
+            self._learn_types(writes)
             with self._connection.pipeline():
                 cursors = [self._sent(self._connection, write) for write in writes]
         except psycopg.Error as error:
@@ -158,11 +164,20 @@ class PostgresSession:
                 raise BatchLost(rows_changed_by_others(write, cursor.rowcount))
 
     def _sent(self, connection: psycopg.Connection[Row], write: RowWrite) -> psycopg.Cursor[Row]:
+        types = self._types[write.table.name]
         cursor = connection.cursor()
-        statement = one_row(write.table, write.update, write.on_conflict).encode()
-        names = write.columns
-        cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
+        if recordsets.fits(write.table, types):
+            cursor.execute(recordsets.statement(write, types).encode(), (recordsets.parameter(write),))
+        else:
+            statement = one_row(write.table, write.update, write.on_conflict).encode()
+            names = write.columns
+            cursor.executemany(statement, [dict(zip(names, row, strict=True)) for row in write.rows])
         return cursor
+
+    def _learn_types(self, writes: Sequence[RowWrite]) -> None:
+        """Asks once for each table: they change with a migration only, after which the server starts anew."""
+        for name in {write.table.name for write in writes} - self._types.keys():
+            self._types[name] = dict(self._cursor.execute(recordsets.TYPES_OF, (name,)).fetchall())
 
     def commit(self) -> None:
         try:
@@ -268,6 +283,9 @@ class PostgresStore:
 
     def observe(self, observer: RowObserver) -> None:
         self._writer.observe(observer)
+
+    def find_trouble(self) -> str | None:
+        return None
 
     @property
     def is_stored(self) -> bool:

@@ -75,9 +75,12 @@ class SqliteSession:
     """One connection. After a failed sync it refuses for ever: what the disk holds then is anybody's guess."""
 
     def __init__(self, path: Path, *, writes: bool, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
-        self._wal = path.with_name(path.name + "-wal")
+        self._files = (path, path.with_name(path.name + "-wal"))
+        self._wal = self._files[1]
+        self._known_files: tuple[tuple[int, int], ...] | None = None
         self._writes = writes
         self._broken: str | None = None
+        self._misplaced: str | None = None
         self._begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
         self._busy_timeout_s = busy_timeout_s
         # Opened here, used in one other thread from then on.
@@ -159,9 +162,27 @@ class SqliteSession:
             self.run(statement, {})
 
     def begin(self) -> None:
-        if self._broken is not None:
-            raise BatchLost(self._broken)
+        trouble = self.find_trouble()
+        if trouble:
+            raise BatchLost(trouble)
         self._plain(self._begin)
+
+    def find_trouble(self) -> str | None:
+        """Returns why nothing can be written any more until a restart, if that is so.
+
+        Whoever removes a file of the database from its folder leaves us writing where nobody will ever look. What was
+        written there so far is brought home when the connection is closed.
+        """
+        if not (self._broken or self._misplaced) and self._known_files not in (
+            None,
+            _identities(self._files),
+        ):
+            self._misplaced = "A file of the database was removed or replaced while it was in use."
+            log.critical("The store takes no more writes. %s", self._misplaced)
+        return self._broken or self._misplaced
+
+    def know_files(self) -> None:
+        self._known_files = _identities(self._files)
 
     def begin_patiently(self) -> None:
         """Waits for another program's lock, as long as is bearable."""
@@ -252,6 +273,18 @@ class SqliteSession:
         return why
 
 
+def _identities(files: Sequence[Path]) -> tuple[tuple[int, int], ...]:
+    """Returns which files these names mean now; one that is not there means nothing."""
+    identities = []
+    for file in files:
+        try:
+            status = os.stat(file)
+        except OSError:
+            return ()
+        identities.append((status.st_dev, status.st_ino))
+    return tuple(identities)
+
+
 class SqliteStore:
     """The promise of ports.Store."""
 
@@ -272,6 +305,8 @@ class SqliteStore:
         except BaseException:
             os.close(self._claim)
             raise
+        writing.know_files()
+        self._writing = writing
         self._peeking = Reader(peeking)
         self._writer = CommitPipeline(writing, SqlTx(writing, peeking), statements_in_loop=True)
         self._reader = Reader(reading).lane("store-reader")
@@ -283,6 +318,9 @@ class SqliteStore:
     @property
     def is_stored(self) -> bool:
         return self._writer.is_stored
+
+    def find_trouble(self) -> str | None:
+        return self._writing.find_trouble()
 
     async def write(self, step: Callable[[Tx], T]) -> T:
         return await self._writer.submit(step)

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -56,6 +56,9 @@ class CheckpointHabits:
     def cache_key(self, order: JobSubmit) -> str | None:
         """What orders share that may use each other's caches; None where the trainer keeps none between attempts."""
         return None
+
+    def show_data(self, paths: Paths, may_write: Callable[[str], bool]) -> None:
+        """Its config is written and nothing runs yet: data that it writes beside, and may not, is shown elsewhere."""
 
     def installed(self) -> str | None:
         """Says, quickly, what is installed here; None where it cannot be asked for its options."""

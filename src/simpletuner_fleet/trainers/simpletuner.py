@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from simpletuner_fleet.trainers.environment import trainer_environment, without_
 from simpletuner_fleet.trainers.finding import TRAINER_PACKAGES
 from simpletuner_fleet.trainers.launcher import free_port
 from simpletuner_fleet.trainers.packages import has_packages, version_of
+from simpletuner_fleet.trainers.picture_views import show_pictures
 from simpletuner_fleet.trainers.simpletuner_options import ask_options
 from simpletuner_fleet.trainers.simpletuner_settings import (
     cache_key,
@@ -98,6 +100,9 @@ class SimpleTunerTrainer(CheckpointHabits):
 
     def has_unfinished(self, paths: Paths) -> bool:
         return not self.release().guard and has_unsettled(self.output_folder(paths))
+
+    def show_data(self, paths: Paths, may_write: Callable[[str], bool]) -> None:
+        show_pictures(paths, may_write)
 
     def installed(self) -> str | None:
         version = self.release().version

@@ -20,9 +20,9 @@ from tests.agent.shim_fixtures import (
     TICKER,
     alive,
     order_for,
-    parent_of,
     pid_in,
     read,
+    shim_of,
     until,
 )
 
@@ -156,7 +156,7 @@ async def test_a_shim_knows_nothing_of_the_workers_environment(
     async with Runner() as runner:
         running = await runner.start(order_for(folder, "import time; time.sleep(600)"))
         assert running.pid is not None
-        shim = parent_of(running.pid)
+        shim = shim_of(running.pid)
         assert "canary" not in environment_of(shim) + environment_of(running.pid)
         running.stop(0)
         await running.wait()
@@ -416,7 +416,7 @@ async def test_a_killed_shim_leaves_no_process_behind(folder: Path) -> None:
         running = await runner.start(order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
         daemon = await until(lambda: pid_in(folder / "daemon.pid"))
         assert running.pid is not None
-        os.kill(parent_of(running.pid), signal.SIGKILL)
+        os.kill(shim_of(running.pid), signal.SIGKILL)
         ended = await running.wait()
         assert not alive(daemon)
         assert not alive(running.pid)

@@ -22,10 +22,10 @@ from tests.agent.shim_fixtures import (
     alive,
     listening,
     order_for,
-    parent_of,
     pid_in,
     read,
     report_to,
+    shim_of,
     until,
 )
 
@@ -60,7 +60,7 @@ async def agent_running(order: Order) -> AsyncIterator[Agent]:
     )
     assert process.stdout is not None
     trainer = int(await process.stdout.readline())
-    agent = Agent(process, trainer, parent_of(trainer))
+    agent = Agent(process, trainer, shim_of(trainer))
     try:
         yield agent
     finally:
@@ -240,3 +240,45 @@ def children_of(pid: int) -> list[int]:
             if int(stat.read_bytes().rpartition(b")")[2].split()[1]) == pid:
                 children.append(int(stat.parent.name))
     return children
+
+
+LAUNCHER = """
+import os, subprocess, sys, time
+code = "import os, time; open('child.pid', 'w').write(str(os.getpid()) + chr(10)); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", code], env={}, start_new_session=True)
+time.sleep(600)
+"""
+
+
+async def test_a_launchers_children_end_with_agent_and_shim_killed_together(folder: Path) -> None:
+    """They have a session of their own and an environment that names no attempt: nobody could find them later."""
+    async with agent_running(order_for(folder, LAUNCHER)) as agent:
+        await until(lambda: pid_in(folder / "child.pid") is not None)
+        child = pid_in(folder / "child.pid")
+        assert child is not None
+        await agent.kill()
+        os.kill(agent.shim, signal.SIGKILL)
+        await until(lambda: not alive(child) and not alive(agent.trainer))
+
+
+async def test_a_stopped_tree_ends_with_its_shim_too(folder: Path) -> None:
+    async with agent_running(order_for(folder, LAUNCHER)) as agent:
+        await until(lambda: pid_in(folder / "child.pid") is not None)
+        child = pid_in(folder / "child.pid")
+        assert child is not None
+        for pid in (agent.trainer, child):
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(agent.shim, signal.SIGKILL)
+        await until(lambda: not alive(child) and not alive(agent.trainer))
+
+
+async def test_a_full_disk_at_the_end_makes_no_failure_of_a_training_that_completed(folder: Path) -> None:
+    """Neither how it ended nor the complaint about that can be written: it is told all the same."""
+    order = order_for(folder, A_MOMENT)
+    for name in (".exit.json.tmp", "shim.err"):
+        os.symlink("/dev/full", folder / name)
+    async with Runner() as runner:
+        running = await runner.start(order)
+        ended = await running.wait()
+        assert (ended.reason, ended.exit_code) == ("exited", 0)
+        await running.release()

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from devtools.fuzz.agent.lying_server import answer
 from simpletuner_fleet.agent.ship.delivery import Delivery
 from simpletuner_fleet.agent.ship.spool import Spool
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import ReportAnswer, ReportStatus, StatusReport
 from simpletuner_fleet.protocol.problems import TYPE_PREFIX
-from tests.fuzz.lying_server import answer
 
 
 class Listening(OrchestratorClient):

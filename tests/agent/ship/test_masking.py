@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simpletuner_fleet.agent.guard.shim import LAST_LINES_BYTES
-from simpletuner_fleet.agent.guard.shim import last_lines as shims_last_lines
+from simpletuner_fleet.agent.guard.shim_report import LAST_LINES_BYTES
+from simpletuner_fleet.agent.guard.shim_report import last_lines as shims_last_lines
 from simpletuner_fleet.agent.ship.log_stream import CHUNK_BYTES, LogLimits, left_out
 from simpletuner_fleet.agent.ship.masking import Mask
 from simpletuner_fleet.agent.ship.output_log import last_lines
@@ -72,10 +72,17 @@ def test_a_secret_in_a_progress_bar_is_hidden(tmp_path: Path) -> None:
 def test_last_lines_hide_a_secret_that_their_beginning_cuts(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_bytes(CANARY.encode() + b"." * 10)
-    assert last_lines(log, max_bytes=15, mask=MASK) == "*****.........."
+    assert last_lines(log, max_bytes=15, mask=MASK) == "…*****.........."
     log.write_bytes(CANARY.encode() + b"." * (LAST_LINES_BYTES - 5))
-    assert shims_last_lines(str(log), [CANARY]) == "*****" + "." * (LAST_LINES_BYTES - 5)
-    assert shims_last_lines(str(log), []).startswith("56789.")
+    assert shims_last_lines(str(log), [CANARY]) == "…*****" + "." * (LAST_LINES_BYTES - 5)
+    assert shims_last_lines(str(log), []).startswith("…56789.")
+
+
+def test_what_a_shim_tells_of_the_end_begins_with_a_whole_line(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    line = "x" * 99 + "\n"
+    log.write_text("of this one the last bytes hold a part " * 5 + "\n" + line * (LAST_LINES_BYTES // 100))
+    assert set(shims_last_lines(str(log), []).splitlines()) == {line.strip()}
 
 
 def test_a_secret_that_begins_like_another_is_hidden_wholly(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def test_a_line_without_end_costs_bounded_memory(tmp_path: Path) -> None:
         file.truncate(50_000_000)
         file.seek(0, 2)
         file.write(b"the end")
-    assert last_lines(log) == "the end"
+    assert last_lines(log) == "…the end"
 
 
 def test_arbitrary_bytes_become_harmless_text(tmp_path: Path) -> None:
@@ -30,3 +30,13 @@ def test_arbitrary_bytes_become_harmless_text(tmp_path: Path) -> None:
 
 def test_no_output_is_no_lines(tmp_path: Path) -> None:
     assert last_lines(tmp_path / "output.log") == ""
+
+
+def test_the_first_of_them_is_a_whole_line_or_says_that_it_is_not(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("one CUDA error\ntwo\nthree\n")
+    assert last_lines(log, max_bytes=18) == "two\nthree"
+    assert last_lines(log, max_bytes=10) == "two\nthree", "the cut is just where the line begins"
+    log.write_text("0123456789")
+    assert last_lines(log, max_bytes=4) == "…6789"
+    assert last_lines(log, max_bytes=10) == "0123456789"

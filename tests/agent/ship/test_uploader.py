@@ -477,3 +477,21 @@ async def test_pictures_that_are_refused_for_good_cost_no_checkpoint(paths: Path
         sending.trainer_ended(with_artifacts=True)
         await asyncio.wait_for(task, 10)
         assert server.names == ["checkpoint-5", "output"]
+
+
+async def test_files_beyond_what_an_artifact_may_have_are_not_left_out_silently(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simpletuner_fleet.agent.ship.uploader.MOST_FILES", 10)
+    for number in range(25):
+        file = paths.output_dir / "many" / f"{number:02d}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(str(number))
+    async with ObjectServer() as server, connected(server) as client:
+        sending = uploader(paths, client)
+        sending.trainer_ended(with_artifacts=True)
+        await sending.run()
+        sent = sum(len(manifest["files"]) for manifest in server.manifests)
+    assert sent == 10
+    assert sending.left_something
+    assert "15 of its 25 files" in sending.trouble

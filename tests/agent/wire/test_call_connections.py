@@ -91,7 +91,8 @@ async def answering(
 async def call(
     connections: CallConnections, content: bytes = b"{}", timeouts: CallTimeouts = QUICK
 ) -> CallAnswer:
-    return await connections.request("POST", "/a", {"X-Worker-Token": "t"}, content, timeouts)
+    answer = await connections.request("POST", "/a", {"X-Worker-Token": "t"}, content, timeouts)
+    return answer._replace(ends="")  # differs with each connection
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -243,7 +244,8 @@ async def test_the_token_goes_to_the_pinned_certificate_alone(tmp_path: Path) ->
         context = context_for(server.url, Choices(fingerprint=leaf.pin), print)
         connections = CallConnections(server.url, context)
         headers = {"X-Worker-Token": SECRET}
-        assert await connections.request("GET", "/hello", headers, b"", QUICK) == CallAnswer(200, b"hello")
+        answer = await connections.request("GET", "/hello", headers, b"", QUICK)
+        assert (answer.status, answer.content) == (200, b"hello")
         connections.close()
         server.context.load_cert_chain(*impostor.files(tmp_path, "impostor"))
         received = len(server.received)

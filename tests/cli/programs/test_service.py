@@ -77,7 +77,7 @@ def test_printing_a_unit_changes_nothing_and_stops_later_than_its_trainers(run: 
     result = run("service", "print", *WORKER, "--worker-token", TOKEN, "--shutdown-grace", "2m")
     assert result.code == 0
     assert "TimeoutStopSec=135\n" in result.out
-    assert "KillMode=mixed\n" in result.out
+    assert "KillMode=process\n" in result.out
 
 
 def test_a_server_runs_as_who_was_named(run: Run) -> None:

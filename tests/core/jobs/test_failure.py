@@ -326,6 +326,25 @@ def test_what_is_said_right_behind_a_progress_bar_is_the_line_without_the_bar() 
 def test_evidence_is_one_line_of_bounded_length() -> None:
     failure = classify(1, None, "CUDA out of memory " + "x" * 5_000, None)
     assert len(failure.evidence) == MAX_EVIDENCE_CHARS
+    assert failure.evidence.startswith("CUDA out of memory x")
+    assert failure.evidence.endswith("x…")
+
+
+def test_of_a_missing_file_the_line_is_told_that_names_all_of_its_path() -> None:
+    """As SimpleTuner 4.10.1 says it: first the system's words, which name the folder alone."""
+    lines = (
+        "FileNotFoundError: [Errno 2] No such file or directory: '/x'\n"
+        "During handling of the above exception, another exception occurred:\n"
+        "ValueError: Lycoris config path '/x/no-lycoris.json' is invalid or outside allowed directory.\n"
+    )
+    failure = classify(1, None, lines, None)
+    assert (failure.code, "/x/no-lycoris.json" in failure.evidence) == ("file_missing", True)
+
+
+def test_of_a_longer_line_the_part_that_shows_it_is_told() -> None:
+    evidence = classify(1, None, "x" * 5_000 + CUDA_OOM + "y" * 5_000, None).evidence
+    assert CUDA_OOM in evidence
+    assert (len(evidence), evidence[0], evidence[-1]) == (MAX_EVIDENCE_CHARS, "…", "…")
 
 
 def test_every_class_has_advice_in_one_sentence_and_an_unknown_one_has_some_too() -> None:

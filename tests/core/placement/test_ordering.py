@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from simpletuner_fleet.core.jobs.job import Requirements, Target
 from simpletuner_fleet.core.placement.ordering import (
+    behind,
     class_id,
     first,
     limit_reached,
@@ -79,3 +80,11 @@ def test_a_job_may_reserve_only_after_it_has_waited() -> None:
     job = a_job()
     assert not may_reserve(job, POLICY, NOW + POLICY.reserve_after_s - 1)
     assert may_reserve(job, POLICY, NOW + POLICY.reserve_after_s)
+
+
+def test_a_clock_that_was_set_back_lets_nobody_overtake() -> None:
+    waiting = a_job(seq=1, created_at=NOW, rank=rank(NOW, 0, POLICY))
+    early = a_job(seq=2, created_at=NOW - 3600, rank=rank(NOW - 3600, 0, POLICY))
+    assert place_of(waiting) > place_of(early)
+    assert place_of(waiting) < place_of(behind(early, NOW, POLICY))
+    assert behind(waiting, NOW - 1, POLICY) is waiting

@@ -49,3 +49,23 @@ def test_a_worker_that_first_meets_a_middle_box_waits_for_the_orchestrator(
     assert f"HTTP status {status}" in worker.running.text
     proxy.heal()
     worker.becomes("idle")
+
+
+def test_a_check_finds_a_proxy_that_takes_no_large_bodies_before_any_result_is_lost_to_it(
+    world: World, proxy: Proxy
+) -> None:
+    worker = world.create_worker("behind")
+    proxy.answer(b"PUT /api/workers/job/", 413)
+    words = ("--orchestrator-url", proxy.url, "--work-dir", str(worker.work_dir))
+    worker.start(*words, "--check")
+    assert worker.running.wait() != 0
+    assert "HTTP status 413" in worker.running.text
+    token = worker.environment["SIMPLETUNER_WORKER_TOKEN"]
+    at_worker = {"SIMPLETUNER_ORCHESTRATOR_URL": proxy.url, "SIMPLETUNER_WORKER_TOKEN": token}
+    answer = world.cli("doctor", "worker", **at_worker)
+    assert answer.returncode != 0
+    assert "HTTP 413" in answer.stdout
+    proxy.heal()
+    worker.start(*words, "--check")
+    assert worker.running.wait() == 0
+    assert "a part of 8 MiB arrives" in worker.running.text

@@ -77,6 +77,21 @@ def test_a_worker_cut_off_is_paused_before_its_job_runs_elsewhere(world: World, 
     cut_off.becomes("idle")
 
 
+def test_a_dead_forwarder_is_a_cut_and_no_dead_orchestrator(world: World) -> None:
+    """It refuses for itself: the job is given away behind it, and its trainer must have stopped before."""
+    with Proxy(world.port) as forwarder:
+        world.start_worker("forwarded", url=forwarder.url)
+        gate = world.gate()
+        job_id = world.submit(world.ticking(gate))
+        stale = world.runs(job_id)
+        world.start_worker("reachable")
+    world.runs(job_id, times=2)
+    assert stopped(stale)
+    gate.write_text("0")
+    world.becomes(job_id, "completed")
+    world.journal.assert_one_at_a_time(job_id)
+
+
 def test_orders_reach_a_worker_whose_stream_is_dead_by_the_answers_to_its_heartbeats(
     world: World, proxy: Proxy
 ) -> None:

@@ -84,7 +84,7 @@ def test_a_job_that_costs_two_workers_their_life_is_poison(world: World) -> None
 def test_a_worker_killed_and_started_at_once_takes_its_trainer_up_again(bare_world: World) -> None:
     world = bare_world
     world.start_server(**LONG)
-    worker = world.start_worker("phoenix")
+    worker = world.start_worker("phoenix", "--restarted-within", "25")
     gate = world.gate()
     job_id = world.submit(world.ticking(gate))
     trainer = world.runs(job_id)

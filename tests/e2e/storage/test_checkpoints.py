@@ -15,7 +15,7 @@ from typing import Any
 
 from simpletuner_fleet.agent.guard.orphans import processes_of
 from tests.e2e.kit import Json, Worker, World
-from tests.e2e.processes import PATIENCE_S, parent_of, wait_until
+from tests.e2e.processes import PATIENCE_S, shim_of, wait_until
 from tests.e2e.proxy import Proxy
 
 STEPS = 120
@@ -76,7 +76,7 @@ def stored_step(world: World, job_id: str, at_least: int) -> int:
 def kill_machine(worker: Worker, attempt: Json) -> None:
     """Agent, shim and trainer at once: nobody is left to report."""
     trainers = processes_of(attempt["id"])
-    shims = {parent_of(pid) for pid in trainers} - set(trainers)
+    shims = {shim_of(pid) for pid in trainers} - set(trainers)
     worker.running.signal(signal.SIGKILL)
     for pid in (*shims, *trainers):
         try:

@@ -1,5 +1,6 @@
 """Completed means stored: whatever keeps results from being stored, nobody is told that a job is done before they are."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -53,6 +54,7 @@ def test_a_worker_that_restarts_meanwhile_goes_on_sending(world: World, proxy: P
     job_id = world.submit(demo())
     waits_for_its_results(world, job_id)
     worker.running.kill()
+    time.sleep(4)  # The trainer's guardian has reported alone by then, and left.
     worker.start()
     waits_for_its_results(world, job_id)
     proxy.heal()

@@ -102,7 +102,7 @@ def test_a_worker_started_again_still_masks_what_its_trainer_prints(bare_world: 
     world = bare_world
     world.start_server(**LONG)
     store_secret(world, CANARY)
-    worker = world.start_worker("phoenix")
+    worker = world.start_worker("phoenix", "--restarted-within", "25")
     gate = world.gate()
     job_id = world.submit(wants_secret(1, str(gate)))
     wait_until(lambda: "got" in log_of(world, job_id), "the trainer has begun")

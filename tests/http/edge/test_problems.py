@@ -1,5 +1,6 @@
 """One table from errors to statuses, and every error of the family has its place in it."""
 
+import errno
 import json
 
 import pytest
@@ -60,3 +61,9 @@ def test_a_lost_race_in_the_store_is_a_conflict_that_says_try_again() -> None:
 )
 def test_statuses_bring_the_headers_they_need(error: errors.FleetError, header: tuple[bytes, bytes]) -> None:
     assert header in problem_of(error).headers
+
+
+def test_a_full_disk_is_no_defect_of_ours() -> None:
+    problem = problem_of(OSError(errno.ENOSPC, "No space left on device"))
+    assert problem.status != 500
+    assert b'"storage_low"' in problem.body

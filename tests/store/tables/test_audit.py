@@ -57,6 +57,8 @@ async def test_what_append_answers_is_what_is_read_back(store: Store) -> None:
     written = await store.write(lambda tx: tx.append_audit(1.5, EVENTS))
     assert await store.read(lambda view: view.audit_range(0, 100)) == written
     assert await store.read(lambda view: view.audit_range(1, 2)) == written[1:3]
+    hashes = await store.read(lambda view: view.audit_hashes(1, 2))
+    assert hashes == [(entry.seq, entry.hash) for entry in written[1:3]]
 
 
 async def test_an_empty_log_has_no_head(store: Store) -> None:

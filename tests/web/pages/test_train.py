@@ -253,12 +253,12 @@ def test_looking_ahead_speaks_the_readers_language_and_stores_nothing(fleet: Con
     body = answer.json()
     assert answer.status_code == 200
     assert body["ok"] is False
-    assert body["path"] == "settings.num_processes"
+    assert body["wrong"] == ["settings.num_processes"]
     assert "num_processes is 1 or more" not in body["outlook"]
     hostile = {"config_name": "x<script>", "config": {"settings": {"a": 1}}}
     answer = world.call("POST", "/train/check", hostile)
     assert "<script>" not in answer.json()["outlook"]
-    assert answer.json()["path"] == "config_name"
+    assert answer.json()["wrong"] == ["config_name"]
     assert world.get("/api/queue/stats")["total"] == before
 
 
@@ -301,3 +301,69 @@ def test_a_priority_that_takes_a_permission_is_offered_to_those_who_have_it(ours
         choices = re.search(r'<select id="priority".*?</select>', html, re.DOTALL)
         assert choices
         assert re.findall(r'value="(\w+)"', choices[0]) == offered
+
+
+OPTIONS = {
+    "version": "4.10.1",
+    "options": [
+        {"names": ["learning_rate"], "kind": "float"},
+        {"names": ["max_train_steps"], "kind": "int"},
+        {"names": ["model_family"], "kind": "text", "choices": ["sdxl", "flux"]},
+        {"names": ["push_to_hub"], "kind": "switch"},
+    ],
+}
+
+
+async def test_what_the_trainer_itself_would_say_stands_beside_the_job_and_marks_its_fields(
+    ours: Console, page_as: Pages
+) -> None:
+    world = ours.world
+    put(ours, "checked", {"settings": {"model_family": "sdxl", "max_train_steps": 10}})
+    page = await page_as(ours, "admin")
+    await visit(page, "/train?config=checked")
+    await expect(outlook(page)).to_contain_text("The settings were not checked")
+
+    token = world.post("/api/admin/workers", {"name": "teller"})["token"]
+    answer = world.client.post(
+        f"{world.url}/api/workers/trainer-options",
+        json={"trainer": "simpletuner", "options": OPTIONS},
+        headers={"X-Worker-Token": token},
+    )
+    assert answer.is_success, answer.text
+    await visit(page, "/train?config=checked")
+    await expect(outlook(page)).to_contain_text("SimpleTuner 4.10.1 accepts these settings.")
+
+    steps = page.get_by_role("textbox", name="Training steps")
+    await page.get_by_role("tab", name="JSON").click()
+    text = page.get_by_label("The trainer's settings as JSON")
+    await text.fill(
+        '{"model_family": "sdxx", "learning_rte": 1, "max_train_steps": "many", "push_to_hub": true}'
+    )
+    findings = outlook(page).locator(".findings")
+    await expect(findings).to_contain_text("SimpleTuner 4.10.1 would object to these settings")
+    said = [await one.inner_text() for one in await findings.get_by_role("listitem").all()]
+    assert "'model_family' is not \"sdxx\"; it is one of sdxl, flux. Did you mean 'sdxl'?" in said[0]
+    assert "has no option 'learning_rte'. Did you mean 'learning_rate'?" in said[1]
+    assert said[3].startswith("Warning:"), "what is only odd comes last"
+    await page.get_by_role("tab", name="Settings").click()
+    await expect(steps).to_have_attribute("aria-invalid", "true")
+    await expect(page.get_by_role("combobox", name="Model family")).to_have_attribute("aria-invalid", "true")
+    await expect(page.get_by_role("button", name="Train in Cloud")).not_to_have_attribute(
+        "aria-disabled", "true"
+    )
+    await axe(page)
+    await steps.fill("20")
+    await expect(steps).not_to_have_attribute("aria-invalid", "true")
+    page = await page_as(ours, "admin", language="ja")
+    await visit(page, "/train?config=checked")
+    await expect(outlook(page)).to_contain_text("SimpleTuner 4.10.1 はこの設定を受け付けます")
+
+
+async def test_a_trainer_whose_options_nobody_asks_for_is_not_called_unchecked(
+    ours: Console, page_as: Pages
+) -> None:
+    put(ours, "plain", ours.world.command("true"))
+    page = await page_as(ours, "admin")
+    await visit(page, "/train?config=plain")
+    await expect(outlook(page).locator(".verdict")).to_be_visible()
+    await expect(outlook(page)).not_to_contain_text("not checked")

@@ -20,7 +20,6 @@ import time
 
 TYPE_CHECKING = False  # importing `typing` at run time would cost a quarter of the start
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
@@ -29,7 +28,6 @@ LONGEST_NAP_S = 1.0
 """A timer stands still while the machine is suspended, so a deadline is looked at this often at least."""
 GREETING_TIMEOUT_S = 0.5
 MAX_GREETING_BYTES = 1024
-LAST_LINES_BYTES = 16 * 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 on_linux = sys.platform == "linux"
@@ -50,110 +48,6 @@ def boottime() -> float:
     return time.clock_gettime(CLOCK)
 
 
-def stat_fields(pid: int) -> list[bytes]:
-    """/proc/<pid>/stat from the state on; the name before it may hold anything."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()
-
-
-def start_ticks(pid: int) -> int | None:
-    try:
-        return int(stat_fields(pid)[19])
-    except (OSError, IndexError):
-        return None
-
-
-def descendants(root: int) -> list[int]:
-    """Every living process below `root`; as its subreaper it is an ancestor of double-forked ones too."""
-    children: dict[int, list[int]] = {}
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    for name in names:
-        if name.isdigit():
-            try:
-                fields = stat_fields(int(name))
-            except OSError:
-                continue
-            if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
-                children.setdefault(int(fields[1]), []).append(int(name))
-    pids: list[int] = []
-    todo = [root]
-    while todo:
-        below = children.get(todo.pop(), [])
-        pids += below
-        todo += below
-    return pids
-
-
-def send_signal(pid: int, number: int) -> None:
-    with contextlib.suppress(OSError):
-        os.kill(pid, number)
-
-
-def write_durably(name: str, content: dict[str, Any]) -> None:
-    """Writes to the working folder, whole or not at all, also across a power cut."""
-    write_whole(name, content, os.fsync)
-    folder = os.open(".", os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def write_whole(
-    name: str, content: dict[str, Any], before_rename: Callable[[int], None] = lambda fd: None
-) -> None:
-    temporary = f".{name}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(fd, json.dumps(content).encode())
-        before_rename(fd)
-    finally:
-        os.close(fd)
-    os.rename(temporary, name)
-
-
-def unlink(name: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name)
-
-
-def claim() -> bool:
-    """Returns False if this attempt was given up while the order was on its way: a later agent has claimed it."""
-    try:
-        os.close(os.open("begun", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        return False
-    except OSError as error:
-        print(f"cannot write begun: {error}", file=sys.stderr, flush=True)
-    return True
-
-
-def last_lines(path: str, hidden: list[str]) -> str:
-    """Returns the output's end without the secrets, also one that the first of these bytes are the end of."""
-    values = [value.encode() for value in hidden]
-    around = max(map(len, values), default=1) - 1
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            start = max(0, size - LAST_LINES_BYTES)
-            first = max(0, start - around)
-            file.seek(first)
-            data = file.read(size - first)
-    except OSError:
-        return ""
-    masked = bytearray(data)
-    for value in values:
-        at = data.find(value)
-        while at >= 0:
-            masked[at : at + len(value)] = b"*" * len(value)
-            at = data.find(value, at + 1)
-    text = masked[start - first :].decode("utf-8", "replace")
-    return "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())
-
-
 class Shim:
     def __init__(self, agent: socket.socket) -> None:
         self.agent: socket.socket | None = agent
@@ -161,11 +55,13 @@ class Shim:
         self.unread = b""
         self.order: dict[str, Any] = {}
         self.trainer_pid = 0
-        """Of the process that stands for the trainer here: behind a wall of namespaces the first one there."""
+        """Of the process that stands for the trainer here: its keeper, or the first one behind a wall of namespaces."""
+        self.keeper_pid = 0
+        """Of the second guardian, where there is one: it ends with the trainer, by itself, and nothing is sent to it."""
         self.shown_pid = 0
         """Of the trainer itself, as this machine counts."""
         self.status_told = -1
-        """Behind such a wall: where the trainer's own status is told."""
+        """Where the trainer's own status is told by whoever stands for it."""
         self.trainer_status: int | None = None
         self.exit: dict[str, Any] | None = None
         self.reason = "exited"
@@ -179,6 +75,7 @@ class Shim:
         self.kill_pause_s = 0.001
         self.paused = False
         self.done = False
+        self.files, self.tree = part("shim_files"), part("shim_tree")
         self.wake_read, wake_write = os.pipe()
         os.set_blocking(self.wake_read, False)
         os.set_blocking(wake_write, False)
@@ -284,7 +181,7 @@ class Shim:
 
     def start(self, order: dict[str, Any]) -> None:
         os.chdir(order["attempt_dir"])
-        if not claim():
+        if not self.files.claim():
             self.done = True
             return
         self.order = order
@@ -295,50 +192,35 @@ class Shim:
                 self.never_start()
                 return
         walls = part("shim_wall") if order.get("wall") else None
-        self.trainer_pid, self.status_told, problem = part("shim_trainer").launch(order, walls)
+        launched = part("shim_trainer").launch(order, walls)
+        self.trainer_pid, self.keeper_pid, self.status_told, problem = launched
         if order["time_limit_s"] is not None:
             self.time_limit_at = begun_at + order["time_limit_s"]
-        self.keep_own_errors()
+        self.files.keep_own_errors()
         self.open_door()
         if problem:
             self.refuse_start(problem)
             return
-        within = descendants(self.trainer_pid) if walls and order["wall"]["kind"] != "landlock" else []
-        self.shown_pid = within[0] if within else self.trainer_pid
+        within = self.tree.descendants(self.trainer_pid)
+        self.shown_pid = within[0] if on_linux and within else self.trainer_pid
         # No fsync: after a power cut there is no trainer to be found either.
-        self.note(
-            write_whole,
+        self.files.note(
+            self.files.write_whole,
             "trainer.json",
-            {"pid": self.shown_pid, "start_ticks": start_ticks(self.shown_pid)},
+            {"pid": self.shown_pid, "start_ticks": self.tree.start_ticks(self.shown_pid)},
         )
         self.tell("started", pid=self.shown_pid)
 
-    @staticmethod
-    def note(write: Callable[[str, dict[str, Any]], None], name: str, content: dict[str, Any]) -> None:
-        """A full disk must not end the guard."""
-        try:
-            write(name, content)
-        except OSError as error:
-            print(f"cannot write {name}: {error}", file=sys.stderr, flush=True)
-
     def open_door(self) -> None:
         """Bound by its bare name in the working folder: a Unix socket's path may have 107 bytes only."""
-        unlink("shim.sock")
+        self.files.unlink("shim.sock")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind("shim.sock")
         self.listener.listen(4)
 
-    def keep_own_errors(self) -> None:
-        try:
-            errors = os.open("shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        except OSError:
-            return
-        os.dup2(errors, 2)
-        os.close(errors)
-
     def never_start(self) -> None:
         """The agent was frozen between acceptance and start: the job may run elsewhere by now."""
-        self.keep_own_errors()
+        self.files.keep_own_errors()
         self.open_door()
         self.reason = "fenced"
         self.finish(None, None, "the lease had run out before the trainer was started")
@@ -390,7 +272,7 @@ class Shim:
             "ended_at": boottime(),
         }
         self.paused = False
-        self.note(write_durably, "exit.json", self.exit)
+        self.files.note(self.files.write_durably, "exit.json", self.exit)
         self.tell("exit", **self.exit)
 
     def end(self, reason: str, grace_s: float) -> None:
@@ -407,9 +289,9 @@ class Shim:
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
 
     def signal_tree(self, number: int) -> list[int]:
-        pids = descendants(os.getpid())
+        pids = [pid for pid in self.tree.descendants(os.getpid()) if pid != self.keeper_pid]
         for pid in pids:
-            send_signal(pid, number)
+            self.tree.send_signal(pid, number)
         if not on_linux and self.trainer_pid:
             with contextlib.suppress(OSError):
                 os.killpg(self.trainer_pid, number)
@@ -503,55 +385,16 @@ class Shim:
     # Alone
 
     def report_alone(self) -> None:
+        assert self.exit is not None
         self.done = True
         if self.listener is not None:
             self.listener.close()
-        unlink("shim.sock")
-        if self.order["report"] is not None and part("shim_report").report(
-            self.order["report"], self.own_report()
+        self.files.unlink("shim.sock")
+        reporting = part("shim_report")
+        if self.order["report"] is not None and reporting.report(
+            self.order["report"], reporting.report_of(self.order, self.exit, self.outcome, self.out_of_time)
         ):
-            self.note(write_durably, "reported.json", {"at": boottime()})
-
-    def own_report(self) -> dict[str, Any]:
-        assert self.exit is not None
-        status, error = self.verdict(self.exit)
-        timed_out = self.out_of_time or self.exit["reason"] == "time_limit"
-        return {
-            "status": status,
-            "reason": "time_limit" if timed_out and status == "released" else "",
-            "epoch": self.order["report"]["epoch"],
-            "attempt": self.order["report"]["attempt"],
-            "error": error,
-            "exit_code": self.exit["exit_code"],
-            "exit_signal": self.exit["signal"],
-            "last_lines": last_lines(self.order["output"], self.order.get("hidden", []))
-            if status == "failed"
-            else None,
-        }
-
-    def verdict(self, ended: dict[str, Any]) -> tuple[str, str | None]:
-        match ended["reason"]:
-            case "exited" if ended["exit_code"] == 0 and not self.order.get("exit_tells", True):
-                return "lost", "the worker agent died before it could tell whether the training is complete"
-            case "exited" if ended["exit_code"] == 0:
-                return "completed", None
-            case "exited" if ended["signal"]:
-                return "failed", f"the trainer was ended by signal {ended['signal']}"
-            case "exited":
-                return "failed", f"the trainer ended with exit code {ended['exit_code']}"
-            case "start_failed":
-                return "failed", ended["error"]
-            case "time_limit":
-                how = "released" if self.order.get("time_limit_save_s") else "failed"
-                return how, f"the time limit of {self.order['time_limit_s']:g} s was reached"
-            case "agent_lost" if self.out_of_time:
-                return "released", f"the time limit of {self.order['time_limit_s']:g} s was reached"
-            case "fenced":
-                return "lost", "the worker was cut off for longer than its lease"
-            case "stopped":
-                return self.outcome, "the worker agent died while it stopped the trainer"
-            case _:
-                return "lost", "the worker agent died"
+            self.files.note(self.files.write_durably, "reported.json", {"at": boottime()})
 
 
 def main() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import time
 
@@ -10,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+LAST_LINES_BYTES = 16 * 1024
 REPORT_FOR_S = 60.0
 REPORT_TIMEOUT_S = 10.0
 PROBLEM_TYPE = "urn:simpletuner:problem:"
@@ -25,13 +28,19 @@ def report(to: dict[str, Any], body: dict[str, Any]) -> bool:
             status, answer = post(to, body)
             if is_settled(status, answer):
                 return True
-            print(f"the report was answered with {status}", file=sys.stderr, flush=True)
+            complain(f"the report was answered with {status}")
         except (OSError, ValueError) as error:
-            print(f"the report failed: {error}", file=sys.stderr, flush=True)
+            complain(f"the report failed: {error}")
         if time.clock_gettime(CLOCK) + pause_s > give_up_at:
             return False
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, 8.0)
+
+
+def complain(text: str) -> None:
+    """As `shim_files.complain` does, which a part does not import: it runs by itself in tests."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{text}\n".encode(errors="replace"))
 
 
 def is_settled(status: int, answer: bytes) -> bool:
@@ -88,3 +97,77 @@ def secure_connection(host: str, port: int | None, to: dict[str, Any]) -> Any:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return http.client.HTTPSConnection(host, port, timeout=REPORT_TIMEOUT_S, context=context)
+
+
+def report_of(
+    order: dict[str, Any], ended: dict[str, Any], outcome: str, out_of_time: bool
+) -> dict[str, Any]:
+    """Returns what a shim without an agent tells of how its trainer ended."""
+    status, error = verdict(order, ended, outcome, out_of_time)
+    timed_out = out_of_time or ended["reason"] == "time_limit"
+    return {
+        "status": status,
+        "reason": "time_limit" if timed_out and status == "released" else "",
+        "epoch": order["report"]["epoch"],
+        "attempt": order["report"]["attempt"],
+        "error": error,
+        "exit_code": ended["exit_code"],
+        "exit_signal": ended["signal"],
+        "last_lines": last_lines(order["output"], order.get("hidden", [])) if status == "failed" else None,
+    }
+
+
+def verdict(
+    order: dict[str, Any], ended: dict[str, Any], outcome: str, out_of_time: bool
+) -> tuple[str, str | None]:
+    match ended["reason"]:
+        case "exited" if ended["exit_code"] == 0 and not order.get("exit_tells", True):
+            return "lost", "the worker agent died before it could tell whether the training is complete"
+        case "exited" if ended["exit_code"] == 0:
+            return "completed", None
+        case "exited" if ended["signal"]:
+            return "failed", f"the trainer was ended by signal {ended['signal']}"
+        case "exited":
+            return "failed", f"the trainer ended with exit code {ended['exit_code']}"
+        case "start_failed":
+            return "failed", ended["error"]
+        case "time_limit":
+            how = "released" if order.get("time_limit_save_s") else "failed"
+            return how, f"the time limit of {order['time_limit_s']:g} s was reached"
+        case "agent_lost" if out_of_time:
+            return "released", f"the time limit of {order['time_limit_s']:g} s was reached"
+        case "fenced":
+            return "lost", "the worker was cut off for longer than its lease"
+        case "stopped":
+            return outcome, "the worker agent died while it stopped the trainer"
+        case _:
+            return "lost", "the worker agent died"
+
+
+def last_lines(path: str, hidden: list[str]) -> str:
+    """Returns the output's end without the secrets, also one that the first of these bytes are the end of.
+
+    It begins with a whole line; where there is none, with an ellipsis.
+    """
+    values = [value.encode() for value in hidden]
+    around = max(map(len, values), default=1) - 1
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            start = max(0, size - LAST_LINES_BYTES - 1)
+            first = max(0, start - around)
+            file.seek(first)
+            data = file.read(size - first)
+    except OSError:
+        return ""
+    masked = bytearray(data)
+    for value in values:
+        at = data.find(value)
+        while at >= 0:
+            masked[at : at + len(value)] = b"*" * len(value)
+            at = data.find(value, at + 1)
+    text = masked[start - first :].decode("utf-8", "replace")
+    if size > LAST_LINES_BYTES:
+        cut, _, whole = text.partition("\n")
+        text = whole if whole.strip() else f"…{cut[1:]}"
+    return "".join(mark for mark in text if mark in "\n\t" or mark.isprintable())

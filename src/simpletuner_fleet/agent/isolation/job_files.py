@@ -38,3 +38,14 @@ def attempt_folder(path: Path) -> Path | None:
         if folder.name == "job" and folder.parent.parent.name == "attempts":
             return folder
     return None
+
+
+def hand_over(folder: Path, uid: int, gid: int) -> None:
+    """Gives a folder that the worker has just made to a job's user; one that somebody else has put there, to nobody."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise FileExistsError(errno.EEXIST, "it is somebody else's already", str(folder))
+        os.fchown(descriptor, uid, gid)
+    finally:
+        os.close(descriptor)

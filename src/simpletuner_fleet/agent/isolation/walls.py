@@ -26,6 +26,7 @@ from simpletuner_fleet.agent.isolation.places import (
     system_places,
     without_hidden,
 )
+from simpletuner_fleet.agent.isolation.reach import Reach
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError
 from simpletuner_fleet.trainers.contract import Launch
@@ -42,6 +43,7 @@ GPU_DEVICES = ("/dev/kfd", "/dev/dri")
 NOT_FOR_JOBS = ("XDG_", "DBUS_", "SSH_", "SUDO_", "CREDENTIALS_DIRECTORY", "TMPDIR", "OLDPWD", "MAIL")
 """Variables of the worker that name places beyond the wall."""
 CACHES = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME")
+HUB_CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 TRIAL = [sys.executable, "-I", "-S", str(SHIM.with_name("shim_trial.py"))]
 
 
@@ -95,29 +97,44 @@ class Walls:
         launch: Launch,
         chosen: Collection[str],
         cache: Path | None = None,
+        downloads: Path | None = None,
     ) -> tuple[Launch, Wall | None]:
         """Gives the attempt's folders to its user and returns how to start it; `chosen` variables are the job's own.
 
-        `cache` is what its trainer keeps between attempts; data that is shown in there it may write beside.
+        `cache` is what its trainer keeps between attempts; data that is shown in there it may write beside. `downloads` is
+        where models from the Hub are kept for jobs of the same owner.
         """
         if self.kind is None:
             return launch, None
         job = attempt.job_dir
         for name in ("home", "tmp"):
             (job / name).mkdir(mode=0o700, exist_ok=True)
-        views: list[Place] = [(str(cache), str(cache), "rw")] if cache else []
+        kept = [folder for folder in (cache, downloads) if folder]
+        views: list[Place] = [(str(folder), str(folder), "rw") for folder in kept]
         if data and data.is_dir() and not (cache and data.is_relative_to(cache)):
             views.append((str(data), str(data), "ro"))
         wall = self._wall([*self._own_places(job), *views], attempt.attempt_id)
         if wall.uid is not None and wall.gid is not None:
-            for folder in (job, *([cache] if cache else [])):
+            for folder in (job, *kept):
                 _give(folder, wall.uid, wall.gid)
             if self.kind == "landlock":
                 for folder in (job, *(Path(source) for source, _, _ in views)):
                     self._open_way_to(folder)
         own = {name: launch.env[name] for name in chosen if name in launch.env}
         environment = {**self._environment(launch.env, job), **own}
+        if downloads and not environment.keys() & set(HUB_CACHES):
+            environment["HF_HUB_CACHE"] = str(downloads)
         return Launch(argv=launch.argv, env=environment, cwd=launch.cwd), wall
+
+    def reach(self) -> Reach | None:
+        """What jobs see beside their own folders; None where they see everything."""
+        if self.kind is None:
+            return None
+        return Reach(self._fixed, own_user=self.kind == "user")
+
+    @property
+    def home(self) -> str:
+        return self._about.home
 
     def clean(self, cache: Path) -> None:
         """No process of the attempt is left: what it kept is the worker's again, who writes to no link that it laid."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
+from simpletuner_fleet.core.cutting import from_line_start
 
 LAST_LINES = 80
 """A launcher of several processes says thirty lines after the one that names the cause."""
@@ -32,15 +33,18 @@ class Chunk(Struct, frozen=True):
 def last_lines(
     path: Path, count: int = LAST_LINES, max_bytes: int = LAST_LINES_BYTES, mask: Mask = NO_MASK
 ) -> str:
-    """The end of the output as harmless text: progress bars folded, escape sequences and controls left out."""
+    """The end of the output as harmless text, in whole lines: progress bars folded, escape sequences and controls left
+    out."""
     try:
         file = path.open("rb")
     except OSError:
         return ""
     with file:
         size = file.seek(0, 2)
-        start = max(0, size - max_bytes)
+        start = max(0, size - max_bytes - 1)
         text = mask.read(file, start, size - start, ended=True).decode("utf-8", "replace")
+    if size > max_bytes:
+        text = from_line_start(text)
     lines = [_harmless(line) for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.core.cutting import tail_of
 from simpletuner_fleet.core.worker_errors import SpoolFull
 from simpletuner_fleet.protocol.messages import FINAL_REPORTS, StatusReport
 
@@ -115,5 +116,5 @@ def _shortened(report: StatusReport) -> StatusReport:
         report,
         progress=None,
         error=report.error and report.error[:MAX_TEXT_CHARS],
-        last_lines=report.last_lines and report.last_lines[-MAX_TEXT_CHARS:],
+        last_lines=report.last_lines and tail_of(report.last_lines, MAX_TEXT_CHARS),
     )

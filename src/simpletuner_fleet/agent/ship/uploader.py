@@ -280,13 +280,12 @@ class Uploader:
         for file in artifact.files:
             total += file.stat().st_size
             if len(files) == MOST_FILES or total > MOST_ARTIFACT_BYTES:
-                log.warning(
-                    "job %s: %s has %d files; only the first %d are sent",
-                    self._job_id,
-                    artifact.name,
-                    len(artifact.files),
-                    len(files),
+                kept_back = len(artifact.files) - len(files)
+                self.not_sent[artifact.name] = (
+                    f"{kept_back} of its {len(artifact.files)} files are more than an artifact may have "
+                    f"({MOST_FILES} files, {MOST_ARTIFACT_BYTES // 2**30} GB)"
                 )
+                log.warning("job %s: %s: %s", self._job_id, artifact.name, self.not_sent[artifact.name])
                 break
             files.append(file)
         return files

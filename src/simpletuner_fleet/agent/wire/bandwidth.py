@@ -4,10 +4,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from simpletuner_fleet.protocol.uploads import PART_BYTES
+from simpletuner_fleet.protocol.uploads import PART_BYTES, TRIED_PART_BYTES
 
 SMALLEST_PART_BYTES = 64 * 1024
-FIRST_PART_BYTES = 8 * 1024 * 1024
+FIRST_PART_BYTES = TRIED_PART_BYTES
 QUICK_S, SLOW_S = 1.0, 4.0
 SAVED_UP_S = 0.25
 

@@ -18,6 +18,7 @@ import h11
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.protocol.paths import ends_of
 
 MAX_CONNECTIONS = 32
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -34,6 +35,8 @@ class CallFailed(Exception):
 class CallAnswer(NamedTuple):
     status: int
     content: bytes
+    ends: str = ""
+    """Of the connection: `protocol.paths.ends_of`."""
 
 
 class CallTimeouts(Struct, frozen=True, kw_only=True):
@@ -123,6 +126,7 @@ class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._http = h11.Connection(h11.CLIENT)
+        self._ends = ends_of(writer.transport, client=True)
         self._used_at = time.monotonic()
         self.answered = False
         """Whether a byte of the answer to the newest call came."""
@@ -172,7 +176,7 @@ class _Connection:
                 if len(content) > MAX_ANSWER_BYTES:
                     raise h11.RemoteProtocolError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
             elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-                return CallAnswer(status, bytes(content))
+                return CallAnswer(status, bytes(content), self._ends)
 
     async def _read(self, silence_s: float) -> bytes:
         try:

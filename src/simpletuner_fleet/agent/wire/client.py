@@ -3,17 +3,25 @@
 import asyncio
 import base64
 import ssl
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 
 from simpletuner_fleet.agent.ship.output_log import Chunk
-from simpletuner_fleet.agent.wire.call_connections import CallConnections, CallFailed, CallTimeouts
+from simpletuner_fleet.agent.wire.call_connections import (
+    CallAnswer,
+    CallConnections,
+    CallFailed,
+    CallTimeouts,
+)
 from simpletuner_fleet.agent.wire.errors import Refused, no_answer, problem_of, read_answer
+from simpletuner_fleet.agent.wire.outage import Outage
 from simpletuner_fleet.agent.wire.part_connections import NoAnswer, Part, PartConnections, PartTimeouts
 from simpletuner_fleet.protocol.messages import (
     LOG_AGES_HEADER,
@@ -33,6 +41,8 @@ from simpletuner_fleet.protocol.messages import (
 from simpletuner_fleet.protocol.metrics import MetricPoint, MetricsAnswer, MetricsSent
 from simpletuner_fleet.protocol.sse import Decoder, EventTooLarge, ServerEvent
 from simpletuner_fleet.protocol.uploads import (
+    TRIED_PART_BYTES,
+    TRIED_PART_PATH,
     Manifest,
     ManifestAnswer,
     ManifestSent,
@@ -49,6 +59,7 @@ from simpletuner_fleet.protocol.uploads import (
 T = TypeVar("T")
 MAX_PROBLEM_BYTES = 1024 * 1024
 CONNECT_TIMEOUT_S = 5.0
+TRY_TIMEOUT_S = 15.0
 OLD_LOG_BYTES = 64 * 1024
 SEALING_BYTES_PER_S = 20e6
 """The last part of a file is answered when the whole was read again: at least this fast."""
@@ -80,6 +91,7 @@ class OrchestratorClient:
         """For what a worker and its jobs live by: nothing of `_bulk` ever stands in its way."""
         self._bulk = CallConnections(self._url, context)
         self._part_connections = PartConnections(self.url, context)
+        self.outage = Outage()
 
     @property
     def url(self) -> str:
@@ -106,7 +118,11 @@ class OrchestratorClient:
         self._bulk.close()
 
     async def register(self, message: Register) -> Registered:
-        return await self._control_call("/api/workers/register", message, Registered)
+        path = "/api/workers/register"
+        response = await self._request(self._control, "POST", path, _encoder.encode(message), JSON)
+        answer = read_answer(response.status, response.content, Registered)
+        self.outage.learn(response.ends, answer)
+        return answer
 
     async def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
         return await self._control_call("/api/workers/heartbeat", message, HeartbeatAnswer)
@@ -177,6 +193,21 @@ class OrchestratorClient:
         except NoAnswer as error:
             raise no_answer(error) from error
         return read_answer(status, content, PartAnswer)
+
+    async def try_part(self) -> int:
+        """Sends a body as large as a real part by the very same way; returns how much of it arrived."""
+        headers = {"X-Worker-Token": self._token(), "Content-Type": "application/octet-stream"}
+        timeouts = PartTimeouts(connect_s=CONNECT_TIMEOUT_S, step_s=TRY_TIMEOUT_S, answer_s=TRY_TIMEOUT_S)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "part"
+            with file.open("wb") as empty:
+                empty.truncate(TRIED_PART_BYTES)
+            part = Part(file=file, offset=0, count=TRIED_PART_BYTES)
+            try:
+                status, content = await self._part_connections.put(TRIED_PART_PATH, headers, part, timeouts)
+            except NoAnswer as error:
+                raise no_answer(error) from error
+        return read_answer(status, content, PartAnswer).next_offset
 
     async def send_manifest(self, job_id: str, epoch: int, manifest: Manifest) -> ManifestAnswer:
         message = ManifestSent(epoch=epoch, manifest=manifest)
@@ -249,15 +280,25 @@ class OrchestratorClient:
         answer: type[T],
         headers: Mapping[str, str],
     ) -> T:
+        response = await self._request(connections, method, path, content, headers)
+        return read_answer(response.status, response.content, answer)
+
+    async def _request(
+        self,
+        connections: CallConnections,
+        method: str,
+        path: str,
+        content: bytes,
+        headers: Mapping[str, str],
+    ) -> CallAnswer:
         headers = {"X-Worker-Token": self._token(), **headers}
         timeouts = CallTimeouts(
             connect_s=min(CONNECT_TIMEOUT_S, self.answer_timeout_s), silence_s=self.answer_timeout_s
         )
         try:
-            response = await connections.request(method, path, headers, content, timeouts)
+            return await connections.request(method, path, headers, content, timeouts)
         except CallFailed as error:
             raise no_answer(error.__cause__ or error) from error
-        return read_answer(response.status, response.content, answer)
 
     def _timeout(self) -> httpx2.Timeout:
         return httpx2.Timeout(self.answer_timeout_s, connect=min(CONNECT_TIMEOUT_S, self.answer_timeout_s))

@@ -14,6 +14,8 @@ from simpletuner_fleet.client.troubles import of_connection_error
 from simpletuner_fleet.client.trust import Choices, TrustError, context_for, fingerprint_of
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.languages import _
+from simpletuner_fleet.protocol.problems import read_problem
+from simpletuner_fleet.protocol.uploads import TRIED_PART_BYTES, TRIED_PART_PATH
 
 TIMEOUT_S = 10.0
 MUCH_SKEW_S = 30.0
@@ -110,6 +112,37 @@ def _answers(client: httpx2.Client, header: str, token: str | None, probe: str) 
         yield bad(_("token"), _("refused from this network or for this purpose"), _("ask the administrator"))
     else:
         yield good(_("token"), _("accepted"))
+        if header == "X-Worker-Token":
+            yield _upload(client, value)
+
+
+def _upload(client: httpx2.Client, token: str) -> CheckFinding:
+    """Sends a body as large as a real part by the very same way: what a proxy refuses now, it would refuse then."""
+    size = f"{TRIED_PART_BYTES // 2**20} MiB"
+    headers = {"X-Worker-Token": token, "Content-Type": "application/octet-stream"}
+    try:
+        answer = client.put(TRIED_PART_PATH, content=bytes(TRIED_PART_BYTES), headers=headers)
+    except httpx2.TransportError as error:
+        return bad(
+            _("uploads"),
+            _("a part of %(size)s was cut off: %(error)s", size=size, error=error),
+            _("look for a limit of time or size in whatever stands between here and the server"),
+        )
+    if answer.status_code == 200 and answer.json().get("next_offset") == TRIED_PART_BYTES:
+        return good(_("uploads"), _("a part of %(size)s arrives", size=size))
+    if read_problem(answer.status_code, answer.content):
+        return bad(
+            _("uploads"), _("the server refuses a part: HTTP %(status)s", status=answer.status_code), ""
+        )
+    return bad(
+        _("uploads"),
+        _(
+            "something that is not the orchestrator answers a part of %(size)s with HTTP %(status)s",
+            size=size,
+            status=answer.status_code,
+        ),
+        _("let it pass bodies of any size to the server (nginx: client_max_body_size 0)"),
+    )
 
 
 def _clock(date: str) -> Iterator[CheckFinding]:

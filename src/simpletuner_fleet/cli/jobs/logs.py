@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, usage
 from simpletuner_fleet.cli.frame.text import COLOUR, TerminalLogText
+from simpletuner_fleet.cli.jobs.finishing_notes import FinishingNotes
 from simpletuner_fleet.cli.remote.api import Api
 from simpletuner_fleet.cli.remote.lookup import segment
 from simpletuner_fleet.client.troubles import of_connection_error
@@ -52,6 +53,14 @@ def print_log(
 
 def show(api: Api, job_id: str, request: LogRequest) -> None:
     """Prints until the log's end; followed, until the attempt's end. A cut connection goes on where it broke off."""
+    if request.follow:
+        with FinishingNotes(api, job_id):
+            _print_all(api, job_id, request)
+    else:
+        _print_all(api, job_id, request)
+
+
+def _print_all(api: Api, job_id: str, request: LogRequest) -> None:
     path = f"/api/jobs/{segment(job_id)}/logs"
     printer = Printer(request)
     if request.timestamps:

@@ -3,11 +3,11 @@
 import argparse
 from typing import Any
 
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
+from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.cli.frame.output import Column, Output, field
 from simpletuner_fleet.cli.frame.quantities import ago
 from simpletuner_fleet.cli.remote import lookup
-from simpletuner_fleet.cli.remote.api import Api, connected
+from simpletuner_fleet.cli.remote.api import connected
 from simpletuner_fleet.cli.remote.lookup import segment
 from simpletuner_fleet.languages import _
 
@@ -37,13 +37,3 @@ def publish(args: argparse.Namespace) -> int:
         out.item(publication, DETAIL, id_field="job_id")
         out.hint(_("See how far it is:  simpletuner jobs publish %(job_id)s --show", job_id=job_id))
     return ExitCode.OK
-
-
-def publication_of(api: Api, job_id: str) -> dict[str, Any] | None:
-    """None where nothing is to be published."""
-    try:
-        return dict(api.get(f"/api/jobs/{segment(job_id)}/publication", lookup=True))
-    except CliError as error:
-        if error.trouble.exit != ExitCode.NOT_FOUND:
-            raise
-        return None

@@ -9,7 +9,6 @@ from simpletuner_fleet.cli.jobs import job_progress, job_text
 from simpletuner_fleet.cli.jobs import logs as job_logs
 from simpletuner_fleet.cli.jobs.events import notes_beside
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL, WAITING
-from simpletuner_fleet.cli.jobs.publish import publication_of
 from simpletuner_fleet.cli.jobs.waiting import Job, wait_for_end
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.advice import of_reason
@@ -48,24 +47,22 @@ def get(args: argparse.Namespace) -> int:
         if not out.for_programs and job.get("attempt"):
             for note in notes_beside(api, str(job["id"])):
                 out.say(note)
-        if not out.for_programs and job["status"] == "completed" and not getattr(args, "curl", False):
-            _tell_publication(api, str(job["id"]), out)
+        if not out.for_programs and (publication := job.get("publication")):
+            _tell_publication(publication, out)
         for step in job_text.advice(job) if not out.for_programs else ():
             out.hint(_("next: %(step)s", step=step))
     return ExitCode.OK
 
 
-def _tell_publication(api: Api, job_id: str, out: Output) -> None:
-    publication = publication_of(api, job_id)
-    if publication:
-        out.say(
-            _(
-                "publishing to %(to)s: %(state)s %(detail)s",
-                to=publication["to"],
-                state=publication["state"],
-                detail=publication.get("url") or publication.get("error") or "",
-            ).rstrip()
-        )
+def _tell_publication(publication: dict[str, Any], out: Output) -> None:
+    out.say(
+        _(
+            "publishing to %(to)s: %(state)s %(detail)s",
+            to=publication["to"],
+            state=publication["state"],
+            detail=publication.get("url") or publication.get("error") or "",
+        ).rstrip()
+    )
 
 
 def watch(args: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.jobs.finishing_notes import finishing_text
 from simpletuner_fleet.cli.jobs.job_text import TERMINAL
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.api import Api
@@ -16,8 +17,13 @@ Job = dict[str, Any]
 def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
     deadline = time.monotonic() + timeout_s if timeout_s else None
     job: Job = {"status": "unknown"}
+    said = ""
     for _change in changes(api, deadline):
         job = lookup.job(api, job_id)
+        text = finishing_text(job)
+        if text and text != said and (job.get("progress") or {}).get("waiting_for"):
+            said = text
+            api.note(text)
         if job["status"] in TERMINAL:
             return job
     raise fail(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.jobs.finishing_notes import finishing_text
 from simpletuner_fleet.cli.programs.browser import open_page
 from simpletuner_fleet.cli.programs.demo_fleet import DemoFleet
 from simpletuner_fleet.cli.remote.api import Api
@@ -113,13 +114,18 @@ def _until_checkpoint(api: Api, job_id: str) -> None:
 
 def _follow(api: Api, job_id: str) -> dict[str, Any]:
     deadline = time.monotonic() + JOB_WITHIN_S
-    bar = _Bar()
+    bar, said = _Bar(), ""
     while time.monotonic() < deadline:
         job: dict[str, Any] = api.get(f"/api/jobs/{job_id}")
         bar.show(job)
         if job["status"] in TERMINAL:
             bar.end()
             return job
+        text = finishing_text(job)
+        if text and text != said:
+            bar.end()
+            print(f"   {text}", flush=True)
+            said = text
         time.sleep(LOOK_EVERY_S)
     raise fail(
         _("the demo's job did not end in time"), "", "simpletuner demo --keep", "E_DEMO", ExitCode.TIMEOUT

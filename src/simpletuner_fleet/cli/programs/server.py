@@ -5,8 +5,10 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import ssl
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,7 +31,7 @@ from simpletuner_fleet.cli.programs.local_worker import LocalWorker
 from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.cli.programs.server_policy import policy_of
 from simpletuner_fleet.client.trust import is_loopback
-from simpletuner_fleet.core.errors import FleetError, StorageOfAnother
+from simpletuner_fleet.core.errors import FleetError, StorageOfAnother, StoreUnavailable
 from simpletuner_fleet.core.events import ORCHESTRATOR
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.engine.clock import SteadyClock
@@ -68,9 +70,19 @@ log = logging.getLogger(__name__)
 
 SQLITE_FILE = "fleet.db"
 BACKGROUND_TASKS_TIMEOUT_S = 0.5
+STORE_LOOK_S = 1.0
+GONE_WITHIN_S = 10.0
+LOCAL_WORKER_LEAVES_AFTER_S = 300.0
+"""It goes on with its job while a killed server is started again, and not for longer."""
 SWITCH_INTERVAL_S = 0.0001
 """How long the event loop may keep the thread that commits from going on: each of a commit's statements asks for the
 interpreter again, and with the usual 5 ms a commit under load would take longer than the disk needs."""
+
+
+class StoreLost(StoreUnavailable):
+    """It takes nothing any more before it is opened anew."""
+
+    next_step = "Look at the disk; then start the server again. A service does so by itself."
 
 
 def run_server(args: argparse.Namespace) -> int:
@@ -94,8 +106,9 @@ def _cannot_start(error: FleetError) -> CliError:
         if isinstance(error, BadNetwork | StorageRefused | StorageOfAnother)
         else ExitCode.FAILED
     )
+    ended = isinstance(error, StoreLost)
     return fail(
-        _("the server cannot start"),
+        _("the server has ended") if ended else _("the server cannot start"),
         error.detail,
         error.next or "simpletuner doctor server",
         error.code,
@@ -117,6 +130,7 @@ class _Server:
         self._database_url: str = args.database_url or f"sqlite:///{data_dir / SQLITE_FILE}"
         self._tls: tls.TlsFiles | None = None
         self._local_worker: LocalWorker | None = None
+        self._store_trouble: str | None = None
         self._first_key: accounts.IssuedKey | None = None
 
     async def run(self) -> None:
@@ -128,6 +142,8 @@ class _Server:
             await self._run_on(store, index, blobs)
         finally:
             await store.close()
+        if self._store_trouble:
+            raise StoreLost(self._store_trouble)
 
     async def _run_on(self, store: Store, index: FleetIndex, blobs: Blobs) -> None:
         """From here on the data folder is ours alone: the store has let no other orchestrator in."""
@@ -156,9 +172,11 @@ class _Server:
         places = Places(self._args.publish_url, self._args.hub_url)
         publisher = Publisher(deps.storage, places)
         publisher.start()
+        watching = asyncio.create_task(self._watch(store))
         try:
             await self._serve(deps, admin_token_from)
         finally:
+            watching.cancel()
             (self._data_dir / "server.json").unlink(missing_ok=True)
             await publisher.stop()
             await sweeper.stop()
@@ -167,6 +185,22 @@ class _Server:
                 await deps.audit_heads.stop()
             await runtime.stop()
             await deps.background_tasks.finish(BACKGROUND_TASKS_TIMEOUT_S)
+
+    async def _watch(self, store: Store) -> None:
+        """A store that takes nothing any more is opened anew by a restart alone, and whoever restarts us waits for our end.
+
+        The local worker and its trainer go on: the next server finds them.
+        """
+        trouble = None
+        while not trouble:
+            await asyncio.sleep(STORE_LOOK_S)
+            trouble = store.find_trouble()
+        log.critical("The server ends, to be started again. %s", trouble)
+        self._store_trouble = trouble
+        threading.Timer(
+            GONE_WITHIN_S, os._exit, (ExitCode.FAILED,)
+        ).start()  # a dead disk may hold up anything
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _compose(self, store: Store, index: FleetIndex, blobs: Blobs) -> Deps:
         hub = StreamHub()
@@ -282,6 +316,7 @@ class _Server:
 
     def _local_arguments(self, url: str, fingerprint: str | None) -> list[str]:
         words = ["--orchestrator-url", url, "--persistent", "--name", administer.LOCAL_NAME]
+        words += ["--leave-after", f"{LOCAL_WORKER_LEAVES_AFTER_S:g}"]
         words += ["--worker-token-file", str(self._data_dir / "local_worker_token")]
         if self._args.trainer_python:
             words += ["--trainer-python", self._args.trainer_python]
@@ -328,7 +363,7 @@ class _Server:
 
     async def _stop(self, deps: Deps, edge: Edge) -> None:
         """Stops the local worker first: it still has to give its job back."""
-        if self._local_worker:
+        if self._local_worker and not self._store_trouble:
             await self._local_worker.stop()
         deps.stopping = True
         await edge.end_streams()

@@ -54,7 +54,8 @@ class Unit(Struct, frozen=True, kw_only=True):
             "Restart=on-failure",
             "RestartSec=10",
             f"RestartPreventExitStatus={' '.join(str(status) for status in FINAL)}",
-            "KillMode=mixed",
+            # A worker's trainers outlive a crash of its agent: their guardians end them if no new one comes.
+            f"KillMode={'process' if self.role == 'worker' else 'mixed'}",
             f"TimeoutStopSec={self.stop_within_s:g}",
             "",
             "[Install]",

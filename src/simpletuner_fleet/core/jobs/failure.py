@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.cutting import excerpt
 from simpletuner_fleet.core.marks import N_
 
 MAX_EVIDENCE_CHARS = 500
@@ -55,6 +56,10 @@ ADVICE = {
     "captions_missing": N_(
         "Give every picture its caption, as the data loader's caption_strategy says: for textfile a .txt beside it."
     ),
+    "path_not_granted": N_(
+        "The worker's owner decides what jobs see of its disk, with 'simpletuner worker --job-path /data:ro'; or push "
+        "the data with 'simpletuner data push' and write dataset://NAME instead of the path."
+    ),
     "data_missing": N_(
         "The folder is not on the worker: push it with 'simpletuner data push' and write dataset://NAME in the data "
         "loader, or correct the path."
@@ -98,7 +103,7 @@ _EXIT_CODE = re.compile(r"\bexit(?:ed)?(?: with)?(?: (?:code|status))? (-?\d{1,3
 class FailureClass(Struct, frozen=True):
     code: str
     evidence: str
-    """The line that shows it."""
+    """The line that shows it, whole or with an ellipsis where it was cut."""
     advice: str
 
 
@@ -132,8 +137,8 @@ def classify(
     remains = _remains(exit_code, exit_signal, last_lines or "", reason or "", started)
     for code, rule in RULES:
         if evidence := rule(remains):
-            return FailureClass(code, evidence[:MAX_EVIDENCE_CHARS], ADVICE[code])
-    return FailureClass("unknown", remains.reason[:MAX_EVIDENCE_CHARS], ADVICE["unknown"])
+            return FailureClass(code, excerpt(evidence, MAX_EVIDENCE_CHARS), ADVICE[code])
+    return FailureClass("unknown", excerpt(remains.reason, MAX_EVIDENCE_CHARS), ADVICE["unknown"])
 
 
 def advice_for(code: str) -> str:
@@ -169,9 +174,14 @@ def _said(pattern: str) -> Rule:
 def _shown(pattern: str) -> Rule:
     """The first line that shows it is the nearest to the cause: other ranks follow with noise."""
     known = re.compile(pattern)
-    return lambda remains: next(
-        (line for line in (*remains.lines, remains.reason) if known.search(line)), None
-    )
+
+    def shows(remains: Remains) -> str | None:
+        for line in (*remains.lines, remains.reason):
+            if match := known.search(line):
+                return excerpt(line, MAX_EVIDENCE_CHARS, around=match.start())
+        return None
+
+    return shows
 
 
 def _ended_by(*signals: int) -> Rule:
@@ -324,10 +334,11 @@ RULES: tuple[tuple[str, Rule], ...] = (
         "file_missing",
         _shown(
             r"config file \S+ not found|^(?:ValueError: )?Lycoris config path '[^']*' is invalid"
-            r"|Could not find (?:lycoris config|the JSON configuration file) at '"
-            r"|Parquet file \S+ not found|FileNotFoundError: \[Errno 2\] No such file or directory: '"
+            r"|Could not find (?:lycoris config|the JSON configuration file) at '|Parquet file \S+ not found"
         ),
     ),
+    # What the line above names is what the config says; this one may name a folder on the way there.
+    ("file_missing", _shown(r"FileNotFoundError: \[Errno 2\] No such file or directory: '")),
     ("config", _shown(r"^ValueError: Optimizer \S+ not found|invalid choice: '")),
     (
         "config",
@@ -336,6 +347,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
             r"|can't open file '"
         ),
     ),
+    ("path_not_granted", _said(r" names .* (?:not granted to jobs|may not be read by jobs)")),
     ("config", _said(r"^(?:settings|env|files)\b|config's settings")),
     ("config", _wrong_usage),
     ("data", _said(r"^the data\b")),

@@ -279,6 +279,11 @@ class Stopping(Struct, frozen=True, kw_only=True):
     """The newest step that was safe when it was asked."""
 
 
+def is_finishing(job: Job) -> bool:
+    """Tells whether its trainer has ended well, as its worker said, and its results are still on their way."""
+    return job.state is JobState.RUNNING and job.results is Results.PENDING and job.phase == FINISHING
+
+
 class Attempt(Struct, frozen=True, kw_only=True):
     """One try. `epoch` is the fencing token: a write that names another one is old news."""
 

@@ -31,10 +31,10 @@ from simpletuner_fleet.core.jobs.job import (
     JobState,
     Outcome,
     Results,
+    is_finishing,
     next_state,
 )
 from simpletuner_fleet.core.jobs.progress import Progress, is_preparing
-from simpletuner_fleet.core.placement.ordering import rank
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import ResumePoint
 from simpletuner_fleet.core.workers.worker import Gpu, Worker
@@ -219,8 +219,13 @@ def failed(job: Job, attempt: Attempt, end: End, policy: Policy, *, now: float) 
 
 
 def lost(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) -> Decision:
-    """The worker is gone and its trainer with it. An offer it never took charges nothing."""
+    """The worker is gone and its trainer with it. An offer it never took charges nothing.
+
+    A training that has ended well is not done again: it is complete, and says that what it made is missing.
+    """
     must_be_current(job, attempt)
+    if is_finishing(job):
+        return completed(job, attempt, End(results=Results.MISSING, error=why), now=now)
     if attempt.state is AttemptState.OFFERED:
         return _withdrawn(job, attempt, why, now=now)
     ended = ended_as(attempt, Outcome.LOST, now, error=why)
@@ -240,6 +245,21 @@ def lost(job: Job, attempt: Attempt, why: str, policy: Policy, *, now: float) ->
         why=why,
     )
     return follow(charged, ended, retry.after_charge(charged, policy, now), why, now=now, before=(event,))
+
+
+def results_arrived(job: Job, attempt: Attempt) -> Decision:
+    """A worker that was away for too long is back, and has stored what it had."""
+    if job.results is not Results.MISSING or job.epoch != attempt.epoch:
+        return NOTHING
+    stored = replace(job, results=Results.STORED, error=None, reason=None)
+    event = job_event(
+        EventType.JOB_RESULTS_STORED,
+        job,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        epoch=attempt.epoch,
+    )
+    return Decision(job=stored, events=(event,))
 
 
 def readopted(job: Job, attempt: Attempt, *, now: float) -> Decision:
@@ -284,7 +304,8 @@ def offer_expired(job: Job, attempt: Attempt, *, now: float, why: str = NOT_ACCE
 def set_priority(job: Job, priority: int, policy: Policy, actor: Actor) -> Decision:
     if job.terminal:
         raise WrongJobState(f"The job is {job.state} already.", state=job.state)
-    moved = replace(job, priority=priority, rank=rank(job.created_at, priority, policy))
+    moved_by_s = (job.priority - priority) * policy.priority_point_s
+    moved = replace(job, priority=priority, rank=job.rank + moved_by_s)
     event = job_event(EventType.JOB_PRIORITY_SET, job, actor, priority=priority, was=job.priority)
     return Decision(job=moved, events=(event,))
 

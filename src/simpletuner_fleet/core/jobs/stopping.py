@@ -63,7 +63,7 @@ def released(
     ended = ended_as(attempt, Outcome.RELEASED, now, error=why or None, reason=reason or None)
     if nothing_to_go_on_from and job.state is not JobState.CANCELLING:
         return follow(job, ended, GiveUp(EndReason.RESUME_FAILED, why or UNREACHABLE), why, now=now)
-    waiting = replace(job, rank=rank(now, job.priority, policy)) if out_of_time else job
+    waiting = replace(job, rank=max(job.rank, rank(now, job.priority, policy))) if out_of_time else job
     return _waits_again(waiting, ended, why, now=now)
 
 

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Job, Requirements
 from simpletuner_fleet.core.placement.reasons import Code
@@ -18,6 +19,13 @@ Place = tuple[float, int]
 
 def rank(created_at: float, priority: int, policy: Policy) -> float:
     return created_at - priority * policy.priority_point_s
+
+
+def behind(job: Job, moment: float, policy: Policy) -> Job:
+    """Returns the job as submitted no earlier than `moment`: a clock that was set back lets nobody overtake who waits."""
+    if job.created_at >= moment:
+        return job
+    return replace(job, rank=rank(moment, job.priority, policy))
 
 
 def place_of(job: Job) -> Place:

@@ -8,8 +8,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
+from math import inf
 
-from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements
+from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState, Requirements, is_finishing
 from simpletuner_fleet.core.placement.matching import (
     FREE,
     Occupancy,
@@ -22,7 +23,7 @@ from simpletuner_fleet.core.placement.matching import (
 )
 from simpletuner_fleet.core.placement.ordering import Place, first, place_of
 from simpletuner_fleet.core.placement.ranks import Ranks
-from simpletuner_fleet.core.workers.worker import Gpu, Worker, gpu_identity
+from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_identity
 
 MAX_IDLE_CLASSES = 1024
 CANDIDATES_COMPARED = 32
@@ -63,6 +64,14 @@ class Roster:
         self._places: dict[str, Place] = {}
         """Of every job that waits."""
         self._ranks = Ranks()
+        self._attempts: dict[str, Attempt] = {}
+        """Those that are live, by job."""
+        self._attempts_of: dict[str, int] = {}
+        """How many of them each worker has, with those that hold no place any more."""
+        self._finishing: dict[str, None] = {}
+        """Jobs whose trainer has ended well: they hold no place and no GPU any more, where their worker stays."""
+        self._newest_ranks: dict[int, float] = {}
+        """By priority, since somebody began to wait."""
         self._reserved: dict[str, tuple[str, Place]] = {}
         self._unreachable: set[str] = set()
         self._holders: dict[str, dict[str, None]] = {}
@@ -142,9 +151,50 @@ class Roster:
         attempt = after if is_live else before
         assert attempt is not None
         step = 1 if is_live else -1
-        _add(self._live, attempt.worker_id, step)
         self.running += step
         _add(self.running_by_owner, owner, step)
+        _add(self._attempts_of, attempt.worker_id, step)
+        if is_live:
+            self._attempts[attempt.job_id] = attempt
+            if self._leaves_after_its_job(attempt.worker_id):
+                self._finishing.pop(attempt.job_id, None)
+        else:
+            self._attempts.pop(attempt.job_id, None)
+        if attempt.job_id not in self._finishing:
+            self._occupy(attempt, is_live)
+
+    def has_attempts(self, worker_id: str) -> bool:
+        """Tells whether it has anything to do: a training, or results to bring."""
+        return worker_id in self._attempts_of
+
+    def finishing_jobs(self) -> list[str]:
+        return list(self._finishing)
+
+    def _see_finishing(self, job_id: str, finishing: bool) -> None:
+        """A trainer that has ended leaves its place to the next, whatever its results still wait for.
+
+        Not so on a worker that leaves after its job: it takes no other one.
+        """
+        attempt = self._attempts.get(job_id)
+        finishing = finishing and not (attempt and self._leaves_after_its_job(attempt.worker_id))
+        if finishing is (job_id in self._finishing):
+            return
+        if finishing:
+            self._finishing[job_id] = None
+        else:
+            del self._finishing[job_id]
+        if attempt:
+            self._occupy(attempt, not finishing)
+        if attempt and finishing:
+            others = self._offering(attempt.worker_id, attempt.gpus)
+            self.freed += [attempt.worker_id, *(other for other in others if other != attempt.worker_id)]
+
+    def _leaves_after_its_job(self, worker_id: str) -> bool:
+        worker = self.workers.get(worker_id)
+        return worker is not None and worker.worker_type is WorkerType.EPHEMERAL
+
+    def _occupy(self, attempt: Attempt, is_live: bool) -> None:
+        _add(self._live, attempt.worker_id, 1 if is_live else -1)
         for uuid in attempt.gpus:
             self._hold_gpu(gpu_identity(attempt.worker_id, uuid), attempt, is_live)
         for worker_id in self._offering(attempt.worker_id, attempt.gpus):
@@ -180,7 +230,10 @@ class Roster:
             self._gpu_workers.setdefault(gpu_identity(worker_id, gpu.uuid), {})[worker_id] = None
 
     def see_job(self, before: Job | None, after: Job | None) -> None:
-        """Follows a job into and out of its line."""
+        """Follows a job into and out of its line, and to the end of its training."""
+        job = after or before
+        if job is not None and (job.id in self._finishing or (after is not None and is_finishing(after))):
+            self._see_finishing(job.id, after is not None and is_finishing(after))
         was_waiting, is_waiting = before is not None and waits(before), after is not None and waits(after)
         if (
             before is not None
@@ -345,12 +398,20 @@ class Roster:
         heappush(waiting.line, (*place, job.id))
         waiting.count += 1
         self._ranks.add(job.rank)
+        self._newest_ranks[job.priority] = max(job.rank, self._newest_ranks.get(job.priority, job.rank))
+
+    def newest_moment(self, priority_point_s: float) -> float:
+        """Returns when the last of those who wait has come, as their ranks tell it."""
+        moments = (rank + priority * priority_point_s for priority, rank in self._newest_ranks.items())
+        return max(moments, default=-inf)
 
     def _leave_line(self, job: Job) -> None:
         waiting = self._classes[job.class_id]
         waiting.count -= 1
         del self._places[job.id]
         self._ranks.remove(job.rank)
+        if not self._places:
+            self._newest_ranks.clear()
         if len(waiting.line) > 2 * waiting.count + SLACK_IN_LINE:
             self._tidy_line(waiting)
         freed = [id for id, (job_id, _) in self._reserved.items() if job_id == job.id]

@@ -88,7 +88,18 @@ class Edge:
             body = await self._read(compiled, principal, exchange) if row.body else None
             if not row.prompt and not exchange.in_task:
                 await into_task()
-            call = Call(row, self._deps, principal, body, query, parameters, ip, exchange.headers, secure)
+            call = Call(
+                row,
+                self._deps,
+                principal,
+                body,
+                query,
+                parameters,
+                ip,
+                exchange.headers,
+                secure,
+                lambda: exchange.ends,
+            )
             answer = await (self._in_turn(call) if compiled.in_turn else row.handler(call))
             status = await self._send(answer, call, exchange, began)
         except CallerGone:

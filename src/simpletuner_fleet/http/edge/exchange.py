@@ -42,6 +42,11 @@ class Exchange(ABC):
         """False while the request is walked through within the callback that read it, where no task runs."""
 
     @property
+    def ends(self) -> str:
+        """Returns the addresses at both ends of the connection, as `protocol.paths.ends_of` writes them, or ''."""
+        return ""
+
+    @property
     @abstractmethod
     def begun(self) -> bool:
         """Whether an answer is on its way: it cannot become another one."""

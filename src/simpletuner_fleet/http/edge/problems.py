@@ -1,5 +1,6 @@
 """Errors as RFC 9457 problems: one table says which class becomes which status."""
 
+import errno
 import logging
 import math
 import secrets
@@ -102,6 +103,8 @@ def status_of(kind: type[BaseException]) -> int:
 
 
 def problem_of(error: Exception) -> ProblemAnswer:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        error = errors.StorageLow("The server's disk is full.")
     status = status_of(type(error))
     if status == 500:
         return _incident(error)

@@ -38,7 +38,7 @@ PUBLIC, WORKER, UPLOAD, ANY_USER = Access.PUBLIC, Access.WORKER, Access.UPLOAD, 
 class Call(Generic[Body]):
     """One request, checked and decoded."""
 
-    __slots__ = ("app", "body", "headers", "ip", "path", "principal", "query", "route", "secure")
+    __slots__ = ("app", "body", "ends", "headers", "ip", "path", "principal", "query", "route", "secure")
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class Call(Generic[Body]):
         ip: str,
         headers: Mapping[str, str],
         secure: bool,
+        ends: Callable[[], str] = str,
     ) -> None:
         self.route = route
         self.app = app
@@ -65,6 +66,8 @@ class Call(Generic[Body]):
         """Their names are in lower case."""
         self.secure = secure
         """Came over TLS, to us or to a trusted proxy."""
+        self.ends = ends
+        """Tells the addresses at both ends of its connection."""
 
     @property
     def actor(self) -> Actor:

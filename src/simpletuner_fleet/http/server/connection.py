@@ -10,6 +10,7 @@ from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.http.server.head_reader import MAX_HEAD_BYTES, HeadReader
 from simpletuner_fleet.http.server.http_exchange import HttpExchange
 from simpletuner_fleet.http.server.repeated_head import RepeatedHead
+from simpletuner_fleet.protocol.paths import ends_of
 
 HEAD_TIMEOUT_S = 15.0
 LAST_CHUNK = b"0\r\n\r\n"
@@ -242,6 +243,10 @@ class HttpConnection(HeadReader, asyncio.Protocol):
     @property
     def peer(self) -> str:
         return self._peer
+
+    @property
+    def ends(self) -> str:
+        return ends_of(self._transport, client=False) if self._transport else ""
 
     def date_line(self) -> bytes:
         return self._server.date_line

@@ -20,6 +20,8 @@ class Carrier(Protocol):
 
     writing_paused: bool
 
+    @property
+    def ends(self) -> str: ...
     def write(self, data: bytes) -> None: ...
     def date_line(self) -> bytes: ...
     def pause_reading(self) -> None: ...
@@ -82,6 +84,10 @@ class HttpExchange(Exchange):
         self._promised = 0
 
     # What the edge calls
+
+    @property
+    def ends(self) -> str:
+        return self._connection.ends if self._connection else ""
 
     @property
     def begun(self) -> bool:

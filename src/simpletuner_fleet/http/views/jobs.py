@@ -3,6 +3,7 @@
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import prefixed_id
@@ -10,6 +11,7 @@ from simpletuner_fleet.core.jobs.failure import advice_for
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.jobs.progress import fields_of
 from simpletuner_fleet.core.placement.explain import Explanation, FunnelStep, WorkerVerdict
+from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.http.views.fields import Time, view_of
 from simpletuner_fleet.http.views.stopping import StoppingView, stopping_view
@@ -103,6 +105,29 @@ class JobView(Struct, kw_only=True):
     failure: FailureView | None = None
     queue_position: int | None = None
     explain: WaitingReason | None = None
+
+
+class PublicationView(Struct, kw_only=True):
+    job_id: str
+    to: str
+    state: str
+    """due (tried now, or again later), published, or failed (given up)."""
+    tries: int
+    error: str | None
+    """Why the last try failed."""
+    url: str | None
+    """Where it is, once it is published."""
+    created_at: Time
+    not_before: Time
+    """When the next try is due."""
+    finished_at: Time
+
+
+class WholeJobView(JobView, kw_only=True):
+    """One job, with what lists leave out."""
+
+    publication: PublicationView | None = None
+    """What becomes of its model after its end; null where nothing is, or not yet, to be published."""
 
 
 class JobsPage(Struct, kw_only=True):
@@ -225,6 +250,14 @@ def job_view(
         queue_position=queue_position,
         explain=reason_view(explanation) if explanation else None,
     )
+
+
+def whole_job_view(job: JobView, publication: Publication | None) -> WholeJobView:
+    return WholeJobView(**asdict(job), publication=publication_view(publication) if publication else None)
+
+
+def publication_view(publication: Publication) -> PublicationView:
+    return view_of(PublicationView, publication, to=publication.publish.to)
 
 
 def _requires_view(job: Job) -> RequiresView:

@@ -18,11 +18,13 @@ from simpletuner_fleet.core.jobs.job import (
     Job,
     JobState,
     Outcome,
+    Results,
+    is_finishing,
 )
 from simpletuner_fleet.core.placement.matching import FREE, why_never, why_not_now
 from simpletuner_fleet.core.placement.place import Placement, place
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, published_status
+from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerType, published_status
 from simpletuner_fleet.engine.index import FleetIndex, read_limits
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.sim.checks.truth import Truth
@@ -104,9 +106,9 @@ def attempt_problems(attempt: Attempt) -> list[Problem]:
     return []
 
 
-def worker_problems(worker: Worker, live: list[Attempt]) -> list[Problem]:
+def worker_problems(worker: Worker, live: list[Attempt], training: list[Attempt]) -> list[Problem]:
     problems: list[Problem] = []
-    held = [gpu for attempt in live for gpu in attempt.gpus]
+    held = [gpu for attempt in training for gpu in attempt.gpus]
     if len(held) != len(set(held)):
         problems.append(("S10", f"{worker.id} has given a GPU to two attempts"))
     status = worker.status(bool(live))
@@ -162,7 +164,8 @@ def store_problems(view: View, job_ids: Iterable[str]) -> list[Problem]:
         for attempt in attempts:
             problems += attempt_problems(attempt)
     for worker in view.workers():
-        problems += worker_problems(worker, view.live_attempts_of_worker(worker.id))
+        live = view.live_attempts_of_worker(worker.id)
+        problems += worker_problems(worker, live, that_train(view, live))
     return problems
 
 
@@ -240,8 +243,20 @@ def follow_everything(index: FleetIndex, view: View) -> None:
     for job in view.queue_page(None, EVERY_JOB):
         index.job_changed(None, job)
     for attempt in view.live_attempts():
-        owner = view.job(attempt.job_id)
-        index.attempt_changed(None, attempt, owner.owner if owner else "")
+        its_job = view.job(attempt.job_id)
+        index.job_changed(None, its_job)
+        index.attempt_changed(None, attempt, its_job.owner if its_job else "")
+
+
+def that_train(view: View, live: Iterable[Attempt]) -> list[Attempt]:
+    """Returns those that take a place and GPUs: whoever has trained and stays takes none, whatever its results wait for."""
+    training = []
+    for attempt in live:
+        job, worker = view.job(attempt.job_id), view.worker(attempt.worker_id)
+        leaves = worker is not None and worker.worker_type is WorkerType.EPHEMERAL
+        if job is None or leaves or not is_finishing(job):
+            training.append(attempt)
+    return training
 
 
 def unplaced_problems(index: FleetIndex, view: View) -> list[Problem]:
@@ -305,3 +320,13 @@ def outcome_problems(view: View, job_ids: Iterable[str], truth: Truth, unfenced:
             if attempt.outcome is Outcome.EXPIRED_OFFER and (job_id, attempt.epoch) in truth.runs:
                 problems.append(("S4", f"{job_id} epoch {attempt.epoch} ran and was never accepted"))
     return problems
+
+
+def result_problems(view: View, job_ids: Iterable[str], truth: Truth) -> list[Problem]:
+    """Checks that whatever is said to be stored is; of workers that are taken at their word nothing is asked."""
+    stored = [job for id in job_ids if (job := view.job(id)) and job.results is Results.STORED]
+    return [
+        ("S2", f"{job.id} has results that nobody has stored")
+        for job in stored
+        if not truth.is_stored(job.id) and truth.ended(job.id, job.epoch, "completed")
+    ]

@@ -18,6 +18,7 @@ from simpletuner_fleet.sim.checks.checkers import (
     gpu_problems,
     job_problems,
     offer_problems,
+    that_train,
     worker_problems,
 )
 from simpletuner_fleet.sim.store import Changes
@@ -71,7 +72,7 @@ class CommitWatch:
             if last is not None:
                 busy_workers.add(last.worker_id)
         if changes.attempts:
-            self._raise(gpu_problems(self.view.live_attempts()))
+            self._raise(gpu_problems(that_train(self.view, self.view.live_attempts())))
         for job_id, jobs in changes.jobs.items():
             self._job(job_id, jobs, recorded.get(job_id, set()))
         for worker_id, workers in changes.workers.items():
@@ -109,7 +110,7 @@ class CommitWatch:
                 raise Violation("S16", f"somebody's lie has used up the epochs: {last.epoch}")
             self.newest_epoch = last.epoch
             if last.live:
-                live = self.view.live_attempts_of_worker(last.worker_id)
+                live = that_train(self.view, self.view.live_attempts_of_worker(last.worker_id))
                 self._raise(offer_problems(last, job, self.view.worker(last.worker_id), live))
             return
         job_before = changes.jobs.get(last.job_id, [job])[0]
@@ -174,7 +175,7 @@ class CommitWatch:
         if worker is None:
             return
         live = self.view.live_attempts_of_worker(worker_id)
-        self._raise(worker_problems(worker, live))
+        self._raise(worker_problems(worker, live, that_train(self.view, live)))
         status = worker.status(bool(live))
         if self._status.setdefault(worker_id, status) is not status:
             raise Violation("A1", f"{worker_id} is {status}; the log says {self._status[worker_id]}")

@@ -16,6 +16,7 @@ class Run(Struct):
     """Its worker stops it before the job is given away; older agents and `continue` jobs do not."""
     since: float | None
     ended: str | None = None
+    gpus: frozenset[str] = frozenset()
 
     @property
     def running(self) -> bool:
@@ -26,12 +27,23 @@ class Truth:
     def __init__(self) -> None:
         self.runs: dict[Turn, list[Run]] = {}
         self._active: dict[str, list[Run]] = {}
+        self._by_gpu: dict[str, Run] = {}
+        self._stored: set[str] = set()
 
-    def begins(self, job_id: str, epoch: int, where: str, *, fenced: bool, now: float) -> Run:
+    def begins(
+        self,
+        job_id: str,
+        epoch: int,
+        where: str,
+        *,
+        fenced: bool,
+        now: float,
+        gpus: frozenset[str] = frozenset(),
+    ) -> Run:
         earlier = self.runs.setdefault(Turn(job_id, epoch), [])
         if fenced and earlier:
             raise Violation("S4", f"a second trainer of {job_id} epoch {epoch} starts on {where}")
-        run = Run(job_id, epoch, where, fenced, None)
+        run = Run(job_id, epoch, where, fenced, None, gpus=gpus)
         earlier.append(run)
         self.goes_on(run, now)
         return run
@@ -49,6 +61,23 @@ class Truth:
                 )
         active.append(run)
         run.since = now
+        self._take_gpus(run)
+
+    def _take_gpus(self, run: Run) -> None:
+        for uuid in run.gpus:
+            other = self._by_gpu.get(uuid)
+            if other is not None and other.running and other is not run and other.fenced and run.fenced:
+                raise Violation(
+                    "S10",
+                    f"{uuid} has two trainers: {other.job_id} epoch {other.epoch} and {run.job_id} epoch {run.epoch}",
+                )
+            self._by_gpu[uuid] = run
+
+    def stores(self, job_id: str) -> None:
+        self._stored.add(job_id)
+
+    def is_stored(self, job_id: str) -> bool:
+        return job_id in self._stored
 
     def pauses(self, run: Run) -> None:
         if run.since is not None:

@@ -253,6 +253,9 @@ class MemoryStore:
         """Lets the next `count` writes run and then fail at their commit, as a full disk would."""
         self._commits_to_fail = count
 
+    def find_trouble(self) -> str | None:
+        return None
+
     @property
     def is_stored(self) -> bool:
         return not self._observer_is_behind

@@ -198,6 +198,9 @@ class MemoryView(MemoryDatasetsView):
     def audit_range(self, after_seq: int, limit: int) -> list[AuditEntry]:
         return self._tables.audit[after_seq : after_seq + limit]
 
+    def audit_hashes(self, after_seq: int, limit: int) -> list[tuple[int, str]]:
+        return [(entry.seq, entry.hash) for entry in self.audit_range(after_seq, limit)]
+
     def audit_head(self) -> AuditEntry | None:
         return self._tables.audit[-1] if self._tables.audit else None
 

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 Values = tuple[Any, ...]
 LARGEST_CHUNK = 64
+LARGEST_AT_ONCE = 32
+"""So many rows have a statement of their own number: each further statement of a commit costs the threads a change."""
 EXPECTED = "expected"
 
 
@@ -58,10 +60,12 @@ class RowWrite(NamedTuple):
 
 
 def chunks(rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
-    """Slices whose lengths are powers of two, so that few different statements have to be prepared."""
+    """Few slices; the lengths of long ones are powers of two, so that not too many statements have to be prepared."""
     start, remaining = 0, len(rows)
     while remaining:
         size = min(LARGEST_CHUNK, 1 << (remaining.bit_length() - 1))
+        if remaining <= LARGEST_AT_ONCE:
+            size = remaining
         yield rows[start : start + size]
         start, remaining = start + size, remaining - size
 

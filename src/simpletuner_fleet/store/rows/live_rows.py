@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.fencing import Turn
-from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobState
+from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, AttemptState, Job, JobState
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import RowObserver
 from simpletuner_fleet.store.rows.text import name_key
@@ -70,6 +70,9 @@ class LiveRows:
             self.set_job(job.id, job)
         for attempt in attempts:
             self.set_attempt(attempt.id, attempt)
+        for job in self.jobs.values():
+            if job.attempt_id and job.worker_id and job.attempt_id not in self.attempts:
+                self.observer.attempt_changed(None, _unreadable_attempt(job), job.owner)
         self.journal.clear()
 
     def take_back(self) -> None:
@@ -181,6 +184,21 @@ class LiveRows:
         if attempt is not None and not attempt.live:
             del self.attempts[attempt_id]
             del self.attempt_ids[Turn(attempt.job_id, attempt.epoch)]
+
+
+def _unreadable_attempt(job: Job) -> Attempt:
+    """Stands for one whose row cannot be read: nobody knows whether its trainer runs, so its GPUs are not free."""
+    return Attempt(
+        id=str(job.attempt_id),
+        job_id=job.id,
+        number=job.attempts,
+        epoch=job.epoch,
+        worker_id=str(job.worker_id),
+        worker_name="",
+        state=AttemptState.RUNNING,
+        offered_at=job.created_at,
+        gpus=job.gpus,
+    )
 
 
 def by_epoch(attempt: Attempt) -> tuple[int, str]:

@@ -41,6 +41,10 @@ class AuditView(TallyView):
     def audit_range(self, after_seq: int, limit: int) -> list[AuditEntry]:
         return self._entries(sql.AUDIT_RANGE, {"after_seq": after_seq, "limit": limit})
 
+    def audit_hashes(self, after_seq: int, limit: int) -> list[tuple[int, str]]:
+        rows = self._db.rows(sql.AUDIT_HASHES, {"after_seq": after_seq, "limit": limit})
+        return [(seq, entry_hash) for seq, entry_hash in rows]
+
     def audit_head(self) -> AuditEntry | None:
         row = self._db.row(sql.AUDIT_HEAD, NOTHING)
         return None if row is None else entry_of(row)

@@ -140,6 +140,7 @@ SAVE_COUNTERS = "UPDATE counters SET seq = :seq, epoch = :epoch"
 AUDIT_WHERE = f"{_ENTRY} WHERE {{conditions}} ORDER BY seq {{direction}} LIMIT :limit OFFSET :offset"
 AUDIT_COUNT_WHERE = "SELECT count(*) FROM audit WHERE {conditions}"
 AUDIT_RANGE = f"{_ENTRY} WHERE seq > :after_seq ORDER BY seq LIMIT :limit"
+AUDIT_HASHES = "SELECT seq, hash FROM audit WHERE seq > :after_seq ORDER BY seq LIMIT :limit"
 AUDIT_HEAD = f"{_ENTRY} ORDER BY seq DESC LIMIT 1"
 JOB_EVENTS = f"{_ENTRY} WHERE target_id = :job_id AND target_type = 'job' ORDER BY seq DESC LIMIT :limit"
 

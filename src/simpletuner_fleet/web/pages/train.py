@@ -21,9 +21,10 @@ from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, current, ngettext
 from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts, reason_text
 from simpletuner_fleet.languages.details import detail_text
-from simpletuner_fleet.orchestrator import submit
+from simpletuner_fleet.orchestrator import submit, trainer_options
 from simpletuner_fleet.orchestrator.configs import bundle_of
 from simpletuner_fleet.orchestrator.submit import Submitted
+from simpletuner_fleet.orchestrator.trainer_options import CheckedOptions
 from simpletuner_fleet.ports import ConfigVersion
 from simpletuner_fleet.queries import drafts
 from simpletuner_fleet.queries.drafts import Draft, LastRun
@@ -39,6 +40,8 @@ PRIORITIES = {
     "low": N_("Low"),
 }
 DIFFERENCES_SHOWN = 100
+ASKED_FOR_OPTIONS = "simpletuner"
+"""The trainer whose settings only a worker that has it can judge."""
 HOUR_S = 3600.0
 
 
@@ -68,6 +71,15 @@ class FieldProblem(Struct, frozen=True, kw_only=True):
     next: str
 
 
+class SettingsFinding(Struct, frozen=True, kw_only=True):
+    """What the trainer itself would say to a setting."""
+
+    is_error: bool
+    setting: str
+    detail: str
+    next: str
+
+
 class Outlook(Struct, frozen=True, kw_only=True):
     """What would become of the job if it were sent off now."""
 
@@ -88,8 +100,8 @@ class Checked(Struct, frozen=True, kw_only=True):
     """The job could be sent off."""
     sound: bool
     """The config could be saved."""
-    path: str
-    """Names the field that is wrong."""
+    wrong: list[str]
+    """Names the fields that are wrong."""
     changed: bool
     saves_as: int
     may_save: bool
@@ -132,8 +144,11 @@ async def check(call: Call[SubmitBody]) -> Reply:
         result = await submit.submit(deps.fleet, submitter(call), dry_run, local_enabled=deps.local_enabled)
     except FleetError as error:
         result = error
+    bundle = _sound(request)
+    options = await trainer_options.check_config(deps.fleet, bundle) if bundle else None
     with spoken(call):
-        return Reply(body=msgspec.json.encode(_checked(call, result, former, saved)), headers=PAGE_HEADERS)
+        checked = _checked(call, result, bundle, options, former, saved)
+        return Reply(body=msgspec.json.encode(checked), headers=PAGE_HEADERS)
 
 
 async def _draft(call: Call[None]) -> Draft:
@@ -181,15 +196,18 @@ def _known_keys() -> dict[str, list[str]]:
 def _checked(
     call: Call[SubmitBody],
     result: Submitted | FleetError,
+    bundle: Bundle | None,
+    options: CheckedOptions | None,
     former: LastRun | None,
     saved: ConfigVersion | None,
 ) -> Checked:
     problem = problem_of(result) if isinstance(result, FleetError) else None
-    bundle = _sound(call.body)
+    findings = findings_of(options) if options else []
+    wrong = [f"settings.{finding.setting}" for finding in findings if finding.is_error and finding.setting]
     return Checked(
         ok=problem is None,
         sound=bundle is not None,
-        path=problem.path if problem else "",
+        wrong=[*([problem.path] if problem and problem.path else []), *wrong],
         changed=bundle is not None and (saved is None or bool(differences(bundle_of(saved), bundle))),
         saves_as=(saved.version if saved else 0) + 1,
         may_save=saved is None or may_change(writer_of(call), saved.owner),
@@ -197,6 +215,11 @@ def _checked(
             "training/train_outlook.html",
             problem=problem,
             outlook=None if isinstance(result, FleetError) else outlook(result),
+            findings=findings,
+            release=options.version if options else None,
+            unchecked=bundle is not None
+            and bundle.trainer == ASKED_FOR_OPTIONS
+            and not (options and options.version),
             may_create=call.principal.can("admin.workers"),
         ),
         changes=_changes(bundle, former, saved) if bundle else "",
@@ -219,6 +242,21 @@ def problem_of(error: FleetError) -> FieldProblem:
         path=str(errors[0]["path"]).removeprefix("$").removeprefix(".") if errors else "",
         next=detail_text(words, error.next or ""),
     )
+
+
+def findings_of(options: CheckedOptions) -> list[SettingsFinding]:
+    """In the reader's language, what is wrong before what is only odd."""
+    words = current()
+    findings = [
+        SettingsFinding(
+            is_error=one.level == "error",
+            setting=one.path.removeprefix("$.settings").removeprefix(".").lstrip("-"),
+            detail=detail_text(words, one.detail),
+            next=detail_text(words, one.next or ""),
+        )
+        for one in options.findings
+    ]
+    return sorted(findings, key=lambda finding: not finding.is_error)
 
 
 def outlook(result: Submitted) -> Outlook:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from simpletuner_fleet.core.policy import Policy
-from tests.http.api_kit import Agent, orchestrator, read_events, until
+from tests.http.api_kit import Agent, Running, orchestrator, read_events, until
 
 QUICK = Policy(ping_interval_s=0.1, offer_resend_s=0.2)
 
@@ -209,3 +209,31 @@ async def test_a_server_that_stops_ends_streams_without_forgetting_anyone() -> N
         agent = await running.worker()
         events = agent.events
     await asyncio.wait_for(events.ended.wait(), 2)
+
+
+async def test_two_agents_with_one_token_do_not_take_it_from_each_other_for_ever() -> None:
+    """Both are started again and again by whoever restarts them, in folders of their own."""
+    async with orchestrator() as running:
+        first = await running.worker()
+        await first.register(home="here")
+        await first.open_stream()
+        second = Agent(running, {"worker_id": first.id, "token": first.token}, incarnation="i-2")
+        await second.register(home="elsewhere")
+        await second.open_stream()
+        again = Agent(running, {"worker_id": first.id, "token": first.token}, incarnation="i-3")
+        assert (await again.register(home="yet-another", expect=409))["code"] == "superseded"
+        assert not second.events.ended.is_set()
+        await running.submit()
+        await second.offer()
+        assert second.reading
+        await second.reading.close()
+        await until_gone(running, first.id)
+        await again.register(home="yet-another")
+
+
+async def until_gone(running: Running, worker_id: str) -> None:
+    for _ in range(200):
+        if (await running.get(f"/api/admin/workers/{worker_id}"))["status"] != "busy":
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it is still there")

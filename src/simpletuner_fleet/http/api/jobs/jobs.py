@@ -15,7 +15,7 @@ from simpletuner_fleet.http.views.jobs import (
     ExplainView,
     JobEventsView,
     JobsPage,
-    JobView,
+    WholeJobView,
     attempt_view,
     explain_view,
     job_event_view,
@@ -55,7 +55,7 @@ async def list_jobs(call: Call[None]) -> JobsPage:
     return JobsPage(jobs=[shown(seen) for seen in page], next=following)
 
 
-async def get_job(call: Call[None]) -> JobView:
+async def get_job(call: Call[None]) -> WholeJobView:
     return await current(call)
 
 
@@ -82,7 +82,7 @@ class RetryBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """JOB or JOB:STEP: go on from what that job has stored, usually this one; from the start where it is left out."""
 
 
-async def retry(call: Call[RetryBody | None]) -> JobView:
+async def retry(call: Call[RetryBody | None]) -> WholeJobView:
     await refuse_job_of_another(call)
     body = call.body or RetryBody()
     job = await submit.retry(deps_of(call).fleet, call.path["id"], submitter(call), body.resume_from)
@@ -95,7 +95,7 @@ def _get(path: str, handler: Any, answer: Any, summary: str, query: Any = None) 
 
 ROUTES = [
     _get("/api/jobs", list_jobs, JobsPage, "Jobs, newest first", JobListQuery),
-    _get("/api/jobs/{id}", get_job, JobView, "One job"),
+    _get("/api/jobs/{id}", get_job, WholeJobView, "One job"),
     _get("/api/jobs/{id}/explain", explain, ExplainView, "Why a job waits, and what would help"),
     _get("/api/jobs/{id}/attempts", attempts, AttemptsView, "Every try at a job, oldest first"),
     _get("/api/jobs/{id}/events", events, JobEventsView, "What happened to a job"),
@@ -105,7 +105,7 @@ ROUTES = [
         cancel,
         "jobs.cancel",
         CancelBody,
-        JobView,
+        WholeJobView,
         "Cancel a job, on request with a checkpoint saved first",
         body_required=False,
         tags=TAGS,
@@ -116,7 +116,7 @@ ROUTES = [
         retry,
         "jobs.retry",
         RetryBody,
-        JobView,
+        WholeJobView,
         "Try an ended job again, as a new job with the same copy of everything",
         body_required=False,
         tags=TAGS,

@@ -5,11 +5,11 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Name, Path
-from simpletuner_fleet.core.publishing import Publication, Publish
+from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import Call, Route
-from simpletuner_fleet.http.views.fields import Time, view_of
+from simpletuner_fleet.http.views.jobs import PublicationView, publication_view
 from simpletuner_fleet.orchestrator import publishing
 
 TAGS = ("jobs",)
@@ -22,26 +22,6 @@ class PublishBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """The name of the stored secret that holds the Hub's token."""
     private: bool = True
     branch: Name = "main"
-
-
-class PublicationView(Struct, kw_only=True):
-    job_id: str
-    to: str
-    state: str
-    """due (tried now, or again later), published, or failed (given up)."""
-    tries: int
-    error: str | None
-    """Why the last try failed."""
-    url: str | None
-    """Where it is, once it is published."""
-    created_at: Time
-    not_before: Time
-    """When the next try is due."""
-    finished_at: Time
-
-
-def publication_view(publication: Publication) -> PublicationView:
-    return view_of(PublicationView, publication, to=publication.publish.to)
 
 
 async def get_publication(call: Call[None]) -> PublicationView:

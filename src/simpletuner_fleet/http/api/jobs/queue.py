@@ -18,7 +18,15 @@ from simpletuner_fleet.core.jobs.submit_request import (
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
-from simpletuner_fleet.http.views.jobs import ExplainView, JobsPage, JobView, explain_view, job_view
+from simpletuner_fleet.http.views.jobs import (
+    ExplainView,
+    JobsPage,
+    JobView,
+    WholeJobView,
+    explain_view,
+    job_view,
+    whole_job_view,
+)
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.ports import JobFilter
 from simpletuner_fleet.queries import read_models
@@ -154,7 +162,7 @@ async def position(call: Call[None]) -> PositionView:
     return PositionView(job_id=seen.job.id, status=seen.job.state, queue_position=seen.position)
 
 
-async def cancel(call: Call[CancelBody | None]) -> JobView:
+async def cancel(call: Call[CancelBody | None]) -> WholeJobView:
     await refuse_job_of_another(call)
     options = call.body or CancelBody()
     await submit.cancel(
@@ -167,25 +175,26 @@ async def cancel(call: Call[CancelBody | None]) -> JobView:
     return await current(call)
 
 
-async def set_priority(call: Call[PriorityBody]) -> JobView:
+async def set_priority(call: Call[PriorityBody]) -> WholeJobView:
     await submit.set_priority(deps_of(call).fleet, call.path["id"], call.body.priority, call.actor)
     return await current(call)
 
 
-async def approve(call: Call[None]) -> JobView:
+async def approve(call: Call[None]) -> WholeJobView:
     await submit.approve(deps_of(call).fleet, call.path["id"], call.actor)
     return await current(call)
 
 
-async def reject(call: Call[RejectBody | None]) -> JobView:
+async def reject(call: Call[RejectBody | None]) -> WholeJobView:
     why = call.body.reason if call.body else ""
     await submit.reject(deps_of(call).fleet, call.path["id"], why, call.actor)
     return await current(call)
 
 
-async def current(call: Call[Any], job: Job | None = None) -> JobView:
+async def current(call: Call[Any], job: Job | None = None) -> WholeJobView:
     """The job as it is after the act, told as everywhere else."""
-    return shown(await read_models.one_job(deps_of(call).fleet, job.id if job else call.path["id"]))
+    seen = await read_models.one_job(deps_of(call).fleet, job.id if job else call.path["id"])
+    return whole_job_view(shown(seen), seen.publication)
 
 
 def shown(seen: read_models.SeenJob) -> JobView:
@@ -249,7 +258,7 @@ ROUTES = [
         cancel,
         "queue.cancel",
         CancelBody,
-        JobView,
+        WholeJobView,
         "Cancel a job, on request with a checkpoint saved first",
         body_required=False,
         tags=TAGS,
@@ -260,7 +269,7 @@ ROUTES = [
         set_priority,
         "queue.priority",
         PriorityBody,
-        JobView,
+        WholeJobView,
         "Move a job in the queue",
         tags=TAGS,
     ),
@@ -269,7 +278,7 @@ ROUTES = [
         "/api/queue/{id}/approve",
         approve,
         "queue.approve",
-        answer=JobView,
+        answer=WholeJobView,
         summary="Let a job that waits for an approval queue",
         tags=TAGS,
     ),
@@ -279,7 +288,7 @@ ROUTES = [
         reject,
         "queue.approve",
         RejectBody,
-        JobView,
+        WholeJobView,
         "Refuse a job that waits for an approval",
         body_required=False,
         tags=TAGS,

@@ -42,7 +42,7 @@ class Left(Struct):
 async def register(call: Call[Register]) -> Registered:
     deps = deps_of(call)
     try:
-        return await attendance.register(
+        answer = await attendance.register(
             deps.fleet, call.principal.id, call.body, ip=call.ip, base_url=deps.base_url(call)
         )
     except (Invalid, Superseded) as error:
@@ -52,6 +52,8 @@ async def register(call: Call[Register]) -> Registered:
             )
             await attendance.registration_failed(deps.fleet, refusal)
         raise
+    answer.ends, answer.addresses = call.ends(), [deps.base_url(call)]
+    return answer
 
 
 async def heartbeat(call: Call[Heartbeat]) -> HeartbeatAnswer:

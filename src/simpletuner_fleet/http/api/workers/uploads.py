@@ -12,9 +12,11 @@ from simpletuner_fleet.core.jobs.fencing import Claim, Turn, named_attempt, runn
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.byte_ranges import octet_headers, read_through
 from simpletuner_fleet.http.edge.bodies import Incoming
-from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Route
+from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, WORKER, Call, Route
 from simpletuner_fleet.http.edge.streams import Chunks
 from simpletuner_fleet.protocol.uploads import (
+    TRIED_PART_BYTES,
+    TRIED_PART_PATH,
     ManifestAnswer,
     ManifestSent,
     NotesAnswer,
@@ -68,6 +70,14 @@ async def put_part(call: Call[Incoming]) -> PartAnswer:
         query.offset,
         call.body.pieces(PIECE_BYTES),
     )
+
+
+async def try_part(call: Call[Incoming]) -> PartAnswer:
+    """Reads a part that belongs to nothing: a worker learns what stands in between before it has anything to send."""
+    count = 0
+    async for piece in call.body.pieces(PIECE_BYTES):
+        count += len(piece)
+    return PartAnswer(next_offset=count, complete=True)
 
 
 async def send_manifest(call: Call[ManifestSent]) -> ManifestAnswer:
@@ -129,6 +139,18 @@ ROUTES = [
         ObjectsAnswer,
         "Which of these files are missing, and from which byte on",
         max_body_bytes=MAX_OBJECTS_BYTES,
+        tags=TAGS,
+    ),
+    Route(
+        "PUT",
+        TRIED_PART_PATH,
+        try_part,
+        WORKER,
+        bytes,
+        PartAnswer,
+        "A part of no file, to see whether parts arrive: it is read and forgotten",
+        max_body_bytes=TRIED_PART_BYTES,
+        pieces=True,
         tags=TAGS,
     ),
     Route(

@@ -223,8 +223,7 @@ function mark(told) {
   }
   swap(outlook, told.outlook);
   if (told.sound) swap(byId("changes"), told.changes);
-  const field = told.path && fieldOf(told.path);
-  if (field) {
+  for (const field of told.wrong.map(fieldOf).filter(Boolean)) {
     if (field.matches("input, select, textarea")) field.setAttribute("aria-invalid", "true");
     tabOf(field)?.classList.add("wrong");
   }

@@ -1,0 +1,1 @@
+"""Sends nonsense to the real server and to the real agent, and looks at what they do."""

@@ -1,0 +1,1 @@
+"""The agent, and an orchestrator that lies to it."""

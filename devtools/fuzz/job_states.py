@@ -1,0 +1,89 @@
+"""How a job gets into each state that it can be in."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from devtools.fuzz.house import MODEL, Headers, House, HouseWorker, Json
+from simpletuner_fleet.core.jobs.job import JobState
+
+NOBODY = "nobody-has-this"
+
+
+class MadeJob(Struct, frozen=True):
+    id: str
+    state: JobState
+    offer: Json | None = None
+    """What its worker was offered, where one was."""
+
+
+async def _blocked(house: House, by: Headers, worker: HouseWorker) -> tuple[str, Json | None]:
+    if house.fleet.policy.require_approval:
+        return await house.submit(by, worker.name, approved=False), None
+    other = await house.submit(by, NOBODY)
+    return await house.submit(by, worker.name, depends_on=[other]), None
+
+
+async def _queued(house: House, by: Headers, worker: HouseWorker) -> tuple[str, Json | None]:
+    return await house.submit(by, NOBODY), None
+
+
+async def _dispatched(house: House, by: Headers, worker: HouseWorker) -> tuple[str, Json | None]:
+    job_id = await house.submit(by, worker.name)
+    return job_id, await worker.offer_of(job_id)
+
+
+async def _running(house: House, by: Headers, worker: HouseWorker) -> tuple[str, Json]:
+    job_id = await house.submit(by, worker.name)
+    offer = await worker.offer_of(job_id)
+    await worker.accept(offer)
+    return job_id, offer
+
+
+async def _cancelling(house: House, by: Headers, worker: HouseWorker) -> tuple[str, Json | None]:
+    job_id, offer = await _running(house, by, worker)
+    await house.good("POST", f"/api/jobs/{job_id}/cancel", {})
+    return job_id, offer
+
+
+async def _completed(house: House, by: Headers, worker: HouseWorker) -> tuple[str, Json | None]:
+    job_id, offer = await _running(house, by, worker)
+    await worker.upload(offer, MODEL)
+    await worker.report(offer, "completed", exit_code=0)
+    return job_id, offer
+
+
+async def _failed(house: House, by: Headers, worker: HouseWorker) -> tuple[str, Json | None]:
+    job_id, offer = await _running(house, by, worker)
+    await worker.report(offer, "failed", exit_code=1, error="it broke")
+    return job_id, offer
+
+
+async def _cancelled(house: House, by: Headers, worker: HouseWorker) -> tuple[str, Json | None]:
+    job_id, offer = await _cancelling(house, by, worker)
+    assert offer
+    await worker.report(offer, "cancelled")
+    return job_id, offer
+
+
+Maker = Callable[[House, Headers, HouseWorker], Awaitable[tuple[str, Any]]]
+MAKERS: dict[JobState, Maker] = {
+    JobState.BLOCKED: _blocked,
+    JobState.QUEUED: _queued,
+    JobState.DISPATCHED: _dispatched,
+    JobState.RUNNING: _running,
+    JobState.CANCELLING: _cancelling,
+    JobState.COMPLETED: _completed,
+    JobState.FAILED: _failed,
+    JobState.CANCELLED: _cancelled,
+}
+
+
+async def make_job(house: House, state: JobState, by: Headers, worker: HouseWorker) -> MadeJob:
+    """A job of this caller that is in this state now."""
+    job_id, offer = await MAKERS[state](house, by, worker)
+    job = await house.fleet.read(lambda view: view.job(job_id))
+    assert job is not None, job_id
+    assert job.state is state, (job.state, state)
+    return MadeJob(job_id, state, offer)

@@ -1,0 +1,157 @@
+"""What may never happen, whatever is sent."""
+
+import logging
+import re
+from collections import Counter
+
+from msgspec import Struct, field
+
+from devtools.fuzz.house import House
+from devtools.fuzz.line import LineAnswer
+from devtools.fuzz.requests import Sent
+from simpletuner_fleet.http.access.limits import address_key
+from simpletuner_fleet.orchestrator.sweep import sweep_once
+from simpletuner_fleet.ports import JobFilter, View
+from simpletuner_fleet.protocol.problems import CONTENT_TYPE, read_problem
+from simpletuner_fleet.sim.checks.checkers import (
+    Problem,
+    audit_problems,
+    gpu_problems,
+    index_problems,
+    store_problems,
+)
+
+STATUS_LINE = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+ON_PURPOSE = ("store_unavailable", "storage_unavailable")
+"""Codes of a 5xx that we say on purpose: try again later."""
+EVERYTHING = 10**9
+SHOWN_BYTES = 1500
+ALWAYS_THERE = ("/health/ready", "/metrics", "/openapi.json", "/api/queue", "/api/jobs", "/api/admin/workers")
+PAGES_OF_ALL = (
+    "/",
+    "/jobs",
+    "/fleet",
+    "/train",
+    "/configs",
+    "/admin/workers",
+    "/admin/users",
+    "/admin/tokens",
+)
+
+
+class Defect(Struct, frozen=True):
+    kind: str
+    what: str
+    number: int
+    """Which input, counted from the beginning of its house."""
+    seed: int
+    raw: bytes = b""
+
+    def __str__(self) -> str:
+        shown = self.raw if len(self.raw) <= SHOWN_BYTES else self.raw[:SHOWN_BYTES] + b"..."
+        return f"seed {self.seed}, input {self.number} ({self.kind}): {self.what}\n    {shown!r}"
+
+
+class LogWatch(logging.Handler):
+    """Every line that tells of a defect of ours."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+        self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+
+    def attach(self) -> None:
+        logging.getLogger().addHandler(self)
+
+    def detach(self) -> None:
+        logging.getLogger().removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info or record.levelno >= logging.ERROR:
+            self.lines.append(self.format(record)[-3000:])
+
+    def take(self) -> list[str]:
+        lines, self.lines = self.lines, []
+        return lines
+
+
+class Tally(Struct):
+    inputs: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    by_operation: Counter[str] = field(default_factory=Counter)
+    houses: int = 0
+    over_sockets: int = 0
+
+    def add(self, other: "Tally") -> None:
+        self.inputs += other.inputs
+        self.statuses += other.statuses
+        self.by_operation += other.by_operation
+        self.houses += other.houses
+        self.over_sockets += other.over_sockets
+
+    def note(self, sent: Sent, status: int) -> None:
+        self.statuses[f"{status}"] += 1
+        if status < 300:
+            self.by_operation[sent.name] += 1
+
+
+def wrong_with(sent: Sent, answer: LineAnswer) -> str | None:
+    """Says what is wrong with an answer to a whole request."""
+    if answer.status >= 400 and sent.method == "HEAD":
+        return f"answered {answer.status}" if answer.status >= 500 else None
+    problem = read_problem(answer.status, answer.body) if answer.status >= 400 else None
+    if answer.status >= 500 and (problem is None or problem.code not in ON_PURPOSE):
+        return f"answered {answer.status}: {answer.body[:300]!r}"
+    kind = answer.headers.get("content-type", "")
+    is_page = kind.startswith("text/html") and b"accept: text/html" in sent.raw
+    if answer.status >= 400 and not is_page and (problem is None or kind != CONTENT_TYPE):
+        return f"answered {answer.status} in no format of ours: {kind} {answer.body[:300]!r}"
+    return None
+
+
+def wrong_with_bytes(written: bytes) -> str | None:
+    """Says what is wrong with all that was answered to what was no request, or several."""
+    for status in STATUS_LINE.findall(written):
+        if status >= b"500" and not any(code.encode() in written for code in ON_PURPOSE):
+            return f"answered {status.decode()}: {written[:300]!r}"
+    return None if not written or written.startswith(b"HTTP/1.1 ") else f"answered no HTTP: {written[:300]!r}"
+
+
+async def house_problems(house: House) -> list[Problem]:
+    """Every promise that can be read from the rows, the index beside them and the counts of what is open."""
+
+    def look(view: View) -> list[Problem]:
+        ids = [job.id for job in view.jobs_page(JobFilter(), None, EVERYTHING)]
+        problems = store_problems(view, ids) + audit_problems(view.audit_range(0, EVERYTHING))
+        return problems + gpu_problems(view.live_attempts()) + index_problems(house.index, view)
+
+    problems = await house.store.read(look)
+    for name in ("watching", "following", "searching"):
+        still_open = getattr(house.deps, name)
+        if still_open.by_caller or still_open.by_address[address_key("127.0.0.1")]:
+            problems.append(("open", f"{name}: {still_open} though everybody has left"))
+    return problems
+
+
+async def still_serves(house: House) -> list[Problem]:
+    """Asks for what everybody looks at: nothing that was stored may have spoiled it."""
+    problems: list[Problem] = []
+    jobs = [f"/jobs/{one}" for one in house.known["job"][-12:]]
+    for path in (
+        *ALWAYS_THERE,
+        *PAGES_OF_ALL,
+        *jobs,
+        "/admin/audit",
+        "/api/audit?limit=500",
+        "/api/audit/verify",
+    ):
+        answer = await house.ask("GET", path, None, {**house.admin, "accept": "*/*"})
+        if answer.status != 200 and not (path in jobs and answer.status == 404):
+            problems.append(("serves", f"GET {path} answers {answer.status}: {answer.body[:300]!r}"))
+    return problems
+
+
+async def pass_time(house: House, seconds: float, steps: int) -> None:
+    for _ in range(steps):
+        house.clock.at += seconds / steps
+        await sweep_once(house.fleet)

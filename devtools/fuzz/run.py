@@ -1,0 +1,44 @@
+"""One seed, one house: whatever process it runs in, it sends the same."""
+
+import asyncio
+import logging
+import sys
+
+import uvloop
+
+from devtools.fuzz.agent.calls import fuzz_calls
+from devtools.fuzz.agent.events import fuzz_events
+from devtools.fuzz.judge import Defect, LogWatch, Tally
+from devtools.fuzz.rounds import Round
+
+PER_HOUSE = 2000
+AGENT_CALLS, AGENT_EVENTS = 200, 100
+"""How many of a house's inputs go to the agent instead; the latter in every tenth house, ten times as many."""
+EVENTS_EVERY = 10
+SWITCH_INTERVAL_S = 0.0001
+"""As the server has it."""
+
+
+def run_seed(work: tuple[int, int]) -> tuple[Tally, list[Defect]]:
+    """One house and its share of the agent's side. What it finds depends on the seed alone."""
+    seed, inputs = work
+    calls = inputs * AGENT_CALLS // PER_HOUSE
+    events = inputs * AGENT_EVENTS * EVENTS_EVERY // PER_HOUSE if seed % EVENTS_EVERY == 0 else 0
+    tally, log, defects = Tally(), LogWatch(), list[Defect]()
+    logging.getLogger().setLevel(logging.WARNING)
+    log.attach()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as as_the_server:
+            as_the_server.run(Round(seed, inputs - calls - events, tally, log, defects).run())
+        with asyncio.Runner() as as_the_agent:
+            defects += as_the_agent.run(fuzz_calls(seed, calls, tally))
+            if events:
+                defects += as_the_agent.run(fuzz_events(seed, events, tally, log))
+    finally:
+        log.detach()
+    return tally, defects
+
+
+def houses(seed: int, inputs: int) -> list[tuple[int, int]]:
+    return [(seed + at, min(PER_HOUSE, inputs - at * PER_HOUSE)) for at in range(-(-inputs // PER_HOUSE))]

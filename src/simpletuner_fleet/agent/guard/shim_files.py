@@ -1,0 +1,77 @@
+"""The part of the shim that writes into the attempt's folder, on a disk that may be full: standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+def complain(text: str) -> None:
+    """Says it where somebody may look for it. That file may lie on the same full disk: no guard ends of that."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{text}\n".encode(errors="replace"))
+
+
+def note(write: Callable[[str, dict[str, Any]], None], name: str, content: dict[str, Any]) -> None:
+    try:
+        write(name, content)
+    except OSError as error:
+        complain(f"cannot write {name}: {error}")
+
+
+def keep_own_errors() -> None:
+    try:
+        errors = os.open("shim.err", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:
+        return
+    os.dup2(errors, 2)
+    os.close(errors)
+
+
+def write_durably(name: str, content: dict[str, Any]) -> None:
+    """Writes to the working folder, whole or not at all, also across a power cut."""
+    write_whole(name, content, os.fsync)
+    folder = os.open(".", os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_whole(
+    name: str, content: dict[str, Any], before_rename: Callable[[int], None] = lambda fd: None
+) -> None:
+    temporary = f".{name}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        text = json.dumps(content).encode()
+        if os.write(fd, text) != len(text):  # a disk that is nearly full takes a part
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        before_rename(fd)
+    finally:
+        os.close(fd)
+    os.rename(temporary, name)
+
+
+def unlink(name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)
+
+
+def claim() -> bool:
+    """Returns False if this attempt was given up while the order was on its way: a later agent has claimed it."""
+    try:
+        os.close(os.open("begun", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        complain(f"cannot write begun: {error}")
+    return True

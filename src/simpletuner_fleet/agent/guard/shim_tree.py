@@ -1,0 +1,48 @@
+"""The part of the shim that knows processes: standard library only, like all its parts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """/proc/<pid>/stat from the state on; the name before it may hold anything."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def start_ticks(pid: int) -> int | None:
+    try:
+        return int(stat_fields(pid)[19])
+    except (OSError, IndexError):
+        return None
+
+
+def descendants(root: int) -> list[int]:
+    """Every living process below `root`; as its subreaper it is an ancestor of double-forked ones too."""
+    children: dict[int, list[int]] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    for name in names:
+        if name.isdigit():
+            try:
+                fields = stat_fields(int(name))
+            except OSError:
+                continue
+            if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
+                children.setdefault(int(fields[1]), []).append(int(name))
+    pids: list[int] = []
+    todo = [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        pids += below
+        todo += below
+    return pids
+
+
+def send_signal(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)

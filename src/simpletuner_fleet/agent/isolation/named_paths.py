@@ -1,0 +1,101 @@
+"""What a config names of the worker's disk, looked at before anything runs: a path that jobs may not see is refused by name.
+
+Behind its wall a job would only find that there is nothing, and its trainer would take the path for a name on the Hub.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simpletuner_fleet.agent.isolation.reach import Reach
+from simpletuner_fleet.core.worker_errors import PathNotGranted
+from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.contract import Launch
+
+WRITTEN = re.compile(
+    r"(?:^|_)(?:output|out|cache|logging|logs?|tmp|temp|tmpdir|save|home)(?:_|$)", re.IGNORECASE
+)
+"""Settings that name what the job makes itself: where its own empty folders do, nothing has to be there."""
+JOBS_OWN = ("/tmp", "/var/tmp")
+KERNELS = ("/dev", "/proc", "/sys")
+"""The same names stand for the same things behind the wall, as far as they are for jobs."""
+OUTPUT = re.compile(r"settings\.(?:--)?output[_-]dir")
+
+
+DATA = ("settings.", "dataloader")
+"""What is named there is read as a whole; of a working folder who knows which part."""
+
+
+class Named(NamedTuple):
+    where: str
+    path: str
+    made_by_job: bool
+
+
+def refuse_unseen(offer: JobSubmit, launch: Launch, reach: Reach, own: list[Path], home: str) -> None:
+    """Raises PathNotGranted for the first path that is there and cannot be used. `own` are the attempt's own folders."""
+    for named in _named(offer, launch):
+        path = os.path.abspath(_expanded(named.path, home))
+        if path == "/" or _lies_in(path, [*own, *KERNELS]):
+            continue
+        if OUTPUT.fullmatch(named.where):
+            _check_output(named.where, path, reach)
+        elif not named.made_by_job or not _lies_in(path, [*JOBS_OWN, *([home] if home else [])]):
+            _check(named.where, path, reach)
+
+
+def _check(where: str, path: str, reach: Reach) -> None:
+    if not os.path.exists(path) or reach.is_hidden(path):
+        return
+    if not reach.sees(path):
+        raise PathNotGranted(
+            f"{where} names {path}, which is on this worker but not granted to jobs: its owner can grant it with "
+            f"'simpletuner worker --job-path {shlex.quote(path)}:ro'."
+        )
+    locked = reach.unreadable(path, with_content=where.startswith(DATA))
+    if locked:
+        raise PathNotGranted(
+            f"{where} names {path}, which is granted to jobs, but {locked} may not be read by jobs: they run as users "
+            f"of their own here. Its owner can open it with 'chmod -R a+rX {shlex.quote(path)}'."
+        )
+
+
+def _check_output(where: str, path: str, reach: Reach) -> None:
+    there = next(parent for parent in (Path(path), *Path(path).parents) if parent.exists())
+    if not reach.grants_writing(str(there)):
+        raise PathNotGranted(
+            f"{where} names {path}, which is not granted to jobs for writing: its owner can grant it with "
+            f"'simpletuner worker --job-path {shlex.quote(path)}:rw'. Without a full path the output is kept as well."
+        )
+
+
+def _named(offer: JobSubmit, launch: Launch) -> Iterator[Named]:
+    yield from _within("settings", offer.config)
+    yield from _within("dataloader", offer.dataloader)
+    yield from _within("env", offer.env)
+    yield Named("the working folder", launch.cwd, made_by_job=False)
+    for at, word in enumerate(launch.argv):
+        if os.path.isabs(word) and "\0" not in word:
+            yield Named("the command", word, made_by_job=at > 0)
+
+
+def _within(where: str, value: Any, key: str = "") -> Iterator[Named]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _within(f"{where}.{name}", item, str(name))
+    elif isinstance(value, list | tuple):
+        for at, item in enumerate(value):
+            yield from _within(f"{where}[{at}]", item, key)
+    elif isinstance(value, str) and value.startswith(("/", "~/")) and "\0" not in value:
+        yield Named(where, value, bool(WRITTEN.search(key.replace("-", "_"))))
+
+
+def _lies_in(path: str, folders: Iterable[str | Path]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
+
+
+def _expanded(path: str, home: str) -> str:
+    return home + path[1:] if path.startswith("~/") and home else path

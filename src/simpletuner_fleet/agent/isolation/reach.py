@@ -1,0 +1,92 @@
+"""How far jobs reach behind their wall: which paths they see, which they may write, and which their user may not read."""
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from simpletuner_fleet.agent.isolation.places import RANK, SYSTEM, Access, Place
+
+LOOKED_AT = 5_000
+"""So many entries of a folder tell whether the rest of it can be read: nobody locks a single picture of a million."""
+
+FOLDER_FOR_ALL = stat.S_IROTH | stat.S_IXOTH
+
+
+class Reach(Struct, frozen=True):
+    places: Sequence[Place]
+    own_user: bool
+    """Jobs run as users of their own, to whom permissions of files apply as to anybody."""
+
+    def sees(self, path: str) -> bool:
+        return self._access(path) is not None
+
+    def grants_writing(self, path: str) -> bool:
+        return self._access(path) == "rw"
+
+    def may_write(self, path: str) -> bool:
+        return self.grants_writing(path) and (not self.own_user or bool(_mode(path) & stat.S_IWOTH))
+
+    def is_hidden(self, path: str) -> bool:
+        """No grant opens it, and nobody is told whether it is there."""
+        hidden = [place[1] for place in self.places if place[2] == "hide"]
+        return any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)) for folder in hidden)
+
+    def unreadable(self, path: str, *, with_content: bool) -> str | None:
+        """What of a path that is granted the jobs' user may not read; None where nothing was found."""
+        if not self.own_user:
+            return None
+        real = os.path.realpath(path)
+        root = self._root_of(real)
+        for parent in reversed(Path(real).parents):
+            if parent.is_relative_to(root) and not _mode(str(parent)) & stat.S_IXOTH:
+                return str(parent)
+        return _locked(real, with_content)
+
+    def _access(self, path: str) -> Access | None:
+        """A link leads to where its own path is granted, and has to be seen itself; those of the system's root are."""
+        named, real = os.path.abspath(path), os.path.realpath(path)
+        access = self._deepest(real)[0]
+        if access is None or (self._deepest(named)[0] is None and not real.startswith(SYSTEM)):
+            return None
+        return access
+
+    def _root_of(self, real: str) -> str:
+        return self._deepest(real)[1]
+
+    def _deepest(self, path: str) -> tuple[Access | None, str]:
+        holding = [place for place in self.places if Path(path).is_relative_to(place[1])]
+        deepest = max(holding, key=lambda place: (len(Path(place[1]).parts), RANK[place[2]]), default=None)
+        if deepest is None or deepest[2] == "hide":
+            return None, ""
+        return deepest[2], deepest[1]
+
+
+def _locked(path: str, with_content: bool) -> str | None:
+    """The first of a file or of what a folder holds that is not for everybody."""
+    if not os.path.isdir(path):
+        return None if _mode(path) & stat.S_IROTH else path
+    looked_at = 0
+    for folder, folders, names in os.walk(path):
+        if _mode(folder) & FOLDER_FOR_ALL != FOLDER_FOR_ALL:
+            return folder
+        if not with_content:
+            return None
+        for name in sorted(names):
+            looked_at += 1
+            file = os.path.join(folder, name)
+            if os.path.isfile(file) and not _mode(file) & stat.S_IROTH:
+                return file
+        folders.sort()
+        if looked_at > LOOKED_AT:
+            return None
+    return None
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return 0

@@ -1,0 +1,31 @@
+"""Pieces of a long text that say themselves that they are pieces: whole lines, or one with an ellipsis where it was cut."""
+
+ELLIPSIS = "…"
+
+
+def tail_of(text: str, limit: int) -> str:
+    """The end of a text, of so many characters at most and from the beginning of a line."""
+    if len(text) <= limit:
+        return text
+    # One character more tells whether the rest begins a line.
+    kept = from_line_start(text[-limit - 1 :])
+    return kept if len(kept) <= limit else ELLIPSIS + kept[-limit + 1 :]
+
+
+def from_line_start(piece: str) -> str:
+    """What is left of the end of a text without the line that was cut, `piece` beginning one character before it.
+
+    Where there is no other line, its end with an ellipsis.
+    """
+    cut, _, whole = piece.partition("\n")
+    return whole if whole.strip() else ELLIPSIS + cut[1:]
+
+
+def excerpt(line: str, limit: int, around: int = 0) -> str:
+    """A line of so many characters at most, in which the one at `around` is still to be seen."""
+    if len(line) <= limit:
+        return line
+    first = max(0, min(around - limit // 2, len(line) - limit))
+    last = first + limit
+    head = ELLIPSIS + line[first + 1 : last] if first else line[:last]
+    return head if last == len(line) else head[:-1] + ELLIPSIS

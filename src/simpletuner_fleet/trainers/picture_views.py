@@ -1,0 +1,76 @@
+"""Folders of pictures that SimpleTuner may read and not write, shown where it may.
+
+It keeps its index of each folder of pictures within that folder, and ends where it cannot. So it gets a folder of its own
+with a link to every picture, in what is kept for the next attempt of the same config: the index is found again there.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from simpletuner_fleet.trainers.contract import Paths
+
+FOLDER = "instance_data_dir"
+INDEX = "aspect_ratio_bucket_"
+"""How the names of the trainer's own indices begin: another's would name the pictures by other paths."""
+VIEWS = "pictures"
+
+
+def show_pictures(paths: Paths, may_write: Callable[[str], bool]) -> None:
+    """Changes the dataloader as it was written."""
+    if paths.cache_dir is None:
+        return
+    try:
+        backends: Any = msgspec.json.decode(paths.dataloader_file.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return
+    shown = (
+        [_shown(backend, paths, may_write) for backend in backends]
+        if isinstance(backends, list)
+        else backends
+    )
+    if shown != backends:
+        paths.dataloader_file.write_bytes(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+
+
+def _shown(backend: Any, paths: Paths, may_write: Callable[[str], bool]) -> Any:
+    folder = backend.get(FOLDER) if isinstance(backend, dict) else None
+    if not isinstance(folder, str) or not os.path.isabs(folder) or not os.path.isdir(folder):
+        return backend
+    own = [path for path in (paths.attempt_dir, paths.cache_dir) if path]
+    if any(Path(folder).is_relative_to(path) for path in own) or may_write(folder):
+        return backend
+    view = Path(paths.cache_dir or "") / VIEWS / _name(folder)
+    _lay_out(Path(folder), view)
+    return {**backend, FOLDER: str(view)}
+
+
+def _name(folder: str) -> str:
+    """The folder's own, for whoever reads it in an error, and what tells it from others of that name."""
+    digest = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:10]
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '_', Path(folder).name)[:40]}-{digest}"
+
+
+def _lay_out(folder: Path, view: Path) -> None:
+    """Real folders, because a search follows no links to some; links that earlier attempts saw are laid anew."""
+    _take_links_out(view)
+    for parent, folders, names in os.walk(folder):
+        target = view / Path(parent).relative_to(folder)
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        linked = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        for name in (*names, *linked):
+            if not name.startswith(INDEX):
+                os.symlink(os.path.join(parent, name), target / name)
+
+
+def _take_links_out(view: Path) -> None:
+    for parent, folders, names in os.walk(view):
+        for name in (*folders, *names):
+            path = os.path.join(parent, name)
+            if os.path.islink(path):
+                os.unlink(path)

@@ -1,0 +1,75 @@
+"""What jobs see of a disk, told from the places that were granted and from the permissions of files."""
+
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.agent.isolation.places import Place
+from simpletuner_fleet.agent.isolation.reach import Reach
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    for name in ("read/model", "write", "read/inner", "state"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "read/model/weights").write_text("1")
+    return tmp_path
+
+
+def reach(disk: Path, *, own_user: bool = False) -> Reach:
+    places: list[Place] = [
+        (str(disk / "read"), str(disk / "read"), "ro"),
+        (str(disk / "read/inner"), str(disk / "read/inner"), "hide"),
+        (str(disk / "write"), str(disk / "write"), "rw"),
+        (str(disk / "state"), str(disk / "state"), "hide"),
+    ]
+    return Reach(places, own_user)
+
+
+def test_the_deepest_place_says_what_is_seen_and_what_may_be_written(disk: Path) -> None:
+    seen = reach(disk)
+    assert seen.sees(str(disk / "read/model/weights"))
+    assert not seen.sees(str(disk / "read/inner/x"))
+    assert not seen.sees(str(disk / "elsewhere"))
+    assert not seen.may_write(str(disk / "read/model"))
+    assert seen.may_write(str(disk / "write"))
+
+
+def test_a_link_is_seen_where_both_its_name_and_its_end_are(disk: Path) -> None:
+    (disk / "elsewhere").mkdir()
+    (disk / "read/out").symlink_to(disk / "elsewhere")
+    (disk / "read/round").symlink_to(disk / "write")
+    (disk / "alias").symlink_to(disk / "read")
+    seen = reach(disk)
+    assert not seen.sees(str(disk / "read/out"))
+    assert seen.sees(str(disk / "read/round"))
+    assert not seen.sees(str(disk / "alias/model"))
+
+
+def test_nobody_learns_what_is_in_a_hidden_folder(disk: Path) -> None:
+    seen = reach(disk)
+    assert seen.is_hidden(str(disk / "state/worker_token"))
+    assert not seen.is_hidden(str(disk / "read/model"))
+
+
+def test_a_user_of_its_own_is_bound_by_permissions(disk: Path) -> None:
+    (disk / "write").chmod(0o755)
+    assert not reach(disk, own_user=True).may_write(str(disk / "write"))
+    (disk / "write").chmod(0o777)
+    assert reach(disk, own_user=True).may_write(str(disk / "write"))
+
+
+def test_what_is_granted_and_closed_is_found_however_deep(disk: Path) -> None:
+    for folder in (disk / "read", disk / "read/model", disk / "read/inner"):
+        folder.chmod(0o755)
+    weights = disk / "read/model/weights"
+    weights.chmod(0o644)
+    mine, anybody = reach(disk, own_user=True), reach(disk)
+    assert mine.unreadable(str(disk / "read"), with_content=True) is None
+    weights.chmod(0o600)
+    assert mine.unreadable(str(disk / "read"), with_content=True) == str(weights)
+    assert mine.unreadable(str(weights), with_content=False) == str(weights)
+    assert mine.unreadable(str(disk / "read"), with_content=False) is None
+    assert anybody.unreadable(str(disk / "read"), with_content=True) is None
+    (disk / "read").chmod(0o700)
+    assert mine.unreadable(str(weights), with_content=True) == str(disk / "read")

@@ -1,0 +1,294 @@
+"""What is expected, by hand: who holds what, what each route asks for, and what it does to a job in each state."""
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.jobs.job import JobState
+
+READING = frozenset({"queue.read", "jobs.read", "configs.read", "data.read"})
+MEMBERS = READING | {
+    *(
+        "queue.submit",
+        "queue.cancel",
+        "jobs.cancel",
+        "jobs.retry",
+        "configs.write",
+        "secrets.read",
+        "data.write",
+    ),
+}
+STEERING = frozenset({"queue.cancel", "queue.priority", "queue.approve", "jobs.cancel", "jobs.retry"})
+ADMINS = frozenset(
+    {"admin.workers", "admin.audit", "admin.tokens", "admin.users", "admin.limits", "secrets.write"}
+)
+EVERYTHING = MEMBERS | STEERING | ADMINS
+HOLDS: dict[str, frozenset[str]] = {
+    "nobody": frozenset(),
+    "a stranger": frozenset(),
+    "an admin": EVERYTHING,
+    "ann, its owner": frozenset(MEMBERS),
+    "bob, a colleague": frozenset(MEMBERS),
+    "vic, who looks on": READING,
+    "a token that steers": STEERING,
+    "a token that reads": frozenset({"jobs.read", "queue.read"}),
+    "a token with all else": frozenset(EVERYTHING) - STEERING - {"jobs.read", "queue.read"},
+}
+UNKNOWN = ("nobody", "a stranger")
+OF_WORKERS = ("its worker", "another worker")
+OF_ATTEMPTS = ("its own attempt", "attempt of another job")
+CALLERS = (*HOLDS, *OF_WORKERS, *OF_ATTEMPTS)
+
+GUARDS: dict[str, tuple[str, ...]] = {
+    "worker": (
+        "POST /api/workers/register",
+        "POST /api/workers/heartbeat",
+        "POST /api/workers/job/{id}/accept",
+        "POST /api/workers/disconnect",
+        "POST /api/workers/trainer-options",
+        "GET /api/workers/queue",
+        "GET /api/workers/stream",
+    ),
+    "upload": (
+        "POST /api/workers/job/{id}/status",
+        "POST /api/workers/job/{id}/objects",
+        "PUT /api/workers/job/{id}/objects/{sha256}",
+        "GET /api/workers/job/{id}/objects/{sha256}",
+        "POST /api/workers/job/{id}/manifests",
+        "POST /api/workers/job/{id}/notes",
+        "POST /api/workers/job/{id}/metrics",
+        "POST /api/workers/job/{id}/gpu-metrics",
+        "PUT /api/workers/job/{id}/logs",
+        "POST /api/workers/job/{id}/logs",
+        "GET /api/workers/job/{id}/data/{sha256}",
+    ),
+    "jobs.read": (
+        "GET /api/jobs/{id}/metrics",
+        "GET /api/jobs",
+        "GET /api/jobs/{id}",
+        "GET /api/jobs/{id}/explain",
+        "GET /api/jobs/{id}/attempts",
+        "GET /api/jobs/{id}/events",
+        "GET /api/jobs/{id}/logs",
+        "GET /api/jobs/{id}/logs/search",
+        "GET /api/jobs/{id}/artifacts",
+        "GET /api/jobs/{id}/artifacts/{manifest_id}/files/{path}",
+        "GET /api/jobs/{id}/artifacts/{manifest_id}/archive",
+        "GET /api/jobs/{id}/publication",
+        "GET /api/events",
+    ),
+    "queue.submit": ("POST /api/queue/submit",),
+    "queue.read": (
+        "GET /api/queue",
+        "GET /api/queue/stats",
+        "GET /api/queue/me",
+        "GET /api/queue/position/{id}",
+        "GET /api/queue/concurrency",
+    ),
+    "queue.cancel": ("POST /api/queue/{id}/cancel",),
+    "queue.priority": ("POST /api/queue/{id}/priority",),
+    "queue.approve": (
+        "POST /api/queue/{id}/approve",
+        "POST /api/queue/{id}/reject",
+    ),
+    "admin.limits": ("POST /api/queue/concurrency",),
+    "jobs.cancel": ("POST /api/jobs/{id}/cancel",),
+    "jobs.retry": (
+        "POST /api/jobs/{id}/retry",
+        "POST /api/jobs/{id}/publish",
+    ),
+    "configs.read": (
+        "GET /api/configs",
+        "GET /api/configs/{name}",
+        "GET /api/configs/{name}/versions",
+        "GET /api/configs/{name}/diff",
+        "POST /api/config-check",
+    ),
+    "configs.write": (
+        "PUT /api/configs/{name}",
+        "DELETE /api/configs/{name}",
+    ),
+    "data.write": (
+        "POST /api/data/objects",
+        "PUT /api/data/objects/{sha256}",
+        "POST /api/data",
+        "DELETE /api/data/{id}",
+    ),
+    "data.read": (
+        "GET /api/data",
+        "GET /api/data/{id}",
+        "GET /api/data/{id}/objects/{sha256}",
+    ),
+    "secrets.read": ("GET /api/secrets",),
+    "secrets.write": (
+        "PUT /api/secrets/{name}",
+        "DELETE /api/secrets/{name}",
+    ),
+    "admin.workers": (
+        "GET /api/admin/workers",
+        "GET /api/admin/pulses",
+        "POST /api/admin/workers",
+        "GET /api/admin/workers/{id}",
+        "PATCH /api/admin/workers/{id}",
+        "DELETE /api/admin/workers/{id}",
+        "POST /api/admin/workers/{id}/drain",
+        "POST /api/admin/workers/{id}/resume",
+        "POST /api/admin/workers/{id}/token",
+    ),
+    "any_user": (
+        "GET /api/whoami",
+        "POST /api/logout",
+        "GET /api/me",
+        "PATCH /api/me",
+        "GET /api/me/sessions",
+        "DELETE /api/me/sessions/{id}",
+    ),
+    "admin.tokens": (
+        "GET /api/admin/tokens",
+        "POST /api/admin/tokens",
+        "DELETE /api/admin/tokens/{id}",
+    ),
+    "public": (
+        "POST /api/login",
+        "GET /api/start",
+        "POST /api/start",
+        "GET /health/live",
+        "GET /health/ready",
+        "GET /metrics",
+    ),
+    "admin.users": (
+        "GET /api/admin/users",
+        "POST /api/admin/users",
+        "POST /api/admin/users/link",
+        "PATCH /api/admin/users/{id}",
+        "DELETE /api/admin/users/{id}",
+        "POST /api/admin/users/{id}/link",
+    ),
+    "admin.audit": (
+        "GET /api/audit",
+        "GET /api/audit/export",
+        "GET /api/audit/stats",
+        "GET /api/audit/types",
+        "GET /api/audit/verify",
+    ),
+}
+"""Which permission each route asks for; `worker` and `upload` are no permissions but kinds of tokens."""
+
+
+class Rule(Struct, frozen=True):
+    """The answers by state of the job, in the order of `JobState`: to whom the route is for, and to its own attempt."""
+
+    by_state: tuple[int, ...]
+    own_only: bool = False
+    """A member does it to their own jobs alone."""
+    attempt: tuple[int, ...] = ()
+    """Empty: an attempt's token does not open it."""
+
+    def answer(self, state: JobState, *, attempt: bool = False) -> int:
+        return (self.attempt if attempt else self.by_state)[list(JobState).index(state)]
+
+
+#               blocked queued dispatched running cancelling completed failed cancelled
+ALWAYS = Rule((200, 200, 200, 200, 200, 200, 200, 200))
+NEVER_MADE = Rule((404, 404, 404, 404, 404, 404, 404, 404))
+ONCE_STORED = Rule((404, 404, 404, 404, 404, 200, 404, 404))
+UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409))
+OWN_UNTIL_THE_END = Rule((200, 200, 200, 200, 200, 409, 409, 409), own_only=True)
+OWN_AFTER_THE_END = Rule((409, 409, 409, 409, 409, 200, 200, 200), own_only=True)
+OWN_ONCE_COMPLETED = Rule((409, 409, 409, 409, 409, 200, 409, 409), own_only=True)
+WHILE_UNAPPROVED = Rule((200, 409, 409, 409, 409, 409, 409, 409))
+# Of workers. A token of an attempt that never was is none; the worker may bring what was left behind at the end.
+ACCEPTS = Rule((409, 409, 200, 200, 200, 409, 409, 409))
+REPORTS = Rule((409, 409, 200, 200, 200, 409, 200, 409), attempt=(401, 401, 200, 200, 200, 409, 200, 409))
+WRITES = Rule((409, 409, 200, 200, 200, 200, 200, 200), attempt=(401, 401, 200, 200, 200, 409, 409, 409))
+NAMES_WHAT_IS_STORED = Rule(
+    (409, 409, 409, 409, 409, 200, 409, 409), attempt=(401, 401, 409, 409, 409, 409, 409, 409)
+)
+FETCHES_NOTHING = Rule(
+    (409, 409, 404, 404, 404, 409, 409, 409), attempt=(401, 401, 404, 404, 404, 409, 409, 409)
+)
+
+RULES: dict[str, Rule] = {
+    "GET /api/jobs/{id}": ALWAYS,
+    "GET /api/jobs/{id}/explain": ALWAYS,
+    "GET /api/jobs/{id}/attempts": ALWAYS,
+    "GET /api/jobs/{id}/events": ALWAYS,
+    "GET /api/jobs/{id}/logs": ALWAYS,
+    "GET /api/jobs/{id}/logs/search": ALWAYS,
+    "GET /api/jobs/{id}/metrics": ALWAYS,
+    "GET /api/jobs/{id}/artifacts": ALWAYS,
+    "GET /api/jobs/{id}/artifacts/{manifest_id}/files/{path}": ONCE_STORED,
+    "GET /api/jobs/{id}/artifacts/{manifest_id}/archive": ONCE_STORED,
+    "GET /api/jobs/{id}/publication": NEVER_MADE,
+    "GET /api/queue/position/{id}": ALWAYS,
+    "POST /api/jobs/{id}/cancel": OWN_UNTIL_THE_END,
+    "POST /api/queue/{id}/cancel": OWN_UNTIL_THE_END,
+    "POST /api/jobs/{id}/retry": OWN_AFTER_THE_END,
+    "POST /api/jobs/{id}/publish": OWN_ONCE_COMPLETED,
+    "POST /api/queue/{id}/priority": UNTIL_THE_END,
+    "POST /api/queue/{id}/approve": WHILE_UNAPPROVED,
+    "POST /api/queue/{id}/reject": WHILE_UNAPPROVED,
+    "POST /api/workers/job/{id}/accept": ACCEPTS,
+    "POST /api/workers/job/{id}/status": REPORTS,
+    "POST /api/workers/job/{id}/objects": WRITES,
+    "PUT /api/workers/job/{id}/objects/{sha256}": WRITES,
+    "GET /api/workers/job/{id}/objects/{sha256}": FETCHES_NOTHING,
+    "GET /api/workers/job/{id}/data/{sha256}": FETCHES_NOTHING,
+    "POST /api/workers/job/{id}/manifests": NAMES_WHAT_IS_STORED,
+    "POST /api/workers/job/{id}/notes": WRITES,
+    "POST /api/workers/job/{id}/metrics": WRITES,
+    "POST /api/workers/job/{id}/gpu-metrics": WRITES,
+    "PUT /api/workers/job/{id}/logs": WRITES,
+    "POST /api/workers/job/{id}/logs": WRITES,
+}
+"""Every route that is about one job."""
+OWNED = {
+    "PUT /api/configs/{name}": 403,
+    "DELETE /api/configs/{name}": 403,
+    "DELETE /api/data/{id}": 403,
+    "DELETE /api/me/sessions/{id}": 404,
+}
+"""Every route that changes a thing which belongs to somebody, and what a colleague is answered."""
+NOBODYS = (
+    *("GET /api/configs/{name}", "GET /api/configs/{name}/versions", "GET /api/configs/{name}/diff"),
+    *("GET /api/data/{id}", "GET /api/data/{id}/objects/{sha256}", "PUT /api/data/objects/{sha256}"),
+    *("PUT /api/secrets/{name}", "DELETE /api/secrets/{name}", "DELETE /api/admin/tokens/{id}"),
+    *("GET /api/admin/workers/{id}", "PATCH /api/admin/workers/{id}", "DELETE /api/admin/workers/{id}"),
+    *("POST /api/admin/workers/{id}/drain", "POST /api/admin/workers/{id}/resume"),
+    *("POST /api/admin/workers/{id}/token", "PATCH /api/admin/users/{id}", "DELETE /api/admin/users/{id}"),
+    "POST /api/admin/users/{id}/link",
+)
+"""Routes with a name in them for which it does not matter whose the thing is: the permission alone decides."""
+
+
+METRICS = "GET /metrics"
+"""It is for whoever has an API token, and for programs of this very machine that show nothing."""
+
+
+def expected(route: str, caller: str, state: JobState | None) -> int | None:
+    """The status that this caller is answered, or None where any but 401 and 403 will do."""
+    asked = next(permission for permission, routes in GUARDS.items() if route in routes)
+    rule = RULES.get(route)
+    if asked in ("worker", "upload"):
+        return _of_workers(asked, rule, caller, state)
+    if route == METRICS:
+        return None if caller == "nobody" or caller == "an admin" or caller.startswith("a token") else 401
+    if asked == "public":
+        return None
+    if caller not in HOLDS or caller in UNKNOWN:
+        return 401
+    if asked != "any_user" and asked not in HOLDS[caller]:
+        return 403
+    if rule is None or state is None:
+        return None
+    if rule.own_only and caller == "bob, a colleague":
+        return 403
+    return rule.answer(state)
+
+
+def _of_workers(asked: str, rule: Rule | None, caller: str, state: JobState | None) -> int | None:
+    if caller in HOLDS or (asked == "worker" and caller in OF_ATTEMPTS):
+        return 401
+    if rule is None or state is None:
+        return None
+    if caller in ("another worker", "attempt of another job"):
+        return 409
+    return rule.answer(state, attempt=caller == "its own attempt")

@@ -1,0 +1,99 @@
+"""Everybody who might call, and jobs in every state that are ann's: made when they are asked for, and again once changed."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from devtools.fuzz.house import Headers, House
+from devtools.fuzz.job_states import MadeJob, make_job
+from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.people import tokens
+from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.http.edge.routes import Route
+from simpletuner_fleet.ports import View
+from tests.attacks.matrix.bodies import request_for
+from tests.attacks.matrix.rules import HOLDS
+
+NO_MANIFEST = "m_none"
+
+
+class Scene(Struct):
+    """`callers` are headers by name; the jobs are ann's, on the worker `gpu`."""
+
+    house: House
+    callers: dict[str, Headers]
+    jobs: dict[JobState, MadeJob] = {}
+    stored: dict[str, list[Any]] = {}
+    """What was stored of each job when it was last looked at."""
+
+    async def job(self, state: JobState) -> MadeJob:
+        if state not in self.jobs:
+            worker = self.house.workers["gpu"]
+            self.jobs[state] = await make_job(self.house, state, self.callers["ann, its owner"], worker)
+        return self.jobs[state]
+
+    def headers(self, caller: str, job: MadeJob | None) -> Headers:
+        if caller == "its own attempt":
+            offer = job.offer if job else None
+            return {"x-upload-token": str(offer["upload_token"]) if offer else tokens.make("ut", b"n" * 32)}
+        return self.callers[caller]
+
+    async def call(self, row: Route, caller: str, state: JobState | None) -> tuple[int, bool]:
+        """Asks once; returns the status, and whether anything of the job is another than before."""
+        if state is None:
+            return await self._ask(row, caller, None, NO_MANIFEST), False
+        job = await self.job(state)
+        before = self.stored.get(job.id) or await self.rows(job.id)
+        status = await self._ask(row, caller, job, before[2][0].id if before[2] else NO_MANIFEST)
+        after = self.stored[job.id] = await self.rows(job.id)
+        if after != before:
+            del self.jobs[state]
+        return status, after != before
+
+    async def _ask(self, row: Route, caller: str, job: MadeJob | None, manifest: str) -> int:
+        target, body, more = request_for(row, job, manifest)
+        headers = {**more, **self.headers(caller, job)}
+        return (await self.house.ask(row.method, target, body, headers)).status
+
+    async def rows(self, job_id: str) -> list[Any]:
+        """All that is stored of a job: its row, its attempts, what it uploaded and where it goes, its log."""
+
+        def look(view: View) -> list[Any]:
+            manifests = view.manifests_of_job(job_id)
+            return [view.job(job_id), view.attempts_of_job(job_id), manifests, view.publication(job_id)]
+
+        rows = await self.house.store.read(look)
+        log = await self.house.ask("GET", f"/api/jobs/{job_id}/logs", None, self.house.admin)
+        return [*rows, log.body]
+
+
+@asynccontextmanager
+async def a_scene(folder: Path) -> AsyncIterator[Scene]:
+    house = await House(folder / "house", 1, Policy(require_approval=True)).open()
+    try:
+        ann = await house.user("ann", "member")
+        callers = {
+            "nobody": {},
+            "a stranger": {"authorization": f"Bearer {tokens.make('st', b'z' * 32)}"},
+            "an admin": house.admin,
+            "ann, its owner": ann,
+            "bob, a colleague": await house.user("bob", "member"),
+            "vic, who looks on": await house.user("vic", "viewer"),
+            **{
+                name: await house.token(name, *held)
+                for name, held in HOLDS.items()
+                if name.startswith("a token")
+            },
+        }
+        for name in ("gpu", "other"):
+            worker = await house.worker(name)
+            callers[{"gpu": "its worker", "other": "another worker"}[name]] = worker.headers
+        other = await make_job(house, JobState.RUNNING, ann, house.workers["other"])
+        assert other.offer
+        callers["attempt of another job"] = {"x-upload-token": str(other.offer["upload_token"])}
+        yield Scene(house, callers)
+    finally:
+        await house.close()

@@ -1,0 +1,73 @@
+"""A real worker with a wall: what its owner did not grant is refused by name, what jobs fetch is kept for their owner."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.test_job_isolation import what_is_missing
+from tests.e2e.kit import World
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        bool(what_is_missing("user")) and bool(what_is_missing("namespace")), reason="no wall"
+    ),
+]
+
+
+def test_a_folder_that_is_not_granted_is_refused_by_name_and_used_where_it_is(
+    world: World, tmp_path: Path
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir(mode=0o755)
+    (folder / "note").write_text("seen")
+    bundle = world.command(sys.executable, "-c", "print(open('note').read())", resources={"gpus": 0})
+    bundle["settings"]["cwd"] = str(folder)
+    world.start_worker("closed", "--isolation", "required", "--label", "who=closed")
+    refused = world.submit(bundle, worker_labels={"who": "closed"})
+    world.becomes(refused, "failed")
+    failure = world.job(refused)["failure"]
+    assert failure["class"] == "path_not_granted"
+    assert f"--job-path {folder}:ro" in failure["evidence"]
+    assert len(world.get(f"/api/jobs/{refused}/attempts")["attempts"]) == 1
+
+    world.start_worker("open", "--isolation", "required", "--label", "who=open", "--job-path", f"{folder}:ro")
+    seen = world.submit(bundle, worker_labels={"who": "open"})
+    world.becomes(seen, "completed")
+    assert "seen" in world.call("GET", f"/api/jobs/{seen}/logs").text
+
+
+FETCHES = """
+import contextlib, os, pathlib
+cache = pathlib.Path(os.environ["HF_HUB_CACHE"])
+print("found", sorted(path.name for path in cache.iterdir()))
+(cache / "blob").write_text("a model")
+(cache / "snapshot").unlink(missing_ok=True)
+(cache / "snapshot").symlink_to("blob")
+print("read", (cache / "snapshot").read_text())
+with contextlib.suppress(OSError):
+    (cache.parent / "holder").write_text("forged")  # perhaps in a folder that only looks like the worker's
+"""
+
+
+def test_what_a_job_fetched_from_the_hub_is_there_for_the_next_of_its_owner_and_for_nobody_else(
+    world: World,
+) -> None:
+    worker = world.start_worker("one", "--isolation", "required")
+    bundle = world.command(sys.executable, "-c", FETCHES, resources={"gpus": 0})
+
+    def said(**headers: str) -> str:
+        answer = world.call("POST", "/api/queue/submit", {"target": "worker", "config": bundle}, **headers)
+        assert answer.is_success, answer.text
+        job_id = answer.json()["job_id"]
+        world.becomes(job_id, "completed")
+        return str(world.call("GET", f"/api/jobs/{job_id}/logs").text)
+
+    token = world.post("/api/admin/tokens", {"name": "other", "permissions": ["queue.submit"]})["token"]
+    assert "found []\nread a model" in said()
+    assert "found ['blob', 'snapshot']" in said()
+    assert "found []" in said(authorization=f"Bearer {token}")
+    assert {path.name for path in (worker.work_dir / "downloads").glob("*/*")} <= {"hub", "holder"}
+    books = [path.read_text() for path in (worker.work_dir / "downloads").glob("*/holder")]
+    assert "forged" not in books
