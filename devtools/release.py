@@ -1,4 +1,4 @@
-"""`./dev release VERSION`: asks for known weaknesses, sets the version, dates the changelog, lists the parts, and tags.
+"""`./dev release VERSION`: asks for known weaknesses, sets the version, dates the changelog, lists parts, commits and tags.
 
 Pushing is left to a person.
 """

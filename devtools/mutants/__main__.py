@@ -24,6 +24,7 @@ def occurrences(mutant: Mutant) -> int:
 def killed_by(mutant: Mutant) -> str | None:
     """Returns the first test that noticed, or None. The working tree is never touched."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        Path(folder).chmod(0o755)  # some tests run as another user
         copy = Path(folder) / "src"
         shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
         file = copy / "simpletuner_fleet" / mutant.file

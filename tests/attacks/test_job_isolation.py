@@ -57,7 +57,9 @@ class Bench:
     ) -> "subprocess.CompletedProcess[str]":
         words = [sys.executable, str(HERE / "walled_run.py"), str(self.folder), asked or WISH[self.kind]]
         words += [str(HERE / script) if script.endswith(".py") else self.written(script), *options]
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(REPOSITORY)}
+        modules = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(REPOSITORY)]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
+        environment["PYTHONPATH"] = os.pathsep.join(one for one in modules if one)
         environment |= variables
         return subprocess.run(
             self.as_its_user(words),

@@ -66,6 +66,7 @@ class EventType(StrEnum):
     USER_ENABLED = "user.enabled"
     LIMITS_SET = "limits.set"
     SERVER_STARTED = "server.started"
+    SERVER_RESTORED = "server.restored"
     ADMIN_TOKEN_SET = "server.admin_token_set"
     AUDIT_CONTRADICTED = "server.audit_contradicted"
 

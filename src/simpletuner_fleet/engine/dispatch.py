@@ -25,6 +25,8 @@ def unreachable_checkpoints(transaction: Transaction, job: Job) -> frozenset[str
 
 def place_waiting_jobs(transaction: Transaction) -> None:
     """Follows every cause until nothing more can be placed for it."""
+    if transaction.index.holds_placements(transaction.now):
+        transaction.causes.clear()
     while transaction.causes:
         match transaction.causes.popleft():
             case ClassHasJob(class_id):

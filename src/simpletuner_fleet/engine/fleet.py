@@ -7,6 +7,7 @@ from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import AttemptState
+from simpletuner_fleet.core.people.revocations import Revocation
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection
 from simpletuner_fleet.engine.dispatch import place_waiting_jobs
@@ -56,6 +57,8 @@ class Fleet:
         self.commits = 0
         self.on_first_offer: Callable[[float], None] | None = None
         """Told how long a job waited from its submission to its first offer."""
+        self.on_revoked: Callable[[list[Revocation]], None] | None = None
+        """Told, after the commit and before the answer, what was taken away from whom."""
         self._index = index
         store.observe(index)
         self._reads_now = store if isinstance(store, ReadsNow) else None
@@ -85,6 +88,11 @@ class Fleet:
         return [
             worker.id for worker in list(self._index.roster.workers.values()) if worker.pause_is_over(now)
         ]
+
+    def hold_placements(self, until: float) -> None:
+        """Jobs wait until then, whatever is free: called before anything else happens."""
+        self._index.placing_from = until
+        self._index.unplaced = True
 
     def neighbours(self, worker_id: str) -> list[str]:
         """Returns the other workers that report one of this worker's GPUs: mostly none, so nobody has to walk them all."""
@@ -140,11 +148,13 @@ class Fleet:
         except BaseException:
             transaction.undo()
             raise
-        index.unplaced = False
+        index.unplaced = index.holds_placements(transaction.now)
         return value, transaction.effects
 
     def _carry_out(self, effects: Effects) -> None:
         self.commits += 1
+        if self.on_revoked and effects.revoked:
+            self.on_revoked(effects.revoked)
         if self.on_first_offer:
             for waited_s in effects.waited_s:
                 self.on_first_offer(waited_s)

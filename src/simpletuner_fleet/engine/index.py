@@ -21,6 +21,11 @@ class FleetIndex:
         self.reachable: set[str] = set()
         self.unplaced = True
         """Rows were told anew: nobody knows any more what was about to be placed."""
+        self.placing_from: float | None = None
+        """Nothing is placed before: after a restore workers first tell what they run."""
+
+    def holds_placements(self, now: float) -> bool:
+        return self.placing_from is not None and now < self.placing_from
 
     def rows_reset(self) -> None:
         self.roster = Roster()

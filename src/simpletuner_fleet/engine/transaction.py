@@ -14,6 +14,7 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.jobs.progress import fields_of
+from simpletuner_fleet.core.people.revocations import Revocation, revocation_of
 from simpletuner_fleet.core.placement.roster import waits
 from simpletuner_fleet.core.policy import Limits, Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
@@ -39,6 +40,7 @@ class Effects(Struct):
     audit_head: tuple[int, str] | None = None
     waited_s: list[float] = field(default_factory=list)
     """From submission to the first offer, of each job first offered here."""
+    revoked: list[Revocation] = field(default_factory=list)
 
 
 class ClassHasJob(Struct, frozen=True):
@@ -137,6 +139,9 @@ class Transaction:
 
     def record(self, event: Event) -> None:
         self._events.append(event)
+        revocation = revocation_of(event, self.now)
+        if revocation:
+            self.effects.revoked.append(revocation)
 
     def add_job(self, job: Job, bundle: bytes) -> None:
         self.tx.add_job(job, bundle)

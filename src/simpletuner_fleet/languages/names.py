@@ -93,6 +93,7 @@ EVENTS = {
     "server.audit_contradicted": N_("Audit log contradicts an earlier head of it"),
     "server.admin_token_set": N_("Administrator's token set"),
     "server.started": N_("Server started"),
+    "server.restored": N_("Restored from a backup"),
     "token.created": N_("API token created"),
     "token.revoked": N_("API token revoked"),
     "user.created": N_("User created"),

@@ -5,6 +5,7 @@ from typing import Any
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.cli.commands.audit import AUDIT
+from simpletuner_fleet.cli.commands.backup import BACKUP
 from simpletuner_fleet.cli.commands.configs import CONFIGS
 from simpletuner_fleet.cli.commands.data import DATA
 from simpletuner_fleet.cli.commands.jobs import JOBS
@@ -26,7 +27,7 @@ from simpletuner_fleet.cli.commands.workers import WORKERS
 from simpletuner_fleet.cli.frame.parser import Parser, WideHelp
 
 PACKAGE = "simpletuner_fleet.cli"
-NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, AUDIT, TOKENS, USERS)
+NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, AUDIT, TOKENS, USERS, BACKUP)
 
 
 def build_parser() -> Parser:

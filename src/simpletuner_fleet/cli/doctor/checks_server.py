@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simpletuner_fleet.cli.doctor.checks_machine import disk
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
-from simpletuner_fleet.cli.remote.connection import PROBLEM_FILE, local_server
+from simpletuner_fleet.cli.remote.connection import LOCAL_WORKER_PROBLEM, local_server
 from simpletuner_fleet.languages import _, current
 from simpletuner_fleet.store.looking import unreadable_rows
 from simpletuner_fleet.store.sqlite_file import WAL_RESET_WARNING, sqlite_warning
@@ -54,7 +54,7 @@ def data_folder(folder: Path) -> Iterator[CheckFinding]:
     running = local_server(folder)
     if running.url:
         yield good(_("server"), _("last started at %(url)s", url=running.url))
-    problem = folder / PROBLEM_FILE
+    problem = folder / LOCAL_WORKER_PROBLEM
     if problem.is_file():
         yield bad(
             _("local worker"),

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from simpletuner_fleet.cli.programs.service_unit import FINAL
-from simpletuner_fleet.cli.remote.connection import PROBLEM_FILE
+from simpletuner_fleet.cli.remote.connection import LOCAL_WORKER_PROBLEM
 from simpletuner_fleet.settings.worker import WORKER
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class LocalWorker:
 
     def _tell(self, problem: str) -> None:
         self.problem = problem
-        file = self._data_dir / PROBLEM_FILE
+        file = self._data_dir / LOCAL_WORKER_PROBLEM
         with suppress(OSError):
             file.write_text(f"{problem}\n") if problem else file.unlink(missing_ok=True)
 

@@ -14,9 +14,9 @@ from simpletuner_fleet.cli.remote import credentials
 from simpletuner_fleet.client.trust import Choices, is_loopback
 from simpletuner_fleet.languages import _
 
-PROBLEM_FILE = "local_worker.problem"
-"""In the server's folder: why there is no worker beside it, for `doctor`."""
 DEFAULT_PORT = 8001
+LOCAL_WORKER_PROBLEM = "local_worker.problem"
+"""In the data folder: why there is no worker beside the server."""
 
 
 class ConnectionSettings(NamedTuple):

@@ -26,6 +26,7 @@ from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
 from simpletuner_fleet.http.server import tls
 from simpletuner_fleet.orchestrator import accounts, administer, people
+from simpletuner_fleet.orchestrator.after_restore import hold_after_restore, place_after_hold
 from simpletuner_fleet.orchestrator.publishing import Places, Publisher
 from simpletuner_fleet.orchestrator.runtime import Runtime, note_start
 from simpletuner_fleet.ports import Blobs, Store
@@ -34,6 +35,7 @@ from simpletuner_fleet.storage.ownership import claim_storage, insist_on_shared_
 from simpletuner_fleet.storage.probe import prove_storage
 from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
 from simpletuner_fleet.storage.sweeper import StorageSweeper
+from simpletuner_fleet.store.backup.journal import JOURNAL_FILE, RevocationJournal
 from simpletuner_fleet.store.sealing import SealedVault
 from simpletuner_fleet.web import routes as web_routes
 from simpletuner_fleet.web.frame.problems import problem_page
@@ -89,6 +91,9 @@ class Reign:
 
     async def _begin(self) -> None:
         deps, fleet, args = self.deps, self.deps.fleet, self._args
+        held_until = await hold_after_restore(fleet)
+        if held_until is not None:
+            deps.background_tasks.start(place_after_hold(fleet, held_until))
         await prove_storage(deps.blobs)
         if self._term is not None and not args.adopt_storage:
             await insist_on_shared_storage(deps.storage)
@@ -142,6 +147,7 @@ class Reign:
         fleet = Fleet(store, FleetIndex(), SteadyClock(), ids, hub, plan.policy, vault)
         heads = AuditHeads(fleet, signing_key(plan.data_dir / "audit.key"), self._heads_file())
         fleet.signed_heads = heads
+        fleet.on_revoked = RevocationJournal(plan.data_dir / JOURNAL_FILE, fleet.clock.now()).note
         files = plan.tls_files
         return Deps(
             fleet=fleet,

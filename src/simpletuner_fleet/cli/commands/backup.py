@@ -1,0 +1,50 @@
+"""`simpletuner backup …`"""
+
+from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, switch
+
+DATABASE = argument(
+    "--database-url",
+    metavar="URL",
+    help="The database (default: that of the server's settings, or in the data dir)",
+)
+FILE = argument("file", metavar="FILE", help="The backup")
+KEYS = argument(
+    "--keys",
+    metavar="FILE",
+    help="The keys of sealed secrets, certificates and the audit log, in a file apart",
+)
+
+BACKUP = Noun(
+    "backup",
+    "Back up the database while the server runs, and go back to a backup",
+    "nouns.backup",
+    (
+        Verb(
+            "create",
+            "Copy the database into one file; the server goes on meanwhile",
+            (FILE, KEYS, DATABASE),
+        ),
+        Verb("verify", "Check that a backup is whole and can be restored", (FILE,)),
+        Verb(
+            "restore",
+            "Put a backup in the place of the database; the server must not run",
+            (
+                FILE,
+                KEYS,
+                DATABASE,
+                switch("--replace", help="Also where there is a database: the present one is kept beside it"),
+                argument(
+                    "--revocations",
+                    action="append",
+                    default=[],
+                    metavar="FILE",
+                    help="Journal of what was revoked since (default: revocations.jsonl in the data dir); may be repeated",
+                ),
+                switch(
+                    "--trust-credentials",
+                    help="Believe every token and password of the backup, though nobody knows what was revoked since",
+                ),
+            ),
+        ),
+    ),
+)

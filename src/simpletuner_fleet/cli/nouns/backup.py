@@ -1,0 +1,185 @@
+"""`simpletuner backup …`: works on this machine's database itself, and asks no server."""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from simpletuner_fleet import __version__
+from simpletuner_fleet.cli.frame import resolve_settings
+from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
+from simpletuner_fleet.cli.frame.output import Output
+from simpletuner_fleet.client.troubles import Trouble
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.people.revocations import Withdrawn, withdrawn_since
+from simpletuner_fleet.languages import _
+from simpletuner_fleet.orchestrator.accounts import KEY_SETTING
+from simpletuner_fleet.orchestrator.after_restore import RestoreNote
+from simpletuner_fleet.store.backup import key_file, sqlite_copy
+from simpletuner_fleet.store.backup.archive import (
+    BackupManifest,
+    BackupUnusable,
+    unpack_archive,
+    write_archive,
+)
+from simpletuner_fleet.store.backup.journal import JOURNAL_FILE, RevocationJournal, read_journal
+from simpletuner_fleet.store.opening import POSTGRES_PREFIXES, SQLITE_PREFIX
+
+SQLITE_FILE = "fleet.db"
+
+
+class DatabasePlace(NamedTuple):
+    data_dir: Path
+    url: str
+
+    @property
+    def sqlite_file(self) -> Path:
+        return Path(self.url.removeprefix(SQLITE_PREFIX))
+
+    @property
+    def kind(self) -> str:
+        return "postgresql" if self.url.startswith(POSTGRES_PREFIXES) else "sqlite"
+
+
+def create(args: argparse.Namespace) -> int:
+    out, place, target = Output(args), _place(args), Path(args.file)
+    with _told(), _scratch_beside(target) as folder:
+        now = time.time()
+        if place.kind == "postgresql":
+            # half of what psycopg costs is its import
+            from simpletuner_fleet.store.backup import postgres_copy
+
+            manifest = postgres_copy.copy_out(place.url, folder, __version__, now)
+        else:
+            manifest = sqlite_copy.copy_out(place.sqlite_file, folder, __version__, now)
+        write_archive(target, folder, manifest)
+        if args.keys:
+            key_file.write_keys(Path(args.keys), place.data_dir)
+    out.say(_("%(file)s holds the database as it was at epoch %(epoch)s", file=target, epoch=manifest.epoch))
+    if not args.keys:
+        out.hint(_("the keys are not in it: --keys FILE writes them into a file apart, to be kept elsewhere"))
+    out.hint(_("the storage is not in it: checkpoints, artifacts and datasets are backed up where they lie"))
+    return ExitCode.OK
+
+
+def verify(args: argparse.Namespace) -> int:
+    out = Output(args)
+    with _told(), tempfile.TemporaryDirectory() as folder:
+        manifest = _verified(Path(args.file), Path(folder))
+    out.say(
+        _(
+            "%(file)s is whole: %(database)s, schema %(schema)s, epoch %(epoch)s, %(entries)s audit entries",
+            file=args.file,
+            database=manifest.database,
+            schema=manifest.schema,
+            epoch=manifest.epoch,
+            entries=manifest.audit_seq,
+        )
+    )
+    return ExitCode.OK
+
+
+def restore(args: argparse.Namespace) -> int:
+    out, place = Output(args), _place(args)
+    with _told(), _scratch_beside(place.data_dir / SQLITE_FILE) as folder:
+        manifest = _verified(Path(args.file), folder)
+        if manifest.database != place.kind:
+            raise BackupUnusable(
+                f"The backup is of {manifest.database}, and the database here is {place.kind}.",
+                next_step="Name a database of the same kind with --database-url.",
+            )
+        now = time.time()
+        withdrawn, how = _withdrawn(args, place, manifest)
+        note = RestoreNote(
+            backup_at=manifest.began_at, backup_epoch=manifest.epoch, restored_at=now, credentials=how
+        )
+        text = msgspec.json.encode(note).decode()
+        kept: object
+        if place.kind == "postgresql":
+            from simpletuner_fleet.store.backup import postgres_copy
+
+            kept = postgres_copy.put_back(
+                folder, place.url, manifest, withdrawn, KEY_SETTING, now, text, replace=args.replace
+            )
+        else:
+            kept = sqlite_copy.put_back(
+                folder, place.sqlite_file, withdrawn, KEY_SETTING, now, text, replace=args.replace
+            )
+        if args.keys:
+            key_file.read_keys(Path(args.keys), place.data_dir)
+        RevocationJournal(place.data_dir / JOURNAL_FILE, now)
+    _say_restored(out, manifest, withdrawn, kept)
+    return ExitCode.OK
+
+
+def _say_restored(out: Output, manifest: BackupManifest, withdrawn: Withdrawn, kept: object) -> None:
+    made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest.began_at))
+    out.say(_("the database is restored as it was at %(time)s", time=made))
+    if kept is not None:
+        out.say(_("what was there before is kept: %(kept)s", kept=kept))
+    if withdrawn.everything:
+        out.say(
+            _(
+                "what was revoked since is not known: no token, password and worker token of the backup is believed; "
+                "the admin token of the data dir lets you in"
+            )
+        )
+    out.hint(_("start the server: jobs are placed once workers have had the time to tell what they run"))
+
+
+def _withdrawn(
+    args: argparse.Namespace, place: DatabasePlace, manifest: BackupManifest
+) -> tuple[Withdrawn, str]:
+    if args.trust_credentials:
+        return Withdrawn(), "trusted"
+    named = [Path(one) for one in args.revocations] or [place.data_dir / JOURNAL_FILE]
+    noted = [one for file in named if file.exists() or args.revocations for one in read_journal(file)]
+    withdrawn = withdrawn_since(manifest.began_at, noted)
+    return withdrawn, "all withdrawn" if withdrawn.everything else "journal"
+
+
+def _verified(file: Path, folder: Path) -> BackupManifest:
+    manifest = unpack_archive(file, folder)
+    if manifest.database == "postgresql":
+        from simpletuner_fleet.store.backup import postgres_copy
+
+        postgres_copy.verify(folder, manifest)
+    else:
+        sqlite_copy.verify(folder, manifest)
+    return manifest
+
+
+def _place(args: argparse.Namespace) -> DatabasePlace:
+    names = ("data_dir", "config_file", "database_url")
+    given = {name: getattr(args, name) for name in names if getattr(args, name, None)}
+    resolved, _notes = resolve_settings.resolve("server", argparse.Namespace(**given))
+    data_dir = Path(resolved["data_dir"].value)
+    return DatabasePlace(
+        data_dir, resolved["database_url"].value or f"{SQLITE_PREFIX}{data_dir / SQLITE_FILE}"
+    )
+
+
+@contextmanager
+def _scratch_beside(target: Path) -> Iterator[Path]:
+    """On the same disk, so that its space is the one that counts; private, for it holds the whole database."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".backup-", dir=target.parent) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except FleetError as error:
+        following = (error.next,) if error.next else ()
+        raise CliError(
+            Trouble(_("nothing was changed"), error.detail, following, error.code, ExitCode.FAILED)
+        ) from None
+    except OSError as error:
+        raise CliError(Trouble(_("nothing was changed"), str(error), (), "E_FILE", ExitCode.FAILED)) from None

@@ -1,0 +1,78 @@
+"""What was taken away from whom since a backup was made. The backup cannot know it, and a restore must not give it back."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.events import Event, EventType
+
+TAKES_AWAY = frozenset(
+    {
+        EventType.TOKEN_REVOKED,
+        EventType.WORKER_TOKEN_ROTATED,
+        EventType.WORKER_DELETED,
+        EventType.USER_PASSWORD_SET,
+        EventType.USER_ROLE_CHANGED,
+        EventType.USER_DISABLED,
+        EventType.USER_ENABLED,
+    }
+)
+
+
+class Revocation(Struct, frozen=True, omit_defaults=True):
+    """One line of the journal. The first of a journal names no event: it says from when on the journal is whole."""
+
+    at: float
+    event: str = ""
+    id: str = ""
+    role: str = ""
+    """The role that a user has had since."""
+
+
+class Withdrawn(Struct, frozen=True, kw_only=True):
+    """What a restored database must not believe any more."""
+
+    everything: bool = False
+    """Nobody knows what was taken away since: nothing of what would let somebody in is believed."""
+    tokens: frozenset[str] = frozenset()
+    workers: frozenset[str] = frozenset()
+    passwords: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
+    roles: dict[str, str] = {}
+
+
+def revocation_of(event: Event, at: float) -> Revocation | None:
+    if event.type not in TAKES_AWAY:
+        return None
+    role = event.details.get("now", "") if event.type is EventType.USER_ROLE_CHANGED else ""
+    return Revocation(at=at, event=event.type, id=event.target_id, role=str(role))
+
+
+def withdrawn_since(backup_at: float, journal: Iterable[Revocation]) -> Withdrawn:
+    """Reads all that was noted since the backup began. A journal that began later tells too little."""
+    noted = list(journal)
+    if not any(one.event == "" and one.at <= backup_at for one in noted):
+        return Withdrawn(everything=True)
+    tokens, workers, passwords, disabled = set[str](), set[str](), set[str](), set[str]()
+    roles: dict[str, str] = {}
+    for one in sorted((one for one in noted if one.at >= backup_at), key=lambda one: one.at):
+        match one.event:
+            case EventType.TOKEN_REVOKED:
+                tokens.add(one.id)
+            case EventType.WORKER_TOKEN_ROTATED | EventType.WORKER_DELETED:
+                workers.add(one.id)
+            case EventType.USER_PASSWORD_SET:
+                passwords.add(one.id)
+            case EventType.USER_DISABLED:
+                disabled.add(one.id)
+            case EventType.USER_ENABLED:
+                disabled.discard(one.id)
+            case EventType.USER_ROLE_CHANGED:
+                roles[one.id] = one.role
+    return Withdrawn(
+        tokens=frozenset(tokens),
+        workers=frozenset(workers),
+        passwords=frozenset(passwords),
+        disabled=frozenset(disabled),
+        roles=roles,
+    )

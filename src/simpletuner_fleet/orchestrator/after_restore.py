@@ -1,0 +1,76 @@
+"""The first start after a restore: the database is older than what its workers do, so it listens before it acts."""
+
+import asyncio
+import logging
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.transaction import Transaction
+
+log = logging.getLogger(__name__)
+
+RESTORED = "restore.pending"
+"""Left by the restore, in the database that it made."""
+HELD_UNTIL = "restore.held_until"
+SHORTEST_HOLD_S = 20.0
+"""Twice as long as a worker waits at most before it tries again."""
+
+
+class RestoreNote(Struct, frozen=True, kw_only=True):
+    backup_at: float
+    backup_epoch: int
+    restored_at: float
+    credentials: str
+    """`journal`, `all withdrawn` or `trusted`."""
+
+
+async def hold_after_restore(fleet: Fleet) -> float | None:
+    """Returns until when nothing is placed; None where nothing was restored. Called before anything else is done.
+
+    A job that waits in this database may run on a worker since after the backup. Within the time in which every worker is
+    heard or its lease has ended, each is told to stop what this database does not know of.
+    """
+    pending, held = await fleet.read(lambda view: (view.setting(RESTORED), view.setting(HELD_UNTIL)))
+    now = fleet.clock.now()
+    if pending is None:
+        if held is None or float(held) <= now:
+            return None
+        fleet.hold_placements(float(held))
+        return float(held)
+    note = msgspec.json.decode(pending, type=RestoreNote)
+    until = now + max(SHORTEST_HOLD_S, 2 * fleet.policy.heartbeat_timeout_s)
+    fleet.hold_placements(until)
+
+    def step(transaction: Transaction) -> None:
+        transaction.tx.put_setting(HELD_UNTIL, repr(until))
+        transaction.tx.delete_setting(RESTORED)
+        transaction.record(
+            Event(
+                type=EventType.SERVER_RESTORED,
+                actor=ORCHESTRATOR,
+                target_type="server",
+                target_id="",
+                details={
+                    "backup_at": note.backup_at,
+                    "backup_epoch": note.backup_epoch,
+                    "credentials": note.credentials,
+                },
+            )
+        )
+
+    await fleet.act(step)
+    log.warning(
+        "this database was restored from a backup: for %.0f s no job is placed, while workers tell what they run",
+        until - now,
+    )
+    return until
+
+
+async def place_after_hold(fleet: Fleet, until: float) -> None:
+    """Lets the queue go on when the time is over, though nothing else happens then."""
+    await asyncio.sleep(max(0.0, until - fleet.clock.now()) + 0.1)
+    await fleet.act(lambda transaction: transaction.tx.delete_setting(HELD_UNTIL))
+    log.info("workers have had their time to tell what they run: jobs are placed again")

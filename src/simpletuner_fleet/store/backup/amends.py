@@ -1,0 +1,51 @@
+"""What is changed in a restored database before anybody uses it, so that the past does not come back to life."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simpletuner_fleet.core.people.revocations import Withdrawn
+
+EPOCH_LEAP = 1_000_000_000
+"""More attempts than any fleet makes between two backups: no epoch is ever given twice."""
+RESTORED = "restore.pending"
+"""A setting that tells the next start of the server to hold placements and to note the restore."""
+UNUSABLE = "restored:"
+"""Begins what stands in place of a hash: no secret has it."""
+
+Run = Callable[[str, Mapping[str, Any]], object]
+
+
+def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: str) -> None:
+    """Runs statements that both databases understand, in the transaction of whoever calls it."""
+    run("UPDATE counters SET epoch = epoch + :leap", {"leap": EPOCH_LEAP})
+    run("DELETE FROM sessions", {})
+    run(
+        "DELETE FROM settings WHERE substr(key, 1, :chars) = :prefix",
+        {"chars": len(link_prefix), "prefix": link_prefix},
+    )
+    if withdrawn.everything:
+        run("UPDATE api_tokens SET revoked_at = :now WHERE revoked_at IS NULL", {"now": now})
+        run("UPDATE users SET password_hash = ''", {})
+        run("UPDATE workers SET token_hash = :begin || id", {"begin": f"{UNUSABLE}{secrets.token_hex(16)}:"})
+    for token_id in withdrawn.tokens:
+        run(
+            "UPDATE api_tokens SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL",
+            {"now": now, "id": token_id},
+        )
+    for user_id in withdrawn.passwords:
+        run("UPDATE users SET password_hash = '' WHERE id = :id", {"id": user_id})
+    for user_id in withdrawn.disabled:
+        run(
+            "UPDATE users SET disabled_at = :now WHERE id = :id AND disabled_at IS NULL",
+            {"now": now, "id": user_id},
+        )
+    for user_id, role in withdrawn.roles.items():
+        run("UPDATE users SET role = :role WHERE id = :id", {"role": role, "id": user_id})
+    for worker_id in withdrawn.workers:
+        run(
+            "UPDATE workers SET token_hash = :hash WHERE id = :id",
+            {"hash": f"{UNUSABLE}{secrets.token_hex(16)}", "id": worker_id},
+        )
+    run("DELETE FROM settings WHERE key = :key", {"key": RESTORED})
+    run("INSERT INTO settings (key, value) VALUES (:key, :value)", {"key": RESTORED, "value": note})
