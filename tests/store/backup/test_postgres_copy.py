@@ -28,6 +28,11 @@ async def filled(url: str) -> None:
 
     await store.write(fill)
     await store.close()
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "INSERT INTO leadership (term, holder, url, fingerprint, renewals, released, renewed_at)"
+            " VALUES (7, 'one', 'http://one', '', 3, TRUE, now())"
+        )
 
 
 def rows(url: str, table: str) -> list[tuple[object, ...]]:
@@ -63,6 +68,7 @@ async def test_every_row_comes_back_and_what_must_not_does_not(
     assert now.pop(RESTORED) == NOTE
     assert now == {key: text for key, text in settings if key not in ("one_time_key:abc", "late")}
     assert rows(url, "counters")[0][1] == manifest.epoch + EPOCH_LEAP
+    assert rows(url, "leadership")[0][0] == 7 + EPOCH_LEAP, "workers believe no older term"
     store = PostgresStore(url)  # the server's own start accepts it
     assert len(await store.read(lambda view: view.workers())) == 3
     with pytest.raises(StoreBusy):
