@@ -6,16 +6,18 @@ Run as `python -I -S shim_trial.py`, with the parts of the shim: what a trial sh
 import json
 import os
 import select
+import signal
 import sys
 
 
 def main() -> int:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     order = json.load(sys.stdin)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # as in the shim: a keeper is woken by it
     pid, _second, status_pipe, problem = __import__("shim_trainer").launch(order, __import__("shim_wall"))
     status = 0
     if pid and not problem:
-        # Whoever stands for the trainer tells its status; a keeper then stays until we end.
+        # Whoever stands for the trainer tells its status, and may stay until we end.
         select.select([status_pipe], [], [])
         status = int.from_bytes(os.read(status_pipe, 4), sys.byteorder)
     if not problem and status:
