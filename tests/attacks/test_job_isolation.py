@@ -22,7 +22,7 @@ from simpletuner_fleet.agent.isolation.walls import FIRST_UID, LAST_UID
 from simpletuner_fleet.cli.programs.local_worker import environment_of
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.trainers.checkpoints import ask_by_signal_file
-from tests.e2e.kit import World
+from tests.e2e.kit import Json, World
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
@@ -266,15 +266,21 @@ GREEDY = """
 import os, pathlib, sys
 ranks = pathlib.Path(os.environ["SIMPLETUNER_RANK_LOG_DIR"])
 ranks.mkdir()
-(ranks / "rank-1.log").symlink_to(sys.argv[1])
-(pathlib.Path(os.environ["SIMPLETUNER_OUTPUT_DIR"]) / "model.bin").symlink_to(sys.argv[1])
-for path in sys.argv[1:]:
+wanted = [word[::-1] for word in sys.argv[1:]]
+(ranks / "rank-1.log").symlink_to(wanted[0])
+(pathlib.Path(os.environ["SIMPLETUNER_OUTPUT_DIR"]) / "model.bin").symlink_to(wanted[0])
+for path in wanted:
     try:
         print("got", pathlib.Path(path).read_text())
     except OSError:
         print("refused")
 print("server" if any("canary" in value for value in os.environ.values()) else "nothing of the server")
 """
+
+
+def greedy(world: World, wanted: list[str]) -> Json:
+    """Names the paths backwards: one that stands in a command and is not granted is refused before the start."""
+    return world.command(sys.executable, "-c", GREEDY, *(path[::-1] for path in wanted), resources={"gpus": 0})
 
 
 @pytest.mark.e2e
@@ -289,7 +295,7 @@ def test_a_real_worker_tells_its_wall_and_its_job_gets_neither_token_nor_server(
         str(world.home / "admin_token"),
         str(world.home / "fleet.db"),
     ]
-    bundle = world.command(sys.executable, "-c", GREEDY, *wanted, resources={"gpus": 0})
+    bundle = greedy(world, wanted)
     job_id = world.submit(bundle, worker_labels={"isolation": kind})
     world.becomes(job_id, "completed")
     log = world.call("GET", f"/api/jobs/{job_id}/logs").text
@@ -318,7 +324,7 @@ def test_a_local_job_sees_neither_the_servers_data_nor_its_environment(tmp_path:
     try:
         world.start_server("--local")
         wanted = [str(world.home / name) for name in ("admin_token", "secrets.key", "local_worker_token")]
-        bundle = world.command(sys.executable, "-c", GREEDY, *wanted, resources={"gpus": 0})
+        bundle = greedy(world, wanted)
         job_id = world.submit(bundle, target="local")
         world.becomes(job_id, "completed")
         log = world.call("GET", f"/api/jobs/{job_id}/logs").text
