@@ -19,6 +19,7 @@ class Cut(Exception):
 class ObjectServer:
     def __init__(self, *, keeping: bool = True) -> None:
         self.url = ""
+        self._port = 0
         self.objects: dict[str, bytes] = {}
         self.manifests: list[dict[str, Any]] = []
         self.notes: list[dict[str, Any]] = []
@@ -39,8 +40,10 @@ class ObjectServer:
         self._lines: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def __aenter__(self) -> "ObjectServer":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        """It may be left and entered again: it comes back where it was."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -29,9 +29,9 @@ from simpletuner_fleet.trainers.registry import Registry
 TOKEN = tokens.make(tokens.WORKER, bytes(32))
 
 
-def agent_in(folder: Path) -> Agent:
+def agent_in(folder: Path, url: str = "http://127.0.0.1:9") -> Agent:
     state = StateDir.open(folder)
-    client = OrchestratorClient("http://127.0.0.1:9", lambda: TOKEN, None)
+    client = OrchestratorClient(url, lambda: TOKEN, None)
     machine = MachineFacts(name="w", version="0", home=state.home, gpus=(), trainers=(), labels={})
     return Agent(
         machine,
@@ -105,7 +105,7 @@ async def test_a_new_agent_wakes_nothing_before_it_has_had_an_answer(tmp_path: P
 
 async def test_a_lease_counts_from_when_the_answered_heartbeat_was_sent(tmp_path: Path) -> None:
     """The orchestrator may have read it long before its answer arrives, and counts from there."""
-    agent, slow_s = agent_in(tmp_path), 0.4
+    slow_s = 0.4
     body = msgspec.json.encode(HeartbeatAnswer(status="idle"))
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -115,7 +115,7 @@ async def test_a_lease_counts_from_when_the_answered_heartbeat_was_sent(tmp_path
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        agent.client.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        agent = agent_in(tmp_path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         sent_at = boottime()
         await agent.heartbeat()
         assert sent_at <= agent.heard_at < sent_at + slow_s

@@ -280,7 +280,9 @@ print("server" if any("canary" in value for value in os.environ.values()) else "
 
 def greedy(world: World, wanted: list[str]) -> Json:
     """Names the paths backwards: one that stands in a command and is not granted is refused before the start."""
-    return world.command(sys.executable, "-c", GREEDY, *(path[::-1] for path in wanted), resources={"gpus": 0})
+    return world.command(
+        sys.executable, "-c", GREEDY, *(path[::-1] for path in wanted), resources={"gpus": 0}
+    )
 
 
 @pytest.mark.e2e

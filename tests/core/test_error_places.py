@@ -12,6 +12,7 @@ ELSEWHERE = {
     "http/server/sockets.py": {"CannotListen"},
     "http/server/tls.py": {"BadCertificate"},
     "storage/publish/content.py": {"PublishFailed"},
+    "store/backup/archive.py": {"BackupUnusable"},
     "store/failures.py": {"StoreRefused"},
     "trainers/contract.py": {"TrainerError"},
 }

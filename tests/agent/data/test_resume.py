@@ -62,11 +62,17 @@ async def a_server() -> AsyncIterator[tuple[ObjectServer, OrchestratorClient]]:
     async with ObjectServer() as server:
         for content in FILES.values():
             server.objects[hashlib.sha256(content).hexdigest()] = content
-        client = OrchestratorClient(server.url, lambda: "token", None)
-        try:
+        async with client_of(server.url) as client:
             yield server, client
-        finally:
-            await client.close()
+
+
+@asynccontextmanager
+async def client_of(url: str) -> AsyncIterator[OrchestratorClient]:
+    client = OrchestratorClient(url, lambda: "token", None)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 def attempts_in(folder: Path, client: OrchestratorClient) -> Attempts:
@@ -125,7 +131,7 @@ async def test_a_checkpoint_that_is_gone_or_out_of_reach_is_a_failure(tmp_path: 
         server.objects.clear()
         with pytest.raises(ResumeFailed, match="cannot be fetched"):
             await CheckpointFetcher(client, "j_1", tmp_path / "making").place(resume(), tmp_path / "output")
-        client.url = "http://127.0.0.1:9"
+    async with client_of("http://127.0.0.1:9") as client:
         with pytest.raises(ResumeFailed, match="could not be fetched"):
             await CheckpointFetcher(client, "j_1", tmp_path / "making", patience_s=0.0).place(
                 resume(), tmp_path / "o"
@@ -183,8 +189,7 @@ async def test_without_its_checkpoint_an_attempt_is_given_back_and_not_started(t
 
 
 async def test_a_cancel_ends_the_fetching(tmp_path: Path) -> None:
-    async with a_server() as (_, client):
-        client.url = "http://127.0.0.1:9"
+    async with client_of("http://127.0.0.1:9") as client:
         attempts = attempts_in(tmp_path, client)
         attempts.prepare(offer())
         wanted = [True]

@@ -324,18 +324,17 @@ async def test_a_server_that_takes_nothing_holds_the_report_up_for_a_bounded_tim
 
 
 async def test_what_was_not_sent_while_the_server_was_away_is_sent_when_it_is_back(paths: Paths) -> None:
-    server = ObjectServer()
-    async with server, connected(server) as client:
-        port_is_closed = server.url
-        client.url = "http://127.0.0.1:9"
+    async with ObjectServer() as server:
+        pass
+    async with connected(server) as client:
         checkpoint(paths, 10)
         sending = uploader(paths, client, patience_s=0.05)
         sending.trainer_ended(with_artifacts=True)
         task = asyncio.create_task(sending.run())
         await asyncio.sleep(0.8)
         assert not sending.over.is_set()
-        client.url = port_is_closed
-        await asyncio.wait_for(task, 30)
+        async with server:
+            await asyncio.wait_for(task, 30)
         assert server.names == ["checkpoint-10"]
 
 

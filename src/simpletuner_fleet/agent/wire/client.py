@@ -101,14 +101,6 @@ class OrchestratorClient:
         """Where calls go now."""
         return self._addresses.current.url
 
-    @url.setter
-    def url(self, url: str) -> None:
-        """Calls go there from now on, and nowhere else."""
-        before = self._addresses.current.open_line
-        for line in self._addresses.replace_all(_known_address(url, before.context if before else None)):
-            line.control.close()
-            line.bulk.close()
-
     def keep_connections_for(self, idle_s: float) -> None:
         self._keep_idle_s = idle_s
         for line in self._addresses.open_lines:

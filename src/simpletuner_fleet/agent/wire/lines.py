@@ -83,12 +83,6 @@ class Addresses:
     def keep(self, address: Address) -> None:
         self._current = self._all.index(address)
 
-    def replace_all(self, address: Address) -> list[Line]:
-        """Returns what was open to the others."""
-        lines = [each.open_line for each in self._all if each.open_line]
-        self._all, self._current = [address], 0
-        return lines
-
     @property
     def open_lines(self) -> list[Line]:
         return [each.open_line for each in self._all if each.open_line]
