@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.wire import client as wire
+from simpletuner_fleet.agent.wire.call_connections import MAX_PROBLEM_BYTES
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Unreachable
 from simpletuner_fleet.core.errors import Invalid, TooManyRequests
@@ -163,7 +163,7 @@ async def test_an_answer_without_end_is_read_no_further_than_an_answer_may_be(
         try:
             with pytest.raises(Unreachable):
                 await asyncio.wait_for(call(client), 30)
-            assert tracemalloc.get_traced_memory()[1] < 16 * wire.MAX_PROBLEM_BYTES
+            assert tracemalloc.get_traced_memory()[1] < 16 * MAX_PROBLEM_BYTES
         finally:
             tracemalloc.stop()
             await client.close()

@@ -42,6 +42,7 @@ FAILURES = {
     "watchdog_nan": N_("The loss became NaN or infinite"),
     "watchdog_stall": N_("The training stood still"),
     "disk_full": N_("Disk full"),
+    "path_not_granted": N_("Path not granted to jobs"),
     "out_of_memory": N_("Out of main memory"),
     "cuda": N_("CUDA or GPU driver error"),
     "nccl": N_("Processes lost each other (NCCL)"),

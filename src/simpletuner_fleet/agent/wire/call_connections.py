@@ -23,6 +23,8 @@ from simpletuner_fleet.protocol.paths import ends_of
 
 MAX_CONNECTIONS = 32
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_PROBLEM_BYTES = 1024 * 1024
+"""Of what is no success: whoever answers in the orchestrator's place must not fill our memory."""
 READ_BYTES = 64 * 1024
 NEXT_ADDRESS_AFTER_S = 0.25
 """A host with several addresses is tried at the next one while the first does not answer."""
@@ -178,8 +180,9 @@ class _Connection:
                 term = next((value.decode() for name, value in event.headers if name == TERM), None)
             elif isinstance(event, h11.Data):
                 content += event.data
-                if len(content) > MAX_ANSWER_BYTES:
-                    raise h11.RemoteProtocolError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+                most_bytes = MAX_ANSWER_BYTES if 200 <= status < 300 else MAX_PROBLEM_BYTES
+                if len(content) > most_bytes:
+                    raise h11.RemoteProtocolError(f"an answer of more than {most_bytes} bytes")
             elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
                 return CallAnswer(status, bytes(content), self._ends, term)
 

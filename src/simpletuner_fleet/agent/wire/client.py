@@ -14,7 +14,12 @@ import httpx2
 import msgspec
 
 from simpletuner_fleet.agent.ship.output_log import Chunk
-from simpletuner_fleet.agent.wire.call_connections import CallAnswer, CallFailed, CallTimeouts
+from simpletuner_fleet.agent.wire.call_connections import (
+    MAX_PROBLEM_BYTES,
+    CallAnswer,
+    CallFailed,
+    CallTimeouts,
+)
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable, no_answer, problem_of, read_answer
 from simpletuner_fleet.agent.wire.lines import (
     ANSWER_TIMEOUT_S,
@@ -63,7 +68,6 @@ from simpletuner_fleet.protocol.uploads import (
 )
 
 T = TypeVar("T")
-MAX_PROBLEM_BYTES = 1024 * 1024
 TRY_TIMEOUT_S = 15.0
 OLD_LOG_BYTES = 64 * 1024
 SEALING_BYTES_PER_S = 20e6
