@@ -133,3 +133,10 @@ async def test_a_commit_that_postgres_turned_into_a_rollback_is_not_acknowledged
 async def test_an_acknowledged_commit_has_waited_for_the_disk(fleet: Fleet) -> None:
     setting = await fleet.store.write(lambda tx: tx._db.row("SHOW synchronous_commit", {}))  # type: ignore[attr-defined]
     assert setting == ("on",)
+
+
+async def test_a_look_over_a_connection_that_had_ended_is_had_over_a_new_one(fleet: Fleet) -> None:
+    await fleet.store.write(lambda tx: tx.put_setting("k", "v"))
+    assert await fleet.store.read(lambda view: view.setting("k")) == "v"
+    fleet.hang_up()
+    assert await fleet.store.read(lambda view: view.setting("k")) == "v"

@@ -1,7 +1,7 @@
 """Reading in a thread of its own: each look in a snapshot begun after it was asked for."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.store.failures import BatchLost
@@ -26,11 +26,18 @@ class Reader:
 
     def _answer(self, task: Task) -> Answer:
         try:
-            return Answer(task.future, self.look(task.step))
+            return Answer(task.future, self._looked(task))
         except BatchLost as lost:
             return unavailable(task, str(lost))
         except BaseException as error:
             return Answer(task.future, error=error)
+
+    def _looked(self, task: Task) -> Any:
+        """A look changes nothing: where the connection had ended since the last one, it is had over a new one."""
+        try:
+            return self.look(task.step)
+        except BatchLost:
+            return self.look(task.step)
 
     def look(self, look: Callable[[View], T]) -> T:
         try:
