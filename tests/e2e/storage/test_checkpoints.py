@@ -218,12 +218,15 @@ def test_results_that_a_dead_agent_could_not_send_are_sent_by_the_next(bare_worl
     wait_until(ended.exists, "its trainer has ended")
     assert world.job(job_id)["status"] == "running", "the report waits for what was made"
     worker.running.kill()
-    world.becomes(job_id, "completed")
+    trouble = "the worker's agent has died"
+    wait_until(
+        lambda: trouble in str((world.job(job_id)["progress"] or {}).get("waiting_for")), "its guardian tells"
+    )
+    assert world.job(job_id)["status"] == "running", "nothing is stored yet"
     assert world.get(f"/api/jobs/{job_id}/artifacts")["manifests"] == []
     worker.arguments = worker.arguments[: worker.arguments.index("--upload-limit-mbps")]
     worker.start()
-    manifests = wait_until(
-        lambda: world.get(f"/api/jobs/{job_id}/artifacts")["manifests"], "it is sent after all"
-    )
+    assert world.becomes(job_id, "completed")["results"] == "stored"
+    manifests = world.get(f"/api/jobs/{job_id}/artifacts")["manifests"]
     assert [(one["name"], one["total_bytes"]) for one in manifests] == [("output", 3_000_000)]
     wait_until((ended.parent / "delivered").exists, "it is not thought of again")
