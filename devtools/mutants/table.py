@@ -164,8 +164,8 @@ MUTANTS = (
         "epochs-come-back",
         "a restored database counts epochs again that were given already",
         "store/backup/amends.py",
-        "UPDATE counters SET epoch = epoch + :leap",
-        "UPDATE counters SET epoch = epoch + 0 * :leap",
+        "UPDATE counters SET epoch = :least WHERE epoch < :least",
+        "UPDATE counters SET epoch = epoch WHERE epoch < :least",
         ("tests/store/backup/test_postgres_copy.py",),
     ),
     Mutant(

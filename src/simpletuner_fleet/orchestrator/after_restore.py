@@ -7,16 +7,13 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
+from simpletuner_fleet.core.restoring import RESTORED, placing_from
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 
 log = logging.getLogger(__name__)
 
-RESTORED = "restore.pending"
-"""Left by the restore, in the database that it made."""
 HELD_UNTIL = "restore.held_until"
-SHORTEST_HOLD_S = 20.0
-"""Twice as long as a worker waits at most before it tries again."""
 
 
 class RestoreNote(Struct, frozen=True, kw_only=True):
@@ -41,7 +38,7 @@ async def hold_after_restore(fleet: Fleet) -> float | None:
         fleet.hold_placements(float(held))
         return float(held)
     note = msgspec.json.decode(pending, type=RestoreNote)
-    until = now + max(SHORTEST_HOLD_S, 2 * fleet.policy.heartbeat_timeout_s)
+    until = placing_from(now, fleet.policy.heartbeat_timeout_s)
     fleet.hold_placements(until)
 
     def step(transaction: Transaction) -> None:

@@ -6,9 +6,10 @@ import msgspec
 import psycopg
 import pytest
 
+from simpletuner_fleet.core.leadership import next_term
 from simpletuner_fleet.core.people.revocations import Withdrawn
+from simpletuner_fleet.core.restoring import RESTORED, least_epoch
 from simpletuner_fleet.store.backup import postgres_copy
-from simpletuner_fleet.store.backup.amends import EPOCH_LEAP, RESTORED
 from simpletuner_fleet.store.backup.archive import BackupUnusable, unpack_archive, write_archive
 from simpletuner_fleet.store.failures import StoreBusy
 from simpletuner_fleet.store.postgres import PostgresStore
@@ -67,8 +68,10 @@ async def test_every_row_comes_back_and_what_must_not_does_not(
     now = {str(key): text for key, text in rows(url, "settings")}
     assert now.pop(RESTORED) == NOTE
     assert now == {key: text for key, text in settings if key not in ("one_time_key:abc", "late")}
-    assert rows(url, "counters")[0][1] == manifest.epoch + EPOCH_LEAP
-    assert rows(url, "leadership")[0][0] == 7 + EPOCH_LEAP, "workers believe no older term"
+    assert rows(url, "counters")[0][1] == least_epoch(2000.0) > manifest.epoch
+    term = rows(url, "leadership")[0][0]
+    assert isinstance(term, int)
+    assert next_term(term, 2000.0) > next_term(term, 1999.0) > 7, "workers believe no older term"
     store = PostgresStore(url)  # the server's own start accepts it
     assert len(await store.read(lambda view: view.workers())) == 3
     with pytest.raises(StoreBusy):

@@ -19,6 +19,10 @@ TAKES_AWAY = frozenset(
 )
 
 
+UNREADABLE = "unreadable"
+"""Stands for a line of a journal that nobody can read: it may have told of anything."""
+
+
 class Revocation(Struct, frozen=True, omit_defaults=True):
     """One line of the journal. The first of a journal names no event: it says from when on the journal is whole."""
 
@@ -51,6 +55,8 @@ def revocation_of(event: Event, at: float) -> Revocation | None:
 def withdrawn_since(backup_at: float, journal: Iterable[Revocation]) -> Withdrawn:
     """Reads all that was noted since the backup began. A journal that began later tells too little."""
     noted = list(journal)
+    if any(one.event == UNREADABLE for one in noted):
+        return Withdrawn(everything=True)
     if not any(one.event == "" and one.at <= backup_at for one in noted):
         return Withdrawn(everything=True)
     tokens, workers, passwords, disabled = set[str](), set[str](), set[str](), set[str]()

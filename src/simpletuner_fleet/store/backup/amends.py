@@ -5,11 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from simpletuner_fleet.core.people.revocations import Withdrawn
+from simpletuner_fleet.core.restoring import RESTORED, least_epoch
 
-EPOCH_LEAP = 1_000_000_000
-"""More attempts than any fleet makes between two backups: no epoch is ever given twice."""
-RESTORED = "restore.pending"
-"""A setting that tells the next start of the server to hold placements and to note the restore."""
 UNUSABLE = "restored:"
 """Begins what stands in place of a hash: no secret has it."""
 
@@ -18,7 +15,7 @@ Run = Callable[[str, Mapping[str, Any]], object]
 
 def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: str) -> None:
     """Runs statements that both databases understand, in the transaction of whoever calls it."""
-    run("UPDATE counters SET epoch = epoch + :leap", {"leap": EPOCH_LEAP})
+    run("UPDATE counters SET epoch = :least WHERE epoch < :least", {"least": least_epoch(now)})
     run("DELETE FROM sessions", {})
     run(
         "DELETE FROM settings WHERE substr(key, 1, :chars) = :prefix",

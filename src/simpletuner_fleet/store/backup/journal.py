@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from simpletuner_fleet.core.people.revocations import Revocation
+from simpletuner_fleet.core.people.revocations import UNREADABLE, Revocation
 
 JOURNAL_FILE = "revocations.jsonl"
 PRIVATE = 0o600
@@ -22,7 +22,8 @@ class RevocationJournal:
 
     def note(self, taken: Iterable[Revocation]) -> None:
         """On the disk before it returns: whoever is noted that a token is revoked may rely on it."""
-        lines = b"".join(msgspec.json.encode(one) + b"\n" for one in taken)
+        # A line that a crash has cut off must not take the next one with it.
+        lines = b"\n" + b"".join(msgspec.json.encode(one) + b"\n" for one in taken)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             os.write(descriptor, lines)
@@ -32,11 +33,15 @@ class RevocationJournal:
 
 
 def read_journal(path: Path) -> list[Revocation]:
-    """A last line that was cut off by a crash was never answered for."""
-    noted = []
-    for line in path.read_bytes().splitlines():
-        try:
-            noted.append(msgspec.json.decode(line, type=Revocation))
-        except msgspec.MsgspecError:
-            continue
-    return noted
+    """A last line that was cut off by a crash was never answered for; any other that cannot be read is told as such."""
+    content = path.read_bytes()
+    *lines, last = content.split(b"\n")
+    noted = [_read(line) for line in lines if line]
+    return [*noted, *(one for one in [_read(last)] if last and one.event != UNREADABLE)]
+
+
+def _read(line: bytes) -> Revocation:
+    try:
+        return msgspec.json.decode(line, type=Revocation)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Revocation(at=0.0, event=UNREADABLE)

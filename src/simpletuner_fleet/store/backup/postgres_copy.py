@@ -7,7 +7,7 @@ import psycopg
 from psycopg import sql
 
 from simpletuner_fleet.core.people.revocations import Withdrawn
-from simpletuner_fleet.store.backup.amends import EPOCH_LEAP, amend
+from simpletuner_fleet.store.backup.amends import amend
 from simpletuner_fleet.store.backup.archive import (
     CHUNK_BYTES,
     BackupManifest,
@@ -101,9 +101,6 @@ def put_back(
             connection.execute(translated_for_psycopg(text), params)
 
         amend(run, withdrawn, link_prefix, now, note)
-        if _row(connection, "SELECT to_regclass('leadership') IS NOT NULL")[0]:
-            # Workers believe no answer of an older term than the newest they have heard of.
-            run("UPDATE leadership SET term = term + :leap", {"leap": EPOCH_LEAP})
     return kept
 
 

@@ -1,0 +1,19 @@
+"""What a database that was restored from a backup must know: it is older than what its workers have seen and do."""
+
+EPOCHS_PER_S = 1_000_000
+"""More attempts than any fleet ever begins."""
+SHORTEST_HOLD_S = 20.0
+"""Twice as long as a worker waits at most before it tries again."""
+RESTORED = "restore.pending"
+"""The setting by which a restore tells the next start of the server about itself."""
+
+
+def least_epoch(now: float) -> int:
+    """Returns from where on a restored database counts: above all epochs that were given since the backup, and since any
+    other restore, of the same backup too."""
+    return int(now * EPOCHS_PER_S)
+
+
+def placing_from(now: float, heartbeat_timeout_s: float) -> float:
+    """Returns until when nothing is placed: by then every worker was heard, or its lease has ended."""
+    return now + max(SHORTEST_HOLD_S, 2 * heartbeat_timeout_s)
