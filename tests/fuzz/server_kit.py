@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from devtools.fuzz.house import NO_LIMITS
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.policy import Policy
@@ -16,7 +17,6 @@ from simpletuner_fleet.engine.ids import RandomIds
 from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.engine.streams import StreamHub
 from simpletuner_fleet.http.access.credentials import remembered_credentials
-from simpletuner_fleet.http.access.limits import Rate, RateLimits
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.application import build_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings
@@ -29,15 +29,6 @@ from simpletuner_fleet.store import MemoryStore
 ADMIN = tokens.make("st", b"A" * 32)
 CPU_JOB = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
 HANGS_UP_AFTER_S = 0.02
-ENDLESS = Rate(1e9, 1e9)
-NO_LIMITS = RateLimits(
-    worker=ENDLESS,
-    user=ENDLESS,
-    public=ENDLESS,
-    failed_proof=ENDLESS,
-    noted_failure=ENDLESS,
-    noted_failures_overall=ENDLESS,
-)
 
 
 class StandingClock:

@@ -91,7 +91,13 @@ async def _acceptor(
     plain_from: Callable[[str], bool] | None,
 ) -> "asyncio.Server | SharedPort":
     if tls and plain_from:
-        return SharedPort(listener, tls, plain_from, lambda came_by_tls: HttpConnection(server, came_by_tls))
+        return SharedPort(
+            listener,
+            tls,
+            plain_from,
+            lambda came_by_tls: HttpConnection(server, came_by_tls),
+            most_connections() // 4,
+        )
     return await asyncio.get_running_loop().create_server(
         lambda: HttpConnection(server, tls is not None), sock=listener, ssl=tls, backlog=BACKLOG
     )

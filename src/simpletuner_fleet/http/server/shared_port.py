@@ -38,15 +38,20 @@ class SharedPort:
         context: ssl.SSLContext,
         plain_from: Callable[[str], bool],
         make_protocol: MakeProtocol,
+        most_waiting: int,
     ) -> None:
+        """`most_waiting` may be connected without being let in yet: whoever waits longest makes room for the next."""
         self._listener = listener
         self._context = context
         self._plain_from = plain_from
         self._make_protocol = make_protocol
         self._loop = asyncio.get_running_loop()
+        self._most_waiting = most_waiting
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
         """Connected, and nothing was said yet."""
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._refused: dict[socket.socket, None] = {}
+        """Answered, and about to be closed."""
         self._closed = False
         self._open()
 
@@ -58,6 +63,8 @@ class SharedPort:
             self._hang_up(one)
         for task in self._handshakes:
             task.cancel()
+        for one in list(self._refused):
+            self._close_refused(one)
 
     def _open(self) -> None:
         if not self._closed:
@@ -75,6 +82,7 @@ class SharedPort:
                 self._loop.call_later(PAUSE_S, self._open)
                 return
             connected.setblocking(False)
+            self._make_room()
             self._silent[connected] = self._loop.call_later(FIRST_BYTE_TIMEOUT_S, self._hang_up, connected)
             self._loop.add_reader(connected.fileno(), self._first_byte, connected, str(address[0]))
 
@@ -94,8 +102,8 @@ class SharedPort:
             self._refuse(connected)
             return
         task = self._loop.create_task(self._let_in(connected, tls))
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+        self._handshakes[task] = None
+        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     async def _let_in(self, connected: socket.socket, tls: bool) -> None:
         try:
@@ -114,7 +122,25 @@ class SharedPort:
             connected.recv(65536)
             connected.send(PLAIN_REFUSED)
             connected.shutdown(socket.SHUT_WR)
-        self._loop.call_later(LINGER_S, connected.close)
+        self._refused[connected] = None
+        self._loop.call_later(LINGER_S, self._close_refused, connected)
+
+    def _close_refused(self, connected: socket.socket) -> None:
+        self._refused.pop(connected, None)
+        connected.close()
+
+    def _make_room(self) -> None:
+        """Strangers who say nothing, or never end their handshake, take no file from anybody else."""
+        if len(self._silent) + len(self._handshakes) + len(self._refused) < self._most_waiting:
+            return
+        if self._refused:
+            self._close_refused(next(iter(self._refused)))
+        elif self._silent:
+            self._hang_up(next(iter(self._silent)))
+        else:
+            task = next(iter(self._handshakes))
+            del self._handshakes[task]
+            task.cancel()
 
     def _hang_up(self, connected: socket.socket) -> None:
         self._forget(connected)
