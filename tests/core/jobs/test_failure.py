@@ -254,6 +254,7 @@ USER = (
         (1, None, USER, None, "user_code", "ValueError: expected 3 channels, got 4"),
         (1, None, f"[rank0]: {USER}\n{PLAIN_ELASTIC}", None, "user_code", "ValueError: expected 3"),
         (1, None, f"{USER}\n" + CALLED_PROCESS.format(how="x"), None, "user_code", "ValueError: expected 3"),
+        (1, None, "Exception: 3.png has no metadata\n" + CALLED_PROCESS.format(how="x"), None, "user_code", "3.png"),
         (2, None, USER, None, "user_code", "ValueError: expected 3"),
         (1, None, PLAIN_ELASTIC, None, "user_code", "ChildFailedError"),
         (3, None, "step 9\nnothing to train on", None, "user_code", "nothing to train on"),
