@@ -77,7 +77,7 @@ def _plain(value: Any) -> str:
 
 def _imported(stage: Stage, project: Path, name: str) -> Any:
     stage.cli("configs", "import", name, cwd=project)
-    bundle = json.loads(stage.cli("configs", "get", name, "--json"))["bundle"]
+    bundle = json.loads(stage.cli("configs", "get", name, "--json"))
     return {key: bundle[key] for key in ("settings", "dataloader", "files")}
 
 
@@ -134,7 +134,8 @@ def _pushed(stage: Stage) -> list[str]:
     assert indices, "the trainer has written no index"
     for index in indices:
         shutil.copy(index, pictures / index.name)
-    pushed = json.loads(stage.cli("data", "push", str(pictures), "--json"))
+    stage.cli("data", "push", str(pictures))
+    (pushed,) = json.loads(stage.cli("data", "list", "--json"))["items"]
     assert pushed["files"] == count, pushed
     names = sorted({index.name for index in indices})
     return [f"data push leaves out {', '.join(names)}"]
