@@ -254,13 +254,13 @@ class Stage:
             time.sleep(0.25)
         return time.monotonic() - began
 
-    def cli(self, *words: str, cwd: Path | None = None, refuses: bool = False) -> str:
-        """What the command prints; it must succeed, or where it is to refuse, must not."""
+    def cli(self, *words: str, cwd: Path | None = None, refuses: bool | None = False) -> str:
+        """What the command prints; it must succeed, or where it is to refuse, must not. None: either will do."""
         environment = {**self._environment, "SIMPLETUNER_URL": self.url, "SIMPLETUNER_API_TOKEN": self._token}
         argv = [str(SIMPLETUNER), *words]
         ran = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, cwd=cwd)
-        assert (ran.returncode != 0) is refuses, (words, ran.stdout, ran.stderr)
-        return ran.stdout + ran.stderr if refuses else ran.stdout
+        assert refuses is None or (ran.returncode != 0) is refuses, (words, ran.stdout, ran.stderr)
+        return ran.stdout if refuses is False else ran.stdout + ran.stderr
 
     def get(self, path: str) -> Any:
         return self._call("GET", path, None)

@@ -84,11 +84,13 @@ def _imported(stage: Stage, project: Path, name: str) -> Any:
 def _told(stage: Stage, project: Path) -> list[str]:
     """The worker has asked its trainer for the options by then, in its own time."""
 
-    def told() -> str:
-        return stage.cli("configs", "validate", "wrong", cwd=project, refuses=True)
+    def is_told() -> bool:
+        said = stage.cli("configs", "validate", "wrong", cwd=project, refuses=None)
+        return "The settings were not checked" not in said
 
-    stage.wait_for("the trainer's options are known", lambda: "learning_rate" in told())
-    said = told()
+    stage.wait_for("the trainer's options are known", is_told)
+    said = stage.cli("configs", "validate", "wrong", cwd=project, refuses=True)
+    assert "learning_rate" in said, said
     assert "max_train_steps" in said, said
     return [
         f"a misspelt option: {_line_with(said, 'lerning_rate')}",
@@ -98,8 +100,7 @@ def _told(stage: Stage, project: Path) -> list[str]:
 
 def _matched(stage: Stage) -> list[str]:
     asked = "trainer>=4.3" if not release_of(stage.version).guard else "trainer<4"
-    submitted = stage.cli("jobs", "submit", "mine", "--target", "worker", "--label", asked, "--json")
-    job_id = json.loads(submitted)["id"]
+    job_id = _submitted(stage, "--label", asked)
     said = stage.cli("jobs", "explain", job_id)
     assert stage.job(job_id)["status"] == "queued", stage.job(job_id)
     assert asked in said, said
@@ -107,11 +108,17 @@ def _matched(stage: Stage) -> list[str]:
     return [f"--label '{asked}' waits: {_line_with(said, asked)}"]
 
 
+def _submitted(stage: Stage, *words: str) -> str:
+    """The machine has no GPU, and the config wants one."""
+    answer = stage.cli("jobs", "submit", "mine", "--target", "worker", "--gpus", "0", *words, "--json")
+    return str(json.loads(answer)["job_id"])
+
+
 def _trained(stage: Stage, models: Path) -> list[str]:
     """Two jobs with one output folder named in full: neither sees what the other has made."""
     jobs = []
     for _ in range(2):
-        job_id = json.loads(stage.cli("jobs", "submit", "mine", "--target", "worker", "--json"))["id"]
+        job_id = _submitted(stage)
         job = stage.ended(job_id)
         assert job["status"] == "completed", (job, stage.log(job_id)[-2000:])
         assert [one["step"] for one in stage.checkpoints(job_id)] == [STEPS], stage.checkpoints(job_id)
