@@ -20,8 +20,9 @@ from simpletuner_fleet.protocol.messages import (
     StreamMessage,
 )
 from simpletuner_fleet.sim.network import Link, Weather
-from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
 from simpletuner_fleet.sim.people import ADMIN
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.streams import Stream
 from simpletuner_fleet.sim.world import World, drive
 
 USER = Submitter(actor=ADMIN, may_approve=True, may_raise_priority=True)
@@ -93,6 +94,8 @@ class Station:
         self.incarnation = "" if older else f"i_{name}"
         self.home = "" if older else f"h_{name}"
         self.alive = True
+        self.machine = name
+        """Whose GPUs it reports."""
         self.heard: list[StreamMessage] = []
         self._seq = 0
 
@@ -110,7 +113,7 @@ class Station:
         return Register(
             name=self.name,
             persistent=True,
-            gpus=[GpuReport(index=n, uuid=f"{self.name}-{n}", vram_gb=80.0) for n in range(2)],
+            gpus=[GpuReport(index=n, uuid=f"{self.machine}-{n}", vram_gb=80.0) for n in range(2)],
             trainers=["simpletuner"],
             max_jobs=self.max_jobs,
             attempts=held,

@@ -42,7 +42,7 @@ from simpletuner_fleet.protocol.messages import (
 )
 from simpletuner_fleet.sim.machine import SimulatedMachine, SimulatedShim, is_final_answer
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
-from simpletuner_fleet.sim.orchestrator import Stream
+from simpletuner_fleet.sim.server.streams import Stream
 
 GOODBYE_TRIES = 3
 RESUME_FAILS = 0.5
@@ -120,7 +120,7 @@ class SimulatedAgent:
     def _call(self, work: Callable[[], Any], answered: Answered) -> None:
         orchestrator = self.machine.orchestrator
         self.machine.link.call(
-            lambda reply: orchestrator.receive(work, reply),
+            lambda reply: orchestrator.receive(work, reply, self.machine.link),
             lambda outcome: self._run(lambda: answered(outcome)),
         )
 

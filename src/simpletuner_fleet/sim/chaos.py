@@ -5,8 +5,8 @@ from functools import partial
 
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import Link
-from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import People
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 from simpletuner_fleet.sim.world import World
 
 LAST_REPEAT_S = 201.0
@@ -157,7 +157,7 @@ class Chaos:
         machine, for_s = self.world.chance.choice(forwarded), self._some_s()
         self.world.fault("forwarder dead", f"{machine.kind.name} for {for_s:.0f} s")
         machine.link.refuses = True
-        for stream in list(self.orchestrator.streams.values()):
+        for stream in self.orchestrator.streams():
             if stream.link is machine.link:
                 stream.frozen = True
         self.world.after(for_s, lambda: self.mend(machine.link))
@@ -173,7 +173,7 @@ class Chaos:
     def mend(self, link: Link) -> None:
         link.up = link.down = True
         link.refuses = False
-        for stream in list(self.orchestrator.streams.values()):
+        for stream in self.orchestrator.streams():
             if stream.link is link:
                 stream.thaw()
 
@@ -259,8 +259,7 @@ class Chaos:
         orchestrator.store.crash_at = None
         orchestrator.store.fail_commits(0)
         orchestrator.storage_fails = False
-        if orchestrator.fleet is None:
-            orchestrator.start()
+        orchestrator.start()
         for clone in self.clones:
             clone.power_off()
             clone.retired = True

@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.sim.world import World
+from simpletuner_fleet.core.leadership import is_outdated
+from simpletuner_fleet.sim.world import Violation, World
 
 CALL_TIMEOUT_S = 10.0
 DEAD_PEER_S = 45.0
@@ -18,6 +19,13 @@ class LinkDown(Exception):
 
 class NobodyListens(LinkDown):
     """The orchestrator's machine answers that no orchestrator runs there."""
+
+
+class Said(Struct, frozen=True):
+    """An answer with the term of whoever leads among several orchestrators."""
+
+    term: int
+    outcome: Any
 
 
 UNREACHABLE = LinkDown()
@@ -47,6 +55,30 @@ class Link:
         """Orchestrator to worker."""
         self.refuses = False
         """A forwarder on the way is dead, and its machine says so, whether the orchestrator lives or not."""
+        self.entry = 0
+        """Which of several orchestrators is spoken to: another one after every failure."""
+        self.compares_terms = True
+        self.newest_term = 0
+        self._newest_told = 0
+
+    def forget_terms(self) -> None:
+        """Whoever listens here is another process now."""
+        self.newest_term = self._newest_told = 0
+
+    def _understood(self, outcome: Any) -> Any:
+        """What the caller makes of an answer: one of a leader that was replaced is weather."""
+        if isinstance(outcome, LinkDown):
+            self.entry += 1
+        elif isinstance(outcome, Said):
+            if self.compares_terms and is_outdated(outcome.term, self.newest_term):
+                self.world.counts["answer of a replaced leader"] += 1
+                return UNREACHABLE
+            if self.compares_terms and outcome.term < self._newest_told:
+                raise Violation("T3", f"{self.name} obeys term {outcome.term} after {self._newest_told}")
+            self.newest_term = max(self.newest_term, outcome.term)
+            self._newest_told = max(self._newest_told, outcome.term)
+            return outcome.outcome
+        return outcome
 
     def delay_s(self) -> float:
         chance = self.world.chance
@@ -65,7 +97,7 @@ class Link:
             nonlocal finished
             if not finished:
                 finished = True
-                answered(outcome)
+                answered(self._understood(outcome))
 
         def give_up() -> None:
             world.after(max(0.0, open_until - world.now), lambda: finish(UNREACHABLE))

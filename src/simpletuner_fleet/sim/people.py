@@ -19,7 +19,7 @@ from simpletuner_fleet.orchestrator import administer, limits, submit
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import Answered, Link, LinkDown
-from simpletuner_fleet.sim.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 from simpletuner_fleet.sim.world import Violation, World
 
 ADMIN = Actor("t_admin", "admin", "10.9.9.9")
@@ -55,7 +55,7 @@ class People:
 
     def _ask(self, step: Callable[[Fleet], Coroutine[Any, Any, Any]], answered: Answered) -> None:
         work = self.orchestrator.act(step)
-        self.link.call(lambda reply: self.orchestrator.receive(work, reply), answered)
+        self.link.call(lambda reply: self.orchestrator.receive(work, reply, self.link), answered)
 
     # Users
 

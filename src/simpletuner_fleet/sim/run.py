@@ -1,6 +1,7 @@
 """One seed from the first event to rest."""
 
 from collections import Counter
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection, WorkerType
+from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.orchestrator import administer
 from simpletuner_fleet.orchestrator.administer import CreateWorker
 from simpletuner_fleet.queries.explainer import Explainer
@@ -16,7 +18,6 @@ from simpletuner_fleet.sim.agent import SimulatedAgent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos
 from simpletuner_fleet.sim.checks.checkers import (
-    audit_problems,
     index_problems,
     outcome_problems,
     result_problems,
@@ -29,14 +30,17 @@ from simpletuner_fleet.sim.checks.truth import Truth
 from simpletuner_fleet.sim.machine import MachineKind, SimulatedMachine
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.older_agent import OlderAgent
-from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import ADMIN, People
 from simpletuner_fleet.sim.publications import LONGEST_WAIT_AT_REST_S, Publishing
-from simpletuner_fleet.sim.store import Changes
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.process import Process, sweep_heard
+from simpletuner_fleet.sim.server.serving import Serving
+from simpletuner_fleet.sim.server.store import Changes
 from simpletuner_fleet.sim.world import Violation, World, drive
 
 INDEX_CHECKED_EVERY = 16
 REST_ASKED_EVERY = 24
+EVERY_ENTRY = 1_000_000
 SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0, results_wait_s=200.0)
 SLICES = 5
 """More often no job here is given back by its time limit: each time is a step forward."""
@@ -90,6 +94,9 @@ class Scenario:
         self.orchestrator.store.watch = self._committed
         self.orchestrator.after_step = self._stepped
         self._steps = 0
+        self._touched: set[str] = set()
+        """Workers whose rows have changed since streams were last looked at."""
+        self._index_checked: tuple[Any, ...] = ()
         self._hostile: set[str] = set()
         self.orchestrator.start()
         self.machines = [self._machine(kind) for kind in _kinds(world)]
@@ -102,8 +109,9 @@ class Scenario:
     def run(self) -> Result:
         violation: Violation | None = None
         try:
-            self._suffer()
-            self._rest()
+            with sweep_heard():
+                self._suffer()
+                self._rest()
             self._judge()
         except Violation as broken:
             violation = broken
@@ -136,9 +144,7 @@ class Scenario:
         self.publishing.plan_asks(for_s)
         if chance.random() < 0.3:
             self._let_one_misbehave(for_s)
-        while world.next_at <= for_s:
-            world.step()
-        world.now = for_s
+        world.run_until(for_s)
         self.chaos.heal()
 
     def _rest(self) -> None:
@@ -168,9 +174,8 @@ class Scenario:
     def _judge(self) -> None:
         view = self.orchestrator.store.view
         problems = store_problems(view, self.people.acked)
-        entries = view.audit_range(0, 1_000_000)
         witnesses = self.orchestrator.fleet.witnesses.values() if self.orchestrator.fleet else ()
-        problems += audit_problems(entries, witnesses)
+        problems += self.watch.log_problems(view.audit_range(0, EVERY_ENTRY), witnesses)
         unfenced = {machine.worker_id for machine in self.machines if machine.kind.older} | self._hostile
         problems += outcome_problems(view, self._every_job(), self.truth, unfenced)
         problems += result_problems(view, self._every_job(), self.truth)
@@ -218,22 +223,20 @@ class Scenario:
         return unrest(view, self._every_job()) or self.publishing.unrest()
 
     def _every_job(self) -> list[str]:
-        view = self.orchestrator.store.view
-        return [
-            entry.target_id for entry in view.audit_range(0, 1_000_000) if entry.event_type == "job.submitted"
-        ]
+        return self.watch.submitted
 
     # Watching
 
     def _committed(self, changes: Changes) -> None:
         orchestrator = self.orchestrator
         self.watch.saw(changes, sender=orchestrator.sender)
+        self._touched.update(changes.workers)
         problems = early_losses(
             changes.audit,
             self.world.now,
             orchestrator.last_read,
             orchestrator.last_named,
-            orchestrator.started_at,
+            orchestrator.working.started_at,
             self.policy,
         )
         if hasattr(self, "publishing"):
@@ -251,22 +254,37 @@ class Scenario:
         if epoch is not None and job is not None and job.epoch != epoch:
             raise Violation("S7", f"{job_id} was cancelled at epoch {epoch} and is offered at {job.epoch}")
 
-    def _stepped(self) -> None:
+    def _stepped(self, process: Process) -> None:
         orchestrator = self.orchestrator
-        if orchestrator.fleet is None:
+        if process.fleet is None or process is not orchestrator.lead:
             return
-        for stream in orchestrator.streams.values():
-            worker = orchestrator.store.view.worker(stream.worker_id)
+        if self._touched or process.serving.opened:
+            self._check_streams(process.serving)
+        self._steps += 1
+        if self._steps % INDEX_CHECKED_EVERY == 0:
+            self._check_index(orchestrator.index)
+
+    def _check_streams(self, serving: Serving) -> None:
+        """Looks at those whose worker's row has changed, and at new ones."""
+        touched, self._touched = self._touched, set()
+        view = self.orchestrator.store.view
+        for stream in serving.of_workers(touched):
+            worker = view.worker(stream.worker_id)
             if worker is None or worker.token_hash != stream.token_hash:
                 raise Violation(
                     "S14", f"{stream.worker_id} is served on a token that is not its own any more"
                 )
-        self._steps += 1
-        if self._steps % INDEX_CHECKED_EVERY == 0:
-            view = orchestrator.store.view
-            problems = index_problems(orchestrator.index, view) + unplaced_problems(orchestrator.index, view)
-            if problems:
-                raise Violation(*problems[0])
+
+    def _check_index(self, index: FleetIndex) -> None:
+        """Compares what is indexed with what is stored, unless neither has changed since this was asked last."""
+        store = self.orchestrator.store
+        state = (store.disturbed, index.roster, frozenset(index.reachable), index.unplaced)
+        if state == self._index_checked:
+            return
+        self._index_checked = state
+        problems = index_problems(index, store.view) + unplaced_problems(index, store.view)
+        if problems:
+            raise Violation(*problems[0])
 
     # Building
 
