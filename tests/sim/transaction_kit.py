@@ -19,7 +19,7 @@ from simpletuner_fleet.protocol.messages import (
     Registered,
     StreamMessage,
 )
-from simpletuner_fleet.sim.network import Link, Weather
+from simpletuner_fleet.sim.network import Link, Said, Weather
 from simpletuner_fleet.sim.people import ADMIN
 from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 from simpletuner_fleet.sim.server.streams import Stream
@@ -29,11 +29,14 @@ USER = Submitter(actor=ADMIN, may_approve=True, may_raise_priority=True)
 
 
 class Bench:
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(self, policy: Policy | None = None, clock_rates: tuple[float, ...] = ()) -> None:
+        """With clock rates, as many orchestrators on one database, of which one leads already."""
         self.world = World(0)
         self.world.faulty = False
-        self.orchestrator = Orchestrator(self.world, policy or Policy())
+        self.orchestrator = Orchestrator(self.world, policy or Policy(), clock_rates)
         self.orchestrator.start()
+        if clock_rates:
+            self.let(0.5)
 
     def let(self, seconds: float) -> None:
         """Time goes by; whatever the orchestrator does by itself happens."""
@@ -66,9 +69,10 @@ class Bench:
         """As a request would be served, effects and all; an error is raised here."""
         answers: list[Any] = []
         self.orchestrator.receive(work, answers.append)
-        if isinstance(answers[0], Exception):
-            raise answers[0]
-        return answers[0]
+        outcome = answers[0].outcome if isinstance(answers[0], Said) else answers[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def job(self, job_id: str) -> Job:
         job = self.orchestrator.store.view.job(job_id)

@@ -68,6 +68,7 @@ class SimulatedAgent:
 
     def boot(self) -> None:
         machine = self.machine
+        machine.link.forget_terms()
         for turn, offer in list(machine.orders.items()):
             shim = machine.shims.get(turn)
             ending = machine.exits.get(turn)
@@ -265,6 +266,8 @@ class SimulatedAgent:
 
     def _nobody_listens(self) -> None:
         """Who is dead gives nothing away, and waits anew once it is back; what it gave away before stays given."""
+        if self.machine.link.newest_term:
+            return  # another one may lead
         own_socket = None if self.machine.kind.forwarded else Knock.REFUSED
         if not is_dead(own_socket, (), 0.0):
             return

@@ -32,6 +32,7 @@ Ask = tuple[str, float]
 """A job, and when it was asked that its model be published."""
 LONGEST_WAIT_AT_REST_S = LONGEST_WAIT_S + 2_500.0
 """How long a model may still wait for its next try when the faults end, an hour and more by a clock that was set back."""
+EVERY_ENTRY = 1_000_000
 RECORDED = {
     PublicationState.PUBLISHED: EventType.PUBLISHED,
     PublicationState.FAILED: EventType.PUBLISH_FAILED,
@@ -103,6 +104,10 @@ class Publishing:
         """The process runs already."""
         self.orchestrator.on_start = self._start
         self._start(self.orchestrator.life)
+
+    def restored(self) -> None:
+        entries = self.orchestrator.store.view.audit_range(0, EVERY_ENTRY)
+        self.completed = [one.target_id for one in entries if one.event_type == EventType.JOB_COMPLETED]
 
     # What people want
 

@@ -56,8 +56,12 @@ class CommitWatch:
         self.outcomes: Counter[str] = Counter()
         self.event_types: Counter[str] = Counter()
         self.newest_epoch = 0
+        """Of all that were ever given, also where a restore has forgotten them."""
+        self.highest_epoch = HIGHEST_EPOCH
         self.submitted: list[str] = []
         """Every job, in the order in which the log names them."""
+        self.taken_away: list[str] = []
+        """Hashes of workers' tokens, by commits that nobody was told of yet."""
         self._head_hash = "0" * 64
         self._head_seq = 0
         self._status: dict[str, WorkerStatus] = {}
@@ -97,6 +101,17 @@ class CommitWatch:
                 raise Violation("A1", f"{entry.target_id} was {before}, not {entry.details['from']}")
             self._status[entry.target_id] = WorkerStatus(entry.details["to"])
 
+    def restored(self, entries: Sequence[AuditEntry], highest_epoch: int) -> None:
+        """The database is an older one again: what is checked from one commit to the next begins there."""
+        last = entries[-1] if entries else None
+        self._head_seq, self._head_hash = (last.seq, last.hash) if last else (0, "0" * 64)
+        self.submitted = [one.target_id for one in entries if one.event_type == EventType.JOB_SUBMITTED]
+        self._status.clear()
+        for entry in entries:
+            if entry.event_type == EventType.WORKER_STATUS_CHANGED:
+                self._status[entry.target_id] = WorkerStatus(entry.details["to"])
+        self.highest_epoch = highest_epoch
+
     def log_problems(self, entries: Sequence[AuditEntry], witnesses: Iterable[Witness]) -> list[Problem]:
         """Each entry was checked when it was written: the log must be as long as then, and end as it did."""
         last = entries[-1] if entries else None
@@ -121,7 +136,7 @@ class CommitWatch:
         if first is None:
             if last.epoch <= self.newest_epoch:
                 raise Violation("S12", f"epoch {last.epoch} was given after {self.newest_epoch}")
-            if last.epoch > HIGHEST_EPOCH:
+            if last.epoch > self.highest_epoch:
                 raise Violation("S16", f"somebody's lie has used up the epochs: {last.epoch}")
             self.newest_epoch = last.epoch
             if last.live:
@@ -174,7 +189,11 @@ class CommitWatch:
             self._status.pop(worker_id, None)
             if self.view.live_attempts_of_worker(worker_id):
                 raise Violation("S10", f"{worker_id} was removed while it held attempts")
+            if first is not None and EventType.WORKER_DELETED in recorded:
+                self.taken_away.append(first.token_hash)
         elif first is not None:
+            if first.token_hash != last.token_hash:
+                self.taken_away.append(first.token_hash)
             expected += [
                 (first.admin is not last.admin, {EventType.WORKER_DRAINED, EventType.WORKER_RESUMED}),
                 (first.token_hash != last.token_hash, {EventType.WORKER_TOKEN_ROTATED}),

@@ -9,7 +9,7 @@ from typing import Any
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.jobs.fencing import Claim, Turn
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.core.people.revocations import Revocation
+from simpletuner_fleet.core.people.revocations import Revocation, stamped
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.workers.worker import Worker
@@ -67,6 +67,7 @@ class Orchestrator:
         self.wall_offset_s = 0.0
         self.storage_fails = False
         self.is_being_restored = False
+        self.restores = 0
         self.revocations: list[Revocation] = [Revocation(at=0.0)]
         """What the server notes beside its database for the day it is restored."""
         self.believed_no_more: set[str] = set()
@@ -79,6 +80,7 @@ class Orchestrator:
         self.after_step: Callable[[Process], None] = lambda process: None
         self.on_start: Callable[[int], None] = lambda life: None
         """What else runs in the process for as long as it leads."""
+        self.on_revoked: Callable[[], None] = lambda: None
         self._lives = 0
         self._hashes: dict[str, str] = {}
         self.processes = [Process(self, f"orchestrator{n or ''}") for n in range(len(clock_rates) or 1)]
@@ -97,6 +99,11 @@ class Orchestrator:
     def next_life(self) -> int:
         self._lives += 1
         return self._lives
+
+    def revoked(self, revocations: list[Revocation]) -> None:
+        """Noted after the commit and before the answer."""
+        self.revocations += stamped(revocations, self.wall_now())
+        self.on_revoked()
 
     # Whoever leads
 

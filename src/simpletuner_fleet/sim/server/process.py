@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 
 SWEEP_LOG = logging.getLogger("simpletuner_fleet.orchestrator.sweep")
+TALKATIVE = [
+    logging.getLogger(f"simpletuner_fleet.orchestrator.{name}") for name in ("leadership", "after_restore")
+]
+"""What they tell is in the trace."""
 EPOCH_START = 1_700_000_000.0
 Work = Callable[[], Any]
 
@@ -43,9 +47,13 @@ def sweep_heard() -> Iterator[None]:
     """The health check logs what goes wrong with one worker and goes on; here it is heard instead of printed."""
     SWEEP_LOG.addHandler(FAILURES)
     SWEEP_LOG.propagate = False
+    for one in TALKATIVE:
+        one.disabled = True
     try:
         yield
     finally:
+        for one in TALKATIVE:
+            one.disabled = False
         SWEEP_LOG.removeHandler(FAILURES)
         SWEEP_LOG.propagate = True
 
@@ -96,7 +104,7 @@ class Process:
         clock = SteadyClock(wall=orchestrator.wall_now, monotonic=lambda: world.now)
         self.index = FleetIndex()
         fleet = Fleet(self.store, self.index, clock, orchestrator.ids, self.serving.begin(), self.policy)
-        fleet.on_revoked = orchestrator.revocations.extend
+        fleet.on_revoked = orchestrator.revoked
         self.started_at = world.now
         try:
             held_until = drive(hold_after_restore(fleet))
@@ -179,6 +187,18 @@ class Process:
         backlog, self._backlog = self._backlog, []
         for work, answered in backlog:
             self.orchestrator.receive_at(self, work, answered)
+
+    def cut_from_database(self, for_s: float) -> None:
+        if self.standing is not None and self.up:
+            self.standing.stir()
+            self.store.is_cut = True
+            self.world.after(for_s, self.mend_database)
+
+    def mend_database(self) -> None:
+        if self.store.is_cut:
+            self.store.is_cut = False
+            if self.standing is not None:
+                self.standing.stir()
 
     # Requests
 
