@@ -1,6 +1,6 @@
 """The orchestrator's one way to act: load, decide, commit, then send."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from simpletuner_fleet.core.audit import Witness
@@ -79,15 +79,24 @@ class Fleet:
         return [
             worker.id
             for worker in list(roster.workers.values())
-            if worker.drain_is_due(now) and roster.occupancy(worker.id).live
+            if worker.drain_plan is not None and worker.drain_is_due(now) and roster.occupancy(worker.id).live
         ]
 
     def pauses_over(self) -> list[str]:
         """Workers that could not start what they were given, and may be tried again."""
         now = self.clock.now()
         return [
-            worker.id for worker in list(self._index.roster.workers.values()) if worker.pause_is_over(now)
+            worker.id
+            for worker in list(self._index.roster.workers.values())
+            if worker.start_trouble is not None and worker.pause_is_over(now)
         ]
+
+    async def save_heartbeats(self, heard: Sequence[tuple[str, float]]) -> None:
+        """Notes when workers were heard, which decides nothing; but somebody must place what is left to place."""
+        if self._index.unplaced:
+            await self.act(lambda transaction: transaction.tx.touch_heartbeats(heard))
+        else:
+            await self.store.write(lambda tx: tx.touch_heartbeats(heard))
 
     def hold_placements(self, until: float) -> None:
         """Jobs wait until then, whatever is free: called before anything else happens."""

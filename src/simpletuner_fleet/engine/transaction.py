@@ -255,7 +255,7 @@ class Transaction:
         worker = roster.workers.get(attempt.worker_id)
         if worker and worker.admin is AdminState.DRAINING:
             self.wake(attempt.worker_id)
-        for worker_id in (attempt.worker_id, *roster.neighbours(attempt.worker_id)):
+        for worker_id in roster.offering(attempt.worker_id, attempt.gpus):
             self._offer_to(worker_id)
         limits = self.limits
         if limits.global_running is not None or limits.user_running is not None:

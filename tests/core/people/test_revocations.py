@@ -1,7 +1,13 @@
 """What was taken away since a backup, as a journal tells it."""
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.people.revocations import Revocation, Withdrawn, revocation_of, withdrawn_since
+from simpletuner_fleet.core.people.revocations import (
+    Revocation,
+    Withdrawn,
+    revocation_of,
+    stamped,
+    withdrawn_since,
+)
 
 BEGUN = Revocation(at=10.0)
 
@@ -26,6 +32,12 @@ def test_only_what_came_after_the_backup_counts() -> None:
         passwords=frozenset({"u_1"}),
         roles={"u_2": "viewer"},
     )
+
+
+def test_a_clock_that_is_set_forwards_or_back_hides_nothing_from_a_restore() -> None:
+    rotated = taken(40.0, EventType.WORKER_TOKEN_ROTATED, "w_1")
+    assert [one.at for one in stamped([rotated], 3_640.0)] == [3_640.0]
+    assert stamped([rotated], 10.0) == [rotated]
 
 
 def test_who_was_let_in_again_is_not_kept_out() -> None:

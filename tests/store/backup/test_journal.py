@@ -1,5 +1,6 @@
 """The journal of what was taken away: a crash costs it nothing that was answered, and damage is not taken for silence."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,13 @@ def test_a_last_line_that_was_cut_off_was_never_answered_for(file: Path) -> None
 def test_what_follows_a_line_that_was_cut_off_is_not_lost_with_it(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-5])
     RevocationJournal(file, 25.0).note([KEPT])
-    assert KEPT in read_journal(file)
+    assert KEPT.id in {one.id for one in read_journal(file)}
+
+
+def test_what_is_noted_after_a_backup_is_dated_after_it_though_the_wall_clock_was_set(file: Path) -> None:
+    backup_at = time.time()
+    RevocationJournal(file, 25.0).note([KEPT])
+    assert withdrawn_since(backup_at, read_journal(file)).tokens == {KEPT.id}
 
 
 def test_a_damaged_journal_tells_of_nothing_for_sure_so_nothing_is_believed(file: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from simpletuner_fleet.core.events import Event, EventType
 
@@ -50,6 +51,12 @@ def revocation_of(event: Event, at: float) -> Revocation | None:
         return None
     role = event.details.get("now", "") if event.type is EventType.USER_ROLE_CHANGED else ""
     return Revocation(at=at, event=event.type, id=event.target_id, role=str(role))
+
+
+def stamped(taken: Iterable[Revocation], wall_now: float) -> list[Revocation]:
+    """Returns them with the later of two times. A server's own clock does not follow when the wall clock is set, by which
+    backups are dated: by it alone something could seem to have been taken away before a backup that is older."""
+    return [replace(one, at=max(one.at, wall_now)) for one in taken]
 
 
 def withdrawn_since(backup_at: float, journal: Iterable[Revocation]) -> Withdrawn:

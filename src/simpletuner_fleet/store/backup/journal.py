@@ -1,12 +1,13 @@
 """The journal of what was taken away, beside the database and not in it: an older database knows less than it."""
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from simpletuner_fleet.core.people.revocations import UNREADABLE, Revocation
+from simpletuner_fleet.core.people.revocations import UNREADABLE, Revocation, stamped
 
 JOURNAL_FILE = "revocations.jsonl"
 PRIVATE = 0o600
@@ -18,12 +19,15 @@ class RevocationJournal:
     def __init__(self, path: Path, now: float) -> None:
         self._path = path
         if not path.exists():
-            self.note([Revocation(at=now)])
+            self._append([Revocation(at=now)])
 
     def note(self, taken: Iterable[Revocation]) -> None:
         """On the disk before it returns: whoever is noted that a token is revoked may rely on it."""
+        self._append(stamped(taken, time.time()))
+
+    def _append(self, revocations: Iterable[Revocation]) -> None:
         # A line that a crash has cut off must not take the next one with it.
-        lines = b"\n" + b"".join(msgspec.json.encode(one) + b"\n" for one in taken)
+        lines = b"\n" + b"".join(msgspec.json.encode(one) + b"\n" for one in revocations)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
             os.write(descriptor, lines)
