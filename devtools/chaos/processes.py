@@ -17,10 +17,18 @@ PROC = Path("/proc")
 class Program:
     """One program after another under the same name, all writing to one log."""
 
-    def __init__(self, name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        before: Sequence[str] = (),
+    ) -> None:
+        """`before` is a command that becomes the program: one that puts it into a namespace."""
         self.name = name
-        self._argv = [str(SIMPLETUNER), *argv]
-        self._environment = dict(environment)
+        self._argv = [*before, str(SIMPLETUNER), *argv]
+        self.environment = dict(environment)
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
@@ -30,7 +38,7 @@ class Program:
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 self._argv,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+import msgspec
 from msgspec import Struct
 
+from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import Event, EventType
 
 TAKES_AWAY = frozenset(
@@ -19,6 +21,7 @@ TAKES_AWAY = frozenset(
 )
 
 
+MOST_LINES = 40_000
 UNREADABLE = "unreadable"
 """Stands for a line of a journal that nobody can read: it may have told of anything."""
 
@@ -50,6 +53,40 @@ def revocation_of(event: Event, at: float) -> Revocation | None:
         return None
     role = event.details.get("now", "") if event.type is EventType.USER_ROLE_CHANGED else ""
     return Revocation(at=at, event=event.type, id=event.target_id, role=str(role))
+
+
+def noted_in(entry: AuditEntry) -> Revocation:
+    """What the journal says of an entry of the audit log, of a kind that takes something away."""
+    role = entry.details.get("now", "") if entry.event_type == EventType.USER_ROLE_CHANGED else ""
+    return Revocation(at=entry.at, event=entry.event_type, id=entry.target_id, role=str(role))
+
+
+def journal_lines(noted: Iterable[Revocation]) -> bytes:
+    # A line that a crash has cut off must not take the next one with it.
+    return b"\n" + b"".join(msgspec.json.encode(one) + b"\n" for one in noted)
+
+
+def read_lines(content: bytes) -> list[Revocation]:
+    """A last line that was cut off by a crash was never answered for; any other that cannot be read is told as such."""
+    *lines, last = content.split(b"\n")
+    noted = [_read(line) for line in lines if line]
+    return [*noted, *(one for one in [_read(last)] if last and one.event != UNREADABLE)]
+
+
+def _read(line: bytes) -> Revocation:
+    try:
+        return msgspec.json.decode(line, type=Revocation)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Revocation(at=0.0, event=UNREADABLE)
+
+
+def joined(noted: Iterable[Revocation], more: Iterable[Revocation]) -> list[Revocation]:
+    """One journal of both, by time and each once; of a very long one the oldest part goes, and it says so."""
+    lines = sorted({*noted, *more}, key=lambda one: (one.at, one.event != ""))
+    if len(lines) <= MOST_LINES:
+        return lines
+    gone, kept = lines[: -MOST_LINES // 2], lines[-MOST_LINES // 2 :]
+    return [Revocation(at=gone[-1].at), *(one for one in kept if one.event)]
 
 
 def withdrawn_since(backup_at: float, journal: Iterable[Revocation]) -> Withdrawn:

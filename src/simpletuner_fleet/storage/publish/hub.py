@@ -4,7 +4,7 @@ Every step may be repeated: a repository that is there is taken, content that is
 """
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
@@ -24,9 +24,17 @@ HOPELESS = frozenset({400, 401, 403, 404, 413, 422})
 
 
 class Hub:
-    def __init__(self, http: httpx2.AsyncClient, token: str, url: str = HUB_URL) -> None:
+    def __init__(
+        self,
+        http: httpx2.AsyncClient,
+        token: str,
+        insist_on_leading: Callable[[], None],
+        url: str = HUB_URL,
+    ) -> None:
+        """`insist_on_leading` is called before every call."""
         self._http = http
         self._token = token
+        self._insist_on_leading = insist_on_leading
         self._url = url.rstrip("/")
 
     async def publish(
@@ -117,6 +125,7 @@ class Hub:
             async for piece in content.read(file, start, length):
                 yield piece
 
+        self._insist_on_leading()
         try:
             answer = await self._http.put(
                 url, content=pieces(), headers={**headers, "Content-Length": str(length)}, timeout=TIMEOUT
@@ -160,6 +169,7 @@ class Hub:
         said = {"Content-Type": "application/json", **(headers or {})}
         if own and url.startswith(self._url):
             said["Authorization"] = f"Bearer {self._token}"
+        self._insist_on_leading()
         try:
             answer = await self._http.request(method, url, content=sent, headers=said, timeout=TIMEOUT)
         except httpx2.HTTPError as error:
