@@ -1,6 +1,7 @@
 """A server that has lost its lease deletes nothing and publishes nothing, whatever it had begun."""
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx2
@@ -74,7 +75,7 @@ async def test_no_change_of_the_storage_is_made_without_a_sure_lease(change: str
     await stored.append("logs/a_1", 0, b"before")
     blobs = LeadersBlobs(stored, lease)
     lease.lost_at = 0
-    changes = {
+    changes: dict[str, Callable[[], Awaitable[object]]] = {
         "append": lambda: blobs.append("logs/a_1", 6, b"!"),
         "truncate": lambda: blobs.truncate("logs/a_1", 1),
         "delete": lambda: blobs.delete("logs"),

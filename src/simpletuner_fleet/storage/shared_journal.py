@@ -50,10 +50,13 @@ class SharedJournal:
     async def start(self) -> None:
         """A journal that was not there begins now: nobody knows what was revoked before."""
         stored = await read_shared_journal(self._blobs)
-        lines = [Revocation(at=self._fleet.clock.now())] if stored is None else stored
-        since = max(one.at for one in lines) - LOOKED_BACK_S if lines else 0.0
-        known = await self._fleet.read(lambda view: _taken_since(view, since))
-        self._lines = joined(lines, [] if stored is None else known)
+        if stored is None:
+            head = await self._fleet.read(lambda view: view.audit_head())
+            self._lines = [Revocation(at=self._fleet.clock.now(), seq=head.seq if head else 0)]
+        else:
+            since = max((one.at for one in stored), default=0.0) - LOOKED_BACK_S
+            known = await self._fleet.read(lambda view: _taken_since(view, since))
+            self._lines = joined(stored, sorted(known, key=lambda one: one.seq or 0))
         if self._lines != stored:
             await self._write()
         self._task = asyncio.create_task(self._write_again_for_ever())

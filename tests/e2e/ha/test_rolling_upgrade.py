@@ -32,11 +32,10 @@ def release_at(orchestrator: Orchestrator) -> str:
 
 def test_servers_are_upgraded_one_by_one_and_an_older_one_passes_on_but_never_leads(several: Several) -> None:
     world, later = several.world, later_release(several.world.folder)
-    first, second = several.pair()
-    job = RunningJob(several)
-    second.stop()
-    second.start(PYTHONPATH=later)
+    first, second = several.add().start(), several.add().start(PYTHONPATH=later)
     second.becomes("follower")
+    world.url = second.url
+    job = RunningJob(several)
     assert (release_at(first), release_at(second)) == (simpletuner_fleet.__version__, LATER)
     world.goes_on(job.id)
     first.stop()

@@ -19,7 +19,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.people.revocations import Revocation, Withdrawn, withdrawn_since
+from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, Withdrawn, withdrawn_since
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.orchestrator.accounts import KEY_SETTING
 from simpletuner_fleet.orchestrator.after_restore import RestoreNote
@@ -119,7 +119,7 @@ def restore(args: argparse.Namespace) -> int:
             )
         if args.keys:
             key_file.read_keys(Path(args.keys), place.data_dir)
-        RevocationJournal(place.data_dir / JOURNAL_FILE, now)
+        RevocationJournal(place.data_dir / JOURNAL_FILE, now, manifest.audit_seq)
     _say_restored(out, manifest, withdrawn, kept)
     return ExitCode.OK
 
@@ -149,7 +149,7 @@ def _withdrawn(
     if place.kind == "postgresql" and not args.revocations:
         # This server's own journal tells of its own terms only, so it does not say from when on it is whole.
         noted = [one for one in noted if one.event] + _shared_journal(place)
-    withdrawn = withdrawn_since(manifest.began_at, noted)
+    withdrawn = withdrawn_since(BackupMoment(manifest.began_at, manifest.audit_seq), noted)
     return withdrawn, "all withdrawn" if withdrawn.everything else "journal"
 
 

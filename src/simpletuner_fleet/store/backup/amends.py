@@ -19,6 +19,8 @@ def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: st
         "UPDATE counters SET epoch = CASE WHEN epoch + :leap > :least THEN epoch + :leap ELSE :least END",
         {"least": least_epoch(now), "leap": LEAP},
     )
+    # Which agent was the newest then says nothing about now: one that was started since must not be sent away.
+    run("UPDATE workers SET incarnation = ''", {})
     run("DELETE FROM sessions", {})
     run(
         "DELETE FROM settings WHERE substr(key, 1, :chars) = :prefix",

@@ -13,10 +13,11 @@ PRIVATE = 0o600
 class RevocationJournal:
     """Holds ids and times, no secrets and no hashes of any."""
 
-    def __init__(self, path: Path, now: float) -> None:
+    def __init__(self, path: Path, now: float, seq: int) -> None:
+        """Where there is none, it begins now, with the audit log at `seq`."""
         self._path = path
         if not path.exists():
-            self.note([Revocation(at=now)])
+            self.note([Revocation(at=now, seq=seq)])
 
     def note(self, taken: Iterable[Revocation]) -> None:
         """On the disk before it returns: whoever is noted that a token is revoked may rely on it."""

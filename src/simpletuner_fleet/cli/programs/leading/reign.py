@@ -93,6 +93,11 @@ class Reign:
 
     async def _begin(self) -> None:
         deps, fleet, args = self.deps, self.deps.fleet, self._args
+        head = await fleet.read(lambda view: view.audit_head())
+        own_journal = RevocationJournal(
+            self._plan.data_dir / JOURNAL_FILE, fleet.clock.now(), head.seq if head else 0
+        )
+        fleet.on_revoked = own_journal.note
         held_until = await hold_after_restore(fleet)
         if held_until is not None:
             deps.background_tasks.start(place_after_hold(fleet, held_until))
@@ -154,7 +159,6 @@ class Reign:
         fleet = Fleet(store, FleetIndex(), SteadyClock(), ids, hub, plan.policy, vault)
         heads = AuditHeads(fleet, signing_key(plan.data_dir / "audit.key"), self._heads_file())
         fleet.signed_heads = heads
-        fleet.on_revoked = RevocationJournal(plan.data_dir / JOURNAL_FILE, fleet.clock.now()).note
         blobs = plan.blobs
         if self._term is not None:
             fleet.leads = self._term.may_promise
