@@ -84,7 +84,7 @@ class Fleet:
         """Asked immediately before anything is done that no transaction can take back. Raises NotLeader."""
         if not self.leads():
             raise NotLeader(
-                "This orchestrator does not lead for sure; nothing outside the database was done."
+                "This orchestrator is not sure that it still leads; nothing was changed."
             )
 
     async def announce(self, key: str, what: str) -> None:
