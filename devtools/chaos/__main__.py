@@ -22,7 +22,7 @@ def main() -> int:
         "--fleets",
         type=int,
         default=usual_fleets(),
-        help="how many fleets are broken beside each other, where there is more than one spell (one for each core)",
+        help="how many fleets are broken beside each other, where there is more than one spell (two for each core)",
     )
     parser.add_argument(
         "--minutes", type=float, default=math.inf, help="begin no further fault after so long (no limit)"

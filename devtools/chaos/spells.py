@@ -82,4 +82,5 @@ def _run(wish: Wish, verbose: bool) -> Verdict:
 
 
 def usual_fleets() -> int:
-    return max(1, len(os.sched_getaffinity(0)))
+    """Two for each core: a fleet mostly waits, for a freeze to end or a lease to run out."""
+    return 2 * len(os.sched_getaffinity(0))
