@@ -5,7 +5,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,10 +30,8 @@ class Program:
         self.environment = dict(environment)
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
-        self._started_at = 0.0
 
     def start(self) -> None:
-        self._started_at = time.monotonic()
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 self._argv,
@@ -59,9 +56,15 @@ class Program:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    @property
-    def up_s(self) -> float:
-        return time.monotonic() - self._started_at if self.alive else 0.0
+    def catches(self, number: int) -> bool:
+        """Whether it has said what to do at this signal: until then, the kernel's own answer may be to end it."""
+        if not self.alive:
+            return False
+        try:
+            status = (PROC / str(self.pid) / "status").read_text()
+        except OSError:
+            return False
+        return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
 
     def signal(self, number: int) -> None:
         assert self._process is not None

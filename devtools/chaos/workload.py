@@ -17,8 +17,6 @@ TRAINER = Path(__file__).with_name("trainer.py")
 BETWEEN_JOBS_S = (0.05, 0.4)
 BETWEEN_ACTS_S = (0.3, 2.0)
 MOST_AT_ONCE = 24
-LISTENS_TO_SIGNALS_AFTER_S = 2.0
-"""Until Python has begun to run a program, the kernel's own answer to SIGHUP is to end it."""
 TERMINAL = ("completed", "failed", "cancelled")
 UNKNOWN = 404
 
@@ -178,5 +176,5 @@ class Workload:
             worker.rotated_at = boottime()
             await asyncio.sleep(self._people.uniform(0.0, 0.5))
             worker.write_token(answer.body["token"])
-        if self._people.random() < 0.5 and worker.agent.up_s > LISTENS_TO_SIGNALS_AFTER_S:
+        if self._people.random() < 0.5 and worker.agent.catches(signal.SIGHUP):
             worker.agent.signal(signal.SIGHUP)
