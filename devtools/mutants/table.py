@@ -38,6 +38,46 @@ class Mutant(NamedTuple):
 MUTANTS = (
     # Several orchestrators
     Mutant(
+        "deletes-without-a-lease",
+        "a server that has lost its lease goes on deleting from the storage that all share",
+        "blobs/leaders.py",
+        "        if not self._may_promise():\n",
+        "        if False:\n",
+        ("tests/storage/test_leading.py",),
+    ),
+    Mutant(
+        "publishes-without-a-lease",
+        "a server that has lost its lease goes on publishing",
+        "engine/fleet.py",
+        "        if not self.leads():\n",
+        "        if False:\n",
+        ("tests/storage/test_leading.py",),
+    ),
+    Mutant(
+        "restore-goes-by-the-clock",
+        "a clock that was set back hides from a restore what was revoked since the backup",
+        "core/people/revocations.py",
+        "return self.at >= backup.at if self.seq is None else self.seq > backup.seq",
+        "return self.at >= backup.at",
+        ("tests/core/people/test_revocations.py",),
+    ),
+    Mutant(
+        "torn-primary-keeps-its-leader",
+        "a lease is renewed without the word of a synchronous standby, which may have been promoted",
+        "store/lease_book.py",
+        "WHEN '' THEN 'off' ELSE current_setting('synchronous_commit') END",
+        "WHEN '' THEN 'off' ELSE 'off' END",
+        ("tests/e2e/ha/test_database_loss.py",),
+    ),
+    Mutant(
+        "a-restore-sends-agents-away",
+        "an agent that was started since the backup is told that a newer one has come",
+        "store/backup/amends.py",
+        "    run(\"UPDATE workers SET incarnation = ''\", {})\n",
+        "",
+        ("tests/e2e/stories/test_backup.py",),
+    ),
+    Mutant(
         "lease-counted-from-the-answer",
         "a leader counts its lease from when the renewal was answered, not from when it was sent",
         "orchestrator/leadership.py",
@@ -164,8 +204,8 @@ MUTANTS = (
         "epochs-come-back",
         "a restored database counts epochs again that were given already",
         "store/backup/amends.py",
-        "UPDATE counters SET epoch = :least WHERE epoch < :least",
-        "UPDATE counters SET epoch = epoch WHERE epoch < :least",
+        "SET epoch = CASE WHEN epoch + :leap > :least THEN epoch + :leap ELSE :least END",
+        "SET epoch = CASE WHEN epoch + :leap > :least THEN epoch ELSE epoch END",
         ("tests/store/backup/test_postgres_copy.py",),
     ),
     Mutant(

@@ -257,7 +257,7 @@ def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) ->
         WorkerLane(
             worker_id=worker.id,
             name=worker.name,
-            # Not by its places: a training that has ended leaves its own to the next, and its results may still be on the way.
+            # Not by its places: a training that has ended leaves its own, and its results may still be on their way.
             status=str(worker.status(roster.has_attempts(worker.id))),
             bars=tuple(bars.get(worker.id, ())),
             away=tuple(_spans_of(worker, away.get(worker.id, []), since, now)),
