@@ -161,7 +161,7 @@ class ChaosFleet:
 
     async def _answers_ready(self) -> bool:
         try:
-            async with httpx2.AsyncClient(trust_env=False, timeout=1.0) as http:
+            async with httpx2.AsyncClient(trust_env=False, timeout=3.0) as http:
                 return (await http.get(f"{self.url}/health/ready")).status_code == 200
         except httpx2.TransportError:
             return False

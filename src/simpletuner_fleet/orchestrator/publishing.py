@@ -177,7 +177,7 @@ async def _publish(
             f"The secret '{publish.secret}' cannot be read: it was deleted, or its key is lost.",
             hopeless=True,
         )
-    client = Hub(http, token, storage.fleet.insist_on_leading, places.hub_url)
+    client = Hub(http, token, places.hub_url, storage.fleet.insist_on_leading)
     return await client.publish(publish, hub[1], hub[2], content, f"Job {job_id}")
 
 

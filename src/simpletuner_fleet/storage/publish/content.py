@@ -28,10 +28,14 @@ class PublishFailed(FleetError):
         """The status of its answer, 0 where there was none."""
 
 
+def always_leads() -> None:
+    """Whoever is alone leads."""
+
+
 class PublishedContent(Struct, frozen=True):
     blobs: Blobs
     files: tuple[FileEntry, ...]
-    insist_on_leading: Callable[[], None]
+    insist_on_leading: Callable[[], None] = always_leads
     """Called immediately before anything is changed where it is published to. Raises NotLeader."""
 
     async def read(self, file: FileEntry, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:

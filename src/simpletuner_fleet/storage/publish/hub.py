@@ -12,7 +12,7 @@ import msgspec
 
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.core.training.checkpoint import FileEntry
-from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
+from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed, always_leads
 
 HUB_URL = "https://huggingface.co"
 SAMPLE_BYTES = 512
@@ -33,8 +33,8 @@ class Hub:
         self,
         http: httpx2.AsyncClient,
         token: str,
-        insist_on_leading: Callable[[], None],
         url: str = HUB_URL,
+        insist_on_leading: Callable[[], None] = always_leads,
     ) -> None:
         """`insist_on_leading` is called before every call."""
         self._http = http
