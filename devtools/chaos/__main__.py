@@ -7,7 +7,7 @@ import sys
 import time
 
 from devtools.chaos.faults import KINDS
-from devtools.chaos.spells import Sum, run_spells, usual_fleets, wishes_of
+from devtools.chaos.spells import Sum, run_spells, spells_of, usual_fleets
 
 
 def main() -> int:
@@ -34,10 +34,10 @@ def main() -> int:
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if args.seed is None else args.seed
     began = time.monotonic()
-    wishes = wishes_of(seed, args.faults, args.only, began + args.minutes * 60)
-    print(f"chaos with seed {seed}: {args.faults} faults in {len(wishes)} spells", flush=True)
+    spells = spells_of(seed, args.faults, args.only, began + args.minutes * 60)
+    print(f"chaos with seed {seed}: {args.faults} faults in {len(spells)} spells", flush=True)
     total = Sum()
-    for verdict in run_spells(wishes, args.fleets, not args.quiet):
+    for verdict in run_spells(spells, args.fleets, not args.quiet):
         total.verdicts.append(verdict)
         print(verdict.text(), flush=True)
     print(total.text(time.monotonic() - began))

@@ -25,7 +25,8 @@ from devtools.chaos.processes import (
 from devtools.chaos.proxy import Proxy
 from devtools.chaos.recorder import Recorder
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
+"""Many fleets may share a machine."""
 LOOK_AGAIN_S = 0.05
 HEARTBEAT_TIMEOUT_S = 1.5
 WORKERS = 4
@@ -120,6 +121,7 @@ class ChaosFleet:
         )
         self.workers: list[Worker] = []
         self.api: Recorder
+        self._prober = httpx2.AsyncClient(trust_env=False, timeout=5.0)
 
     @property
     def database_url(self) -> str:
@@ -161,8 +163,7 @@ class ChaosFleet:
 
     async def _answers_ready(self) -> bool:
         try:
-            async with httpx2.AsyncClient(trust_env=False, timeout=3.0) as http:
-                return (await http.get(f"{self.url}/health/ready")).status_code == 200
+            return (await self._prober.get(f"{self.url}/health/ready")).status_code == 200
         except httpx2.TransportError:
             return False
 
@@ -237,6 +238,7 @@ class ChaosFleet:
         end_everything_under([worker.folder for worker in self.workers])
         if self.cell:
             self.cell.close()
+        await self._prober.aclose()
         if hasattr(self, "api"):
             await self.api.close()
 

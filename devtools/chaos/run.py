@@ -1,4 +1,4 @@
-"""One run: the fleet starts, faults strike in rounds, all is healed, rest is awaited, and the verdict is found."""
+"""One run: the fleet starts, faults strike in rounds, all is healed, rest is awaited, and the verdict is errors."""
 
 import asyncio
 import math
@@ -53,7 +53,7 @@ class Verdict(Struct):
         lines = [
             (
                 f"seed {self.seed}: {self.rounds} rounds, {self.faults.total()} faults in {self.took_s:.0f} s "
-                f"({self.without_victim.total()} found no victim)"
+                f"({self.without_victim.total()} errors no victim)"
             ),
             f"  faults: {kinds}",
             (
@@ -141,10 +141,10 @@ async def _strike_in_turn(
 
 
 def leaves(group: BaseExceptionGroup[AssertionError]) -> list[BaseException]:
-    found: list[BaseException] = []
+    errors: list[BaseException] = []
     for one in group.exceptions:
-        found += leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
-    return found
+        errors += leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
+    return errors
 
 
 async def _round(

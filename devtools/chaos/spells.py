@@ -16,7 +16,7 @@ SPELL = 100
 SPELLS_DRAWN = 1_000_000
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class Spell(Struct, frozen=True, kw_only=True):
     seed: int
     faults: int
     only: tuple[str, ...] = ()
@@ -51,34 +51,34 @@ class Sum(Struct):
         return sum(len(one.problems) for one in self.verdicts)
 
 
-def wishes_of(seed: int, faults: int, only: Sequence[str] = (), until: float = math.inf) -> list[Wish]:
+def spells_of(seed: int, faults: int, only: Sequence[str] = (), until: float = math.inf) -> list[Spell]:
     """A single spell has the seed that was given; each of several has its own, and is repeated by it."""
     if faults <= SPELL:
-        return [Wish(seed=seed, faults=faults, only=tuple(only), until=until)]
+        return [Spell(seed=seed, faults=faults, only=tuple(only), until=until)]
     rng = random.Random(seed)
     sizes = [SPELL] * (faults // SPELL) + ([faults % SPELL] if faults % SPELL else [])
     return [
-        Wish(seed=rng.randrange(SPELLS_DRAWN), faults=size, only=tuple(only), until=until) for size in sizes
+        Spell(seed=rng.randrange(SPELLS_DRAWN), faults=size, only=tuple(only), until=until) for size in sizes
     ]
 
 
-def run_spells(wishes: Sequence[Wish], fleets: int, verbose: bool) -> Iterator[Verdict]:
+def run_spells(spells: Sequence[Spell], fleets: int, verbose: bool) -> Iterator[Verdict]:
     """Each fleet is a process of its own: whoever draws and judges must not wait for another."""
-    if fleets == 1 or len(wishes) == 1:
-        yield from (_run(wish, verbose) for wish in wishes if time.monotonic() < wish.until)
+    if fleets == 1 or len(spells) == 1:
+        yield from (_run(spell, verbose) for spell in spells if time.monotonic() < spell.until)
         return
     with multiprocessing.get_context("spawn").Pool(fleets, maxtasksperchild=1) as pool:
-        for verdict in pool.imap_unordered(_run_quietly, wishes):
+        for verdict in pool.imap_unordered(_run_quietly, spells):
             if verdict is not None:
                 yield verdict
 
 
-def _run_quietly(wish: Wish) -> Verdict | None:
-    return _run(wish, verbose=False) if time.monotonic() < wish.until else None
+def _run_quietly(spell: Spell) -> Verdict | None:
+    return _run(spell, verbose=False) if time.monotonic() < spell.until else None
 
 
-def _run(wish: Wish, verbose: bool) -> Verdict:
-    return run_chaos(wish.seed, wish.faults, verbose, wish.only, wish.until)
+def _run(spell: Spell, verbose: bool) -> Verdict:
+    return run_chaos(spell.seed, spell.faults, verbose, spell.only, spell.until)
 
 
 def usual_fleets() -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from devtools.chaos.deeper.namespaces import NetworkCell
 from devtools.chaos.deeper.orders import Failing, Orders, built_library
-from devtools.chaos.spells import SPELL, wishes_of
+from devtools.chaos.spells import SPELL, spells_of
 
 SAYS = """
 import os, sys, time
@@ -75,8 +75,8 @@ def program(tmp_path: Path) -> Iterator[Program]:
 def test_a_programs_clock_is_set_while_it_runs_and_no_other_one_is(program: Program, tmp_path: Path) -> None:
     for off_s in (0.0, 7200.0, -5000.5):
         program.orders.set_clock(off_s)
-        told, _ = program.look(tmp_path / "file")
-        assert told - time.time() == pytest.approx(off_s, abs=5)
+        says_now, _ = program.look(tmp_path / "file")
+        assert says_now - time.time() == pytest.approx(off_s, abs=5)
 
 
 def test_files_of_the_database_fail_as_told_and_others_do_not(program: Program, tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_packets_are_lost_in_one_direction_and_nobody_is_told(cell: NetworkCell)
 
 
 def test_many_faults_are_cut_into_spells_that_are_repeated_by_their_own_seeds() -> None:
-    (one,) = wishes_of(7, 30)
+    (one,) = spells_of(7, 30)
     assert (one.seed, one.faults) == (7, 30)
-    many = wishes_of(7, 3 * SPELL + 20)
-    assert [wish.faults for wish in many] == [SPELL, SPELL, SPELL, 20]
-    assert many == wishes_of(7, 3 * SPELL + 20)
-    assert len({wish.seed for wish in many}) == len(many)
-    assert wishes_of(many[1].seed, SPELL) == [many[1]]
+    many = spells_of(7, 3 * SPELL + 20)
+    assert [spell.faults for spell in many] == [SPELL, SPELL, SPELL, 20]
+    assert many == spells_of(7, 3 * SPELL + 20)
+    assert len({spell.seed for spell in many}) == len(many)
+    assert spells_of(many[1].seed, SPELL) == [many[1]]

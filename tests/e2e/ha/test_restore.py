@@ -42,8 +42,8 @@ def test_the_journal_of_revocations_is_found_whichever_server_is_restored(severa
     world.url = first.url
     world.call("DELETE", f"/api/admin/tokens/{tokens['revoked']['id']}")
     first.stop()
-    told = command(several, second, "restore", file, "--replace")
-    assert "is not known" not in told
+    output = command(several, second, "restore", file, "--replace")
+    assert "is not known" not in output
     second.start()
     second.becomes("leader")
     assert knows(second, tokens["kept"]["token"]) == 200
