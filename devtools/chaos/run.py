@@ -1,4 +1,4 @@
-"""One run: the fleet starts, faults strike in rounds, all is healed, rest is awaited, and the verdict is errors."""
+"""One run: the fleet starts, faults strike in rounds, all is healed, rest is awaited, and the verdict is found."""
 
 import asyncio
 import math
@@ -53,7 +53,7 @@ class Verdict(Struct):
         lines = [
             (
                 f"seed {self.seed}: {self.rounds} rounds, {self.faults.total()} faults in {self.took_s:.0f} s "
-                f"({self.without_victim.total()} errors no victim)"
+                f"({self.without_victim.total()} found no victim)"
             ),
             f"  faults: {kinds}",
             (
