@@ -49,8 +49,8 @@ ATTACKERS = (
         "epochs-come-back",
         "a restored database counts epochs again that were given already",
         "store/backup/amends.py",
-        "UPDATE counters SET epoch = :least WHERE epoch < :least",
-        "UPDATE counters SET epoch = epoch WHERE epoch < :least",
+        "SET epoch = CASE WHEN epoch + :leap > :least THEN epoch + :leap ELSE :least END",
+        "SET epoch = CASE WHEN epoch + :leap > :least THEN epoch ELSE epoch END",
         ("tests/store/backup/test_postgres_copy.py",),
     ),
     Mutant(
