@@ -27,10 +27,10 @@ class Hunt:
         count = occurrences(mutant)
         verdict = self._killer(mutant) if count == 1 else None
         if count != 1:
-            told = f"CANNOT BE APPLIED (its text occurs {count} times in {mutant.file})"
+            outcome = f"CANNOT BE APPLIED (its text occurs {count} times in {mutant.file})"
         else:
-            told = f"killed by {verdict}" if verdict else "SURVIVED"
-        print(f"{mutant.name:<40} {time.monotonic() - began:6.1f} s  {told[:150]}", flush=True)
+            outcome = f"killed by {verdict}" if verdict else "SURVIVED"
+        print(f"{mutant.name:<40} {time.monotonic() - began:6.1f} s  {outcome[:150]}", flush=True)
         return verdict is not None
 
     def _killer(self, mutant: Mutant) -> str | None:
@@ -42,7 +42,7 @@ class Hunt:
                     failure = bench.failure(tests)
                     if failure is not None and not self._killers.fails_anyway(failure, bench):
                         self._killers.note(mutant, failure)
-                        return failure.told
+                        return failure.line
         finally:
             self._idle.put(bench)
         return None

@@ -22,7 +22,7 @@ class Failure(NamedTuple):
     """Who noticed, as it can be asked again, and what it said."""
 
     tests: str
-    told: str
+    line: str
 
 
 def occurrences(mutant: Mutant) -> int:
@@ -93,10 +93,10 @@ def _command(tests: str) -> list[str]:
 
 def _first_failure(tests: str, stdout: str, stderr: str) -> Failure:
     lines = stdout.splitlines() + stderr.splitlines()
-    told = next((line for line in lines if line.startswith(("FAILED", "ERROR", "seed "))), None)
-    if told is None:
+    line = next((line for line in lines if line.startswith(("FAILED", "ERROR", "seed "))), None)
+    if line is None:
         return Failure(tests, f"{tests}: {lines[-1] if lines else 'failed'}")
-    kind, _, rest = told.partition(" ")
+    kind, _, rest = line.partition(" ")
     if kind == "seed":
-        return Failure(f"seed:{rest.partition(':')[0]}", told)
-    return Failure(rest.partition(" - ")[0] if kind == "FAILED" else tests, told)
+        return Failure(f"seed:{rest.partition(':')[0]}", line)
+    return Failure(rest.partition(" - ")[0] if kind == "FAILED" else tests, line)

@@ -22,7 +22,7 @@ class LeadersBlobs:
 
     def _insist(self) -> None:
         if not self._may_promise():
-            raise NotLeader("This orchestrator is not sure that it still leads; nothing was changed.")
+            raise NotLeader("This orchestrator is not sure it still leads; nothing was changed.")
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
         self._insist()

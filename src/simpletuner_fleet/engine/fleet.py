@@ -83,7 +83,7 @@ class Fleet:
     def insist_on_leading(self) -> None:
         """Asked immediately before anything is done that no transaction can take back. Raises NotLeader."""
         if not self.leads():
-            raise NotLeader("This orchestrator is not sure that it still leads; nothing was changed.")
+            raise NotLeader("This orchestrator is not sure it still leads; nothing was changed.")
 
     async def announce(self, key: str, what: str) -> None:
         """Writes down what is about to be done outside the database: no term that is over can. Raises where it cannot."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.people.revocations import withdrawn_since
+from simpletuner_fleet.core.people.revocations import BackupMoment, withdrawn_since
 from simpletuner_fleet.core.restoring import RESTORED, least_epoch
 from simpletuner_fleet.orchestrator.after_restore import RestoreNote
 from simpletuner_fleet.ports import Tx
@@ -18,11 +18,11 @@ LOCKED_FOR_S = 3.0
 """While a database is put back no server runs on it."""
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class KeptBackup(Struct, frozen=True, kw_only=True):
     """A backup, and what people knew when it was made."""
 
     rows: Backup
-    at: float
+    moment: BackupMoment
     memory: Memory
 
 
@@ -34,17 +34,21 @@ class Restores:
         self.orchestrator = orchestrator
         self.people = people
         self.on_restored: Callable[[], None] = lambda: None
-        self._kept: list[Kept] = []
+        self._kept: list[KeptBackup] = []
 
     def create(self) -> None:
         self.world.counts["backup made"] += 1
         self._kept.append(
-            Kept(
+            KeptBackup(
                 rows=self.orchestrator.store.backup(),
-                at=self.orchestrator.wall_now(),
+                moment=self._moment(),
                 memory=self.people.memory(),
             )
         )
+
+    def _moment(self) -> BackupMoment:
+        newest = self.orchestrator.store.view.audit_head()
+        return BackupMoment(self.orchestrator.wall_now(), newest.seq if newest else 0)
 
     def restore(self) -> None:
         """The server is stopped for it, all of them; it starts again once the database is in its place."""
@@ -52,17 +56,17 @@ class Restores:
         if not self._kept or orchestrator.is_being_restored:
             return
         kept = self._chosen()
-        self.world.fault("backup restored", f"of {self.orchestrator.wall_now() - kept.at:.0f} s ago")
+        self.world.fault("backup restored", f"of {self.orchestrator.wall_now() - kept.moment.at:.0f} s ago")
         orchestrator.is_being_restored = True
         for process in orchestrator.processes:
             process.crash()
-        orchestrator.store.restore(kept.rows, lambda tx: self._amend(tx, kept.at))
+        orchestrator.store.restore(kept.rows, lambda tx: self._amend(tx, kept.moment))
         orchestrator.restores += 1
         self.people.remember(kept.memory)
         self.on_restored()
         self.world.after(LOCKED_FOR_S, self.finish)
 
-    def _chosen(self) -> Kept:
+    def _chosen(self) -> KeptBackup:
         """Mostly one in which jobs wait: they may run by now."""
         waiting = [one for one in self._kept if one.rows["queue"]]
         aimed = bool(waiting) and self.world.chance.random() < 0.7
@@ -73,12 +77,12 @@ class Restores:
             self.orchestrator.is_being_restored = False
             self.orchestrator.start()
 
-    def _amend(self, tx: Tx, backup_at: float) -> None:
+    def _amend(self, tx: Tx, backup: BackupMoment) -> None:
         now = self.orchestrator.wall_now()
-        note = RestoreNote(backup_at=backup_at, backup_epoch=0, restored_at=now, credentials="journal")
+        note = RestoreNote(backup_at=backup.at, backup_epoch=0, restored_at=now, credentials="journal")
         tx.raise_epoch_to(least_epoch(now))
         tx.put_setting(RESTORED, msgspec.json.encode(note).decode())
-        for worker_id in withdrawn_since(backup_at, self.orchestrator.revocations).workers:
+        for worker_id in withdrawn_since(backup, self.orchestrator.revocations).workers:
             worker = tx.worker(worker_id)
             if worker is not None:
                 unusable = f"restored:{self.orchestrator.ids.new('unusable')}"

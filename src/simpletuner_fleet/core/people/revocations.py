@@ -30,8 +30,8 @@ UNREADABLE = "unreadable"
 class Revocation(Struct, frozen=True, omit_defaults=True):
     """One line of the journal. The first of a journal names no event: it says from when on the journal is whole.
 
-    Before and after are told by the audit log's own numbers, which no clock that is set back or forth can confuse; by the
-    time only where a line of an older release has none.
+    After a backup is what either the time or the audit log's own number says: rather something is withdrawn twice than
+    given back.
     """
 
     at: float
@@ -43,7 +43,8 @@ class Revocation(Struct, frozen=True, omit_defaults=True):
     """Of the entry in the audit log; of a first line, of the newest entry then."""
 
     def is_after(self, backup: "BackupMoment") -> bool:
-        return self.at >= backup.at if self.seq is None else self.seq > backup.seq
+        """By either measure: a clock may have been set, and after a restore the audit log counts on from an older number."""
+        return self.at >= backup.at or (self.seq is not None and self.seq > backup.seq)
 
     def is_whole_for(self, backup: "BackupMoment") -> bool:
         return self.event == "" and (self.at <= backup.at if self.seq is None else self.seq <= backup.seq)

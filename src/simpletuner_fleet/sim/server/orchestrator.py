@@ -9,7 +9,7 @@ from typing import Any
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.jobs.fencing import Claim, Turn
 from simpletuner_fleet.core.people import tokens
-from simpletuner_fleet.core.people.revocations import Revocation, stamped
+from simpletuner_fleet.core.people.revocations import Revocation
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.workers.worker import Worker
@@ -30,7 +30,7 @@ from simpletuner_fleet.protocol.messages import (
 from simpletuner_fleet.sim.network import UNREACHABLE, Answered, Link
 from simpletuner_fleet.sim.server.process import EPOCH_START, Process, Work
 from simpletuner_fleet.sim.server.serving import BASE_URL
-from simpletuner_fleet.sim.server.standing import Reached, Standing
+from simpletuner_fleet.sim.server.standing import Reached, SimulatedStanding
 from simpletuner_fleet.sim.server.store import SimStore
 from simpletuner_fleet.sim.server.streams import Listener, Stream
 from simpletuner_fleet.sim.world import Violation, World, drive
@@ -68,7 +68,7 @@ class Orchestrator:
         self.storage_fails = False
         self.is_being_restored = False
         self.restores = 0
-        self.revocations: list[Revocation] = [Revocation(at=0.0)]
+        self.revocations: list[Revocation] = [Revocation(at=0.0, seq=0)]
         """What the server notes beside its database for the day it is restored."""
         self.believed_no_more: set[str] = set()
         """Hashes of tokens that were taken away, and answered so."""
@@ -85,7 +85,7 @@ class Orchestrator:
         self._hashes: dict[str, str] = {}
         self.processes = [Process(self, f"orchestrator{n or ''}") for n in range(len(clock_rates) or 1)]
         for process, rate in zip(self.processes, clock_rates, strict=False):
-            process.standing = Standing(process, rate)
+            process.standing = SimulatedStanding(process, rate)
         self.lead = self.working = self.processes[0]
         """Whoever leads, or was the last to; whose code runs."""
 
@@ -102,7 +102,7 @@ class Orchestrator:
 
     def revoked(self, revocations: list[Revocation]) -> None:
         """Noted after the commit and before the answer."""
-        self.revocations += stamped(revocations, self.wall_now())
+        self.revocations += revocations
         self.on_revoked()
 
     # Whoever leads

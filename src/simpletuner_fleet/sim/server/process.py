@@ -13,7 +13,7 @@ from simpletuner_fleet.orchestrator.after_restore import HELD_UNTIL, hold_after_
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.sim.network import NOBODY_LISTENS, UNREACHABLE, Answered, LinkDown
 from simpletuner_fleet.sim.server.serving import Serving
-from simpletuner_fleet.sim.server.standing import Standing
+from simpletuner_fleet.sim.server.standing import SimulatedStanding
 from simpletuner_fleet.sim.server.store import ProcessStore, SimCrash
 from simpletuner_fleet.sim.world import Violation, drive
 
@@ -70,7 +70,7 @@ class Process:
         """What it works with while it leads; alone, for as long as it lives."""
         self.index = FleetIndex()
         self.serving = Serving(self)
-        self.standing: Standing | None = None
+        self.standing: SimulatedStanding | None = None
         """None: it is the only one."""
         self.started_at = 0.0
         self.stalled = False

@@ -74,7 +74,7 @@ def make_up_for_all(processes: Iterable["Process"]) -> None:
         standing.make_up()
 
 
-class Standing:
+class SimulatedStanding:
     def __init__(self, process: "Process", clock_rate: float) -> None:
         self._process = process
         self._rate = clock_rate
