@@ -34,13 +34,44 @@ OPTIONS:
 def test_the_workers_help_shows_the_documented_options_verbatim(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("COLUMNS", raising=False)
     with pytest.raises(SystemExit) as done:
         build_parser().parse_args(["worker", "--help"])
     assert done.value.code == 0
     shown = capsys.readouterr().out
     assert "simpletuner worker [OPTIONS]" in shown
     assert SEED_OPTIONS in shown
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["server", "--help"], ["worker", "--help"], ["jobs", "submit", "--help"]]
+)
+def test_help_is_no_wider_than_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(words)
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 60
+
+
+def test_a_choice_that_is_none_is_told_with_its_option_and_all_there_are(run: Run) -> None:
+    result = run("jobs", "submit", "x", "--target", "cloud")
+    assert result.code == ExitCode.USAGE
+    assert "--target cannot be 'cloud'" in result.err
+    assert "expected one of worker, local, auto" in result.err
+    assert "--since" in run("jobs", "logs", "j_1", "--since", "yesterday").err
+
+
+def test_an_error_that_nobody_has_foreseen_is_told_without_a_stack_trace(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SIMPLETUNER_HOME", str(tmp_path / "file" / "below"))
+    result = run("server", "--port", "0")
+    assert result.code == ExitCode.FAILED
+    assert "code: E_MACHINE" in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize(
