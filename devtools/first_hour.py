@@ -164,7 +164,7 @@ def walk(head: Machine, gpu: Machine, wheel: str) -> None:
     gpu.types("python3 -m venv fleet", INSTALL_WITHIN_S, on_network=False)
     gpu.types(f"fleet/bin/pip install -q ./{wheel}", INSTALL_WITHIN_S, on_network=False)
     checked = gpu.types(f"fleet/bin/{line} --check")
-    for found in (
+    for finding in (
         "certificate trusted",
         "accepts the token",
         "clock",
@@ -173,7 +173,7 @@ def walk(head: Machine, gpu: Machine, wheel: str) -> None:
         "demo",
         "The worker can start",
     ):
-        insist(found in checked, f"--check tells of {found!r}", checked)
+        insist(finding in checked, f"--check tells of {finding!r}", checked)
     gpu.starts(f"fleet/bin/{line}", "connected to https://")
 
     head.types(f"printf %s {shlex.quote(json.dumps(CONFIG))} > demo.json")

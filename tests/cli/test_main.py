@@ -17,6 +17,7 @@ import pytest
 
 from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.unforeseen import unforeseen
 from simpletuner_fleet.cli.main import _command
 from tests.cli.conftest import FakeServer, Run
 
@@ -63,15 +64,22 @@ def test_a_choice_that_is_none_is_told_with_its_option_and_all_there_are(run: Ru
     assert "--since" in run("jobs", "logs", "j_1", "--since", "yesterday").err
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError(28, "No space left on device", "/full"), "E_MACHINE", "/full: No space left on device"),
+        (RuntimeError("odd"), "E_UNFORESEEN", "RuntimeError: odd"),
+        (ModuleNotFoundError("x", name="psycopg.errors"), "E_LIGHT_INSTALL", "psycopg"),
+    ],
+)
 def test_an_error_that_nobody_has_foreseen_is_told_without_a_stack_trace(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], error: Exception, code: str, said: str
 ) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("SIMPLETUNER_HOME", str(tmp_path / "file" / "below"))
-    result = run("server", "--port", "0")
-    assert result.code == ExitCode.FAILED
-    assert "code: E_MACHINE" in result.err
-    assert "Traceback" not in result.err
+    trouble = unforeseen(error, {})
+    assert (trouble.code, capsys.readouterr().err) == (code, "")
+    assert said in trouble.why
+    unforeseen(error, {"SIMPLETUNER_VERBOSE": "1"})
+    assert type(error).__name__ in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

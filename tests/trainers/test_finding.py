@@ -46,21 +46,21 @@ def test_the_usual_places_are_looked_at_and_only_one_that_has_the_trainer_is_tak
     python_with(folder / ".venv")
     environment = {"HOME": str(home), "PATH": "/usr/bin"}
     search = find_trainer_python(environment, sys.executable, folder)
-    assert search.found is None
+    assert search.python is None
     looked_at = {one.python: one.missing for one in search.looked_at}
     assert looked_at[str(folder / ".venv" / "bin" / "python")] == ("simpletuner", "accelerate")
     checkout = python_with(home / "SimpleTuner" / ".venv", "simpletuner", "accelerate")
-    assert find_trainer_python(environment, sys.executable, folder).found == str(checkout)
+    assert find_trainer_python(environment, sys.executable, folder).python == str(checkout)
     active = python_with(tmp_path / "active", "simpletuner", "accelerate")
     environment["VIRTUAL_ENV"] = str(tmp_path / "active")
-    assert find_trainer_python(environment, sys.executable, folder).found == str(active)
+    assert find_trainer_python(environment, sys.executable, folder).python == str(active)
 
 
 @pytest.mark.parametrize("tool", ["uv/tools/simpletuner", "pipx/venvs/simpletuner"])
 def test_a_tool_of_uv_or_pipx_is_found(tmp_path: Path, tool: str) -> None:
     python = python_with(tmp_path / ".local" / "share" / tool, "simpletuner", "accelerate")
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin"}
-    assert find_trainer_python(environment, sys.executable, tmp_path / "empty").found == str(python)
+    assert find_trainer_python(environment, sys.executable, tmp_path / "empty").python == str(python)
 
 
 def test_what_is_found_is_described_and_told_as_a_label(tmp_path: Path) -> None:

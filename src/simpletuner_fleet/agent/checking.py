@@ -47,32 +47,32 @@ async def check_worker(
     settings: WorkerSettings, environment: dict[str, str], say: Callable[[str], None]
 ) -> None:
     """Raises what the start would."""
-    found = Findings(say)
+    findings = Findings(say)
     token = TokenSource(settings.token, settings.token_file or Path(os.devnull))
-    found.good("token", _("%(n)s characters, checksum fits", n=len(token.token)))
+    findings.good("token", _("%(n)s characters, checksum fits", n=len(token.token)))
     client, _context = await client_for(settings, token)
     try:
-        await _check_way(settings, client, found)
+        await _check_way(settings, client, findings)
     finally:
         await client.close()
-    _check_folders(settings, found)
-    await _check_gpus(settings, environment, found)
-    await asyncio.to_thread(_check_trainers, settings, environment, found)
+    _check_folders(settings, findings)
+    await _check_gpus(settings, environment, findings)
+    await asyncio.to_thread(_check_trainers, settings, environment, findings)
     walls = await asyncio.to_thread(_tried_walls, settings, environment)
-    (found.doubt if walls.name == "none" else found.good)("isolation", walls.name)
-    say(_conclusion(found.doubts))
+    (findings.doubt if walls.name == "none" else findings.good)("isolation", walls.name)
+    say(_conclusion(findings.doubts))
 
 
-async def _check_way(settings: WorkerSettings, client: OrchestratorClient, found: Findings) -> None:
+async def _check_way(settings: WorkerSettings, client: OrchestratorClient, findings: Findings) -> None:
     tls = settings.tls.kind(client.url)
-    (found.good if tls in ("pinned", "verified") else found.doubt)("TLS", _tls_sentence(tls))
+    (findings.good if tls in ("pinned", "verified") else findings.doubt)("TLS", _tls_sentence(tls))
     await client.ask()
-    found.good("server", _("%(url)s accepts the token", url=client.url))
+    findings.good("server", _("%(url)s accepts the token", url=client.url))
     skew_s = await client.clock_skew_s()
     if skew_s is None:
-        found.doubt("clock", _("the server does not say what time it is"))
+        findings.doubt("clock", _("the server does not say what time it is"))
     elif abs(skew_s) > MUCH_SKEW_S:
-        found.doubt(
+        findings.doubt(
             "clock",
             _(
                 "%(skew)s s off the server's clock: set the time (timedatectl set-ntp true)",
@@ -80,9 +80,9 @@ async def _check_way(settings: WorkerSettings, client: OrchestratorClient, found
             ),
         )
     else:
-        found.good("clock", _("agrees with the server's"))
+        findings.good("clock", _("agrees with the server's"))
     arrived = await client.try_part()
-    found.good("uploads", _("a part of %(size)s MiB arrives", size=f"{arrived / 2**20:g}"))
+    findings.good("uploads", _("a part of %(size)s MiB arrives", size=f"{arrived / 2**20:g}"))
 
 
 def _tls_sentence(kind: str) -> str:
@@ -97,13 +97,13 @@ def _tls_sentence(kind: str) -> str:
             return _("none (plain HTTP)")
 
 
-def _check_folders(settings: WorkerSettings, found: Findings) -> None:
+def _check_folders(settings: WorkerSettings, findings: Findings) -> None:
     folder = work_folder(settings).expanduser().absolute()
     folders = {"work dir": folder, "data cache": settings.data_cache_dir or folder / "data-cache"}
     for about, place in folders.items():
         free_gb = _writable_space(place) / GB
         if free_gb < LITTLE_SPACE_GB:
-            found.doubt(
+            findings.doubt(
                 about,
                 _(
                     "%(place)s: only %(free)s GB free; checkpoints may not fit",
@@ -112,7 +112,9 @@ def _check_folders(settings: WorkerSettings, found: Findings) -> None:
                 ),
             )
         else:
-            found.good(about, _("%(place)s: writable, %(free)s GB free", place=place, free=f"{free_gb:.0f}"))
+            findings.good(
+                about, _("%(place)s: writable, %(free)s GB free", place=place, free=f"{free_gb:.0f}")
+            )
 
 
 def _writable_space(folder: Path) -> int:
@@ -136,7 +138,7 @@ def _writable_space(folder: Path) -> int:
     return free
 
 
-async def _check_gpus(settings: WorkerSettings, environment: dict[str, str], found: Findings) -> None:
+async def _check_gpus(settings: WorkerSettings, environment: dict[str, str], findings: Findings) -> None:
     probe = GpuProbe(environment)
     try:
         inventory = await probe.find()
@@ -144,21 +146,21 @@ async def _check_gpus(settings: WorkerSettings, environment: dict[str, str], fou
         await probe.close()
     gpus = select_gpus(inventory.gpus, settings.gpus)
     for gpu in gpus:
-        found.good(f"GPU {gpu.index}", f"{gpu.name}, {gpu.vram_gb:g} GB, {gpu.uuid}")
+        findings.good(f"GPU {gpu.index}", f"{gpu.name}, {gpu.vram_gb:g} GB, {gpu.uuid}")
     if not gpus:
         none = _("none found: only jobs that need no GPU will run here")
-        found.doubt("GPU", f"{none} ({inventory.problem})" if inventory.problem else none)
+        findings.doubt("GPU", f"{none} ({inventory.problem})" if inventory.problem else none)
     count = jobs_at_once(settings, len(gpus))
-    found.good("jobs", ngettext("%(n)s job at a time", "up to %(n)s jobs at a time", count))
+    findings.good("jobs", ngettext("%(n)s job at a time", "up to %(n)s jobs at a time", count))
 
 
-def _check_trainers(settings: WorkerSettings, environment: dict[str, str], found: Findings) -> None:
+def _check_trainers(settings: WorkerSettings, environment: dict[str, str], findings: Findings) -> None:
     registry = trainers_for(settings.trainer_python, environment)
-    found.good("trainers", ", ".join(registry.available()))
+    findings.good("trainers", ", ".join(registry.available()))
     first, *more = describe(registry)
-    (found.good if registry.has_simpletuner() else found.doubt)("trainer", first)
+    (findings.good if registry.has_simpletuner() else findings.doubt)("trainer", first)
     for line in more:
-        found.more(line)
+        findings.more(line)
 
 
 def _tried_walls(settings: WorkerSettings, environment: dict[str, str]) -> Walls:

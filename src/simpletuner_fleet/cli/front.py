@@ -30,9 +30,11 @@ def main() -> int:
     return int(trainer.load()() or 0)
 
 
-def trainers_command(found: Iterable[EntryPoint]) -> EntryPoint | None:
+def trainers_command(commands: Iterable[EntryPoint]) -> EntryPoint | None:
     """Returns the command of the same name that another package brings."""
-    others = (one for one in found if one.dist is None or one.dist.name.replace("_", "-").lower() != ALWAYS)
+    others = (
+        one for one in commands if one.dist is None or one.dist.name.replace("_", "-").lower() != ALWAYS
+    )
     return next(others, None)
 
 

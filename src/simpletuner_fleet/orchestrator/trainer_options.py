@@ -52,13 +52,13 @@ def known_options(view: View, trainer: str) -> dict[str, Options]:
 
 async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> CheckedOptions:
     """Against the named release, else the newest that any worker has told of."""
-    known, told = await fleet.read(
+    known, of_workers = await fleet.read(
         lambda view: (
             known_options(view, bundle.trainer),
             {name for worker in view.workers() for name in worker.trainers},
         )
     )
-    misnamed = check_trainer(bundle.trainer, told)
+    misnamed = check_trainer(bundle.trainer, of_workers)
     chosen = version or max(known, key=version_order, default=None)
     options = known.get(chosen) if chosen else None
     if options is None:

@@ -40,7 +40,8 @@ class LookedAt(NamedTuple):
 
 
 class TrainerSearch(NamedTuple):
-    found: str | None
+    python: str | None
+    """The one that has it."""
     looked_at: tuple[LookedAt, ...]
     """Those that were passed over."""
 

@@ -25,8 +25,8 @@ def trainers_for(named: str | None, environment: Mapping[str, str]) -> Registry:
     """
     if named:
         return Registry.load(trainer_python=checked_python(named), environment=environment)
-    found, looked_at = find_trainer_python(environment, sys.executable, Path.cwd())
-    return Registry.load(trainer_python=found, environment=environment, looked_at=looked_at)
+    python, looked_at = find_trainer_python(environment, sys.executable, Path.cwd())
+    return Registry.load(trainer_python=python, environment=environment, looked_at=looked_at)
 
 
 def version_label(registry: Registry) -> dict[str, str]:
@@ -49,9 +49,9 @@ def _not_found(registry: Registry) -> list[str]:
     how = f"to install it: {INSTALL_LINE}; or name its Python with --trainer-python PATH"
     if not registry.looked_at:
         return [f"SimpleTuner is not installed for {registry.trainer_python}", how]
-    told = [f"{one.python} ({_lack(one)})" for one in registry.looked_at[:MOST_TOLD]]
-    more = len(registry.looked_at) - len(told)
-    places = ", ".join(told) + (f" and {more} more" if more else "")
+    named = [f"{one.python} ({_lack(one)})" for one in registry.looked_at[:MOST_TOLD]]
+    more = len(registry.looked_at) - len(named)
+    places = ", ".join(named) + (f" and {more} more" if more else "")
     return ["SimpleTuner was not found", f"looked at {places}", how]
 
 

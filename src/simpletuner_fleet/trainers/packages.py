@@ -27,8 +27,8 @@ def missing_packages(python: str, environment: Mapping[str, str], *names: str) -
 
     None where the Python itself cannot be run.
     """
-    told = _ask(python, environment, _PROBE, *names)
-    return None if told is None else tuple(told.split())
+    answer = _ask(python, environment, _PROBE, *names)
+    return None if answer is None else tuple(answer.split())
 
 
 def version_of(python: str, environment: Mapping[str, str], distribution: str) -> str:

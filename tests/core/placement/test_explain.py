@@ -262,9 +262,9 @@ def test_gpus_that_a_worker_leaves_unused_are_told_with_what_would_use_them() ->
     worker = a_worker(gpus=8, max_jobs=1)
     held = Occupancy(1, frozenset(gpu.uuid for gpu in worker.gpus[:2]))
     assert gpus_left_idle(worker, held) == 6
-    told = survey(Requirements(gpus=4), [(worker, held)])
-    assert told.code is Code.ALL_MATCHING_BUSY
-    assert told.fixes == (
+    surveyed = survey(Requirements(gpus=4), [(worker, held)])
+    assert surveyed.code is Code.ALL_MATCHING_BUSY
+    assert surveyed.fixes == (
         "w_1 has 6 unused GPUs, but takes only 1 job(s) at a time: start it with --max-jobs auto.",
     )
     assert survey(Requirements(gpus=7), [(worker, held)]).fixes == (), "six would not do"

@@ -87,9 +87,10 @@ class Parser(argparse.ArgumentParser):
 
     def _wrong(self, name: str, word: str, choices: list[str]) -> CliError:
         near = difflib.get_close_matches(word, choices, n=1)
+        guess = [_("did you mean '%(near)s'?", near=near[0])] if near else []
         return usage(
             _("%(prog)s: %(name)s cannot be '%(word)s'", prog=self.prog, name=name, word=word),
-            _("expected one of %(allowed)s", allowed=", ".join(choices)),
+            "; ".join([_("expected one of %(allowed)s", allowed=", ".join(choices)), *guess]),
             " ".join([self.prog, *([name.split("/")[-1]] if name.startswith("-") else []), near[0]])
             if near
             else f"{self.prog} --help",

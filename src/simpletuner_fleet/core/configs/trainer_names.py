@@ -8,9 +8,9 @@ from simpletuner_fleet.core.configs.options import OptionFinding
 BUILT_IN = ("accelerate", "command", "demo", "simpletuner", "torchrun")
 
 
-def check_trainer(name: str, told: Collection[str] = ()) -> list[OptionFinding]:
-    """`told` are the trainers that workers have. One that resembles another is misspelt; else it may be yet to come."""
-    known = sorted({*BUILT_IN, *told})
+def check_trainer(name: str, of_workers: Collection[str] = ()) -> list[OptionFinding]:
+    """`of_workers` are the trainers that workers have. One that resembles another is misspelt; else it may be yet to come."""
+    known = sorted({*BUILT_IN, *of_workers})
     if name in known:
         return []
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)

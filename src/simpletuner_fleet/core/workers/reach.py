@@ -21,7 +21,7 @@ class HowSure(StrEnum):
     """Nobody but the machine itself comes in by it."""
 
 
-class Reach(Struct, frozen=True, kw_only=True):
+class JoinHost(Struct, frozen=True, kw_only=True):
     """Where other machines find the orchestrator."""
 
     host: str
@@ -30,21 +30,21 @@ class Reach(Struct, frozen=True, kw_only=True):
     """Further addresses by which it may be found, the likeliest first."""
 
 
-def reach_of(bound: str, called: str, addresses: Sequence[str]) -> Reach:
+def reach_of(bound: str, called: str, addresses: Sequence[str]) -> JoinHost:
     """`bound` is what the server listens on, `called` the host that the caller named, `addresses` those of the machine,
     the one that leads out of it first."""
     if is_own(bound):
-        return Reach(host=called, sure=HowSure.LOOPBACK)
+        return JoinHost(host=called, sure=HowSure.LOOPBACK)
     if not is_own(called):
-        return Reach(host=called, sure=HowSure.CALLED)
+        return JoinHost(host=called, sure=HowSure.CALLED)
     if bound not in ANY_HOST:
-        return Reach(host=bound, sure=HowSure.CALLED)
+        return JoinHost(host=bound, sure=HowSure.CALLED)
     only_old = bound == "0.0.0.0"
     leading_out = [one for one in addresses if not is_own(one) and not (only_old and ":" in one)]
     if not leading_out:
-        return Reach(host=called, sure=HowSure.LOOPBACK)
+        return JoinHost(host=called, sure=HowSure.LOOPBACK)
     first, *others = leading_out
-    return Reach(host=first, sure=HowSure.GUESSED if others else HowSure.CALLED, others=tuple(others))
+    return JoinHost(host=first, sure=HowSure.GUESSED if others else HowSure.CALLED, others=tuple(others))
 
 
 def is_own(host: str) -> bool:
