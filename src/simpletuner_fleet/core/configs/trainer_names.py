@@ -9,7 +9,7 @@ BUILT_IN = ("accelerate", "command", "demo", "simpletuner", "torchrun")
 
 
 def check_trainer(name: str, of_workers: Collection[str] = ()) -> list[OptionFinding]:
-    """`of_workers` are the trainers that workers have. One that resembles another is misspelt; else it may be yet to come."""
+    """`of_workers` are those that workers have. One that resembles another is misspelt; else it may be yet to come."""
     known = sorted({*BUILT_IN, *of_workers})
     if name in known:
         return []
