@@ -110,6 +110,7 @@ def _wrong_token(detail: str) -> troubles.Trouble:
         detail,
         (
             _("copy it again, whole and without whitespace"),
+            _("check for whitespace in the token string"),
             _("if it is lost, request a new one (simpletuner workers rotate-token NAME)"),
         ),
         "E_INVALID_TOKEN",
