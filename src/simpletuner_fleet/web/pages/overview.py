@@ -19,6 +19,7 @@ from simpletuner_fleet.web.frame.page import page, spoken
 from simpletuner_fleet.web.pages.samples import Sample, samples_of
 from simpletuner_fleet.web.parts import sparkline
 from simpletuner_fleet.web.parts.cache import TimedCache
+from simpletuner_fleet.web.parts.demo_job import demo_job
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.parts.job_state import outcome_name
 
@@ -70,6 +71,8 @@ async def home(call: Call[None]) -> Reply:
             may_all=may_all,
             first_run=not state.workers
             and not (state.mine.running or state.mine.waiting or state.mine.ended),
+            demo=demo_job("demo", "local" if _runs_here(deps) else "auto", 0),
+            demo_starts_now=_runs_here(deps),
             needs=[attention(need) for need in state.needs if may_all or need.kind.startswith("jobs_")],
             sentence=start_sentence(state),
             running=[await _running(deps, job_row(one)) for one in state.mine.running],
@@ -86,6 +89,10 @@ async def home(call: Call[None]) -> Reply:
             pace_text=pace_text,
             risk_text=risk_text,
         )
+
+
+def _runs_here(deps: Deps) -> bool:
+    return deps.local_enabled and not deps.local_problem()
 
 
 async def fleet_page(call: Call[None]) -> Reply:
@@ -160,13 +167,8 @@ def attention(need: Need) -> Attention:
         case "jobs_unapproved":
             text = ngettext("%(n)s job is waiting for approval", "%(n)s jobs are waiting for approval", n)
             return _about(need, text, "/jobs?show=waiting", "/jobs/")
-        case "gpus_unusable":
-            text = ngettext(
-                "%(n)s worker has GPUs that are unhealthy or in use by another program",
-                "%(n)s workers have GPUs that are unhealthy or in use by another program",
-                n,
-            )
-            return _about(need, text, "/admin/workers", "/admin/workers/")
+        case "gpus_unusable" | "gpus_idle":
+            return _about(need, _gpus_text(need), "/admin/workers", "/admin/workers/")
         case "registrations_refused":
             text = ngettext(
                 "%(n)s join attempt was refused in the last 24 hours",
@@ -181,6 +183,20 @@ def attention(need: Need) -> Attention:
                 n,
             )
             return _about(need, text, "/admin/workers", "/admin/workers/")
+
+
+def _gpus_text(need: Need) -> str:
+    if need.kind == "gpus_idle":
+        return ngettext(
+            "%(n)s worker has unused GPUs: it takes no more jobs at a time (--max-jobs auto)",
+            "%(n)s workers have unused GPUs: they take no more jobs at a time (--max-jobs auto)",
+            need.count,
+        )
+    return ngettext(
+        "%(n)s worker has GPUs that are unhealthy or in use by another program",
+        "%(n)s workers have GPUs that are unhealthy or in use by another program",
+        need.count,
+    )
 
 
 def _about(need: Need, text: str, href: str, each: str, grave: bool = False) -> Attention:
