@@ -1,7 +1,7 @@
 """The fleet in one look: what is free, what needs somebody, who is in line, what ran in the last day."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
