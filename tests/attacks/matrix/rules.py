@@ -64,6 +64,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
     "jobs.read": (
         "GET /api/jobs/{id}/metrics",
         "GET /api/jobs",
+        "GET /api/compare",
         "GET /api/jobs/{id}",
         "GET /api/jobs/{id}/explain",
         "GET /api/jobs/{id}/attempts",

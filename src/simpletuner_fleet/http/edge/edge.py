@@ -11,7 +11,7 @@ from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.http.access.auth import ANONYMOUS, Principal, WorkerAuthFailure
 from simpletuner_fleet.http.access.credential_cache import CredentialSource
 from simpletuner_fleet.http.access.hosts import comes_from_browser
-from simpletuner_fleet.http.edge import problems
+from simpletuner_fleet.http.edge import compression, problems
 from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings
 from simpletuner_fleet.http.edge.bodies import (
     JSON,
@@ -165,7 +165,12 @@ class Edge:
             exchange.respond(self._heads.plain(204, exchange.path, ""), b"")
             return 204
         if isinstance(answer, STRUCTURED):
-            exchange.respond(self._heads.plain(status, exchange.path, JSON), self._encode(answer))
+            body = self._encode(answer)
+            if status == 200 and compression.is_worth_it(exchange, body, JSON):
+                head = self._heads.with_more(status, exchange.path, JSON, {}, compression.HEADERS)
+                exchange.respond(head, compression.gzipped(body))
+            else:
+                exchange.respond(self._heads.plain(status, exchange.path, JSON), body)
             return status
         if self._observe:
             self._observe(exchange.method, call.route.path, 200, self._monotonic() - began)
@@ -176,11 +181,15 @@ class Edge:
         self, reply: Reply, status: int, exchange: Exchange, more: Sequence[tuple[bytes, bytes]] = ()
     ) -> int:
         status = reply.status or status
-        cookies = [(b"set-cookie", cookie.encode("latin-1")) for cookie in reply.cookies]
+        headers = [(b"set-cookie", cookie.encode("latin-1")) for cookie in reply.cookies]
+        body = self._bytes_of(reply.body)
+        if status == 200 and compression.is_worth_it(exchange, body, reply.content_type):
+            body = compression.gzipped(body)
+            headers += compression.HEADERS
         head = self._heads.with_more(
-            status, exchange.path, reply.content_type, reply.headers, [*cookies, *more]
+            status, exchange.path, reply.content_type, reply.headers, [*headers, *more]
         )
-        exchange.respond(head, self._bytes_of(reply.body))
+        exchange.respond(head, body)
         return status
 
     def _bytes_of(self, body: Any) -> bytes:
