@@ -35,7 +35,7 @@ __all__ = ("Edge", "EdgeSettings", "ProblemPage", "build_app")
 Observe = Callable[[str, str, int, float], None]
 """Called with (method, path of the row, status, seconds) after every answer; streams count when they begin."""
 ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str, Principal], Reply | None]
-"""Given (problem, headers of the request, path, who asked as far as it is known): what a person who asked for a page
+"""Given (problem, headers of the request, path with its query, who asked as far as it is known): what a person who asked for a page
 sees; None: the problem itself."""
 HUNG_UP = 499
 STRUCTURED = (msgspec.Struct, dict)
@@ -242,7 +242,8 @@ class Edge:
         if self._problem_page is None or not wants_page or exchange.path.startswith("/api/"):
             return None
         try:
-            return self._problem_page(problem, exchange.headers, exchange.path, principal)
+            address = exchange.path + (f"?{exchange.query.decode('latin-1')}" if exchange.query else "")
+            return self._problem_page(problem, exchange.headers, address, principal)
         except Exception:  # still the outermost frame: the page is lost, the problem behind it must not be
             log.exception("the page for a problem with status %d could not be made", problem.status)
             return None

@@ -157,7 +157,7 @@ async def events(call: Call[None]) -> Reply:
             *(_remark(note) for note in notes),
         ]
         return await _job_page(
-            call, "jobs/job_events.html", "events", rows=sorted(rows, key=lambda one: one.at, reverse=True)
+            call, "jobs/job_events.html", "events", rows=sorted(rows, key=lambda one: one.at)[::-1]
         )
 
 

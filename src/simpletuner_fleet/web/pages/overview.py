@@ -127,7 +127,7 @@ def attention(need: Need) -> Attention:
                 "%(n)s rows of the database cannot be read and are set aside: run simpletuner doctor server",
                 n,
             )
-            return _about(need, text, "/admin/audit", "/admin/audit?target_id=", grave=True)
+            return _about(need, text, "/admin/audit", "/admin/audit?target=", grave=True)
         case "workers_set_aside":
             text = ngettext(
                 "%(n)s worker could not start what it was given and is set aside",
@@ -167,7 +167,7 @@ def attention(need: Need) -> Attention:
                 "%(n)s attempts to join were refused in the last day",
                 n,
             )
-            return _about(need, text, "/admin/audit?event_type=worker.registration_failed", "")
+            return _about(need, text, "/admin/audit?event=worker.registration_failed", "")
         case _:
             text = ngettext(
                 "%(n)s worker's token is old and should be rotated",

@@ -82,8 +82,9 @@ function marksPlugin(view) {
   };
 }
 
+const WHOLE = [...Array(13).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
 const AXES = {
-  step: { title: t("Step"), tick: (value) => new Intl.NumberFormat(lang, { notation: "compact" }).format(value), exact: (value) => String(value) },
+  step: { title: t("Step"), tick: (value) => new Intl.NumberFormat(lang, value < 100000 ? {} : { notation: "compact", maximumSignificantDigits: 4 }).format(value), incrs: WHOLE, exact: (value) => String(value) },
   epoch: { title: t("Epoch"), tick: figure, exact: figure },
   time: {
     title: t("Time"),
@@ -97,7 +98,7 @@ function axes(axis, unit) {
   const grid = { stroke: token("--line-soft"), width: 1 };
   const common = { stroke: token("--muted"), font: "12px system-ui", grid, ticks: { show: false } };
   return [
-    { ...common, values: (plot, ticks) => ticks.map(AXES[axis].tick) },
+    { ...common, size: 34, values: (plot, ticks) => ticks.map(AXES[axis].tick), ...(AXES[axis].incrs ? { incrs: AXES[axis].incrs } : {}) },
     { ...common, size: 64, values: (plot, ticks) => ticks.map((tick) => (tick === null ? "" : unit ? `${figure(tick)} ${unit}` : figure(tick))) },
   ];
 }
