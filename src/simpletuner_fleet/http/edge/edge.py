@@ -35,8 +35,8 @@ __all__ = ("Edge", "EdgeSettings", "ProblemPage", "build_app")
 Observe = Callable[[str, str, int, float], None]
 """Called with (method, path of the row, status, seconds) after every answer; streams count when they begin."""
 ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str, Principal], Reply | None]
-"""Given (problem, headers of the request, path with its query, who asked as far as it is known): what a person who asked for a page
-sees; None: the problem itself."""
+"""Given (problem, headers of the request, path and query, who asked as far as it is known): what a person who asked for
+a page sees; None: the problem itself."""
 HUNG_UP = 499
 STRUCTURED = (msgspec.Struct, dict)
 

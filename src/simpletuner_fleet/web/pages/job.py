@@ -19,6 +19,7 @@ from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
 from simpletuner_fleet.ports import JobNote, View
 from simpletuner_fleet.queries import read_models
+from simpletuner_fleet.queries.outlook import outlook
 from simpletuner_fleet.queries.read_models import SeenJob
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.web.frame.page import page, spoken
@@ -59,6 +60,7 @@ class JobEventRow(Struct, frozen=True, kw_only=True):
 async def overview(call: Call[None]) -> Reply:
     deps, job_id = deps_of(call), call.path["id"]
     explained = await read_models.explained(deps.fleet, job_id)
+    ahead = await outlook(deps.fleet, job_id)
     attempts = await read_models.attempts_of(deps.fleet, job_id)
     manifests = await artifacts.manifests_of(deps.fleet, job_id)
     notes, publication, prompts = await deps.fleet.read(
@@ -77,6 +79,8 @@ async def overview(call: Call[None]) -> Reply:
             failure=_failure(attempts),
             funnel=funnel_texts(words, explained.funnel),
             fixes=fix_texts(words, explained),
+            outlook=ahead,
+            asked_at=deps.fleet.clock.now(),
             notes=list(reversed(notes))[:5],
             publication=publication,
             outcome_text=outcome_text,
