@@ -10,12 +10,12 @@ from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.training.bands import Bucket
 from simpletuner_fleet.ports import Blobs, View
-from simpletuner_fleet.storage.kept_curves import EVERYTHING, CurvePart, KeptJob, Span
+from simpletuner_fleet.storage.kept_curves import EVERYTHING, CurvePart, KeptJob, StepSpan
 from simpletuner_fleet.storage.metric_files import INDEX, RECORD, metrics_folder
 from simpletuner_fleet.storage.storage import Storage
 
 
-class Seen(NamedTuple):
+class SeenCurves(NamedTuple):
     """What somebody has of a job's curves: which reading of them, and how far it was."""
 
     reading: int
@@ -30,7 +30,7 @@ class Curves(Struct, kw_only=True):
     begins: dict[str, int]
     """Where in its curve each series begins: what was told of it before stays true up to there."""
     total: int
-    seen: Seen
+    seen: SeenCurves
 
 
 async def curves(
@@ -39,8 +39,8 @@ async def curves(
     keys: Collection[str],
     points: int,
     attempt: int | None = None,
-    span: Span = EVERYTHING,
-    seen: Seen | None = None,
+    span: StepSpan = EVERYTHING,
+    seen: SeenCurves | None = None,
 ) -> Curves:
     """Returns the curves of one attempt, or of all as one: where a later one went on, earlier ones' steps do not count.
 
@@ -64,7 +64,7 @@ async def curves(
             series={key: series[key] for key in sorted(series)},
             begins=begins,
             total=kept.bands[INDEX].count if INDEX in kept.bands else 0,
-            seen=Seen(kept.reading, kept.edition),
+            seen=SeenCurves(kept.reading, kept.edition),
         )
 
 
@@ -73,7 +73,7 @@ async def _kept(
     place: tuple[str, int | None],
     attempts: Sequence[Attempt],
     keys: Collection[str],
-    span: Span,
+    span: StepSpan,
 ) -> KeptJob:
     """A part of the steps is read for whoever asks for it, and not kept."""
     parts = await _parts(storage.blobs, attempts)

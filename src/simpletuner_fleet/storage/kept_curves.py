@@ -35,14 +35,14 @@ RUNS_KEPT = 400_000
 """In all bands that are kept in memory, at 40 bytes each."""
 
 
-class Span(NamedTuple):
+class StepSpan(NamedTuple):
     """Which steps are asked for; both ends count."""
 
     first: int = 0
     last: float = math.inf
 
 
-EVERYTHING = Span()
+EVERYTHING = StepSpan()
 
 
 class CurvePart(NamedTuple):
@@ -56,7 +56,9 @@ class CurvePart(NamedTuple):
 class KeptCurve:
     """One key's band, and how far its blobs have been read."""
 
-    def __init__(self, blob_keys: Sequence[str], ends: Sequence[float], by_time: bool, span: Span) -> None:
+    def __init__(
+        self, blob_keys: Sequence[str], ends: Sequence[float], by_time: bool, span: StepSpan
+    ) -> None:
         self.band = Band()
         self._blob_keys, self._ends = blob_keys, ends
         self._by_time, self._span = by_time, span
@@ -109,7 +111,7 @@ class KeptCurve:
         self.band.add(columns(b"".join(RECORD.pack(*by_place[one]) for one in sorted(by_place))))
 
 
-def _counted(chunk: bytes, span: Span, end: float) -> list[tuple[int, float, float]]:
+def _counted(chunk: bytes, span: StepSpan, end: float) -> list[tuple[int, float, float]]:
     return [
         record
         for record in RECORD.iter_unpack(chunk)
@@ -117,7 +119,7 @@ def _counted(chunk: bytes, span: Span, end: float) -> list[tuple[int, float, flo
     ]
 
 
-def _within(samples: Samples, span: Span, end: float) -> Samples:
+def _within(samples: Samples, span: StepSpan, end: float) -> Samples:
     if span is EVERYTHING and end == math.inf:
         return samples
     first = bisect_left(samples.steps, span.first)
@@ -129,7 +131,11 @@ class KeptJob:
     """The curves of one job, or of one of its attempts, as far as they have been read."""
 
     def __init__(
-        self, reading: int, parts: Sequence[CurvePart], attempts: Sequence[Attempt], span: Span = EVERYTHING
+        self,
+        reading: int,
+        parts: Sequence[CurvePart],
+        attempts: Sequence[Attempt],
+        span: StepSpan = EVERYTHING,
     ) -> None:
         self.reading = reading
         """Another number for each: what was told of one says nothing of the next."""

@@ -28,26 +28,26 @@ def run(worker: Worker, gpu: int, ends_in_s: float | None, title: str = "cats") 
 
 def test_the_first_in_line_starts_when_the_first_fitting_worker_is_free() -> None:
     near, far = a_worker("w_1", name="gpu-1"), a_worker("w_2", name="gpu-2")
-    found = forecast(ONE, [(far, [run(far, 0, 900)]), (near, [run(near, 0, 60, "dogs")])], 0, NOW)
-    assert found
-    assert (found.at, found.worker, found.job, found.ahead) == (NOW + 60, "gpu-1", "dogs", 0)
+    start = forecast(ONE, [(far, [run(far, 0, 900)]), (near, [run(near, 0, 60, "dogs")])], 0, NOW)
+    assert start
+    assert (start.at, start.worker, start.job, start.ahead) == (NOW + 60, "gpu-1", "dogs", 0)
 
 
 def test_each_job_ahead_takes_a_worker_and_behind_more_than_there_are_nothing_is_said() -> None:
     near, far = a_worker("w_1", name="gpu-1"), a_worker("w_2", name="gpu-2")
     busy = [(far, [run(far, 0, 900)]), (near, [run(near, 0, 60)])]
-    found = forecast(ONE, busy, 1, NOW)
-    assert found
-    assert (found.at, found.worker, found.ahead) == (NOW + 900, "gpu-2", 1)
+    start = forecast(ONE, busy, 1, NOW)
+    assert start
+    assert (start.at, start.worker, start.ahead) == (NOW + 900, "gpu-2", 1)
     assert forecast(ONE, busy, 2, NOW) is None
 
 
 def test_a_job_of_several_gpus_waits_for_all_that_hold_them_and_for_none_whose_end_is_unknown() -> None:
     worker = a_worker(gpus=2, max_jobs=2)
     two = Requirements(target=Target.WORKER, gpus=2)
-    found = forecast(two, [(worker, [run(worker, 0, 60), run(worker, 1, 300, "dogs")])], 0, NOW)
-    assert found
-    assert (found.at, found.job) == (NOW + 300, "dogs")
+    start = forecast(two, [(worker, [run(worker, 0, 60), run(worker, 1, 300, "dogs")])], 0, NOW)
+    assert start
+    assert (start.at, start.job) == (NOW + 300, "dogs")
     assert forecast(two, [(worker, [run(worker, 0, 60), run(worker, 1, None)])], 0, NOW) is None
     assert forecast(ONE, [(worker, [run(worker, 0, 60), run(worker, 1, None)])], 0, NOW)
 

@@ -50,9 +50,9 @@ async def test_two_runs_are_compared_by_curve_config_and_picture(stage: Stage, p
     await expect(differences.filter(has_text="settings.learning_rate")).to_contain_text("0.001")
     await expect(differences.filter(has_text="settings.learning_rate")).to_contain_text("0.01")
     await expect(differences.filter(has_text="max_train_steps")).to_have_count(0)
-    told = await stage.running.get("/api/compare", job=[one.job_id, other.job_id])
-    assert [job["id"] for job in told["jobs"]] == [one.job_id, other.job_id]
-    (rate,) = [row for row in told["differences"] if row["path"] == "$.settings.learning_rate"]
+    comparison = await stage.running.get("/api/compare", job=[one.job_id, other.job_id])
+    assert [job["id"] for job in comparison["jobs"]] == [one.job_id, other.job_id]
+    (rate,) = [row for row in comparison["differences"] if row["path"] == "$.settings.learning_rate"]
     assert [run["value"] for run in rate["runs"]] == [0.001, 0.01]
 
     # Four frames, two prompts of two runs, go through the steps together.

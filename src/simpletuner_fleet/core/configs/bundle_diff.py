@@ -26,8 +26,8 @@ class DifferingField(Struct, frozen=True, kw_only=True):
 def differing_fields(bundles: Sequence[Bundle]) -> list[DifferingField]:
     leaves = [dict(_leaves("$", _plain(bundle))) for bundle in bundles]
     paths = sorted({path for one in leaves for path in one})
-    found = [DifferingField(path=path, values=[one.get(path, UNSET) for one in leaves]) for path in paths]
-    return [one for one in found if any(_differ(one.values[0], value) for value in one.values[1:])]
+    fields = [DifferingField(path=path, values=[one.get(path, UNSET) for one in leaves]) for path in paths]
+    return [one for one in fields if any(_differ(one.values[0], value) for value in one.values[1:])]
 
 
 def diff_bundles(was: Bundle, now: Bundle) -> list[Change]:

@@ -58,8 +58,8 @@ def forecast(
     requires: Requirements, busy: Iterable[tuple[Worker, Sequence[RunningJob]]], ahead: int, now: float
 ) -> StartForecast | None:
     """Those ahead are taken to want the same workers, one each: whoever is behind more than there are is told nothing."""
-    found = [(until, worker) for worker, running in busy if (until := _until(worker, running, requires))]
-    freed = sorted(found, key=lambda one: (one[0].ends_at or now, one[1].name))
+    free_again = [(until, worker) for worker, running in busy if (until := _until(worker, running, requires))]
+    freed = sorted(free_again, key=lambda one: (one[0].ends_at or now, one[1].name))
     if ahead >= len(freed):
         return None
     last, worker = freed[ahead]
@@ -89,11 +89,11 @@ def other_ways(requires: Requirements, asked: Asked) -> list[OtherWay]:
     if _has_room(requires, asked):
         return []
     ways = (way for way, changed in _smaller(requires, asked) if _has_room(changed, asked))
-    found: list[OtherWay] = []
+    chosen: list[OtherWay] = []
     for way in ways:
-        if not any(_same_kind(way, other) for other in found):
-            found.append(way)
-    return found[:MOST_OTHER_WAYS]
+        if not any(_same_kind(way, other) for other in chosen):
+            chosen.append(way)
+    return chosen[:MOST_OTHER_WAYS]
 
 
 def _smaller(requires: Requirements, asked: Asked) -> Iterator[tuple[OtherWay, Requirements]]:

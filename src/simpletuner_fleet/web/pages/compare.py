@@ -38,14 +38,15 @@ async def compare(call: Call[None]) -> Reply:
     added = await found_job(deps.fleet, wanted) if wanted else None
     if added and added not in ids and len(ids) < MOST_RUNS:
         return Reply(body=b"", status=303, headers={"location": with_query("/compare", job=[*ids, added])})
-    found = await compared(deps.fleet, ids)
+    comparison = await compared(deps.fleet, ids)
     manifests = [await artifacts.manifests_of(deps.fleet, one) for one in ids]
     with spoken(call):
-        rows = [job_row(seen) for seen in found.runs]
+        rows = [job_row(seen) for seen in comparison.runs]
         titles = [row.title for row in rows]
         names = [row.title if titles.count(row.title) == 1 else f"{row.title} ({row.id})" for row in rows]
         galleries = [
-            gallery_of(own, prompts_of(bundle)) for own, bundle in zip(manifests, found.bundles, strict=True)
+            gallery_of(own, prompts_of(bundle))
+            for own, bundle in zip(manifests, comparison.bundles, strict=True)
         ]
         return page(
             call,
@@ -54,7 +55,7 @@ async def compare(call: Call[None]) -> Reply:
             rows=rows,
             names=names,
             runs=data_block([{"id": id, "name": name} for id, name in zip(ids, names, strict=True)]),
-            differences=_differences(found),
+            differences=_differences(comparison),
             prompts=_prompt_rows(names, galleries),
             missing=wanted if wanted and not added else "",
             full=len(ids) >= MOST_RUNS,
@@ -62,13 +63,13 @@ async def compare(call: Call[None]) -> Reply:
         )
 
 
-def _differences(found: Comparison) -> list[tuple[str, list[str]]]:
+def _differences(comparison: Comparison) -> list[tuple[str, list[str]]]:
     return [
         (
             one.path.removeprefix("$."),
             ["" if value is UNSET else json_text(value)[:VALUE_CHARS] for value in one.values],
         )
-        for one in found.differences
+        for one in comparison.differences
     ]
 
 

@@ -186,8 +186,8 @@ async def _running(deps: Deps, row: JobRow) -> RunningJobCard:
     """A curve is read whole, however long the training: not again for every look at a page that looks each second."""
 
     async def make_path() -> str:
-        found = await curves.curves(deps.storage, row.id, ["loss"], SPARK_POINTS)
-        return sparkline.path(found.series.get("loss", []))
+        curve_set = await curves.curves(deps.storage, row.id, ["loss"], SPARK_POINTS)
+        return sparkline.path(curve_set.series.get("loss", []))
 
     spark = await _sparks.get(deps.fleet, row.id, make_path)
     return RunningJobCard(row=row, spark=spark, pace=pace_text(row.steps.rate), risk=risk_text(row.steps))

@@ -69,8 +69,8 @@ def prompts_of(bundle: Bundle) -> dict[str, str]:
 
 def _library(content: str) -> dict[str, str]:
     try:
-        found = msgspec.json.decode(content)
+        library = msgspec.json.decode(content)
     except msgspec.DecodeError:
         return {}
-    texts = found.items() if isinstance(found, dict) else ()
+    texts = library.items() if isinstance(library, dict) else ()
     return {name: text[:PROMPT_CHARS] for name, text in texts if isinstance(text, str)}

@@ -11,9 +11,15 @@ async def test_a_waiting_job_is_told_whose_end_it_waits_for_and_what_would_start
         await busy.report(offer, "running", progress={"step": 10, "total": 100, "rate": 0.1, "eta_s": 4800})
         await running.worker("gpu-2", gpus=1)
         waiting = await running.submit(gpus=2)
-        told = await running.get(f"/api/jobs/{waiting['job_id']}/outlook")
-        assert (told["start"]["worker"], told["start"]["job"], told["start"]["ahead"]) == ("gpu-1", "cats", 0)
-        assert told["now_with"] == [{"gpus": 1, "min_vram_gb": None, "without_label": None, "target": None}]
+        outlook = await running.get(f"/api/jobs/{waiting['job_id']}/outlook")
+        assert (outlook["start"]["worker"], outlook["start"]["job"], outlook["start"]["ahead"]) == (
+            "gpu-1",
+            "cats",
+            0,
+        )
+        assert outlook["now_with"] == [
+            {"gpus": 1, "min_vram_gb": None, "without_label": None, "target": None}
+        ]
         behind = await running.submit(gpus=2)
         assert (await running.get(f"/api/jobs/{behind['job_id']}/outlook"))["start"] is None
         assert await running.get(f"/api/jobs/{first['job_id']}/outlook") == {"start": None, "now_with": []}

@@ -35,16 +35,16 @@ class ComparisonView(Struct, kw_only=True):
 
 
 async def compare(call: Call[None]) -> ComparisonView:
-    found = await compared(deps_of(call).fleet, call.query.job)
-    ids = [seen.job.id for seen in found.runs]
+    comparison = await compared(deps_of(call).fleet, call.query.job)
+    ids = [seen.job.id for seen in comparison.runs]
     return ComparisonView(
-        jobs=[shown(seen) for seen in found.runs],
+        jobs=[shown(seen) for seen in comparison.runs],
         differences=[
             DifferenceView(
                 path=one.path,
                 runs=[RunValue(job_id=id, value=value) for id, value in zip(ids, one.values, strict=True)],
             )
-            for one in found.differences
+            for one in comparison.differences
         ],
     )
 

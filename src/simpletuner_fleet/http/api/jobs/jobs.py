@@ -64,7 +64,7 @@ async def explain(call: Call[None]) -> ExplainView:
     return explain_view(await read_models.explained(deps_of(call).fleet, call.path["id"]))
 
 
-class StartView(Struct, kw_only=True):
+class StartForecastView(Struct, kw_only=True):
     """If the others end as they tell, and nobody comes between."""
 
     at: str | None
@@ -77,22 +77,22 @@ class StartView(Struct, kw_only=True):
 
 
 class OutlookView(Struct, kw_only=True):
-    start: StartView | None
+    start: StartForecastView | None
     """Null where nobody can say: no running job that must end before tells how fast it goes."""
     now_with: list[OtherWay]
     """Requests with which it would start now; each differs in one field."""
 
 
 async def when(call: Call[None]) -> OutlookView:
-    found = await outlook.outlook(deps_of(call).fleet, call.path["id"])
-    start = found.start
+    prospect = await outlook.outlook(deps_of(call).fleet, call.path["id"])
+    start = prospect.start
     return OutlookView(
-        start=StartView(
+        start=StartForecastView(
             at=rfc3339(start.at), worker=start.worker, job_id=start.job_id, job=start.job, ahead=start.ahead
         )
         if start
         else None,
-        now_with=found.now_with,
+        now_with=prospect.now_with,
     )
 
 

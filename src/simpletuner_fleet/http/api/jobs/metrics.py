@@ -13,8 +13,8 @@ from simpletuner_fleet.http.api.workers.uploads import claim_of
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, Call, Route, rfc3339
 from simpletuner_fleet.protocol.metrics import MetricsAnswer, MetricsSent, Number, to_wire
 from simpletuner_fleet.storage import curves, metrics
-from simpletuner_fleet.storage.curves import Seen
-from simpletuner_fleet.storage.kept_curves import EVERYTHING, Span
+from simpletuner_fleet.storage.curves import SeenCurves
+from simpletuner_fleet.storage.kept_curves import EVERYTHING, StepSpan
 
 MAX_BATCH_BYTES = 4 * KIB * KIB
 MOST_POINTS = 5_000
@@ -76,26 +76,28 @@ async def show_metrics(call: Call[None]) -> MetricsView:
     query = call.query
     span = EVERYTHING
     if query.from_step is not None or query.to_step is not None:
-        span = Span(query.from_step or 0, MAX_STEP if query.to_step is None else query.to_step)
+        span = StepSpan(query.from_step or 0, MAX_STEP if query.to_step is None else query.to_step)
     seen = _seen(query.after) if query.after else None
-    found = await curves.curves(
+    curve_set = await curves.curves(
         deps_of(call).storage, call.path["id"], query.key, query.points, query.attempt, span, seen
     )
     return MetricsView(
-        keys=found.keys,
+        keys=curve_set.keys,
         attempt=query.attempt,
-        series={key: [_curve_point(bucket) for bucket in buckets] for key, buckets in found.series.items()},
-        begins=found.begins,
-        cursor=f"{found.seen.reading}.{found.seen.edition}",
-        total=found.total,
+        series={
+            key: [_curve_point(bucket) for bucket in buckets] for key, buckets in curve_set.series.items()
+        },
+        begins=curve_set.begins,
+        cursor=f"{curve_set.seen.reading}.{curve_set.seen.edition}",
+        total=curve_set.total,
     )
 
 
-def _seen(cursor: str) -> Seen:
+def _seen(cursor: str) -> SeenCurves:
     reading, _, edition = cursor.partition(".")
     if not (reading.isascii() and reading.isdecimal() and edition.isascii() and edition.isdecimal()):
         raise Invalid("This cursor is not one we gave.", path="$.after")
-    return Seen(int(reading), int(edition))
+    return SeenCurves(int(reading), int(edition))
 
 
 def _curve_point(bucket: Bucket) -> CurvePoint:
