@@ -301,3 +301,16 @@ async def test_curves_that_were_looked_at_follow_a_new_attempt_and_what_stands_t
         metrics = await curves(running, second, after=metrics["cursor"])
         assert (steps_of(metrics), metrics["begins"]) == (list(range(1, 29)), {"loss": 0})
         assert [bucket["last"] for bucket in metrics["series"]["loss"][-3:]] == [3.0, 3.0, 3.0]
+
+
+async def test_a_long_answer_travels_compressed_to_whoever_can_read_that() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        await trainer.send_steps(0, range(400))
+        path = f"/api/jobs/{trainer.offer['job_id']}/metrics"
+        answer = await running.http.get(path, headers={"accept-encoding": "gzip"})
+        assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "accept-encoding")
+        assert len(answer.json()["series"]["loss"]) == 400
+        plain = await running.http.get(path, headers={"accept-encoding": "identity"})
+        assert "content-encoding" not in plain.headers
+        assert plain.json()["series"] == answer.json()["series"]
