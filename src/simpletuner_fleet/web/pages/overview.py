@@ -14,14 +14,14 @@ from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
 from simpletuner_fleet.queries import overview, read_models
 from simpletuner_fleet.queries.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
-from simpletuner_fleet.storage import artifacts, metrics
+from simpletuner_fleet.storage import artifacts, curves
 from simpletuner_fleet.web.frame.page import page, spoken
-from simpletuner_fleet.web.pages.samples import Sample, samples_of
 from simpletuner_fleet.web.parts import sparkline
 from simpletuner_fleet.web.parts.cache import TimedCache
 from simpletuner_fleet.web.parts.demo_job import demo_job
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.parts.job_state import outcome_name
+from simpletuner_fleet.web.parts.samples import Sample, samples_of
 
 SPARK_POINTS = 60
 THUMBNAILS = 4
@@ -136,7 +136,7 @@ def attention(need: Need) -> Attention:
                 "%(n)s unreadable database rows were set aside: run simpletuner doctor server",
                 n,
             )
-            return _about(need, text, "/admin/audit", "/admin/audit?target_id=", grave=True)
+            return _about(need, text, "/admin/audit", "/admin/audit?target=", grave=True)
         case "workers_set_aside":
             text = ngettext(
                 "%(n)s worker failed to start its jobs and is set aside",
@@ -175,7 +175,7 @@ def attention(need: Need) -> Attention:
                 "%(n)s join attempts were refused in the last 24 hours",
                 n,
             )
-            return _about(need, text, "/admin/audit?event_type=worker.registration_failed", "")
+            return _about(need, text, "/admin/audit?event=worker.registration_failed", "")
         case _:
             text = ngettext(
                 "%(n)s worker's token is old and should be rotated",
@@ -208,8 +208,8 @@ async def _running(deps: Deps, row: JobRow) -> RunningJobCard:
     """A curve is read whole, however long the training: not again for every look at a page that looks each second."""
 
     async def make_path() -> str:
-        curves = await metrics.curves(deps.fleet, deps.blobs, row.id, ["loss"], SPARK_POINTS, None)
-        return sparkline.path(curves.series.get("loss", []))
+        curve_set = await curves.curves(deps.storage, row.id, ["loss"], SPARK_POINTS)
+        return sparkline.path(curve_set.series.get("loss", []))
 
     spark = await _sparks.get(deps.fleet, row.id, make_path)
     return RunningJobCard(row=row, spark=spark, pace=pace_text(row.steps.rate), risk=risk_text(row.steps))
