@@ -419,7 +419,7 @@ def test_audit_is_listed_and_verified(ask: Run, server: FakeServer) -> None:
     )
     broken = ask("audit", "verify")
     assert broken.code == ExitCode.FAILED
-    assert "entry 3: it was changed" in broken.out
+    assert "entry 3: it was altered" in broken.out
 
 
 def test_tokens_are_made_listed_and_revoked(ask: Run, server: FakeServer) -> None:
