@@ -161,6 +161,22 @@ MUTANTS = (
         ("tests/attacks/test_job_isolation.py",),
     ),
     Mutant(
+        "held-trainers-run",
+        "a trainer that is only held runs before its acceptance was answered",
+        "agent/guard/shim_trainer.py",
+        "        if os.read(hears, 1) == GO:\n            os.execvpe",
+        "        if True:\n            os.execvpe",
+        ("tests/agent/guard/test_runner.py",),
+    ),
+    Mutant(
+        "walls-are-never-out-of-date",
+        "a job gets a wall that shows what was on the machine hours ago",
+        "agent/isolation/walls.py",
+        "        return ready.seen == self._seen()\n",
+        "        return True\n",
+        ("tests/agent/isolation/test_ready_walls.py",),
+    ),
+    Mutant(
         "epochs-come-back",
         "a restored database counts epochs again that were given already",
         "store/backup/amends.py",

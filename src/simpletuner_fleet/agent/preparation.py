@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.data_cache import remove_links
@@ -48,9 +49,8 @@ class Preparation:
         self.launches: dict[Turn, asyncio.Task[Launch]] = {}
         """How each attempt that is not started yet is to be."""
 
-    def begin(self, offer: JobSubmit) -> None:
-        """Folder and config are written; nothing runs yet."""
-        self.launches[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
+    def begin(self, turn: Turn, launch: Coroutine[Any, Any, Launch]) -> None:
+        self.launches[turn] = asyncio.create_task(launch)
 
     async def take(self, turn: Turn) -> Launch:
         return await self.launches.pop(turn)
@@ -108,11 +108,11 @@ class Preparation:
             fetching.cancel()
         return None
 
-    def _prepare(self, offer: JobSubmit) -> Launch:
+    def prepare(self, offer: JobSubmit) -> Launch:
+        """Folder and config are written; nothing runs yet. Blocks: call it in a thread."""
         if offer.missing_secrets:
             raise TrainerError(_explain_missing(offer.missing_secrets))
-        attempt = self._state.create_attempt(offer.attempt_id)
-        attempt.save_order(offer)
+        self._state.create_attempt(offer.attempt_id)
         self._take_caches(offer)
         return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
 

@@ -128,7 +128,7 @@ async def run_agent(
         client, context = await _client_for(settings, token)
         probe = probe or GpuProbe(environment)
         try:
-            async with Runner(key=state.shim_key()) as runner, _data_cache(settings, state) as cache:
+            async with _data_cache(settings, state) as cache:
                 trainers = await asyncio.to_thread(trainers_for, settings.trainer_python, environment)
                 machine = await _look_around(settings, state, probe, trainers)
                 walls = await asyncio.to_thread(
@@ -151,35 +151,37 @@ async def run_agent(
                 log_limits = LogLimits.of(settings.max_log_mb * 1024 * 1024)
                 data = Datasets(cache, client)
 
-                def make_attempts(events: AttemptEvents) -> Attempts:
-                    return Attempts(
-                        state,
-                        runner,
-                        trainers,
-                        client,
-                        trust,
-                        bandwidth,
-                        log_limits,
-                        data,
-                        events,
-                        walls,
-                        adopted_within_s(settings, environment),
-                    )
+                async with Runner(key=state.shim_key(), walls=walls) as runner:
 
-                agent = Agent(
-                    machine,
-                    inbox,
-                    client,
-                    token,
-                    Spool(state.spool_dir),
-                    make_attempts,
-                    AuditMemory(state.path / "audit_heads.jsonl"),
-                )
-                telling = asyncio.create_task(_tell_options(agent, trainers, client, state.path))
-                try:
-                    return await _live(agent, probe, settings)
-                finally:
-                    telling.cancel()
+                    def make_attempts(events: AttemptEvents) -> Attempts:
+                        return Attempts(
+                            state,
+                            runner,
+                            trainers,
+                            client,
+                            trust,
+                            bandwidth,
+                            log_limits,
+                            data,
+                            events,
+                            walls,
+                            adopted_within_s(settings, environment),
+                        )
+
+                    agent = Agent(
+                        machine,
+                        inbox,
+                        client,
+                        token,
+                        Spool(state.spool_dir),
+                        make_attempts,
+                        AuditMemory(state.path / "audit_heads.jsonl"),
+                    )
+                    telling = asyncio.create_task(_tell_options(agent, trainers, client, state.path))
+                    try:
+                        return await _live(agent, probe, settings)
+                    finally:
+                        telling.cancel()
         finally:
             await probe.close()
             await client.close()

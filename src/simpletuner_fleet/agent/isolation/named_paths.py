@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from simpletuner_fleet.agent.isolation.places import lies_in
 from simpletuner_fleet.agent.isolation.reach import Reach
 from simpletuner_fleet.core.worker_errors import PathNotGranted
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -94,7 +95,7 @@ def _within(where: str, value: Any, key: str = "") -> Iterator[Named]:
 
 
 def _lies_in(path: str, folders: Iterable[str | Path]) -> bool:
-    return any(Path(path).is_relative_to(folder) for folder in folders)
+    return any(lies_in(path, str(folder)) for folder in folders)
 
 
 def _expanded(path: str, home: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.isolation.places import RANK, SYSTEM, Access, Place
+from simpletuner_fleet.agent.isolation.places import RANK, SYSTEM, Access, Place, depth, lies_in
 
 LOOKED_AT = 5_000
 """So many entries of a folder tell whether the rest of it can be read: nobody locks a single picture of a million."""
@@ -32,7 +32,8 @@ class Reach(Struct, frozen=True):
     def is_hidden(self, path: str) -> bool:
         """No grant opens it, and nobody is told whether it is there."""
         hidden = [place[1] for place in self.places if place[2] == "hide"]
-        return any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)) for folder in hidden)
+        real = os.path.realpath(path)
+        return any(lies_in(real, os.path.realpath(folder)) for folder in hidden)
 
     def unreadable(self, path: str, *, with_content: bool) -> str | None:
         """What of a path that is granted the jobs' user may not read; None where nothing was found."""
@@ -57,8 +58,8 @@ class Reach(Struct, frozen=True):
         return self._deepest(real)[1]
 
     def _deepest(self, path: str) -> tuple[Access | None, str]:
-        holding = [place for place in self.places if Path(path).is_relative_to(place[1])]
-        deepest = max(holding, key=lambda place: (len(Path(place[1]).parts), RANK[place[2]]), default=None)
+        holding = [place for place in self.places if lies_in(path, place[1])]
+        deepest = max(holding, key=lambda place: (depth(place[1]), RANK[place[2]]), default=None)
         if deepest is None or deepest[2] == "hide":
             return None, ""
         return deepest[2], deepest[1]
