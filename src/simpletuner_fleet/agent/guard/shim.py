@@ -132,11 +132,7 @@ class Shim:
     def obey(self, message: dict[str, Any]) -> None:
         match message["do"]:
             case "build" if self.starting is None:
-                self.begin(message["wall"])
-                if self.starting.await_wall():
-                    self.done = True
-                else:
-                    self.tell("built")
+                self.build(message["wall"])
             case "hold" if not self.held:
                 self.hold(message)
             case "go" if self.held and not self.order:
@@ -196,6 +192,14 @@ class Shim:
             return False
 
     # The trainer's side
+
+    def build(self, wall: dict[str, Any]) -> None:
+        """Ends where the wall cannot be built: whoever asked starts another, and learns with the order why."""
+        self.begin(wall)
+        if self.starting.await_wall():
+            self.done = True
+        else:
+            self.tell("built")
 
     def begin(self, wall: dict[str, Any] | None) -> None:
         walls = part("shim_wall") if wall else None
