@@ -268,7 +268,7 @@ class Runner:
             await asyncio.to_thread(self._walls.discard, shim.ready)
 
     async def hold(self, shim: Shim, order: Order) -> HeldTrainer:
-        """Returns when everything is done but the last step, or cannot be: then `go` tells why."""
+        """Returns when everything but the last step is under way; what goes wrong is told by `go`."""
         shim.link.send(replace(order, key=self._key))
         try:
             await shim.link.expect(Held)

@@ -59,8 +59,6 @@ class Shim:
         """The same, once its trainer may run."""
         self.starting: Any = None
         """The process that will be the trainer (`shim_trainer.Starting`)."""
-        self.problem = ""
-        """What keeps it from being that."""
         self.held_pid = 0
         self.held_ticks: int | None = None
         """Of the trainer to be: it may have ended by the time somebody looks."""
@@ -208,14 +206,14 @@ class Shim:
         self.status_told = self.starting.status
 
     def hold(self, order: dict[str, Any]) -> None:
-        """Does everything but the last step. What fails is told when the trainer is to start: nobody waits for it now."""
+        """Has everything done but the last step. What fails is told when the trainer is to start: nobody waits for it."""
         os.chdir(order["attempt_dir"])
         self.held = order
         added = order["wall"]["places"] if self.starting and order["wall"] else []
         if self.starting is None:
             self.begin(order["wall"])
-        self.problem = self.starting.prepare(order, added)
-        if on_linux and self.trainer_pid and not self.problem:
+        self.starting.prepare(order, added)
+        if on_linux and self.trainer_pid:
             self.held_pid = self.tree.child(self.trainer_pid) or self.trainer_pid
             self.held_ticks = self.tree.start_ticks(self.held_pid)
         self.tell("held")
@@ -231,7 +229,7 @@ class Shim:
             if begun_at >= self.lease_until and self.order["on_partition"] != "continue":
                 self.never_start()
                 return
-        problem = self.problem or self.starting.go()
+        problem = self.starting.go()
         if self.order["time_limit_s"] is not None:
             self.time_limit_at = begun_at + self.order["time_limit_s"]
         self.files.keep_own_errors()

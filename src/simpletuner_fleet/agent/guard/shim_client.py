@@ -135,7 +135,7 @@ class Built(Struct, tag="built", tag_field="event"):
 
 
 class Held(Struct, tag="held", tag_field="event"):
-    """Everything is done but the last step, or cannot be, which is told after `Go`."""
+    """Everything but the last step is under way; what goes wrong is told after `Go`."""
 
 
 class Started(Struct, kw_only=True, tag="started", tag_field="event"):

@@ -1,7 +1,7 @@
 """The part of the shim that starts a trainer, behind its wall where there is one: standard library only.
 
 The process that will be the trainer is there before anything is to run. It is told its order, does everything but the
-last step, says so, and waits for one more word; only then the trainer's program is executed in its place. A wall of
+last step, and waits for one more word; only then the trainer's program is executed in its place. A wall of
 namespaces may even stand before the order is known: then the order names what is to be added to it.
 """
 
@@ -25,6 +25,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 MOST_DESCRIPTORS = 65536
 UNSEEN = (errno.ENOENT, errno.EACCES)
 HINT = " (jobs of this worker see only what its owner grants: --job-path)"
+KILLED = "it was killed before it could start"
 NO_WALL = "cannot separate the job from this machine"
 DONE, GO = b"\0", b"!"
 on_linux = sys.platform == "linux"
@@ -34,34 +35,29 @@ libc = ctypes.CDLL(None, use_errno=True)
 class Starting:
     """A trainer to be, seen from the shim."""
 
-    def __init__(
-        self, pid: int, keeper_pid: int, words: int, problems: int, status: int, *, builds: bool
-    ) -> None:
+    def __init__(self, pid: int, keeper_pid: int, words: int, problems: int, status: int) -> None:
         self.pid = pid
         """Of the process that stands for the trainer and tells its status: the first one behind a wall of namespaces,
         else its keeper. Elsewhere than on Linux it is the trainer's own, and nothing is told."""
         self.keeper_pid = keeper_pid
         self.status = status
         self.words, self.problems = words, problems
-        self.builds = builds
-        """Whether it has not told yet that its wall stands."""
+        self.problem: str | None = None
+        """What kept it from standing behind its wall; '' once it does."""
 
     def await_wall(self) -> str:
-        """Waits until it stands, so that what is shown behind it may be moved; returns what kept it from that, or ''."""
-        self.builds = False
-        return self.await_done()
+        """Waits until it stands behind its wall: then what is shown there may be moved. Returns what kept it from that."""
+        if self.problem is None:
+            said = os.read(self.problems, 65536)
+            self.problem = ""
+            if said != DONE:
+                self.problem = (said.decode(errors="replace") + self.read_problem()) or KILLED
+        return self.problem
 
-    def await_done(self) -> str:
-        said = os.read(self.problems, 65536)
-        if said == DONE:
-            return ""
-        return (said.decode(errors="replace") + self.read_problem()) or "it was killed before it could start"
-
-    def prepare(self, order: dict[str, Any], added: list[Any]) -> str:
-        """Has everything done but the last step; returns what kept it from that, or ''. `added` are more places."""
-        problem = self.await_wall() if self.builds else ""
-        if problem:
-            return problem
+    def prepare(self, order: dict[str, Any], added: list[Any]) -> None:
+        """Has everything done but the last step; `added` are more places. What goes wrong is told by `go`."""
+        if self.await_wall():
+            return
         told = {name: order[name] for name in ("argv", "env", "cwd", "output", "wall")}
         text = json.dumps({**told, "added": added}).encode()
         try:
@@ -69,15 +65,16 @@ class Starting:
                 while part:
                     part = part[os.write(self.words, part) :]
         except OSError:
-            pass  # it ended before, and said why
-        return self.await_done()
+            self.problem = self.read_problem() or KILLED
 
     def go(self) -> str:
         """Executes the trainer; returns what kept it from that, or ''."""
+        if self.problem:
+            return self.problem
         try:
             os.write(self.words, GO)
         except OSError:
-            return "it was killed before it could start"
+            return self.read_problem() or KILLED
         return self.read_problem()
 
     def read_problem(self) -> str:
@@ -104,7 +101,7 @@ def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
         tell(problem, f"{NO_WALL}: {error.strerror}")
         for descriptor in (problem, status_write, hears):
             os.close(descriptor)
-        return Starting(0, 0, words, problems, status_read, builds=True)
+        return Starting(0, 0, words, problems, status_read)
     if on_linux:  # what it was told, secrets among it, is in its memory
         libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     # Nobody ever writes to a lifeline: its end tells the keeper that the shim has died.
@@ -117,8 +114,7 @@ def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
         start_child(wall, walls, hears, problem, status_write, lifeline_read, shim_pid)
     for descriptor in (problem, status_write, hears, lifeline_read):
         os.close(descriptor)
-    keeper_pid = pid if has_keeper(wall) else 0
-    return Starting(pid, keeper_pid, words, problems, status_read, builds=has_own_root(wall))
+    return Starting(pid, pid if has_keeper(wall) else 0, words, problems, status_read)
 
 
 def has_keeper(wall: dict[str, Any] | None) -> bool:
@@ -220,7 +216,6 @@ def first_process(wall: dict[str, Any], walls: ModuleType, hears: int, problem: 
         trainer = os.fork()
         if trainer == 0:
             walls.enter(wall)
-            tell(problem, DONE)
     except OSError as error:
         tell(problem, f"{NO_WALL}: {error.strerror or error}")
         os._exit(127)
@@ -233,6 +228,7 @@ def first_process(wall: dict[str, Any], walls: ModuleType, hears: int, problem: 
 
 
 def become_trainer(walls: ModuleType | None, hears: int, problem: int) -> NoReturn:
+    tell(problem, DONE)
     order = read_order(hears)
     try:
         os.setsid()
@@ -242,7 +238,6 @@ def become_trainer(walls: ModuleType | None, hears: int, problem: int) -> NoRetu
         if walls and order["wall"]:
             move_in(order, walls, problem)
         os.chdir(order["cwd"])
-        tell(problem, DONE)
         if os.read(hears, 1) == GO:
             os.execvpe(order["argv"][0], order["argv"], order["env"])
     except (OSError, ValueError) as error:
@@ -259,15 +254,20 @@ def become_trainer(walls: ModuleType | None, hears: int, problem: int) -> NoRetu
 
 
 def read_order(hears: int) -> dict[str, Any]:
-    """Ends the process where none comes: the shim has died, or nobody needs it any more."""
+    """Reads no byte more: the word to go may be there already."""
+    order: dict[str, Any] = json.loads(read_exactly(hears, int.from_bytes(read_exactly(hears, 8), "big")))
+    return order
+
+
+def read_exactly(hears: int, count: int) -> bytes:
+    """Ends the process where less comes: the shim has died, or nobody needs it any more."""
     text = b""
-    while len(text) < 8 or len(text) < 8 + int.from_bytes(text[:8], "big"):
-        part = os.read(hears, 65536)
+    while len(text) < count:
+        part = os.read(hears, count - len(text))
         if not part:
             os._exit(127)
         text += part
-    order: dict[str, Any] = json.loads(text[8:])
-    return order
+    return text
 
 
 def open_output(order: dict[str, Any], problem: int) -> None:
