@@ -430,7 +430,7 @@ MUTANTS = (
     Mutant(
         "superseded-is-heard",
         "two agents with one token take turns",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         "    if message.incarnation in worker.retired:\n        raise Superseded",
         "    if message.incarnation in worker.retired[:0]:\n        raise Superseded",
         DEFENDED,
@@ -494,7 +494,7 @@ MUTANTS = (
     Mutant(
         "one-token-goes-to-and-fro",
         "two agents with one token take it from each other without end",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         "    if taken_over and contested:\n",
         "    if False:\n",
         ("tests/http/api/workers/test_api_stream.py",),
@@ -510,7 +510,7 @@ MUTANTS = (
     Mutant(
         "epoch-lie",
         "one worker's lie uses up the numbers of all attempts to come",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         " for item in held if item.epoch <= MAX_EPOCH)",
         " for item in held)",
         FOUND_OR_SIM,
@@ -822,7 +822,7 @@ MUTANTS = (
     Mutant(
         "late-registration",
         "a late copy of an older agent's registration leaves it connecting for ever",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         "    reconnecting = (known_process or message.legacy) and",
         "    reconnecting = known_process and",
         FOUND_OR_SIM,
@@ -1348,7 +1348,7 @@ MUTANTS = (
     Mutant(
         "successor-undone",
         "a late registration of a process that is gone takes the job from its successor",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         "is_older(message.incarnation, worker.incarnation)",
         "is_older(worker.incarnation, message.incarnation)",
         STOPPING,
