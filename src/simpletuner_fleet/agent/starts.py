@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.datasets import Datasets
-from simpletuner_fleet.agent.guard.runner import HeldTrainer, Runner, RunningTrainer, Shim
+from simpletuner_fleet.agent.guard.runner import HeldTrainer, Runner, RunningTrainer, ShimProcess
 from simpletuner_fleet.agent.guard.shim_client import Order, ReadyWall, Wall
 from simpletuner_fleet.agent.isolation.job_files import hand_over
 from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
@@ -34,7 +34,7 @@ class Starts:
     ) -> None:
         self._state, self._runner, self._preparation = state, runner, preparation
         self._walls, self._data, self._make_order = walls, data, make_order
-        self._shims: dict[Turn, Shim] = {}
+        self._shims: dict[Turn, ShimProcess] = {}
         """Of those that do not run yet."""
         self._ready: dict[Turn, ReadyWall] = {}
         """The walls that stood before their attempts were known, whose folders became theirs."""
@@ -116,7 +116,7 @@ class Starts:
         order = await asyncio.to_thread(prepare)
         return await self._runner.hold(await self._fitting_shim(turn), order)
 
-    async def _fitting_shim(self, turn: Turn) -> Shim:
+    async def _fitting_shim(self, turn: Turn) -> ShimProcess:
         """A shim builds one wall only: where that is not the attempt's, another shim has to be started."""
         shim = self._shims[turn]
         if shim.ready and turn not in self._ready:
@@ -126,7 +126,7 @@ class Starts:
 
     # These block: they are called in a thread.
 
-    def _move_in(self, offer: JobSubmit, shim: Shim) -> Launch:
+    def _move_in(self, offer: JobSubmit, shim: ShimProcess) -> Launch:
         """The folder of the spare's wall becomes the attempt's, unless it has one."""
         if shim.ready and self._walls.move_in(shim.ready, self._state.attempt(offer.attempt_id)):
             self._ready[turn_of(offer)] = shim.ready

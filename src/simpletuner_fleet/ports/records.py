@@ -5,7 +5,6 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
-from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
 
 TOKEN_USE_NOTED_EVERY_S = 3_600.0
 

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
 from simpletuner_fleet.protocol.messages import AuditHead, JobSubmit
 
 

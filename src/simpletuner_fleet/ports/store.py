@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports.transactions import Tx, View
 

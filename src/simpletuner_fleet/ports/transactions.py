@@ -9,7 +9,7 @@ from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.publishing import Publication
-from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
+from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports.records import (
     ApiToken,

@@ -24,7 +24,6 @@ from simpletuner_fleet.agent.guard.shim_client import (
     ExitRecord,
     Go,
     Greet,
-    Held,
     Hello,
     Order,
     OutOfTime,
@@ -38,6 +37,7 @@ from simpletuner_fleet.agent.guard.shim_client import (
     ShimReady,
     Started,
     Stop,
+    TrainerHeld,
     boottime,
 )
 from simpletuner_fleet.agent.ship.output_log import last_lines
@@ -94,7 +94,7 @@ class NoReadyWalls:
         pass
 
 
-class Shim(Struct, frozen=True, eq=False):
+class ShimProcess(Struct, frozen=True, eq=False):
     """A guardian that has no attempt yet, or has one."""
 
     link: ShimLink
@@ -116,7 +116,9 @@ _LEFT_ALONE: list[subprocess.Popen[bytes]] = []
 class RunningTrainer:
     """An attempt whose shim is alive. Its methods return at once; `wait` tells how it ended."""
 
-    def __init__(self, attempt_id: str, output: Path, shim: Shim, *, pid: int | None, paused: bool) -> None:
+    def __init__(
+        self, attempt_id: str, output: Path, shim: ShimProcess, *, pid: int | None, paused: bool
+    ) -> None:
         self.attempt_id = attempt_id
         self.pid = pid
         """The trainer's; None where it could not be started."""
@@ -200,7 +202,7 @@ class HeldTrainer(Struct, frozen=True):
     """An attempt of which everything is done but the last step, unless its shim is gone."""
 
     order: Order
-    shim: Shim
+    shim: ShimProcess
     gone: bool
 
 
@@ -212,10 +214,10 @@ class Runner:
         self._python = python
         self._key = key
         self._walls = walls or NoReadyWalls()
-        self._spare: asyncio.Task[Shim] | None = None
-        self._unwanted: list[asyncio.Task[Shim]] = []
+        self._spare: asyncio.Task[ShimProcess] | None = None
+        self._unwanted: list[asyncio.Task[ShimProcess]] = []
         """Shims for a start that was cancelled meanwhile."""
-        self._taken: list[Shim] = []
+        self._taken: list[ShimProcess] = []
         """Which do not run a trainer yet."""
         self._running: list[RunningTrainer] = []
 
@@ -237,7 +239,7 @@ class Runner:
         if self._spare is None:
             self._spare = asyncio.create_task(self._start_shim(self._walls))
 
-    async def take(self) -> Shim:
+    async def take(self) -> ShimProcess:
         """Returns the spare, behind its wall where it has one. Whoever takes it holds an order in it, or dismisses it.
 
         Raises ShimUnavailable where there is none to be had.
@@ -252,13 +254,13 @@ class Runner:
                 await self.dismiss(shim)
         return await self.take_bare()
 
-    async def take_bare(self) -> Shim:
+    async def take_bare(self) -> ShimProcess:
         """Returns a shim that has built no wall yet, at the cost of starting one."""
         shim = await self._shim_of(asyncio.create_task(self._start_shim(NoReadyWalls())))
         self._taken.append(shim)
         return shim
 
-    async def dismiss(self, shim: Shim) -> None:
+    async def dismiss(self, shim: ShimProcess) -> None:
         """Ends a shim that runs no trainer, and what it has prepared."""
         self._taken = [one for one in self._taken if one is not shim]
         shim.link.close()
@@ -267,11 +269,11 @@ class Runner:
         if shim.ready is not None:
             await asyncio.to_thread(self._walls.discard, shim.ready)
 
-    async def hold(self, shim: Shim, order: Order) -> HeldTrainer:
+    async def hold(self, shim: ShimProcess, order: Order) -> HeldTrainer:
         """Returns when everything but the last step is under way; what goes wrong is told by `go`."""
         shim.link.send(replace(order, key=self._key))
         try:
-            await shim.link.expect(Held)
+            await shim.link.expect(TrainerHeld)
         except ShimGone:
             return HeldTrainer(order, shim, gone=True)
         return HeldTrainer(order, shim, gone=False)
@@ -320,7 +322,7 @@ class Runner:
             return await asyncio.to_thread(_ended, attempt_dir, output)
         running = self._watched(
             RunningTrainer(
-                attempt_dir.name, output, Shim(link, None), pid=greeting.pid, paused=greeting.paused
+                attempt_dir.name, output, ShimProcess(link, None), pid=greeting.pid, paused=greeting.paused
             )
         )
         running.hidden = greeting.hidden
@@ -333,7 +335,7 @@ class Runner:
         self._running = [*(one for one in self._running if not one.is_over), running]
         return running
 
-    async def _shim_of(self, starting: asyncio.Task[Shim]) -> Shim:
+    async def _shim_of(self, starting: asyncio.Task[ShimProcess]) -> ShimProcess:
         """A start that is cancelled must not lose a shim that is there, or will be in a moment."""
         try:
             return await asyncio.shield(starting)
@@ -341,7 +343,7 @@ class Runner:
             self._unwanted.append(starting)
             raise
 
-    async def _start_shim(self, walls: ReadyWalls) -> Shim:
+    async def _start_shim(self, walls: ReadyWalls) -> ShimProcess:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
@@ -361,9 +363,9 @@ class Runner:
 
     async def _behind_wall(
         self, link: ShimLink, child: subprocess.Popen[bytes], ready: ReadyWall | None
-    ) -> Shim:
+    ) -> ShimProcess:
         """Where the wall cannot be built now, it is tried again with the attempt, which tells why if it fails."""
-        shim = Shim(link, child, ready)
+        shim = ShimProcess(link, child, ready)
         if ready is None:
             return shim
         link.send(Build(ready.wall))

@@ -134,7 +134,7 @@ class Built(Struct, tag="built", tag_field="event"):
     pass
 
 
-class Held(Struct, tag="held", tag_field="event"):
+class TrainerHeld(Struct, tag="held", tag_field="event"):
     """Everything but the last step is under way; what goes wrong is told after `Go`."""
 
 
@@ -178,7 +178,7 @@ class Resumed(Struct, kw_only=True, tag="resumed", tag_field="event"):
 
 T = TypeVar("T")
 ToShim = Build | Order | Go | Greet | Renew | Stop | Release
-FromShim = ShimReady | Built | Held | Started | Exited | Hello | Paused | Resumed | OutOfTime
+FromShim = ShimReady | Built | TrainerHeld | Started | Exited | Hello | Paused | Resumed | OutOfTime
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[FromShim] = msgspec.json.Decoder(FromShim)

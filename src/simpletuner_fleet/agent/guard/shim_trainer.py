@@ -58,8 +58,8 @@ class Starting:
         """Has everything done but the last step; `added` are more places. What goes wrong is told by `go`."""
         if self.await_wall():
             return
-        told = {name: order[name] for name in ("argv", "env", "cwd", "output", "wall")}
-        text = json.dumps({**told, "added": added}).encode()
+        needed = {name: order[name] for name in ("argv", "env", "cwd", "output", "wall")}
+        text = json.dumps({**needed, "added": added}).encode()
         try:
             for part in (len(text).to_bytes(8, "big"), text):
                 while part:
