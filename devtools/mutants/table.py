@@ -839,8 +839,8 @@ MUTANTS = (
         "goodbye-keeps-the-jobs",
         "a worker that leaves takes its jobs with it",
         "orchestrator/attendance.py",
-        '        why = reason or "the worker said goodbye"\n',
-        '        why = reason or "the worker said goodbye"\n        break\n',
+        '        why = reason or "the worker disconnected cleanly"\n',
+        '        why = reason or "the worker disconnected cleanly"\n        break\n',
         DEFENDED,
     ),
     # Streams and tokens
@@ -1444,6 +1444,22 @@ MUTANTS = (
         "counts = blame is Blame.WORKER or job_id not in known.jobs",
         "counts = True",
         ("tests/core/workers/test_start_trouble.py",),
+    ),
+    Mutant(
+        "pictures-of-another-worker",
+        "a training that goes on elsewhere looks for its pictures where they lay before, and fails",
+        "trainers/picture_paths.py",
+        "before = _former_folder(list(_pictures(state)), folder)",
+        "before = None",
+        ("tests/trainers/test_picture_paths.py",),
+    ),
+    Mutant(
+        "empty-files-never-published",
+        "a model with an empty file beside it is never taken by the Hub",
+        "storage/publish/hub.py",
+        'if file.size and modes.get(file.path) == "lfs"',
+        'if modes.get(file.path) == "lfs"',
+        ("tests/orchestrator/test_publishing.py",),
     ),
     Mutant(
         "start-failures-for-ever",

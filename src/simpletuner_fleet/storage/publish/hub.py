@@ -57,7 +57,7 @@ class Hub:
                 raise
         else:
             if BUSY in str(answer.get("error")):
-                raise PublishFailed("The Hub makes another repository of the same owner just now.")
+                raise PublishFailed("The Hub is busy creating another repository of this owner.")
 
     async def _is_there(self, repo: str) -> bool:
         try:
@@ -90,7 +90,7 @@ class Hub:
         (document,) = answer["objects"]
         if document.get("error"):
             raise PublishFailed(
-                f"The Hub does not take {file.path}: {document['error'].get('message')}.", hopeless=True
+                f"The Hub rejected {file.path}: {document['error'].get('message')}.", hopeless=True
             )
         upload = (document.get("actions") or {}).get("upload")
         if upload is None:
@@ -113,13 +113,13 @@ class Hub:
             url for _number, url in sorted((int(key), url) for key, url in headers.items() if key.isdecimal())
         ]
         if size < 1 or len(addresses) != -(-file.size // size):
-            raise PublishFailed(f"The Hub named {len(addresses)} places for the parts of {file.path}.")
+            raise PublishFailed(f"The Hub returned {len(addresses)} upload URLs for the parts of {file.path}.")
         parts = []
         for at, url in enumerate(addresses):
             length = min(size, file.size - at * size)
             etag = await self._put(url, {}, file, content, at * size, length)
             if not etag:
-                raise PublishFailed(f"The Hub's storage did not say what it took of {file.path}.")
+                raise PublishFailed(f"The Hub's storage did not confirm the upload of {file.path}.")
             parts.append({"partNumber": at + 1, "etag": etag})
         await self._call("POST", complete_url, {"oid": file.sha256, "parts": parts}, headers=LFS, own=False)
 
@@ -143,7 +143,7 @@ class Hub:
                 url, content=pieces(), headers={**headers, "Content-Length": str(length)}, timeout=TIMEOUT
             )
         except httpx2.HTTPError as error:
-            raise PublishFailed(f"{file.path} could not be sent ({type(error).__name__}).") from error
+            raise PublishFailed(f"{file.path} could not be uploaded ({type(error).__name__}).") from error
         _check(answer, (), what=file.path)
         return str(answer.headers.get("etag", ""))
 
