@@ -113,7 +113,9 @@ class Hub:
             url for _number, url in sorted((int(key), url) for key, url in headers.items() if key.isdecimal())
         ]
         if size < 1 or len(addresses) != -(-file.size // size):
-            raise PublishFailed(f"The Hub returned {len(addresses)} upload URLs for the parts of {file.path}.")
+            raise PublishFailed(
+                f"The Hub returned {len(addresses)} upload URLs for the parts of {file.path}."
+            )
         parts = []
         for at, url in enumerate(addresses):
             length = min(size, file.size - at * size)
