@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle
-from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.core.errors import Invalid, NotFound, NotLeader
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.publishing import (
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 AT_ONCE = 8
 LOOK_S = 10.0
 END_OF_TIME, MANY = 1e18, 10_000
+PUBLISHING = "publishing.job"
+"""The row that says what is published next: written in the leader's term, or nothing is published."""
 MENTIONED = b'"publish":{'
 
 
@@ -138,8 +140,11 @@ async def try_all_due(fleet: Fleet, bring: Bring) -> int:
     """Tries all that are due, one after the other, and returns how many it tried. `bring` returns where it is then."""
     due = await fleet.read(lambda view: view.due_publications(fleet.clock.now(), AT_ONCE))
     for publication in due:
+        await fleet.announce(PUBLISHING, publication.job_id)
         try:
             url = await bring(publication)
+        except NotLeader:
+            raise  # what has become of it is for whoever leads to find out
         except PublishFailed as error:
             await _record(fleet, publication, error=error)
         except Exception as error:  # whatever it is, it must not keep others from being published
@@ -160,7 +165,7 @@ async def _publish(
             secret_value(view, storage.fleet.vault, publish.secret) if publish.secret else None,
         )
     )
-    content = PublishedContent(storage.blobs, files_to_publish(manifests))
+    content = PublishedContent(storage.blobs, files_to_publish(manifests), storage.fleet.insist_on_leading)
     if not content.files:
         raise PublishFailed("The job has stored nothing that could be published.", hopeless=True)
     hub = HUB.fullmatch(publish.to)
@@ -172,7 +177,8 @@ async def _publish(
             f"The secret '{publish.secret}' is unreadable: it was deleted, or its key is lost.",
             hopeless=True,
         )
-    return await Hub(http, token, places.hub_url).publish(publish, hub[1], hub[2], content, f"Job {job_id}")
+    client = Hub(http, token, places.hub_url, storage.fleet.insist_on_leading)
+    return await client.publish(publish, hub[1], hub[2], content, f"Job {job_id}")
 
 
 async def _record(

@@ -29,6 +29,9 @@ from simpletuner_fleet.ports.records import (
     SetAsideRow as SetAsideRow,
 )
 from simpletuner_fleet.ports.shell import (
+    MARK as MARK,
+)
+from simpletuner_fleet.ports.shell import (
     Blobs as Blobs,
 )
 from simpletuner_fleet.ports.shell import (

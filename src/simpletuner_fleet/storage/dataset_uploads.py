@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
-from simpletuner_fleet.storage.storage import Storage
+from simpletuner_fleet.storage.storage import DELETING, Storage
 
 DATASET_PARTS = "data-uploads"
 COUNTED_FOR_S = 60.0
@@ -65,6 +65,7 @@ async def drop_abandoned_dataset_parts(storage: Storage, before: float) -> None:
             known_size, since = known_parts.get(key, (size, now))
             since = since if known_size == size else now
             if since < before:
+                await storage.fleet.announce(DELETING, f"parts of {sha256}")
                 await storage.blobs.delete(key)
             else:
                 remaining[key] = (size, since)

@@ -1,6 +1,8 @@
 """`simpletuner backup …`: works on this machine's database itself, and asks no server."""
 
 import argparse
+import asyncio
+import logging
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,15 +13,17 @@ from typing import NamedTuple
 import msgspec
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.blobs.opening import open_blobs
 from simpletuner_fleet.cli.frame import resolve_settings
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.people.revocations import Withdrawn, withdrawn_since
+from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, Withdrawn, withdrawn_since
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.orchestrator.accounts import KEY_SETTING
 from simpletuner_fleet.orchestrator.after_restore import RestoreNote
+from simpletuner_fleet.storage.shared_journal import read_shared_journal
 from simpletuner_fleet.store.backup import key_file, sqlite_copy
 from simpletuner_fleet.store.backup.archive import (
     BackupManifest,
@@ -30,12 +34,15 @@ from simpletuner_fleet.store.backup.archive import (
 from simpletuner_fleet.store.backup.journal import JOURNAL_FILE, RevocationJournal, read_journal
 from simpletuner_fleet.store.opening import POSTGRES_PREFIXES, SQLITE_PREFIX
 
+log = logging.getLogger(__name__)
+
 SQLITE_FILE = "fleet.db"
 
 
 class DatabasePlace(NamedTuple):
     data_dir: Path
     url: str
+    storage_url: str | None
 
     @property
     def sqlite_file(self) -> Path:
@@ -114,7 +121,7 @@ def restore(args: argparse.Namespace) -> int:
             )
         if args.keys:
             key_file.read_keys(Path(args.keys), place.data_dir)
-        RevocationJournal(place.data_dir / JOURNAL_FILE, now)
+        RevocationJournal(place.data_dir / JOURNAL_FILE, now, manifest.audit_seq)
     _say_restored(out, manifest, withdrawn, kept)
     return ExitCode.OK
 
@@ -143,8 +150,21 @@ def _withdrawn(
         return Withdrawn(), "trusted"
     named = [Path(one) for one in args.revocations] or [place.data_dir / JOURNAL_FILE]
     noted = [one for file in named if file.exists() or args.revocations for one in read_journal(file)]
-    withdrawn = withdrawn_since(manifest.began_at, noted)
+    if place.kind == "postgresql" and not args.revocations:
+        # This server's own journal tells of its own terms only, so it does not say from when on it is whole.
+        noted = [one for one in noted if one.event] + _shared_journal(place)
+    withdrawn = withdrawn_since(BackupMoment(manifest.began_at, manifest.audit_seq), noted)
     return withdrawn, "all withdrawn" if withdrawn.everything else "journal"
+
+
+def _shared_journal(place: DatabasePlace) -> list[Revocation]:
+    """Where the storage cannot be asked, nobody knows what was revoked, and that is how it is restored."""
+    try:
+        blobs = open_blobs(place.storage_url, place.data_dir / "storage")
+        return asyncio.run(read_shared_journal(blobs)) or []
+    except (FleetError, OSError) as error:
+        log.warning("the journal of revocations in the storage cannot be read: %s", error)
+        return []
 
 
 def _verified(file: Path, folder: Path) -> BackupManifest:
@@ -159,12 +179,14 @@ def _verified(file: Path, folder: Path) -> BackupManifest:
 
 
 def _place(args: argparse.Namespace) -> DatabasePlace:
-    names = ("data_dir", "config_file", "database_url")
+    names = ("data_dir", "config_file", "database_url", "storage_url")
     given = {name: getattr(args, name) for name in names if getattr(args, name, None)}
     resolved, _notes = resolve_settings.resolve("server", argparse.Namespace(**given))
     data_dir = Path(resolved["data_dir"].value)
     return DatabasePlace(
-        data_dir, resolved["database_url"].value or f"{SQLITE_PREFIX}{data_dir / SQLITE_FILE}"
+        data_dir,
+        resolved["database_url"].value or f"{SQLITE_PREFIX}{data_dir / SQLITE_FILE}",
+        resolved["storage_url"].value,
     )
 
 

@@ -4,7 +4,7 @@ Every step may be repeated: a repository that is there is taken, content that is
 """
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
@@ -12,7 +12,7 @@ import msgspec
 
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.core.training.checkpoint import FileEntry
-from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
+from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed, always_leads
 
 HUB_URL = "https://huggingface.co"
 SAMPLE_BYTES = 512
@@ -29,9 +29,17 @@ MAIN = "main"
 
 
 class Hub:
-    def __init__(self, http: httpx2.AsyncClient, token: str, url: str = HUB_URL) -> None:
+    def __init__(
+        self,
+        http: httpx2.AsyncClient,
+        token: str,
+        url: str = HUB_URL,
+        insist_on_leading: Callable[[], None] = always_leads,
+    ) -> None:
+        """`insist_on_leading` is called before every call."""
         self._http = http
         self._token = token
+        self._insist_on_leading = insist_on_leading
         self._url = url.rstrip("/")
 
     async def publish(
@@ -140,6 +148,7 @@ class Hub:
             async for piece in content.read(file, start, length):
                 yield piece
 
+        self._insist_on_leading()
         try:
             answer = await self._http.put(
                 url, content=pieces(), headers={**headers, "Content-Length": str(length)}, timeout=TIMEOUT
@@ -183,6 +192,7 @@ class Hub:
         said = {"Content-Type": "application/json", **(headers or {})}
         if own and url.startswith(self._url):
             said["Authorization"] = f"Bearer {self._token}"
+        self._insist_on_leading()
         try:
             answer = await self._http.request(method, url, content=sent, headers=said, timeout=TIMEOUT)
         except httpx2.HTTPError as error:

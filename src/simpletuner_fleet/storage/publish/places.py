@@ -33,6 +33,7 @@ async def _to_folder(folder: Path, content: PublishedContent) -> str:
                     out.write(piece)
                 out.flush()
                 os.fsync(out.fileno())
+            content.insist_on_leading()
             making.replace(target)
     except OSError as error:
         raise PublishFailed(f"The folder is not writable: {error.strerror or error}.") from error
@@ -60,6 +61,7 @@ async def _to_bucket(root_url: str, name: str, content: PublishedContent) -> str
             client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
         )
         for file in content.files:
+            content.insist_on_leading()
             await obstore.put_async(bucket, file.path, _pieces(content, file), chunk_size=16 * 1024 * 1024)
     except (BaseError, OSError) as error:
         raise PublishFailed(f"The bucket rejected it ({type(error).__name__}).") from error
