@@ -12,6 +12,7 @@ from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.guard import completion
+from simpletuner_fleet.agent.guard.orphans import end_group
 from simpletuner_fleet.agent.guard.runner import (
     EndedAttempt,
     Runner,
@@ -19,6 +20,7 @@ from simpletuner_fleet.agent.guard.runner import (
     TrainerExit,
 )
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo, Wall
+from simpletuner_fleet.agent.isolation.cgroups import NO_CGROUPS, Cgroups
 from simpletuner_fleet.agent.isolation.job_files import hand_over
 from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls
@@ -84,6 +86,7 @@ class Attempts:
         events: AttemptEvents | None = None,
         walls: Walls = NO_WALLS,
         adopt_grace_s: float = ADOPT_GRACE_S,
+        cgroups: Cgroups = NO_CGROUPS,
     ) -> None:
         """`adopt_grace_s` is how long a trainer waits for a new agent after this one has died."""
         self._adopt_grace_s = adopt_grace_s
@@ -92,6 +95,7 @@ class Attempts:
         self._client = client
         self._trust = trust
         self._walls = walls
+        self._cgroups = cgroups
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
@@ -115,7 +119,9 @@ class Attempts:
         try:
             launch = await self.preparation.take(turn)
             launch, wall = await asyncio.to_thread(self._raise_wall, offer, launch)
-            running = await self._runner.start(self._order(offer, launch, wall, lease_s, leased_at))
+            group = await asyncio.to_thread(self._cgroups.group_for, self._state.attempt(offer.attempt_id))
+            order = self._order(offer, launch, wall, lease_s, leased_at)
+            running = await self._runner.start(replace(order, cgroup=group))
         except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
             explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
             return AttemptEnding(reason=EndReason.START_FAILED, error=explanation, blame=blame_for(error))
@@ -243,6 +249,11 @@ class Attempts:
             await running.release()
         if attempt_id:
             self._walls.lower(attempt_id)
+            await asyncio.to_thread(self._leave_no_group, attempt_id)
+
+    def _leave_no_group(self, attempt_id: str) -> None:
+        with suppress(StateDirError):
+            end_group(self._state.attempt(attempt_id).path)
 
     def _mark(self, attempt_id: str, mark: str) -> None:
         """Keeps its folder from being removed. A full disk keeps nobody from going on; an id that cannot name a folder
@@ -266,6 +277,7 @@ class Attempts:
             if offer is None:
                 continue
             if attempt.retired:
+                await asyncio.to_thread(end_group, attempt.path)
                 attempt.retire()  # again: the process before this one may have ended half-way
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id

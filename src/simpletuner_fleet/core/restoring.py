@@ -6,6 +6,8 @@ SHORTEST_HOLD_S = 20.0
 """Twice as long as a worker waits at most before it tries again."""
 RESTORED = "restore.pending"
 """The setting by which a restore tells the next start of the server about itself."""
+HELD_UNTIL = "restore.held_until"
+"""The setting that says until when nothing is placed, to every server of the fleet."""
 
 
 def least_epoch(now: float) -> int:

@@ -83,6 +83,7 @@ def start_child(
             os._exit(127)
         if has_keeper(order):
             keep(order, walls, output, problem, status, lifeline)
+        join_cgroup(order, problem)
         if walls:
             first_process(order, walls, output, problem, status)
         become_trainer(order, walls, output, problem)
@@ -111,6 +112,7 @@ def keep(
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != keeper_pid:
             os._exit(127)
+        join_cgroup(order, problem)
         become_trainer(order, walls, output, problem)
     kept = sorted((status, lifeline, wakeups, wakeup))
     for before, after in zip([-1, *kept], [*kept, MOST_DESCRIPTORS], strict=True):
@@ -121,8 +123,19 @@ def keep(
     while lifeline not in {descriptor for descriptor, _ in poll.poll()}:
         os.read(wakeups, 4096)
         reap(trainer, status)
-    leave_nothing(keeper_pid)
+    leave_nothing(keeper_pid, order.get("cgroup", ""))
     os._exit(0)
+
+
+def join_cgroup(order: dict[str, Any], problem: int) -> None:
+    """What guards the trainer stays outside, and lives on when the group is ended."""
+    if not order.get("cgroup"):
+        return
+    try:
+        __import__("shim_cgroup").join(order["cgroup"])
+    except OSError as error:
+        tell(problem, f"cannot put the job into its control group: {error.strerror}")
+        os._exit(127)
 
 
 def reap(trainer: int, status: int) -> None:
@@ -136,9 +149,11 @@ def reap(trainer: int, status: int) -> None:
             os._exit(0)
 
 
-def leave_nothing(keeper_pid: int) -> None:
+def leave_nothing(keeper_pid: int, group: str) -> None:
     tree = __import__("shim_tree")
     while True:
+        if group:
+            __import__("shim_cgroup").end_all(group)
         for pid in tree.descendants(keeper_pid):
             tree.send_signal(pid, signal.SIGKILL)
         try:

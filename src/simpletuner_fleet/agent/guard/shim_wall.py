@@ -100,9 +100,6 @@ def separate(wall: dict[str, Any]) -> None:
 
 def enter(wall: dict[str, Any]) -> None:
     """Runs in the first process: from here on only what was granted has a name."""
-    if wall["cgroup"]:
-        with open(f"{wall['cgroup']}/cgroup.procs", "w", encoding="ascii") as file:
-            file.write("0")
     checked(libc.unshare(CLONE_NEWNS | CLONE_NEWIPC), "unshare")
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")

@@ -115,16 +115,27 @@ def limit_of(roster: Roster, job: Job, limits: Limits) -> str | None:
     return limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0))
 
 
-def why_waiting(roster: Roster, job: Job, limits: Limits, now: float) -> Explanation:
+def why_waiting(
+    roster: Roster, job: Job, limits: Limits, now: float, held_until: float | None = None
+) -> Explanation:
     """Bounded by what concerns the job: while a fitting worker is at work, the rest of the fleet is not asked."""
     answer = _if_merely_busy(roster, job) or survey_of(roster, job)
-    return why_waiting_given(roster, job, limits, now, answer, ahead=max(0, roster.position(job.rank) - 1))
+    ahead = max(0, roster.position(job.rank) - 1)
+    return why_waiting_given(roster, job, limits, now, answer, ahead=ahead, held_until=held_until)
 
 
 def why_waiting_given(
-    roster: Roster, job: Job, limits: Limits, now: float, answer: Survey, *, ahead: int
+    roster: Roster,
+    job: Job,
+    limits: Limits,
+    now: float,
+    answer: Survey,
+    *,
+    ahead: int,
+    held_until: float | None = None,
 ) -> Explanation:
-    return explain(job, answer, limit=limit_of(roster, job, limits), ahead=ahead, now=now)
+    limit = limit_of(roster, job, limits)
+    return explain(job, answer, limit=limit, ahead=ahead, now=now, held_until=held_until)
 
 
 def survey_of(roster: Roster, job: Job) -> Survey:

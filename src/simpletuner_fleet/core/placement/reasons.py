@@ -27,6 +27,7 @@ class Code(StrEnum):
     ALL_MATCHING_SET_ASIDE = "ALL_MATCHING_SET_ASIDE"
     ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
     BEHIND_OTHERS = "BEHIND_OTHERS"
+    HELD_AFTER_RESTORE = "HELD_AFTER_RESTORE"
     RETRY_BACKOFF = "RETRY_BACKOFF"
     APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
     DEPENDENCY = "DEPENDENCY"
@@ -226,6 +227,18 @@ REASONS: dict[str, Reason] = {
             sentence=N_("other jobs are ahead"),
             label=N_("others are first"),
             advice=(N_("see the queue:  simpletuner jobs list --status queued"),),
+        ),
+        Reason(
+            code=Code.HELD_AFTER_RESTORE,
+            kind=Kind.WAIT,
+            sentence=N_(
+                "the server was restored from a backup: nothing is placed for another %(wait_s)s s, until workers have told "
+                "what they run or their leases have ended"
+            ),
+            label=N_("held after a restore"),
+            advice=(
+                N_("wait: the job may run already, on a worker that has not been heard since the restore"),
+            ),
         ),
         Reason(
             code=Code.RETRY_BACKOFF,
