@@ -22,7 +22,7 @@ from simpletuner_fleet.agent.guard.runner import (
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo, Wall
 from simpletuner_fleet.agent.isolation.cgroups import NO_CGROUPS, Cgroups
 from simpletuner_fleet.agent.isolation.job_files import hand_over
-from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
+from simpletuner_fleet.agent.isolation.named_paths import Named, refuse_path, refuse_unseen
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls
 from simpletuner_fleet.agent.preparation import Preparation, blame_for, explain_start_failure
 from simpletuner_fleet.agent.retention import NOT_STORED, KeepLimits, tidy
@@ -104,7 +104,7 @@ class Attempts:
         """Of those that run."""
         self._events = events or NoEvents()
         self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
-        self.preparation = Preparation(state, trainers, client, data, walls.clean)
+        self.preparation = Preparation(state, trainers, client, data, walls.clean, self._must_see)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:
@@ -148,6 +148,11 @@ class Attempts:
             output.mkdir(parents=True, exist_ok=True)
             hand_over(output, wall.uid, wall.gid)
         return launch, wall
+
+    def _must_see(self, where: str, path: str, own: list[Path]) -> None:
+        reach = self._walls.reach()
+        if reach:
+            refuse_path(Named(where, path, made_by_job=False), reach, own, self._walls.home)
 
     def _fit_to_wall(self, offer: JobSubmit, launch: Launch, own: list[Path]) -> None:
         """Raises PathNotGranted. Data that the trainer wants to write beside, and may not, is shown where it may."""

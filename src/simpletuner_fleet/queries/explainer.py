@@ -17,9 +17,9 @@ class Explainer:
         self._surveys: dict[str, Survey] = {}
 
     def explain(self, job: Job, ahead: int, now: float) -> Explanation:
-        answer = self._surveys.get(job.class_id)
+        answer = self._surveys.get(job.line)
         if answer is None:
-            answer = self._surveys[job.class_id] = survey_of(self.roster, job)
+            answer = self._surveys[job.line] = survey_of(self.roster, job)
         return why_waiting_given(
             self.roster, job, self._limits, now, answer, ahead=ahead, held_until=self._held_until
         )

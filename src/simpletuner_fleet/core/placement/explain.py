@@ -80,10 +80,12 @@ def has_joined(worker: Worker) -> bool:
     return worker.registered_at is not None or worker.connection is not Connection.CONNECTING
 
 
-def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
+def survey(
+    requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]], refused_by: tuple[str, ...] = ()
+) -> Survey:
     asked = [(worker, occupancy) for worker, occupancy in workers if has_joined(worker)]
     verdicts: list[tuple[Worker, Refusal | None]] = [
-        (worker, why_not_now(worker, occupancy, requires)) for worker, occupancy in asked
+        (worker, why_not_now(worker, occupancy, requires, refused_by)) for worker, occupancy in asked
     ]
     through = {worker.id: tuple(sorted(occupancy.through)) for worker, occupancy in asked}
     refused = Counter(refusal for _, refusal in verdicts)

@@ -20,6 +20,7 @@ class Code(StrEnum):
     WRONG_ACCELERATOR = "WRONG_ACCELERATOR"
     TRAINER_MISSING = "TRAINER_MISSING"
     DATA_TOO_LARGE = "DATA_TOO_LARGE"
+    PATH_NOT_GRANTED = "PATH_NOT_GRANTED"
     ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
     ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
     ALL_MATCHING_RECONNECTING = "ALL_MATCHING_RECONNECTING"
@@ -155,6 +156,16 @@ REASONS: dict[str, Reason] = {
             impossible=True,
             fixes=(N_("Start a matching worker with a larger --data-cache-gb."),),
             advice=(N_("start a worker with a larger data cache:  simpletuner worker --data-cache-gb GB"),),
+        ),
+        Reason(
+            code=Code.PATH_NOT_GRANTED,
+            kind=Kind.ADMIN,
+            sentence=N_("no fitting worker grants the paths that the job names"),
+            label=N_("no worker grants the paths"),
+            refusals=(Refusal.NOT_GRANTED,),
+            impossible=True,
+            fixes=(N_("Start a matching worker that grants them: simpletuner worker --job-path FOLDER:ro"),),
+            advice=(N_("start a worker that grants them:  simpletuner worker --job-path FOLDER:ro"),),
         ),
         Reason(
             code=Code.ALL_MATCHING_BUSY,
