@@ -14,10 +14,11 @@ import pytest
 
 from simpletuner_fleet.agent.guard import shim_cgroup
 from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner
-from simpletuner_fleet.agent.isolation.cgroup_place import CgroupPlace, Lack, find_place
+from simpletuner_fleet.agent.isolation.cgroup_place import CgroupPlace, find_place
 from simpletuner_fleet.agent.isolation.cgroups import Cgroups, JobLimits, choose_cgroups
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.jobs.failure import classify
+from simpletuner_fleet.core.workers.job_groups import GroupLack
 from tests.agent.shim_fixtures import alive, order_for, parent_of, pid_in, shim_of, until
 
 HIDES = """
@@ -63,7 +64,7 @@ def groups() -> Cgroups:
 def place_with_controllers() -> Iterator[CgroupPlace]:
     """A group of our own that hands on memory and pids, below the tree's root."""
     found = find_place()
-    if isinstance(found, Lack):
+    if isinstance(found, GroupLack):
         pytest.skip(f"no control groups can be made here: {found.sentence}")
     top = next(
         folder for folder in (found.folder, *found.folder.parents) if not (folder / "cgroup.type").exists()

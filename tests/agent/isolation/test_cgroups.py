@@ -7,10 +7,11 @@ import pytest
 
 from simpletuner_fleet.agent.guard import shim_cgroup
 from simpletuner_fleet.agent.guard.orphans import end_group
-from simpletuner_fleet.agent.isolation.cgroup_place import CgroupPlace, Lack, find_place
+from simpletuner_fleet.agent.isolation.cgroup_place import CgroupPlace, find_place
 from simpletuner_fleet.agent.isolation.cgroups import Cgroups, JobLimits, choose_cgroups
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.worker_errors import JobLimitUnavailable
+from simpletuner_fleet.core.workers.job_groups import GroupLack
 
 ALL = {"memory", "pids"}
 
@@ -58,15 +59,15 @@ def test_a_worker_alone_in_its_group_makes_room_for_its_jobs(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("controllers", "pids", "name", "systemd", "had", "lack"),
     [
-        ("hugetlb", "", "x", False, set(), Lack.NO_CONTROLLER),
-        ("pids", "", "x", False, {"pids"}, Lack.NO_CONTROLLER),
-        ("memory pids", f"1 {os.getpid()}", "x", False, set(), Lack.SHARED),
-        ("memory pids", "", "x.service", False, set(), Lack.OLD_SYSTEMD),
-        ("memory pids", "", "x", True, set(), Lack.NOT_DELEGATED),
+        ("hugetlb", "", "x", False, set(), GroupLack.NO_CONTROLLER),
+        ("pids", "", "x", False, {"pids"}, GroupLack.NO_CONTROLLER),
+        ("memory pids", f"1 {os.getpid()}", "x", False, set(), GroupLack.SHARED),
+        ("memory pids", "", "x.service", False, set(), GroupLack.OLD_SYSTEMD),
+        ("memory pids", "", "x", True, set(), GroupLack.NOT_DELEGATED),
     ],
 )
 def test_what_cannot_be_had_is_said(
-    tmp_path: Path, controllers: str, pids: str, name: str, systemd: bool, had: set[str], lack: Lack
+    tmp_path: Path, controllers: str, pids: str, name: str, systemd: bool, had: set[str], lack: GroupLack
 ) -> None:
     folder = group_at(tmp_path / name, controllers, pids=pids)
     assert place(folder, own=folder, systemd=systemd).could_have(ALL) == (had, lack)
@@ -120,7 +121,7 @@ def test_its_place_is_found(tmp_path: Path, root: str, name: str, own: str, with
 )
 def test_where_its_group_is_not_to_be_seen_there_is_none(tmp_path: Path, root: str, groups: str) -> None:
     proc = proc_with(tmp_path / "proc", mount_line(root, tmp_path), groups)
-    assert find_place(proc, tmp_path / "run") is Lack.NOT_MOUNTED
+    assert find_place(proc, tmp_path / "run") is GroupLack.NOT_MOUNTED
 
 
 def test_an_attempts_group_has_its_limits_before_anything_is_in_there(tmp_path: Path) -> None:
@@ -178,10 +179,10 @@ def test_a_limit_that_was_asked_for_and_cannot_be_held_keeps_the_worker_from_sta
     with pytest.raises(
         JobLimitUnavailable, match=r"--job-memory-gb 64 .*there is no cgroup v2 on this machine"
     ):
-        choose_cgroups(JobLimits(memory_gb=64), Lack.NOT_MOUNTED)
+        choose_cgroups(JobLimits(memory_gb=64), GroupLack.NOT_MOUNTED)
     with pytest.raises(JobLimitUnavailable, match="--job-pids 100 "):
-        choose_cgroups(JobLimits(pids=100), Lack.READ_ONLY)
-    assert choose_cgroups(JobLimits(memory_gb=0, pids=0), Lack.NOT_MOUNTED).parts == "none"
+        choose_cgroups(JobLimits(pids=100), GroupLack.READ_ONLY)
+    assert choose_cgroups(JobLimits(memory_gb=0, pids=0), GroupLack.NOT_MOUNTED).parts == "none"
 
 
 @pytest.mark.parametrize(
@@ -190,25 +191,25 @@ def test_a_limit_that_was_asked_for_and_cannot_be_held_keeps_the_worker_from_sta
         (
             Cgroups(Path("/x"), None, memory_bytes=60_000_000_000, pids=100),
             {"cgroup": "kill+memory+pids", "job_memory_gb": "60.0", "job_pids": "100"},
-            "kill and at most 60.0 GB of memory and 100 processes and threads for each job",
+            "kill, at most 60.0 GB of memory for each job, at most 100 processes and threads for each job",
         ),
         (
-            Cgroups(Path("/x"), Lack.NOT_DELEGATED),
+            Cgroups(Path("/x"), GroupLack.NOT_DELEGATED),
             {"cgroup": "kill", "cgroup_lacks": "not-delegated"},
-            "kill only, no memory and no process limit: the controller is not delegated",
+            "kill only, no memory limit, no process limit: the controller is not delegated",
         ),
         (
-            Cgroups(Path("/x"), Lack.NO_CONTROLLER, pids=9),
+            Cgroups(Path("/x"), GroupLack.NO_CONTROLLER, pids=9),
             {"cgroup": "kill+pids", "job_pids": "9", "cgroup_lacks": "no-controller"},
-            "kill and at most 9 processes and threads for each job, no memory limit: the controller is not there",
+            "kill, no memory limit, at most 9 processes and threads for each job: the controller is not there",
         ),
         (
             Cgroups(Path("/x"), None),
             {"cgroup": "kill"},
-            "kill only, no memory and no process limit",
+            "kill only, no memory limit, no process limit",
         ),
         (
-            Cgroups(None, Lack.NOT_MOUNTED),
+            Cgroups(None, GroupLack.NOT_MOUNTED),
             {"cgroup": "none", "cgroup_lacks": "not-mounted"},
             "none: there is no cgroup v2 on this machine",
         ),

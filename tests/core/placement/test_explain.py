@@ -35,6 +35,7 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.WRONG_ACCELERATOR, asked(Requirements(accelerator="rocm"), a_worker())),
     (Code.TRAINER_MISSING, asked(Requirements(trainer="command"), a_worker())),
     (Code.DATA_TOO_LARGE, asked(Requirements(datasets=(("d1", 7),)), a_worker())),
+    (Code.PATH_NOT_GRANTED, survey(REMOTE, [(a_worker("w_1"), FREE)], ("w_1 i_w_1",))),
     (Code.ALL_MATCHING_BUSY, asked(REMOTE, a_worker(), held=BUSY)),
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.OFFLINE))),
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.CONNECTING, registered_at=NOW))),

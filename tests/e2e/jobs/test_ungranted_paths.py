@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.test_job_isolation import what_is_missing
-from tests.e2e.kit import World, wait_until
+from tests.e2e.kit import World
+from tests.e2e.processes import wait_until
 
 pytestmark = [
     pytest.mark.e2e,

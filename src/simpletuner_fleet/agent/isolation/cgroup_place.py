@@ -2,45 +2,17 @@
 
 import os
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct
+
+from simpletuner_fleet.core.workers.job_groups import GroupLack
 
 AGENT_GROUP = "agent"
 """Where the worker itself is: a group whose controllers are handed on may hold no process of its own."""
 SERVICE_ENDS = ".service"
 DELEGATED = ("trusted.delegate", "user.delegate")
 """How systemd marks a group that it leaves to others; root could write to all of them."""
-
-
-class Lack(StrEnum):
-    """What keeps a worker from more; the value is that of the label `cgroup_lacks`."""
-
-    NOT_MOUNTED = "not-mounted"
-    READ_ONLY = "read-only"
-    OLD_KERNEL = "old-kernel"
-    REFUSED = "refused"
-    NO_CONTROLLER = "no-controller"
-    NOT_DELEGATED = "not-delegated"
-    OLD_SYSTEMD = "old-systemd"
-    SHARED = "shared"
-
-    @property
-    def sentence(self) -> str:
-        return SENTENCES[self]
-
-
-SENTENCES = {
-    Lack.NOT_MOUNTED: "there is no cgroup v2 on this machine",
-    Lack.READ_ONLY: "this worker may make no groups below its own",
-    Lack.OLD_KERNEL: "the kernel is older than 5.14",
-    Lack.REFUSED: "a process that was put into a group on trial could not be ended by it",
-    Lack.NO_CONTROLLER: "the controller is not there",
-    Lack.NOT_DELEGATED: "the controller is not delegated",
-    Lack.OLD_SYSTEMD: "it needs the unit of 'simpletuner service install' and systemd 254 or newer",
-    Lack.SHARED: "other programs are in the same group",
-}
 
 
 class CgroupPlace(Struct, frozen=True, kw_only=True):
@@ -54,16 +26,16 @@ class CgroupPlace(Struct, frozen=True, kw_only=True):
     def enabled(self) -> set[str]:
         return _words(self.folder / "cgroup.subtree_control")
 
-    def could_have(self, controllers: Iterable[str]) -> tuple[set[str], Lack | None]:
+    def could_have(self, controllers: Iterable[str]) -> tuple[set[str], GroupLack | None]:
         """Which of these jobs' groups could have, and what keeps them from the others; changes nothing."""
         wanted, had = set(controllers), self.enabled()
         more = (wanted - had) & _words(self.folder / "cgroup.controllers")
         lack = self._hindrance() if more else None
         if lack:
             return wanted & had, lack
-        return wanted & (had | more), None if wanted <= had | more else Lack.NO_CONTROLLER
+        return wanted & (had | more), None if wanted <= had | more else GroupLack.NO_CONTROLLER
 
-    def hand_on(self, controllers: Iterable[str]) -> Lack | None:
+    def hand_on(self, controllers: Iterable[str]) -> GroupLack | None:
         """This process leaves the group for one beside the jobs' where that must be."""
         missing = sorted(set(controllers) - self.enabled())
         if not missing:
@@ -78,7 +50,7 @@ class CgroupPlace(Struct, frozen=True, kw_only=True):
         except OSError:
             if moves:
                 self._move_back(leaf)
-            return Lack.NOT_DELEGATED
+            return GroupLack.NOT_DELEGATED
         return None
 
     def memory_bytes(self) -> int:
@@ -90,18 +62,18 @@ class CgroupPlace(Struct, frozen=True, kw_only=True):
                 total = min(total, int(limit.pop()))
         return total
 
-    def _hindrance(self) -> Lack | None:
+    def _hindrance(self) -> GroupLack | None:
         if self.systemd and not _is_delegated(self.folder):
-            return Lack.NOT_DELEGATED
+            return GroupLack.NOT_DELEGATED
         if not os.access(self.folder / "cgroup.subtree_control", os.W_OK):
-            return Lack.NOT_DELEGATED
+            return GroupLack.NOT_DELEGATED
         if self._is_root() or self.own != self.folder:
             return None
         # Started anew by systemd, a worker is put into the service's own group, which then takes no process any more.
         if self.folder.name.endswith(SERVICE_ENDS):
-            return Lack.OLD_SYSTEMD
+            return GroupLack.OLD_SYSTEMD
         others = _words(self.folder / "cgroup.procs") - {str(os.getpid())}
-        return Lack.SHARED if others else None
+        return GroupLack.SHARED if others else None
 
     def _move_back(self, leaf: Path) -> None:
         try:
@@ -115,25 +87,25 @@ class CgroupPlace(Struct, frozen=True, kw_only=True):
         return not (self.folder / "cgroup.type").exists()
 
 
-def find_place(proc: Path = Path("/proc"), run: Path = Path("/run")) -> CgroupPlace | Lack:
+def find_place(proc: Path = Path("/proc"), run: Path = Path("/run")) -> CgroupPlace | GroupLack:
     try:
         mounts = (proc / "self/mountinfo").read_text(encoding="utf-8", errors="replace")
         groups = (proc / "self/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return Lack.NOT_MOUNTED
+        return GroupLack.NOT_MOUNTED
     mounted = _mounted(mounts)
     name = next((line[3:] for line in groups.splitlines() if line.startswith("0::/")), None)
     if mounted is None or name is None:
-        return Lack.NOT_MOUNTED
+        return GroupLack.NOT_MOUNTED
     root, folder = mounted
     if not Path(name).is_relative_to(root):
-        return Lack.NOT_MOUNTED
+        return GroupLack.NOT_MOUNTED
     own = folder / Path(name).relative_to(root)
     if not own.is_dir():
-        return Lack.NOT_MOUNTED
+        return GroupLack.NOT_MOUNTED
     within = own.parent if own.name == AGENT_GROUP and own != folder else own
     if not os.access(within, os.W_OK):
-        return Lack.READ_ONLY
+        return GroupLack.READ_ONLY
     return CgroupPlace(folder=within, own=own, systemd=(run / "systemd/system").is_dir())
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from simpletuner_fleet.agent.guard import shim_cgroup
-from simpletuner_fleet.agent.isolation.cgroup_place import CgroupPlace, Lack, find_place
+from simpletuner_fleet.agent.isolation.cgroup_place import CgroupPlace, find_place
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.worker_errors import JobLimitUnavailable
+from simpletuner_fleet.core.workers import job_groups
+from simpletuner_fleet.core.workers.job_groups import GroupLack
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ class Cgroups:
     def __init__(
         self,
         folder: Path | None,
-        lack: Lack | None,
+        lack: GroupLack | None,
         *,
         memory_bytes: int | None = None,
         pids: int | None = None,
@@ -51,31 +53,23 @@ class Cgroups:
     def parts(self) -> str:
         """What is had, in the words of the label by which jobs can ask for it."""
         if self._folder is None:
-            return "none"
+            return job_groups.NOTHING
         had = ["kill", *(["memory"] if self.memory_bytes else []), *(["pids"] if self.pids else [])]
         return "+".join(had)
 
     def labels(self) -> dict[str, str]:
-        labels = {"cgroup": self.parts}
+        labels = {job_groups.HAD: self.parts}
         if self.memory_bytes:
-            labels["job_memory_gb"] = f"{self.memory_bytes / 1e9:.1f}"
+            labels[job_groups.MEMORY] = f"{self.memory_bytes / 1e9:.1f}"
         if self.pids:
-            labels["job_pids"] = str(self.pids)
+            labels[job_groups.PIDS] = str(self.pids)
         if self.lack:
-            labels["cgroup_lacks"] = self.lack.value
+            labels[job_groups.LACKS] = self.lack.value
         return labels
 
     def sentence(self) -> str:
         """Says what jobs get here, and what they do not and why."""
-        limits = [f"{self.memory_bytes / 1e9:.1f} GB of memory"] if self.memory_bytes else []
-        limits += [f"{self.pids} processes and threads"] if self.pids else []
-        why = f": {self.lack.sentence}" if self.lack else ""
-        if self._folder is None:
-            return f"none{why}"
-        missing = [name for name, had in (("memory", self.memory_bytes), ("process", self.pids)) if not had]
-        lacking = f", no {' and no '.join(missing)} limit{why}" if missing else ""
-        bounds = f" and at most {' and '.join(limits)} for each job" if limits else " only"
-        return f"kill{bounds}{lacking}"
+        return job_groups.sentence(self.labels())
 
     def group_for(self, attempt: AttemptDir) -> str:
         """Makes the attempt's group with its limits; '' where there are none here. Raises OSError."""
@@ -93,22 +87,22 @@ class Cgroups:
             _write(group / "pids.max", str(self.pids))
         return str(group)
 
-    def trial(self) -> Lack | None:
+    def trial(self) -> GroupLack | None:
         """Puts a process into a group like those of attempts and ends it by the group; what keeps it from that."""
         assert self._folder is not None
         group = self._folder / shim_cgroup.group_name(f"trial-{os.getpid()}")
         try:
             group.mkdir()
             if not (group / "cgroup.kill").exists():
-                return Lack.OLD_KERNEL
+                return GroupLack.OLD_KERNEL
             script = f"echo 0 > '{group}/cgroup.procs' && exec sleep {TRIAL_S * 2:g}"
             child = subprocess.Popen(
                 ["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}
             )
-            return None if _dies_by(group, child) else Lack.REFUSED
+            return None if _dies_by(group, child) else GroupLack.REFUSED
         except OSError as error:
             log.debug("no control group for a trial: %s", error)
-            return Lack.READ_ONLY
+            return GroupLack.READ_ONLY
         finally:
             shim_cgroup.remove(str(group), within_s=1.0)
 
@@ -117,7 +111,7 @@ NO_CGROUPS = Cgroups(None, None)
 
 
 def choose_cgroups(
-    limits: JobLimits, place: CgroupPlace | Lack | None = None, *, change: bool = True
+    limits: JobLimits, place: CgroupPlace | GroupLack | None = None, *, change: bool = True
 ) -> Cgroups:
     """What this machine lets a worker have. Raises JobLimitUnavailable where a limit was asked for and cannot be had.
 
@@ -134,8 +128,8 @@ def choose_cgroups(
     return had
 
 
-def _had(limits: JobLimits, place: CgroupPlace | Lack, change: bool) -> Cgroups:
-    if isinstance(place, Lack):
+def _had(limits: JobLimits, place: CgroupPlace | GroupLack, change: bool) -> Cgroups:
+    if isinstance(place, GroupLack):
         return Cgroups(None, place)
     problem = Cgroups(place.folder, None).trial()
     if problem:

@@ -17,6 +17,7 @@ from simpletuner_fleet.core.jobs.decision import (
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.jobs.fencing import must_be_current
 from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Job, JobState, Outcome
+from simpletuner_fleet.core.placement.explain import has_joined
 from simpletuner_fleet.core.placement.matching import has_refused, refusal_of, why_never
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.start_trouble import Blame
@@ -79,7 +80,7 @@ def not_granted(
 
 def might_grant(job: Job, worker: Worker) -> bool:
     return (
-        worker.registered_at is not None
+        has_joined(worker)
         and not has_refused(worker, job.refused_by)
         and why_never(worker, job.requires) is None
     )
