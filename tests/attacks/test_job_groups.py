@@ -63,11 +63,11 @@ def groups() -> Cgroups:
 @pytest.fixture
 def place_with_controllers() -> Iterator[CgroupPlace]:
     """A group of our own that hands on memory and pids, below the tree's root."""
-    found = find_place()
-    if isinstance(found, GroupLack):
-        pytest.skip(f"no control groups can be made here: {found.sentence}")
+    where = find_place()
+    if isinstance(where, GroupLack):
+        pytest.skip(f"no control groups can be made here: {where.sentence}")
     top = next(
-        folder for folder in (found.folder, *found.folder.parents) if not (folder / "cgroup.type").exists()
+        folder for folder in (where.folder, *where.folder.parents) if not (folder / "cgroup.type").exists()
     )
     handed_on = set((top / "cgroup.subtree_control").read_text().split())
     if not handed_on >= {"memory", "pids"} or not os.access(top, os.W_OK):
@@ -75,7 +75,7 @@ def place_with_controllers() -> Iterator[CgroupPlace]:
     group = top / f"simpletuner-test-{os.getpid()}"
     group.mkdir()
     try:
-        yield CgroupPlace(folder=group, own=found.own)
+        yield CgroupPlace(folder=group, own=where.own)
     finally:
         shim_cgroup.remove(str(group))
 
@@ -124,8 +124,8 @@ async def test_what_a_job_left_when_its_guardians_were_killed_is_ended_by_the_ne
     await until(lambda: not alive(guardians[0]), "both are gone")
     assert alive(daemon), "nobody was left to end it"
     async with Runner() as another:
-        found = await another.adopt(folder)
-    assert isinstance(found, EndedAttempt)
+        rest = await another.adopt(folder)
+    assert isinstance(rest, EndedAttempt)
     assert not alive(daemon)
     assert not shim_cgroup.end_all(group), "the group is gone, too"
 

@@ -216,9 +216,9 @@ def test_what_is_no_request_is_refused_in_our_own_format_and_leaves_no_line_in_t
                 line.settimeout(0.2)
                 line.sendall(noise[turn % len(noise)])
                 answers.add(line.recv(4096))
-        told = [answer for answer in answers if answer.startswith(b"HTTP/1.1 ")]
-        assert told or tls
-        for answer in told:
+        in_http = [answer for answer in answers if answer.startswith(b"HTTP/1.1 ")]
+        assert in_http or tls
+        for answer in in_http:
             assert b"\r\ncontent-type: application/problem+json\r\n" in answer
             problem = json.loads(answer.partition(b"\r\n\r\n")[2])
             assert (problem["status"], problem["code"]) == (400, "unreadable_request")

@@ -51,8 +51,8 @@ def _translated(
 def groups_text(words: Words, labels: Mapping[str, str]) -> str:
     """Says what control groups do for the jobs of a worker with these labels; '' where it does not say."""
     pieces, why = job_groups.open_pieces(labels)
-    told = ", ".join(words.text(text, **blanks) for text, blanks in pieces)
-    return f"{told}: {words.gettext(why[0])}" if why else told
+    facts = ", ".join(words.text(text, **blanks) for text, blanks in pieces)
+    return f"{facts}: {words.gettext(why[0])}" if why else facts
 
 
 def kind_text(words: Words, kind: str) -> str:

@@ -112,8 +112,8 @@ def test_its_place_is_found(tmp_path: Path, root: str, name: str, own: str, with
     (tree / own).mkdir(parents=True)
     v1 = "31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
     proc = proc_with(tmp_path / "proc", v1 + mount_line(root, tree), f"4:memory:/x\n0::{name}\n")
-    found = find_place(proc, tmp_path / "run")
-    assert found == CgroupPlace(folder=tree / within, own=tree / own, systemd=False)
+    where = find_place(proc, tmp_path / "run")
+    assert where == CgroupPlace(folder=tree / within, own=tree / own, systemd=False)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_an_end_by_a_limit_is_told_as_that(
         ("pids.max", "64"),
     ):
         (tmp_path / name).write_text(text)
-    told = shim_cgroup.limit_reached(str(tmp_path), ended_well)
-    assert told == (said and f"the job reached the {said}")
+    sentence = shim_cgroup.limit_reached(str(tmp_path), ended_well)
+    assert sentence == (said and f"the job reached the {said}")
 
 
 def test_a_limit_that_was_asked_for_and_cannot_be_held_keeps_the_worker_from_starting() -> None:

@@ -36,11 +36,11 @@ def test_a_folder_that_is_not_granted_is_refused_by_name_and_used_where_it_is(
     bundle["settings"]["cwd"] = str(tmp_path / "nothing")
     probing = world.submit(bundle, worker_labels={"who": "closed"})
     world.becomes(probing, "failed")
-    told = world.job(probing)["failure"]
-    assert told["evidence"].replace("nothing", "project") == failure["evidence"], (
+    probed = world.job(probing)["failure"]
+    assert probed["evidence"].replace("nothing", "project") == failure["evidence"], (
         "what is not there is told alike"
     )
-    assert told["class"] == failure["class"]
+    assert probed["class"] == failure["class"]
 
     opened = world.start_worker(
         "open", "--isolation", "required", "--label", "who=open", "--job-path", f"{folder}:ro"

@@ -35,13 +35,13 @@ def end_group(attempt_dir: Path) -> bool:
         return False
     if group.name != shim_cgroup.group_name(attempt_dir.name):
         return False
-    found = shim_cgroup.is_populated(str(group))
+    was_populated = shim_cgroup.is_populated(str(group))
     if not shim_cgroup.remove(str(group)):
         log.error("processes of attempt %s do not die: %s is not empty", attempt_dir.name, group)
-        return found
+        return was_populated
     with contextlib.suppress(OSError):
         note.unlink()
-    return found
+    return was_populated
 
 
 def processes_of(attempt_id: str) -> list[int]:

@@ -118,13 +118,13 @@ def choose_cgroups(
     With `change` this process may move into a group of its own beside those of jobs: call it before others are started.
     Without it nothing changes for longer than a trial, and what a start would have is told.
     """
-    found = find_place() if place is None else place
-    had = _had(limits, found, change)
+    where = find_place() if place is None else place
+    had = _had(limits, where, change)
     asked = [("--job-memory-gb", limits.memory_gb, had.memory_bytes), ("--job-pids", limits.pids, had.pids)]
-    for flag, wish, got in asked:
-        if wish and not got:
+    for flag, asked_for, got in asked:
+        if asked_for and not got:
             why = had.lack.sentence if had.lack else "the controller is missing"
-            raise JobLimitUnavailable(f"{flag} {wish:g} cannot be held on this machine: {why}.")
+            raise JobLimitUnavailable(f"{flag} {asked_for:g} cannot be held on this machine: {why}.")
     return had
 
 
@@ -136,8 +136,8 @@ def _had(limits: JobLimits, place: CgroupPlace | GroupLack, change: bool) -> Cgr
         return Cgroups(None, problem)
     wanted = [
         controller
-        for controller, wish in (("memory", limits.memory_gb), ("pids", limits.pids))
-        if wish is None or wish > 0
+        for controller, asked_for in (("memory", limits.memory_gb), ("pids", limits.pids))
+        if asked_for is None or asked_for > 0
     ]
     had, lack = place.could_have(wanted)
     failed = place.hand_on(had) if change else None

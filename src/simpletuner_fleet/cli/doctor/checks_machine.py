@@ -117,10 +117,12 @@ def control_groups(memory_gb: float | None, pids: int | None) -> CheckFinding:
         labels = choose_cgroups(JobLimits(memory_gb=memory_gb, pids=pids), change=False).labels()
     except JobLimitUnavailable as error:
         return bad(about, error.detail, error.next or "")
-    told = _("started from here: %(what)s", what=groups_text(current(), labels))
+    sentence = _("started from here: %(what)s", what=groups_text(current(), labels))
     if not lacks_something(labels):
-        return good(about, told)
-    return doubt(about, told, _("simpletuner service install worker makes a unit whose groups are delegated"))
+        return good(about, sentence)
+    return doubt(
+        about, sentence, _("simpletuner service install worker makes a unit whose groups are delegated")
+    )
 
 
 def open_files() -> CheckFinding:

@@ -63,8 +63,8 @@ def open_pieces(labels: Mapping[str, str]) -> tuple[list[Piece], Piece | None]:
 
 def sentence(labels: Mapping[str, str]) -> str:
     pieces, why = open_pieces(labels)
-    told = ", ".join(text % blanks for text, blanks in pieces)
-    return f"{told}: {why[0]}" if why else told
+    facts = ", ".join(text % blanks for text, blanks in pieces)
+    return f"{facts}: {why[0]}" if why else facts
 
 
 def lacks_something(labels: Mapping[str, str]) -> bool:
