@@ -38,7 +38,7 @@ LOADED = """
 """What a training of SDXL was seen to load, without what comes with torch and transformers and is on the machine."""
 FROM_SOURCE = "atomicwrites"
 LEFT_OUT = (
-    *("*/tests/*", "*.pyi", "*.pyx", "*.pxd", "*.c", "*.cpp", "*.h", "*/__pycache__/*"),
+    *("*/tests/*", "*.pyx", "*.pxd", "*.c", "*.cpp", "*.h", "*/__pycache__/*"),
     *("bin/*", "botocore/data/*/*", "wandb/bin/*"),
 )
 LYRICS = {"ar": "Arabic", "en": "English", "es": "Spanish", "ja": "Japanese", "zh": "Chinese"}
