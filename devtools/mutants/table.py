@@ -847,8 +847,8 @@ MUTANTS = (
         "goodbye-keeps-the-jobs",
         "a worker that leaves takes its jobs with it",
         "orchestrator/attendance.py",
-        '        why = reason or "the worker said goodbye"\n',
-        '        why = reason or "the worker said goodbye"\n        break\n',
+        '        why = reason or "the worker disconnected cleanly"\n',
+        '        why = reason or "the worker disconnected cleanly"\n        break\n',
         DEFENDED,
     ),
     # Streams and tokens

@@ -15,11 +15,11 @@ from simpletuner_fleet.languages.words import Words
 OF_JOBS = (
     N_("attempt %(number)s, resumed from step %(step)s on %(worker)s"),
     N_("cancelling: saving a checkpoint first"),
-    N_("cancelling: the checkpoint of step %(step)s is stored, the trainer is asked to end"),
-    N_("cancelling: the trainer is asked to end"),
+    N_("cancelling: the checkpoint of step %(step)s is stored, stopping the trainer"),
+    N_("cancelling: stopping the trainer"),
     N_("leaving its worker: saving a checkpoint first"),
-    N_("leaving its worker: the checkpoint of step %(step)s is stored, the trainer is asked to end"),
-    N_("leaving its worker: the trainer is asked to end"),
+    N_("leaving its worker: the checkpoint of step %(step)s is stored, stopping the trainer"),
+    N_("leaving its worker: stopping the trainer"),
 )
 OF_ENDS = (
     N_("the trainer ended with exit code %(code)s"),
@@ -27,8 +27,8 @@ OF_ENDS = (
     N_("the trainer exited with code %(code)s"),
     N_("the trainer was killed by signal %(signal)s"),
     N_("the trainer failed"),
-    N_("the trainer and its guardian were killed"),
-    N_("the trainer's guardian was killed"),
+    N_("the trainer and its supervisor were killed"),
+    N_("the trainer's supervisor was killed"),
     N_("the job reached the memory limit of its worker, %(gb)s GB (--job-memory-gb)"),
     N_("the job reached the process limit of its worker, %(count)s processes and threads (--job-pids)"),
     N_("the time limit of %(seconds)s s was reached"),
@@ -38,30 +38,30 @@ OF_ENDS = (
     N_("the worker came back without its trainer"),
     N_("the worker did not accept the offer in time"),
     N_("the worker is draining"),
-    N_("the worker said goodbye"),
-    N_("the worker stopped before it started"),
+    N_("the worker disconnected cleanly"),
+    N_("the worker stopped before the job started"),
     N_("the worker was asked to stop"),
     N_("the worker was cut off for longer than its lease"),
     N_("the worker was cut off from the orchestrator"),
     N_("the worker was drained"),
-    N_("the checkpoint to go on from could not be fetched"),
+    N_("the checkpoint to resume from could not be downloaded"),
     N_("no heartbeat for %(seconds)s s"),
-    N_("its worker has not named it for %(seconds)s s"),
-    N_("it depends on %(job)s, which ended %(state)s"),
+    N_("its worker has not reported it for %(seconds)s s"),
+    N_("it depends on %(job)s, which ended as %(state)s"),
 )
 """How attempts end, as workers and the orchestrator write it down; what a trainer itself says stays as it is."""
 
 OF_CHECKS = (
     N_("SimpleTuner %(version)s has no option '%(name)s'."),
     N_("SimpleTuner %(version)s needs '%(name)s'."),
-    N_("'%(name)s' is a whole number, not %(value)s."),
-    N_("'%(name)s' is a number, not %(value)s."),
-    N_("'%(name)s' is true or false, not %(value)s."),
-    N_("'%(name)s' is not %(value)s; it is one of %(choices)s."),
+    N_("'%(name)s' must be a whole number, not %(value)s."),
+    N_("'%(name)s' must be a number, not %(value)s."),
+    N_("'%(name)s' must be true or false, not %(value)s."),
+    N_("'%(name)s' must be one of %(choices)s, not %(value)s."),
     N_("'%(name)s' is set twice: as %(first)s and as %(second)s."),
     N_("Did you mean '%(name)s'?"),
     N_("lora_type 'lycoris' needs a lycoris_config."),
-    N_("push_to_hub needs the worker's own log-in to the Hugging Face Hub, or a secret HF_TOKEN."),
+    N_("push_to_hub needs the worker's own Hugging Face Hub login, or a secret HF_TOKEN."),
 )
 """What is found in a config that is checked against its trainer's options."""
 

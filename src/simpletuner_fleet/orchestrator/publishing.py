@@ -79,7 +79,7 @@ async def ask(
         before = transaction.tx.publication(job_id)
         asked = publish or (before.publish if before else None)
         if asked is None:
-            raise Invalid("Say where to: the job itself names no place.", path="$.to")
+            raise Invalid("Say where to publish: the job itself names no destination.", path="$.to")
         check_publish(asked, "$")
         check_secret(transaction, asked, job.owner, actor.id, owns_as)
         fresh = opened(job, asked, transaction.now, before)
@@ -97,9 +97,9 @@ def check_secret(transaction: Transaction, publish: Publish, *whose: str) -> Non
     stored = stored_secrets(transaction.tx, [publish.secret]).get(publish.secret)
     if stored and not stored.is_for(*whose):
         raise Invalid(
-            f"The secret '{publish.secret}' is for jobs of others.",
+            f"The secret '{publish.secret}' is reserved for other users' jobs.",
             path="$.secret",
-            next_step="Ask its owner to name you, too: 'simpletuner secrets set NAME --for YOU'.",
+            next_step="Ask its owner to allow you as well: 'simpletuner secrets set NAME --for YOU'.",
         )
     if stored is None:
         raise Invalid(
@@ -112,7 +112,7 @@ def check_secret(transaction: Transaction, publish: Publish, *whose: str) -> Non
 async def publication_of(fleet: Fleet, job_id: str) -> Publication:
     stored = await fleet.read(lambda view: view.publication(job_id))
     if stored is None:
-        raise NotFound(f"Nothing of job {job_id} is or was to be published.")
+        raise NotFound(f"Job {job_id} has no model to publish.")
     return stored
 
 
@@ -162,14 +162,14 @@ async def _publish(
     )
     content = PublishedContent(storage.blobs, files_to_publish(manifests))
     if not content.files:
-        raise PublishFailed("Nothing of the job is stored that could be published.", hopeless=True)
+        raise PublishFailed("The job has stored nothing that could be published.", hopeless=True)
     hub = HUB.fullmatch(publish.to)
     if hub is None:
         folder = FOLDER.fullmatch(publish.to)
         return await publish_to_place(places.folder_url, folder[1] if folder else job_id, content)
     if token is None:
         raise PublishFailed(
-            f"The secret '{publish.secret}' cannot be read: it was deleted, or its key is lost.",
+            f"The secret '{publish.secret}' is unreadable: it was deleted, or its key is lost.",
             hopeless=True,
         )
     return await Hub(http, token, places.hub_url).publish(publish, hub[1], hub[2], content, f"Job {job_id}")

@@ -84,7 +84,7 @@ async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
             return
         if not fleet.presence.is_unconfirmed(turn):
             return
-        why = f"its worker has not named it for {transaction.policy.heartbeat_timeout_s:g} s"
+        why = f"its worker has not reported it for {transaction.policy.heartbeat_timeout_s:g} s"
         job = transaction.job(attempt.job_id)
         worker = transaction.tx.worker(attempt.worker_id)
         away = worker is not None and worker.connection is not Connection.CONNECTED

@@ -30,8 +30,8 @@ class DatasetUploads:
         allowed, counted = self._fleet.policy.data_storage_bytes, await self._counted_bytes()
         if counted + more_bytes > allowed:
             raise QuotaExceeded(
-                f"All datasets together may take {allowed} bytes; {counted} are taken.",
-                next_step="Delete datasets that nobody needs, or ask for a higher SIMPLETUNER_DATA_STORAGE_GB.",
+                f"All datasets together can use {allowed} bytes; {counted} are in use.",
+                next_step="Delete unused datasets, or ask for a higher SIMPLETUNER_DATA_STORAGE_GB.",
                 quota_bytes=allowed,
             )
 

@@ -29,7 +29,7 @@ COLUMNS = b"term, holder, url, fingerprint, renewals, released"
 
 
 class BookClosed(StoreRefused):
-    """The database does not answer now."""
+    """The database is not responding."""
 
     code = "lease_unknown"
 

@@ -105,7 +105,7 @@ def test_without_the_journal_nothing_that_lets_somebody_in_is_believed(world: Wo
     (world.home / "revocations.jsonl").unlink()
     done = world.cli("backup", "restore", str(file), "--replace")
     assert done.returncode == 0, done.stderr
-    assert "is not known" in done.stdout + done.stderr
+    assert "is unknown" in done.stdout + done.stderr
     world.restart_server()
     assert status_of(world, world.admin_token) == 200, "that of the data folder"
     assert status_of(world, tokens["kept"]) == 401

@@ -60,10 +60,12 @@ def create(args: argparse.Namespace) -> int:
         write_archive(target, folder, manifest)
         if args.keys:
             key_file.write_keys(Path(args.keys), place.data_dir)
-    out.say(_("%(file)s holds the database as it was at epoch %(epoch)s", file=target, epoch=manifest.epoch))
+    out.say(_("%(file)s contains the database as of epoch %(epoch)s", file=target, epoch=manifest.epoch))
     if not args.keys:
-        out.hint(_("the keys are not in it: --keys FILE writes them into a file apart, to be kept elsewhere"))
-    out.hint(_("the storage is not in it: checkpoints, artifacts and datasets are backed up where they lie"))
+        out.hint(
+            _("the keys are not included: --keys FILE writes them to a separate file, to be kept elsewhere")
+        )
+    out.hint(_("storage is not included: back up checkpoints, artifacts and datasets where they are"))
     return ExitCode.OK
 
 
@@ -73,7 +75,7 @@ def verify(args: argparse.Namespace) -> int:
         manifest = _verified(Path(args.file), Path(folder))
     out.say(
         _(
-            "%(file)s is whole: %(database)s, schema %(schema)s, epoch %(epoch)s, %(entries)s audit entries",
+            "%(file)s is intact: %(database)s, schema %(schema)s, epoch %(epoch)s, %(entries)s audit entries",
             file=args.file,
             database=manifest.database,
             schema=manifest.schema,
@@ -119,17 +121,19 @@ def restore(args: argparse.Namespace) -> int:
 
 def _say_restored(out: Output, manifest: BackupManifest, withdrawn: Withdrawn, kept: object) -> None:
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest.began_at))
-    out.say(_("the database is restored as it was at %(time)s", time=made))
+    out.say(_("the database is restored as of %(time)s", time=made))
     if kept is not None:
-        out.say(_("what was there before is kept: %(kept)s", kept=kept))
+        out.say(_("the previous data is kept: %(kept)s", kept=kept))
     if withdrawn.everything:
         out.say(
             _(
-                "what was revoked since is not known: no token, password and worker token of the backup is believed; "
-                "the admin token of the data dir lets you in"
+                "what has been revoked since is unknown: no token, password or worker token from the "
+                "backup is accepted; the admin token in the data folder lets you in"
             )
         )
-    out.hint(_("start the server: jobs are placed once workers have had the time to tell what they run"))
+    out.hint(
+        _("start the server: jobs are placed once workers have had time to report what they are running")
+    )
 
 
 def _withdrawn(

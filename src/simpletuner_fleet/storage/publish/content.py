@@ -38,7 +38,7 @@ class PublishedContent(Struct, frozen=True):
         while start < end:
             piece = await self.blobs.read_object(file.sha256, start, min(CHUNK_BYTES, end - start))
             if not piece:
-                raise PublishFailed(f"{file.path} is not whole in the storage.")
+                raise PublishFailed(f"{file.path} is incomplete in storage.")
             yield piece
             start += len(piece)
 

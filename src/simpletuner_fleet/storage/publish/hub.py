@@ -90,7 +90,7 @@ class Hub:
         (document,) = answer["objects"]
         if document.get("error"):
             raise PublishFailed(
-                f"The Hub does not take {file.path}: {document['error'].get('message')}.", hopeless=True
+                f"The Hub rejected {file.path}: {document['error'].get('message')}.", hopeless=True
             )
         upload = (document.get("actions") or {}).get("upload")
         if upload is None:
@@ -143,7 +143,7 @@ class Hub:
                 url, content=pieces(), headers={**headers, "Content-Length": str(length)}, timeout=TIMEOUT
             )
         except httpx2.HTTPError as error:
-            raise PublishFailed(f"{file.path} could not be sent ({type(error).__name__}).") from error
+            raise PublishFailed(f"{file.path} could not be uploaded ({type(error).__name__}).") from error
         _check(answer, (), what=file.path)
         return str(answer.headers.get("etag", ""))
 

@@ -39,7 +39,7 @@ ROUTES = [
         get_concurrency,
         "queue.read",
         answer=Limits,
-        summary="How many jobs may run at once",
+        summary="Concurrent job limits",
         tags=TAGS,
     ),
     Route(
