@@ -1454,6 +1454,22 @@ MUTANTS = (
         ("tests/core/workers/test_start_trouble.py",),
     ),
     Mutant(
+        "pictures-of-another-worker",
+        "a training that goes on elsewhere looks for its pictures where they lay before, and fails",
+        "trainers/picture_paths.py",
+        "before = _former_folder(list(_pictures(state)), folder)",
+        "before = None",
+        ("tests/trainers/test_picture_paths.py",),
+    ),
+    Mutant(
+        "empty-files-never-published",
+        "a model with an empty file beside it is never taken by the Hub",
+        "storage/publish/hub.py",
+        'if file.size and modes.get(file.path) == "lfs"',
+        'if modes.get(file.path) == "lfs"',
+        ("tests/orchestrator/test_publishing.py",),
+    ),
+    Mutant(
         "start-failures-for-ever",
         "a job that nobody can start is tried without end",
         "core/jobs/start_failure.py",

@@ -80,7 +80,7 @@ async def test_a_look_at_the_certificate_that_nothing_follows_is_shown_after_a_w
         assert "10.0.0.7" not in await page_of(running, path), "it may still be on its way"
         running.clock.at += 10
         text = await page_of(running, path)
-        assert "10.0.0.7 looked at this server&#39;s certificate and rejected." in text
+        assert "10.0.0.7 rejected this server&#39;s certificate." in text
 
 
 async def test_who_registered_after_the_look_is_no_trouble() -> None:

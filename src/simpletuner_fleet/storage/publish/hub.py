@@ -57,7 +57,7 @@ class Hub:
                 raise
         else:
             if BUSY in str(answer.get("error")):
-                raise PublishFailed("The Hub makes another repository of the same owner just now.")
+                raise PublishFailed("The Hub is busy creating another repository of this owner.")
 
     async def _is_there(self, repo: str) -> bool:
         try:
@@ -113,13 +113,13 @@ class Hub:
             url for _number, url in sorted((int(key), url) for key, url in headers.items() if key.isdecimal())
         ]
         if size < 1 or len(addresses) != -(-file.size // size):
-            raise PublishFailed(f"The Hub named {len(addresses)} places for the parts of {file.path}.")
+            raise PublishFailed(f"The Hub returned {len(addresses)} upload URLs for the parts of {file.path}.")
         parts = []
         for at, url in enumerate(addresses):
             length = min(size, file.size - at * size)
             etag = await self._put(url, {}, file, content, at * size, length)
             if not etag:
-                raise PublishFailed(f"The Hub's storage did not say what it took of {file.path}.")
+                raise PublishFailed(f"The Hub's storage did not confirm the upload of {file.path}.")
             parts.append({"partNumber": at + 1, "etag": etag})
         await self._call("POST", complete_url, {"oid": file.sha256, "parts": parts}, headers=LFS, own=False)
 
