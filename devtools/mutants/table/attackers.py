@@ -12,7 +12,31 @@ ATTACKERS = (
         "    if not reach.sees(path) and not os.path.exists(path):\n",
         ("tests/agent/isolation/test_named_paths.py",),
     ),
+    Mutant(
+        "what-lies-beyond-the-wall-can-be-probed",
+        "a refusal tells whether a path that no job may see is there",
+        "agent/isolation/named_paths.py",
+        "    if not reach.sees(path):\n",
+        "    if os.path.exists(path) and not reach.sees(path):\n",
+        ("tests/agent/isolation/test_named_paths.py",),
+    ),
+    Mutant(
+        "an-ungranted-path-is-final",
+        "a job fails because one worker does not grant what it names, though another would",
+        "core/jobs/start_failure.py",
+        "    if not any(might_grant(refused, one) for one in others):\n",
+        "    if others:\n",
+        ("tests/core/jobs/test_start_failure.py",),
+    ),
     # Attackers
+    Mutant(
+        "the-rest-is-left-in-its-group",
+        "a process without a trace of its attempt outlives guardians that were killed",
+        "agent/guard/orphans.py",
+        "    end_group(attempt_dir)\n    sweep(",
+        "    sweep(",
+        ("tests/attacks/test_job_groups.py",),
+    ),
     Mutant(
         "kept-links-are-followed",
         "a folder that a killed job has laid links into is given to the next as it is",

@@ -161,7 +161,7 @@ FENCING = (
         "no-second-guardian",
         "what a launcher started outlives agent and shim",
         "agent/guard/shim_trainer.py",
-        "    leave_nothing(keeper_pid)\n    os._exit(0)\n",
+        "    leave_nothing(keeper_pid, os.fsdecode(group))\n    os._exit(0)\n",
         "    os._exit(0)\n",
         ("tests/agent/guard/test_shim.py",),
     ),

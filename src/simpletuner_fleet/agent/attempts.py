@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.guard import completion
+from simpletuner_fleet.agent.guard.orphans import end_group
 from simpletuner_fleet.agent.guard.runner import (
     EndedAttempt,
     Runner,
@@ -18,6 +20,8 @@ from simpletuner_fleet.agent.guard.runner import (
     TrainerExit,
 )
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo, Wall
+from simpletuner_fleet.agent.isolation.cgroups import NO_CGROUPS, Cgroups
+from simpletuner_fleet.agent.isolation.named_paths import Named, refuse_path
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls
 from simpletuner_fleet.agent.preparation import Preparation, blame_for, explain_start_failure
 from simpletuner_fleet.agent.retention import NOT_STORED, KeepLimits, tidy
@@ -82,6 +86,7 @@ class Attempts:
         events: AttemptEvents | None = None,
         walls: Walls = NO_WALLS,
         adopt_grace_s: float = ADOPT_GRACE_S,
+        cgroups: Cgroups = NO_CGROUPS,
     ) -> None:
         """`adopt_grace_s` is how long a trainer waits for a new agent after this one has died."""
         self._adopt_grace_s = adopt_grace_s
@@ -90,6 +95,7 @@ class Attempts:
         self._client = client
         self._trust = trust
         self._walls = walls
+        self._cgroups = cgroups
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
@@ -98,7 +104,7 @@ class Attempts:
         """Of those that run."""
         self._events = events or NoEvents()
         self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
-        self.preparation = Preparation(state, trainers, client, data, walls.clean)
+        self.preparation = Preparation(state, trainers, client, data, walls.clean, self._must_see)
         self._starts = Starts(state, runner, self.preparation, walls, data, self._order)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
@@ -122,6 +128,11 @@ class Attempts:
         if running.pid is None:
             return self._ending(turn, await running.wait())
         return None
+
+    def _must_see(self, where: str, path: str, own: list[Path]) -> None:
+        reach = self._walls.reach()
+        if reach:
+            refuse_path(Named(where, path, made_by_job=False), reach, own, self._walls.home)
 
     async def ended(self, turn: Turn) -> AttemptEnding:
         """Returns when the process tree is gone."""
@@ -214,6 +225,11 @@ class Attempts:
             await running.release()
         if attempt_id:
             self._walls.lower(attempt_id)
+            await asyncio.to_thread(self._leave_no_group, attempt_id)
+
+    def _leave_no_group(self, attempt_id: str) -> None:
+        with suppress(StateDirError):
+            end_group(self._state.attempt(attempt_id).path)
 
     def _mark(self, attempt_id: str, mark: str) -> None:
         """Keeps its folder from being removed. A full disk keeps nobody from going on; an id that cannot name a folder
@@ -235,8 +251,11 @@ class Attempts:
         for attempt in self._state.attempts():
             offer = attempt.load_order()
             if offer is None:
+                # Its group may have been made before its order was written.
+                await asyncio.to_thread(end_group, attempt.path)
                 continue
             if attempt.retired:
+                await asyncio.to_thread(end_group, attempt.path)
                 attempt.retire()  # again: the process before this one may have ended half-way
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
@@ -288,6 +307,7 @@ class Attempts:
         return True
 
     def _order(self, offer: JobSubmit, launch: Launch, wall: Wall | None) -> Order:
+        """Makes the attempt's control group as well. Blocks: it is called in a thread."""
         attempt = self._state.attempt(offer.attempt_id)
         report = None
         if isinstance(offer.upload_token, str):
@@ -316,6 +336,7 @@ class Attempts:
             exit_tells=self.preparation.habits(offer).exit_tells(offer),
             hidden=[value.decode() for value in self._masks.get(turn_of(offer), NO_MASK).values],
             wall=wall,
+            cgroup=self._cgroups.group_for(attempt),
         )
 
     def _watch(self, offer: JobSubmit, running: RunningTrainer) -> None:

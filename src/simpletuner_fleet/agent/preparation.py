@@ -41,7 +41,10 @@ class Preparation:
         client: OrchestratorClient,
         data: Datasets | None,
         clean: Callable[[Path], None] = lambda cache: None,
+        must_see: Callable[[str, str, list[Path]], None] = lambda where, path, own: None,
     ) -> None:
+        """`must_see` raises PathNotGranted for a path that jobs see nothing of, and that is none of the attempt's own."""
+        self._must_see = must_see
         self._state, self._trainers, self._client, self._data = state, trainers, client, data
         self.caches = KeptCaches(state.path / "caches", clean=clean)
         self.downloads = KeptCaches(state.path / "downloads")
@@ -189,11 +192,15 @@ class Preparation:
             return CheckpointHabits()
 
     def paths(self, attempt: AttemptDir) -> Paths:
+        cache = self.caches.place_of(attempt.attempt_id)
+        data = self._data.folder_of(attempt.attempt_id) if self._data else None
+        own = [folder for folder in (attempt.job_dir, cache, data) if folder]
         return Paths(
             attempt_dir=attempt.job_dir,
             config_dir=attempt.config_dir,
             output_dir=attempt.output_dir,
-            cache_dir=self.caches.place_of(attempt.attempt_id),
+            cache_dir=cache,
+            must_see=lambda where, path: self._must_see(where, path, own),
         )
 
 
@@ -207,9 +214,11 @@ def _explain_missing(names: list[str]) -> str:
 def blame_for(error: Exception) -> Blame:
     """A config that no trainer takes, data that is not there: the same anywhere. All else is this machine's.
 
-    What a worker's owner did not grant is no fault of the worker, which would be set aside for it.
+    What this worker's owner did not grant another's may have: no fault of the worker, which would be set aside for it.
     """
-    return Blame.JOB if isinstance(error, TrainerError | DataFailed | PathNotGranted) else Blame.WORKER
+    if isinstance(error, PathNotGranted):
+        return Blame.ELSEWHERE
+    return Blame.JOB if isinstance(error, TrainerError | DataFailed) else Blame.WORKER
 
 
 def explain_start_failure(error: Exception) -> str:

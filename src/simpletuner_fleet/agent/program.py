@@ -33,6 +33,7 @@ from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.isolation.cgroups import JobLimits, choose_cgroups
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.walls import Walls, WallSurroundings, choose_walls
@@ -102,6 +103,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """None: as long as the service manager takes for it, where one started the agent."""
     isolation: str = "auto"
     job_paths: tuple[JobPath, ...] = ()
+    limits: JobLimits = JobLimits()
 
 
 def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -> float:
@@ -123,6 +125,9 @@ async def run_agent(
     # A token may be rotated while we start: SIGHUP must not end us before we listen to it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     folder = settings.work_dir or default_state_dir(_folder_name(settings.name))
+    # Before anything is started: what this process starts belongs to the same group.
+    cgroups = await asyncio.to_thread(choose_cgroups, settings.limits)
+    log.info("control groups of jobs: %s", cgroups.sentence())
     with StateDir.open(folder) as state:
         token = TokenSource(settings.token, settings.token_file or state.path / "worker_token")
         client, context = await _client_for(settings, token)
@@ -140,7 +145,8 @@ async def run_agent(
                 )
                 # As the same user a job could write into what its trainer's cache shows of it.
                 await asyncio.to_thread(cache.guard, walls.kind == "user")
-                machine = replace(machine, labels={**machine.labels, ISOLATION: walls.name})
+                labels = {**machine.labels, ISOLATION: walls.name, **cgroups.labels()}
+                machine = replace(machine, labels=labels)
                 inbox = Inbox(
                     persistent=settings.persistent,
                     max_jobs=settings.max_jobs or max(1, len(machine.gpus)),
@@ -166,6 +172,7 @@ async def run_agent(
                             events,
                             walls,
                             adopted_within_s(settings, environment),
+                            cgroups,
                         )
 
                     agent = Agent(
@@ -268,6 +275,8 @@ async def check_worker(
         for line in await asyncio.to_thread(describe, registry):
             say(f"trainer   {line}")
         say(f"isolation {(await asyncio.to_thread(_tried_walls, settings, environment)).name}")
+        cgroups = await asyncio.to_thread(choose_cgroups, settings.limits, change=False)
+        say(f"cgroup    {cgroups.sentence()}")
     finally:
         await probe.close()
         await client.close()

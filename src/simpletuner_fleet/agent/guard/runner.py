@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.guard.orphans import sweep
+from simpletuner_fleet.agent.guard.orphans import end_rest
 from simpletuner_fleet.agent.guard.shim_client import (
     SHIM,
     Build,
@@ -170,7 +170,7 @@ class RunningTrainer:
         except ShimGone:
             if not self._exit.done():
                 log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
-                await asyncio.to_thread(sweep, self.attempt_id)
+                await asyncio.to_thread(end_rest, self._output.parent)
                 await self._conclude(
                     ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
                 )
@@ -411,7 +411,7 @@ def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:
 
 def _ended(attempt_dir: Path, output: Path) -> EndedAttempt:
     """No shim answers: it has left after its work, or it was killed and may have left processes."""
-    sweep(attempt_dir.name)
+    end_rest(attempt_dir)
     try:
         record = msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
     except (OSError, msgspec.MsgspecError):

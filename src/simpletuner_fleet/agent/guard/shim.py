@@ -294,10 +294,13 @@ class Shim:
 
     def finish_with(self, status: int | None) -> None:
         """No child is left, and a subreaper's orphans are its children: the whole tree is gone."""
+        limit = None
+        if self.order.get("cgroup") and self.reason == "exited":
+            limit = part("shim_cgroup").limit_reached(self.order["cgroup"], status == 0)
         if status is None or os.WIFSIGNALED(status):
-            self.finish(None, None if status is None else os.WTERMSIG(status), None)
+            self.finish(None, None if status is None else os.WTERMSIG(status), limit)
         else:
-            self.finish(os.WEXITSTATUS(status), None, None)
+            self.finish(os.WEXITSTATUS(status), None, limit)
 
     def finish(self, exit_code: int | None, signal_number: int | None, error: str | None) -> None:
         self.exit = {
@@ -328,6 +331,8 @@ class Shim:
         pids = [pid for pid in self.tree.descendants(os.getpid()) if pid != self.keeper_pid]
         for pid in pids:
             self.tree.send_signal(pid, number)
+        if number == signal.SIGKILL and self.order.get("cgroup"):
+            part("shim_cgroup").end_all(self.order["cgroup"])
         if not on_linux and self.trainer_pid:
             with contextlib.suppress(OSError):
                 os.killpg(self.trainer_pid, number)

@@ -94,6 +94,8 @@ class Order(Struct, kw_only=True, frozen=True, tag="hold", tag_field="do"):
     hidden: list[str] = []
     """Values that must not be seen in what is told of the output."""
     wall: Wall | None = None
+    cgroup: str = ""
+    """The control group that the trainer runs in; '' is none of its own."""
     key: str = ""
     """What a new agent must know to be met; '' lets everybody in who reaches the door."""
 

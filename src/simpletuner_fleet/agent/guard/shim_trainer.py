@@ -35,12 +35,16 @@ libc = ctypes.CDLL(None, use_errno=True)
 class Starting:
     """A trainer to be, seen from the shim."""
 
-    def __init__(self, pid: int, keeper_pid: int, words: int, problems: int, status: int) -> None:
+    def __init__(
+        self, pid: int, keeper_pid: int, words: int, problems: int, status: int, lifeline: int
+    ) -> None:
         self.pid = pid
         """Of the process that stands for the trainer and tells its status: the first one behind a wall of namespaces,
         else its keeper. Elsewhere than on Linux it is the trainer's own, and nothing is told."""
         self.keeper_pid = keeper_pid
         self.status = status
+        self.lifeline = lifeline
+        """Its end tells the keeper that the shim has died; all that is written to it is the name of the control group."""
         self.words, self.problems = words, problems
         self.problem: str | None = None
         """What kept it from standing behind its wall; '' once it does."""
@@ -59,8 +63,12 @@ class Starting:
         if self.await_wall():
             return
         needed = {name: order[name] for name in ("argv", "env", "cwd", "output", "wall")}
-        text = json.dumps({**needed, "added": added}).encode()
+        group = order.get("cgroup", "")
+        text = json.dumps({**needed, "cgroup": group, "added": added}).encode()
         try:
+            # The keeper was there before the order: it has to know the group before anything is in there.
+            if self.keeper_pid and group:
+                os.write(self.lifeline, os.fsencode(group))
             for part in (len(text).to_bytes(8, "big"), text):
                 while part:
                     part = part[os.write(self.words, part) :]
@@ -101,10 +109,10 @@ def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
         tell(problem, f"{NO_WALL}: {error.strerror}")
         for descriptor in (problem, status_write, hears):
             os.close(descriptor)
-        return Starting(0, 0, words, problems, status_read)
+        return Starting(0, 0, words, problems, status_read, -1)
     if on_linux:  # what it was told, secrets among it, is in its memory
         libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    # Nobody ever writes to a lifeline: its end tells the keeper that the shim has died.
+    __import__("shim_cgroup")  # behind a wall its file has no name any more
     lifeline_read, lifeline_write = os.pipe()
     shim_pid = os.getpid()
     pid = os.fork()
@@ -114,7 +122,8 @@ def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
         start_child(wall, walls, hears, problem, status_write, lifeline_read, shim_pid)
     for descriptor in (problem, status_write, hears, lifeline_read):
         os.close(descriptor)
-    return Starting(pid, pid if has_keeper(wall) else 0, words, problems, status_read)
+    keeper_pid = pid if has_keeper(wall) else 0
+    return Starting(pid, keeper_pid, words, problems, status_read, lifeline_write)
 
 
 def has_keeper(wall: dict[str, Any] | None) -> bool:
@@ -177,11 +186,31 @@ def keep(walls: ModuleType | None, hears: int, problem: int, status: int, lifeli
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
     poll.register(wakeups, select.POLLIN)
-    while lifeline not in {descriptor for descriptor, _ in poll.poll()}:
-        os.read(wakeups, 4096)
+    group = b""
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if lifeline in ready:
+            told = os.read(lifeline, 4096)
+            if not told:
+                break
+            group += told
+        if wakeups in ready:
+            os.read(wakeups, 4096)
         reap(trainer, status)
-    leave_nothing(keeper_pid)
+    leave_nothing(keeper_pid, os.fsdecode(group))
     os._exit(0)
+
+
+def join_cgroup(order: dict[str, Any], problem: int) -> None:
+    """What guards the trainer stays outside, and lives on when the group is ended."""
+    if not order["cgroup"]:
+        return
+    root = "/old" if has_own_root(order["wall"]) else ""
+    try:
+        __import__("shim_cgroup").join(f"{root}{order['cgroup']}")
+    except OSError as error:
+        tell(problem, f"cannot put the job into its control group: {error.strerror}")
+        os._exit(127)
 
 
 def reap(trainer: int, status: int) -> None:
@@ -195,9 +224,11 @@ def reap(trainer: int, status: int) -> None:
             os._exit(0)
 
 
-def leave_nothing(keeper_pid: int) -> None:
+def leave_nothing(keeper_pid: int, group: str) -> None:
     tree = __import__("shim_tree")
     while True:
+        if group:
+            __import__("shim_cgroup").end_all(group)
         for pid in tree.descendants(keeper_pid):
             tree.send_signal(pid, signal.SIGKILL)
         try:
@@ -230,6 +261,7 @@ def first_process(wall: dict[str, Any], walls: ModuleType, hears: int, problem: 
 def become_trainer(walls: ModuleType | None, hears: int, problem: int) -> NoReturn:
     tell(problem, DONE)
     order = read_order(hears)
+    join_cgroup(order, problem)
     try:
         os.setsid()
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):

@@ -354,7 +354,7 @@ def check_grants(surroundings: WallSurroundings) -> None:
         real = Path(os.path.realpath(grant.path))
         for hidden in surroundings.hidden:
             if real.is_relative_to(os.path.realpath(hidden)):
-                raise JobPathError(f"--job-path {grant.path} lies in {hidden}, which no job may see.")
+                raise JobPathError(f"--job-path {grant.path} lies in {hidden}, which no job may access.")
 
 
 class _Users:
