@@ -4,6 +4,7 @@ from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web.frame import assets
 from simpletuner_fleet.web.pages import (
     audit,
+    compare,
     configs,
     create_worker,
     job,
@@ -25,6 +26,7 @@ ROUTES: tuple[Route, ...] = (
     *overview.ROUTES,
     *jobs.ROUTES,
     *job.ROUTES,
+    *compare.ROUTES,
     *samples.ROUTES,
     *train.ROUTES,
     *configs.ROUTES,
