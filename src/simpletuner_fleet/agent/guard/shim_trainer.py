@@ -190,10 +190,10 @@ def keep(walls: ModuleType | None, hears: int, problem: int, status: int, lifeli
     while True:
         ready = {descriptor for descriptor, _ in poll.poll()}
         if lifeline in ready:
-            told = os.read(lifeline, 4096)
-            if not told:
+            more = os.read(lifeline, 4096)
+            if not more:
                 break
-            group += told
+            group += more
         if wakeups in ready:
             os.read(wakeups, 4096)
         reap(trainer, status)
