@@ -85,7 +85,7 @@ async def _check_way(settings: WorkerSettings, client: OrchestratorClient, findi
     else:
         findings.good("clock", _("agrees with the server's"))
     arrived = await client.try_part()
-    findings.good("uploads", _("a part of %(size)s MiB arrives", size=f"{arrived / 2**20:g}"))
+    findings.good("uploads", _("an upload of %(size)s arrives intact", size=f"{arrived / 2**20:g} MiB"))
 
 
 def _tls_sentence(kind: str) -> str:
