@@ -7,6 +7,8 @@ is skipped: a folder that is shaped like a group proves nothing here.
 import os
 import secrets
 import signal
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +18,11 @@ from simpletuner_fleet.agent.guard import shim_cgroup
 from simpletuner_fleet.agent.guard.runner import EndedAttempt, Runner
 from simpletuner_fleet.agent.isolation.cgroup_place import CgroupPlace, find_place
 from simpletuner_fleet.agent.isolation.cgroups import Cgroups, JobLimits, choose_cgroups
-from simpletuner_fleet.agent.state_dir import AttemptDir
+from simpletuner_fleet.agent.isolation.walls import Walls, WallSurroundings
+from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.workers.job_groups import GroupLack
+from simpletuner_fleet.trainers.contract import Launch
 from tests.agent.shim_fixtures import alive, order_for, parent_of, pid_in, shim_of, start, until
 
 HIDES = """
@@ -163,3 +167,41 @@ async def test_a_fork_bomb_ends_at_its_limit_and_leaves_nothing(
     )
     assert not shim_cgroup.is_populated(group)
     assert shim_cgroup.remove(group)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives jobs users of their own")
+async def test_behind_a_wall_that_stood_before_its_order_a_job_is_in_its_group_all_the_same(
+    groups: Cgroups,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="walls-") as name, StateDir.open(Path(name) / "state") as state:
+        about = WallSurroundings(
+            home="/root",
+            environment={"PATH": os.environ["PATH"]},
+            pythons=(sys.executable,),
+            grants=(),
+            hidden=(str(state.path),),
+        )
+        walls = Walls("user", about, state.path, 1)
+        async with Runner(walls=walls) as runner:
+            runner.warm_up()
+            shim = await runner.take()
+            attempt = state.attempt(f"a_{secrets.token_hex(6)}")
+            assert shim.ready is not None
+            assert walls.move_in(shim.ready, attempt)
+            state.create_attempt(attempt.attempt_id)
+            group = groups.group_for(attempt)
+            launch = Launch(
+                argv=["/bin/sleep", "600"], env={"PATH": os.environ["PATH"]}, cwd=str(attempt.job_dir)
+            )
+            launch, wall = walls.raise_around(attempt, None, launch, (), ready=shim.ready)
+            order = order_for(
+                attempt.path, launch.argv, env=launch.env, cwd=launch.cwd, wall=wall, cgroup=group
+            )
+            running = await runner.go(await runner.hold(shim, order))
+            assert running.pid is not None, await running.wait()
+            assert group_of(running.pid).endswith(f"/{Path(group).name}")
+            assert shim_cgroup.end_all(group)
+            ended = await running.wait()
+            await running.release()
+        assert (ended.reason, ended.signal) == ("exited", signal.SIGKILL)
+        assert shim_cgroup.remove(group)
