@@ -508,7 +508,7 @@ def test_a_config_that_would_escape_its_folder_is_not_written(
         ("{", "not JSON"),
         ("[]", "not a JSON object"),
         ('{"settings": {}, "typo": 1}', "no field 'typo'"),
-        ('{"num_processes": "many"}', "num_processes is a whole number"),
+        ('{"num_processes": "many"}', "num_processes must be a whole number"),
         ('{"trainer": "command", "settings": {}}', "settings.command"),
     ],
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, select_gpus
+from simpletuner_fleet.agent.isolation.cgroups import choose_cgroups
 from simpletuner_fleet.agent.isolation.walls import Walls, choose_walls
 from simpletuner_fleet.agent.program import (
     WorkerSettings,
@@ -60,6 +61,8 @@ async def check_worker(
     await asyncio.to_thread(_check_trainers, settings, environment, findings)
     walls = await asyncio.to_thread(_tried_walls, settings, environment)
     (findings.doubt if walls.name == "none" else findings.good)("isolation", walls.name)
+    cgroups = await asyncio.to_thread(choose_cgroups, settings.limits, change=False)
+    (findings.doubt if cgroups.lack else findings.good)("cgroup", cgroups.sentence())
     say(_conclusion(findings.doubts))
 
 

@@ -5,6 +5,7 @@ import msgspec
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.ports import View
 
@@ -62,6 +63,12 @@ class FleetIndex:
 def read_limits(view: View) -> Limits:
     stored = view.setting(LIMITS_SETTING)
     return msgspec.json.decode(stored, type=Limits) if stored else Limits()
+
+
+def held_until(view: View) -> float | None:
+    """Until when nothing is placed after a restore, as whoever leads has written it down."""
+    stored = view.setting(HELD_UNTIL)
+    return float(stored) if stored else None
 
 
 def roster_of(view: View) -> Roster:

@@ -312,7 +312,8 @@ def _add(
 def _must_start_now(transaction: Transaction, job: Job) -> None:
     if _would_start_now(transaction, job):
         return
-    explanation = why_waiting(transaction.index.roster, job, transaction.limits, transaction.now)
+    index = transaction.index
+    explanation = why_waiting(index.roster, job, transaction.limits, transaction.now, index.placing_from)
     raise CannotBePlaced(
         f"The job cannot start now: {explanation.sentence}.",
         next_step=explanation.fixes[0] if explanation.fixes else "Submit it without no_wait to queue it.",
@@ -321,7 +322,7 @@ def _must_start_now(transaction: Transaction, job: Job) -> None:
 
 
 def _would_start_now(transaction: Transaction, job: Job) -> bool:
-    if job.state is not JobState.QUEUED:
+    if job.state is not JobState.QUEUED or transaction.index.holds_placements(transaction.now):
         return False
     return isinstance(would_start_now(transaction.index.roster, job, transaction.limits), Placement)
 
@@ -338,10 +339,13 @@ def _dry_run_answer(transaction: Transaction, job: Job) -> Submitted:
 
 def _answer(transaction: Transaction, job: Job, would_start_now: bool | None = None) -> Submitted:
     waits = job.state in (JobState.QUEUED, JobState.BLOCKED) and not would_start_now
+    index = transaction.index
     explanation = (
-        why_waiting(transaction.index.roster, job, transaction.limits, transaction.now) if waits else None
+        why_waiting(index.roster, job, transaction.limits, transaction.now, index.placing_from)
+        if waits
+        else None
     )
-    position = transaction.index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
+    position = index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
     return Submitted(job=job, position=position, explanation=explanation, would_start_now=would_start_now)
 
 

@@ -15,11 +15,11 @@ from simpletuner_fleet.core.placement.forecast import (
     is_busy,
     other_ways,
 )
-from simpletuner_fleet.core.placement.matching import Occupancy
+from simpletuner_fleet.core.placement.matching import Occupancy, has_refused
 from simpletuner_fleet.core.placement.place import limit_of
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import read_limits, roster_of
+from simpletuner_fleet.engine.index import held_until, read_limits, roster_of
 from simpletuner_fleet.ports import View
 
 
@@ -40,12 +40,19 @@ def _outlook(view: View, job_id: str, now: float) -> JobOutlook:
         raise NotFound(f"There is no job {job_id}.")
     if job.state is not JobState.QUEUED or job.hold is not Hold.NONE:
         return JobOutlook()
+    held = held_until(view)
+    if held is not None and now < held:
+        return JobOutlook()
     roster = roster_of(view)
     if limit_of(roster, job, read_limits(view)) is not None:
         return JobOutlook()
 
     def asked() -> Iterable[tuple[Worker, Occupancy]]:
-        return ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
+        return (
+            (worker, roster.occupancy(id))
+            for id, worker in roster.workers.items()
+            if not has_refused(worker, job.refused_by)
+        )
 
     busy = [
         (worker, _running_on(view, worker, now))

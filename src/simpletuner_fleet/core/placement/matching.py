@@ -22,6 +22,7 @@ class Refusal(StrEnum):
     TRAINER_MISSING = N_("cannot run this trainer")
     LABELS_DIFFER = N_("does not have the required labels")
     NO_ROOM_FOR_DATA = N_("has no data cache large enough for the job's datasets")
+    NOT_GRANTED = N_("does not grant a path that the job names")
     OFFLINE = N_("is not connected")
     RECONNECTING = N_("lost its connection and is expected back")
     DRAINING = N_("is draining")
@@ -92,6 +93,15 @@ def why_never(worker: Worker, requires: Requirements) -> Refusal | None:
     return None
 
 
+def refusal_of(worker: Worker) -> str:
+    """By which a job remembers that it names what this worker does not grant: with its next start it may grant more."""
+    return f"{worker.id} {worker.incarnation}"
+
+
+def has_refused(worker: Worker, refused_by: tuple[str, ...]) -> bool:
+    return bool(refused_by) and refusal_of(worker) in refused_by
+
+
 def in_service(worker: Worker) -> bool:
     """Whether the worker takes jobs once it has room."""
     return (
@@ -124,10 +134,14 @@ def _usable(worker: Worker, requires: Requirements) -> list[Gpu]:
     return [gpu for gpu in worker.gpus if not gpu.unusable and _gpu_fits(gpu, requires)]
 
 
-def why_not_now(worker: Worker, occupancy: Occupancy, requires: Requirements) -> Refusal | None:
+def why_not_now(
+    worker: Worker, occupancy: Occupancy, requires: Requirements, refused_by: tuple[str, ...] = ()
+) -> Refusal | None:
     never = why_never(worker, requires)
     if never:
         return never
+    if has_refused(worker, refused_by):
+        return Refusal.NOT_GRANTED
     if worker.connection is Connection.RECONNECTING:
         return Refusal.RECONNECTING
     if worker.connection is not Connection.CONNECTED:

@@ -79,6 +79,7 @@ JOBS = RowCodec(
         "retry_on_failure": TRUTH,
         "depends_on": JSON_LIST,
         "lost_workers": JSON_LIST,
+        "refused_by": JSON_LIST,
         "gpus": JSON_LIST,
         "progress": optional(Codec(progress_text, progress_of)),
     },
