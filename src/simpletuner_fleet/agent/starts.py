@@ -74,16 +74,20 @@ class Starts:
         turn = turn_of(offer)
         shim = self._shims[turn] = await self._runner.take()
 
-        def prepare() -> tuple[Launch, Order]:
+        def prepare() -> tuple[Launch, Order, bool]:
             launch = self._move_in(offer, shim)
-            return launch, self._walled_order(offer, launch)
+            # What is shown in its cache must be there before the cache becomes its user's.
+            is_shown = self._preparation.caches.place_of(offer.attempt_id) is not None
+            if is_shown and not self._look_around(offer, launch):
+                self._ready.pop(turn, None)
+            return launch, self._walled_order(offer, launch), is_shown
 
-        launch, order = await asyncio.to_thread(prepare)
+        launch, order, is_shown = await asyncio.to_thread(prepare)
         shim = await self._fitting_shim(turn)
 
         def look_around() -> bool:
             self._state.attempt(offer.attempt_id).save_order(offer)
-            return self._look_around(offer, launch)
+            return is_shown or self._look_around(offer, launch)
 
         held, fits = await asyncio.gather(self._runner.hold(shim, order), asyncio.to_thread(look_around))
         if fits:
