@@ -131,7 +131,7 @@ def _machine_trouble(error: OSError) -> troubles.Trouble:
     return troubles.Trouble(
         _("the worker cannot go on"),
         f"{where}{error.strerror or error}",
-        (_("look at the disk and the folder:  df -h"), _("or name another folder with --work-dir")),
+        (_("check the disk and the folder:  df -h"), _("or name another folder with --work-dir")),
         "E_MACHINE",
         troubles.FAILED,
     )
