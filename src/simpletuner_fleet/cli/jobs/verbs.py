@@ -12,9 +12,9 @@ from simpletuner_fleet.cli.jobs.job_text import TERMINAL, WAITING
 from simpletuner_fleet.cli.jobs.waiting import Job, wait_for_end
 from simpletuner_fleet.cli.remote import lookup
 from simpletuner_fleet.cli.remote.advice import of_reason
-from simpletuner_fleet.cli.remote.api import Api, connected
-from simpletuner_fleet.cli.remote.lookup import segment
+from simpletuner_fleet.cli.remote.api import Api, connected, new_key
 from simpletuner_fleet.cli.remote.watch import watch as watch_items
+from simpletuner_fleet.client.files.file_api import segment
 from simpletuner_fleet.languages import _, current
 from simpletuner_fleet.languages.details import detail_text
 
@@ -155,7 +155,7 @@ def retry(args: argparse.Namespace) -> int:
     with connected(args) as api:
         old = _id_for_call(api, args)
         body = {"resume_from": lookup.checkpoint(api, args.resume_from)} if args.resume_from else None
-        job = api.post(f"/api/jobs/{segment(old)}/retry", body)
+        job = api.post_once(f"/api/jobs/{segment(old)}/retry", body, new_key())
         job = {**job, "id": job.get("id") or job.get("job_id")}
         out.say(_("%(old)s is retried as %(id)s", old=old, id=job["id"]))
         if not body and not getattr(args, "curl", False):
