@@ -82,7 +82,7 @@ def build_api(
         await registration.registration_failed(deps.fleet, refusal)
 
     table = [*ROUTES, *further]
-    deps.fleet.on_first_offer = deps.telemetry.first_offer
+    deps.telemetry.watch(deps.fleet)
     edge = build_app(
         [*table, *documentation_routes(table), *pages],
         deps,

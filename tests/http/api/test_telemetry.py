@@ -2,11 +2,23 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from simpletuner_fleet.http.api.telemetry import Telemetry
+from simpletuner_fleet.http.api.telemetry import FleetSeen, Telemetry
+from simpletuner_fleet.queries.figures import FleetFigures, StoredFigures
+
+NOTHING = FleetSeen(
+    jobs={},
+    streams=0,
+    watchers=0,
+    leads=True,
+    figures=FleetFigures(workers={}, gpus={}, waiting={}),
+    figures_age_s=0.0,
+    stored=StoredFigures(jobs_bytes=0, datasets_bytes=0),
+    disk=None,
+)
 
 
 def samples(telemetry: Telemetry) -> dict[str, float]:
-    page = telemetry.page(jobs={}, workers={}, streams=0, watchers=0, commits=0).decode()
+    page = telemetry.page(NOTHING).decode()
     return {
         f"{sample.name}{sorted(sample.labels.values())}": sample.value
         for family in text_string_to_metric_families(page)
