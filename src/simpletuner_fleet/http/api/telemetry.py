@@ -95,7 +95,8 @@ class Telemetry:
     """Names are Prometheus's own way: one prefix, base units, `_total` for what only grows."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a second series for each that counts, which nobody asks for
+        # A second series for each that counts, which nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         build = self._gauge("build_info", "The version that runs", "version")
