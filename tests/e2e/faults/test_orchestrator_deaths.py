@@ -1,5 +1,6 @@
 """The orchestrator is killed in every phase of a job and started again; no worker notices more than a pause."""
 
+import re
 import signal
 import threading
 import time
@@ -132,6 +133,10 @@ def test_workers_reconnect_by_themselves_after_a_restart(world: World) -> None:
     for worker, before in zip(workers, registered, strict=True):
         wait_until(partial(registered_since, worker, before), f"{worker.name} registers again")
         worker.becomes("idle")
+        log = worker.running
+        wait_until(lambda log=log: "connected again to" in log.text, f"{worker.name} says so")
+        assert log.text.count(f"connected to {world.url} as '{worker.name}'; waiting for jobs") == 1
+        assert re.search(rf"connected again to {world.url} after \d+ s", log.text)
 
 
 def test_a_silent_worker_gets_its_full_grace_after_a_restart(world: World) -> None:
