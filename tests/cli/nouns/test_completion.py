@@ -1,5 +1,6 @@
 """TAB as people press it: in a real shell on a real terminal, against a server that has jobs and workers."""
 
+import fcntl
 import os
 import pty
 import re
@@ -7,6 +8,7 @@ import select
 import shutil
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,6 +76,7 @@ def shell(name: str, folder: Path) -> Iterator[Typist]:
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "TERM": "xterm", "HOME": str(folder)},
     )
     os.close(theirs)
@@ -103,6 +106,7 @@ def test_ids_and_names_complete(
         "GET", "/api/admin/workers", {"workers": [{"id": "w_1", "name": "gpu-basement", "status": "idle"}]}
     )
     with shell(name, tmp_path) as typist:
+        assert server.seen == [], "nothing is asked before TAB is pressed"
         typist.type("simpletuner jobs explain j_a\t")
         assert "j_abcdef" in typist.sees("j_abcdef")
         typist.type("\x15simpletuner workers drain gpu-\t")
