@@ -10,6 +10,8 @@ from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
+from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
@@ -58,6 +60,13 @@ class ConfigVersion(Struct, frozen=True, kw_only=True):
     created_by: str
     owner: str = ""
     """The same for all versions of a name: who saved the first, and may save others."""
+    team: str = ""
+    visibility: Visibility = Visibility.EVERYBODY
+    """Team and visibility are the same for all versions, too."""
+
+    @property
+    def belongs(self) -> Belonging:
+        return Belonging(self.owner, self.team, self.visibility)
 
 
 class IdempotentAnswer(Struct, frozen=True, kw_only=True):
@@ -76,6 +85,9 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     created_since: float | None = None
     text: str | None = None
     """Part of its name, its config's name or its id; the case of plain letters does not matter."""
+    team: str | None = None
+    seen_by: Onlooker | None = None
+    """Only what they may see; None: everything."""
 
 
 class AuditFilter(Struct, frozen=True, kw_only=True):
@@ -133,15 +145,20 @@ class View(Protocol):
         """Newest first; `before_seq` is the cursor."""
         ...
 
-    def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
-        """Queued jobs (held ones too) in scheduling order (rank, seq) after the cursor."""
+    def queue_page(
+        self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
+    ) -> list[Job]:
+        """Queued jobs (held ones too) in scheduling order (rank, seq) after the cursor, as far as they may be seen."""
         ...
 
     def queued_ahead(self, rank: float, seq: int) -> int:
         """Returns how many queued jobs stand before this place. Walks an index: for single look-ups only."""
         ...
 
-    def job_counts(self) -> dict[str, int]: ...
+    def job_counts(self, seen_by: Onlooker | None = None) -> dict[str, int]:
+        """Returns how many jobs are in which state. For an onlooker it counts those they may see, one by one."""
+        ...
+
     def due_backoffs(self, now: float, limit: int) -> list[Job]: ...
     def next_backoff_at(self) -> float | None: ...
     def dependents_of(self, job_id: str) -> list[Job]:
@@ -161,6 +178,10 @@ class View(Protocol):
 
     def attempts_since(self, at: float, limit: int) -> list[Attempt]:
         """Ended at or after `at`, or live: the newest `limit` of them, newest first."""
+        ...
+
+    def charges_since(self, at: float) -> list[Charge]:
+        """Returns what every attempt that ended since then has cost. For the start of counting only."""
         ...
 
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]: ...
@@ -248,6 +269,10 @@ class View(Protocol):
 
     def stored_bytes_of(self, owner: str) -> int:
         """Of all that the jobs of this owner have uploaded. Walks all of it."""
+        ...
+
+    def stored_bytes_of_team(self, team: str) -> int:
+        """The same of all jobs of a team."""
         ...
 
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
@@ -432,8 +457,8 @@ class RowObserver(Protocol):
 
     def worker_changed(self, before: Worker | None, after: Worker | None) -> None: ...
     def job_changed(self, before: Job | None, after: Job | None) -> None: ...
-    def attempt_changed(self, before: Attempt | None, after: Attempt | None, owner: str) -> None:
-        """`owner` is the owner of its job."""
+    def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
+        """`job` is the attempt's own, as far as it can be read."""
         ...
 
 

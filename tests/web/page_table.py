@@ -55,6 +55,8 @@ PAGES = (
     PageRow("/admin/workers/create"),
     PageRow("/admin/workers/{id}", workers=WORKERS),
     PageRow("/admin/users"),
+    PageRow("/teams"),
+    PageRow("/quotas"),
     PageRow("/admin/tokens"),
     PageRow("/admin/audit"),
     PageRow("/admin/settings"),

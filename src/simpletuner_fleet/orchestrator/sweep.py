@@ -40,6 +40,8 @@ async def sweep_once(fleet: Fleet) -> None:
     await _results_overdue(fleet)
     await _each(_drain_over(fleet, worker_id) for worker_id in fleet.drains_due())
     await _each(_try_again(fleet, worker_id) for worker_id in fleet.pauses_over())
+    if fleet.new_day_begun():
+        await fleet.act(lambda transaction: None)  # every act looks at the clock, and places what may go on
 
 
 async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:

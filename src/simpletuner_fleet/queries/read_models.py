@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import Invalid, NotFound
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
+from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.explain import Explanation
 from simpletuner_fleet.core.placement.matching import labels_match
 from simpletuner_fleet.core.publishing import Publication
@@ -61,7 +62,7 @@ async def jobs_page(
     def look(view: View) -> tuple[list[SeenJob], str | None]:
         jobs = view.jobs_page(where, before, limit + 1)
         page, more = jobs[:limit], len(jobs) > limit
-        return with_reasons(view, page, now), write_cursor(page[-1].seq) if more else None
+        return with_reasons(view, page, now, fleet.book), write_cursor(page[-1].seq) if more else None
 
     return await fleet.read(look)
 
@@ -76,14 +77,14 @@ async def queue_page(fleet: Fleet, cursor: str | None, limit: int) -> tuple[list
         page, more = jobs[:limit], len(jobs) > limit
         ahead = view.queued_ahead(page[0].rank, page[0].seq) if page else 0
         cursor = write_cursor((page[-1].rank, page[-1].seq)) if more else None
-        return with_reasons(view, page, now, ahead), cursor
+        return with_reasons(view, page, now, fleet.book, ahead), cursor
 
     return await fleet.read(look)
 
 
 async def one_job(fleet: Fleet, job_id: str) -> SeenJob:
     now = fleet.clock.now()
-    return await fleet.read(lambda view: _one_job(view, job_id, now))
+    return await fleet.read(lambda view: _one_job(view, job_id, now, fleet.book))
 
 
 async def explained(fleet: Fleet, job_id: str) -> Explanation:
@@ -92,7 +93,7 @@ async def explained(fleet: Fleet, job_id: str) -> Explanation:
     def look(view: View) -> Explanation:
         job = _job(view, job_id)
         ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else 0
-        return Explainer(view).explain(job, ahead, now)
+        return Explainer(view, fleet.book).explain(job, ahead, now)
 
     return await fleet.read(look)
 
@@ -111,7 +112,7 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
     def look(view: View) -> QueueStats:
         counts = view.job_counts()
         waiting = view.queue_page(None, REASONS_COUNTED)
-        explainer = Explainer(view)
+        explainer = Explainer(view, fleet.book)
         reasons = Counter(str(explainer.explain(job, 0, now).code) for job in waiting)
         return QueueStats(
             by_state={state: counts.get(state, 0) for state in JobState},
@@ -193,15 +194,17 @@ def _job(view: View, job_id: str) -> Job:
     return job
 
 
-def _one_job(view: View, job_id: str, now: float) -> SeenJob:
+def _one_job(view: View, job_id: str, now: float, book: QuotaBook | None) -> SeenJob:
     job = _job(view, job_id)
     ahead = view.queued_ahead(job.rank, job.seq) if job.state is JobState.QUEUED else None
-    return replace(with_reasons(view, [job], now, ahead)[0], publication=view.publication(job_id))
+    return replace(with_reasons(view, [job], now, book, ahead)[0], publication=view.publication(job_id))
 
 
-def with_reasons(view: View, jobs: list[Job], now: float, ahead: int | None = None) -> list[SeenJob]:
+def with_reasons(
+    view: View, jobs: list[Job], now: float, book: QuotaBook | None, ahead: int | None = None
+) -> list[SeenJob]:
     """Adds reasons. `ahead` counts those before the first job, if the jobs stand in line one after another."""
-    explainer = Explainer(view) if any(job.state in WAITING for job in jobs) else None
+    explainer = Explainer(view, book) if any(job.state in WAITING for job in jobs) else None
     attempts = [view.attempt(job.attempt_id) if job.attempt_id else None for job in jobs]
     return [
         SeenJob(

@@ -119,7 +119,7 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
             worker=worker,
             status=worker.status(bool(live)),
             gpu_holders=gpu_holders_near(view, worker, live, neighbours),
-            running=with_reasons(view, jobs, now),
+            running=with_reasons(view, jobs, now, fleet.book),
             runs=[
                 PastAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]
             ],

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from simpletuner_fleet.client.trust import read_fingerprint
+from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.languages import _, known
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})
@@ -211,3 +212,7 @@ def label_patterns(raw: list[str]) -> dict[str, str]:
         compared = COMPARISON.fullmatch(word)
         result |= {compared[1].strip(): compared[2]} if compared else pairs([word])
     return result
+
+
+def visibility(raw: str) -> str:
+    return one_of(raw, tuple(Visibility))

@@ -8,6 +8,7 @@ READING = frozenset({"queue.read", "jobs.read", "configs.read", "data.read"})
 MEMBERS = READING | {
     *(
         "queue.submit",
+        "queue.submit.command",
         "queue.cancel",
         "jobs.cancel",
         "jobs.retry",
@@ -19,6 +20,7 @@ MEMBERS = READING | {
 STEERING = frozenset({"queue.cancel", "queue.priority", "queue.approve", "jobs.cancel", "jobs.retry"})
 ADMINS = frozenset(
     {"admin.workers", "admin.audit", "admin.tokens", "admin.users", "admin.limits", "secrets.write"}
+    | {"admin.teams", "admin.see_all"}
 )
 EVERYTHING = MEMBERS | STEERING | ADMINS
 HOLDS: dict[str, frozenset[str]] = {
@@ -90,7 +92,13 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/queue/{id}/approve",
         "POST /api/queue/{id}/reject",
     ),
-    "admin.limits": ("POST /api/queue/concurrency",),
+    "admin.limits": (
+        "POST /api/queue/concurrency",
+        "GET /api/quotas",
+        "POST /api/quotas",
+        "PATCH /api/quotas/{id}",
+        "DELETE /api/quotas/{id}",
+    ),
     "jobs.cancel": ("POST /api/jobs/{id}/cancel",),
     "jobs.retry": (
         "POST /api/jobs/{id}/retry",
@@ -141,6 +149,19 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "PATCH /api/me",
         "GET /api/me/sessions",
         "DELETE /api/me/sessions/{id}",
+        "GET /api/me/tokens",
+        "POST /api/me/tokens",
+        "DELETE /api/me/tokens/{id}",
+        "GET /api/quotas/me",
+        "GET /api/teams",
+        "GET /api/teams/{id}",
+        "PATCH /api/teams/{id}",
+        "PUT /api/teams/{id}/members/{user}",
+        "DELETE /api/teams/{id}/members/{user}",
+    ),
+    "admin.teams": (
+        "POST /api/teams",
+        "DELETE /api/teams/{id}",
     ),
     "admin.tokens": (
         "GET /api/admin/tokens",
@@ -256,6 +277,9 @@ NOBODYS = (
     *("POST /api/admin/workers/{id}/drain", "POST /api/admin/workers/{id}/resume"),
     *("POST /api/admin/workers/{id}/token", "PATCH /api/admin/users/{id}", "DELETE /api/admin/users/{id}"),
     "POST /api/admin/users/{id}/link",
+    *("GET /api/teams/{id}", "PATCH /api/teams/{id}", "DELETE /api/teams/{id}"),
+    *("PUT /api/teams/{id}/members/{user}", "DELETE /api/teams/{id}/members/{user}"),
+    *("DELETE /api/me/tokens/{id}", "PATCH /api/quotas/{id}", "DELETE /api/quotas/{id}"),
 )
 """Routes with a name in them for which it does not matter whose the thing is: the permission alone decides."""
 

@@ -18,16 +18,18 @@ from simpletuner_fleet.cli.commands.programs import (
     Program,
     ServiceVerb,
 )
+from simpletuner_fleet.cli.commands.quotas import LIMITS, QUOTAS
 from simpletuner_fleet.cli.commands.rows import FORMATS, Argument, Arguments, Command, Noun, OneOf, Verb
 from simpletuner_fleet.cli.commands.secrets import SECRETS
 from simpletuner_fleet.cli.commands.shared_options import add_config_file, add_help, add_setting, talk_options
+from simpletuner_fleet.cli.commands.teams import TEAMS
 from simpletuner_fleet.cli.commands.tokens import TOKENS
 from simpletuner_fleet.cli.commands.users import USERS
 from simpletuner_fleet.cli.commands.workers import WORKERS
 from simpletuner_fleet.cli.frame.parser import Parser, WideHelp
 
 PACKAGE = "simpletuner_fleet.cli"
-NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, AUDIT, TOKENS, USERS, BACKUP)
+NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, AUDIT, TOKENS, USERS, TEAMS, QUOTAS, LIMITS, BACKUP)
 
 
 def build_parser() -> Parser:

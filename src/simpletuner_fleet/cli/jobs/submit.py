@@ -77,6 +77,8 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "watchdog": {key: _value(text) for key, text in pairs_of(args.watchdog, "--watchdog").items()},
         "publish": {"to": args.publish, "secret": args.publish_secret} if args.publish else None,
         "name": args.name,
+        "team": args.team,
+        "visibility": args.visibility,
         "no_wait": args.no_wait,
         "dry_run": args.dry_run,
     }

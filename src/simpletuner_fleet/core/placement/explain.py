@@ -15,6 +15,7 @@ from simpletuner_fleet.core.placement.matching import (
     labels_match,
     why_not_now,
 )
+from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reasons import (
     CODE_OF_REFUSAL,
     IMPOSSIBLE,
@@ -75,15 +76,24 @@ class Explanation(Struct, frozen=True, kw_only=True):
     fixes: tuple[str, ...] = ()
 
 
+class Ceiling(Struct, frozen=True):
+    """A limit or a quota that is reached."""
+
+    code: Code
+    params: dict[str, Any]
+
+
 def has_joined(worker: Worker) -> bool:
     """Nothing is known yet of a worker that was created and has never registered."""
     return worker.registered_at is not None or worker.connection is not Connection.CONNECTING
 
 
-def survey(requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]]) -> Survey:
+def survey(
+    requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]], pool: Pool | None = None
+) -> Survey:
     asked = [(worker, occupancy) for worker, occupancy in workers if has_joined(worker)]
     verdicts: list[tuple[Worker, Refusal | None]] = [
-        (worker, why_not_now(worker, occupancy, requires)) for worker, occupancy in asked
+        (worker, why_not_now(worker, occupancy, requires, pool)) for worker, occupancy in asked
     ]
     through = {worker.id: tuple(sorted(occupancy.through)) for worker, occupancy in asked}
     refused = Counter(refusal for _, refusal in verdicts)
@@ -165,8 +175,8 @@ def _vram_of_nth(worker: Worker, gpus: int) -> float:
     return largest_first[gpus - 1] if len(largest_first) >= gpus else 0.0
 
 
-def explain(job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: float) -> Explanation:
-    """`limit` is the code of a running-jobs limit that is reached, if one is."""
+def explain(job: Job, fleet: Survey, *, limit: Ceiling | None, ahead: int, now: float) -> Explanation:
+    """`limit` is one that is reached, if one is."""
     code, params = _why(job, fleet, limit, now)
     waits_for_workers = job.state is JobState.QUEUED
     return Explanation(
@@ -183,7 +193,7 @@ def explain(job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: floa
     )
 
 
-def _why(job: Job, fleet: Survey, limit: str | None, now: float) -> tuple[Code, dict[str, Any]]:
+def _why(job: Job, fleet: Survey, limit: Ceiling | None, now: float) -> tuple[Code, dict[str, Any]]:
     if job.hold is Hold.APPROVAL:
         return Code.APPROVAL_REQUIRED, {}
     if job.hold is Hold.DEPENDENCY:
@@ -195,7 +205,7 @@ def _why(job: Job, fleet: Survey, limit: str | None, now: float) -> tuple[Code, 
     if job.hold is Hold.BACKOFF:
         return Code.RETRY_BACKOFF, {"wait_s": max(0.0, (job.not_before or now) - now)}
     if limit:
-        return Code(limit), {}
+        return limit.code, limit.params
     if fleet.code is Code.ALL_MATCHING_RECONNECTING:
         return fleet.code, {**fleet.params, "ago_s": max(0.0, now - fleet.params["since"])}
     return fleet.code, fleet.params

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Job, Target
-from simpletuner_fleet.core.placement.explain import Explanation, Survey, explain, survey
+from simpletuner_fleet.core.people.quotas import quota_params
+from simpletuner_fleet.core.placement.explain import Ceiling, Explanation, Survey, explain, survey
 from simpletuner_fleet.core.placement.matching import in_service
 from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.placement.reasons import Code
@@ -66,7 +67,7 @@ def place(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
     """Returns where this job would go if it were the first of its class."""
     limit = limit_of(roster, job, limits)
     if limit is not None:
-        return Limited(limit)
+        return Limited(limit.code)
     picked = roster.pick_worker(job)
     return NoRoom() if picked is None else Placement(job=job, shares=(Share(*picked),))
 
@@ -110,9 +111,15 @@ def place_on_worker(
         passed_over.add(class_id)
 
 
-def limit_of(roster: Roster, job: Job, limits: Limits) -> str | None:
-    """The code of a limit that keeps this job from starting, if one does."""
-    return limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0))
+def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
+    """The limit or quota that keeps this job from starting, if one does."""
+    of_team = roster.running_by_team.get(job.team, 0) if job.team else None
+    code = limit_reached(limits, roster.running, roster.running_by_owner.get(job.owner, 0), of_team)
+    if code is not None:
+        return Ceiling(code, {})
+    book = roster.book
+    standing = book.keeps_waiting(job) if book else None
+    return Ceiling(Code.QUOTA, quota_params(book, standing)) if book and standing else None
 
 
 def why_waiting(roster: Roster, job: Job, limits: Limits, now: float) -> Explanation:
@@ -129,7 +136,8 @@ def why_waiting_given(
 
 def survey_of(roster: Roster, job: Job) -> Survey:
     """Returns what every worker says to this job."""
-    return survey(job.requires, ((worker, roster.occupancy(id)) for id, worker in roster.workers.items()))
+    workers = ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
+    return survey(job.requires, workers, roster.pools.get(job.requires.team))
 
 
 def _if_merely_busy(roster: Roster, job: Job) -> Survey | None:

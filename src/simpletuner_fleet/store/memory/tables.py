@@ -69,7 +69,7 @@ class Tables(LiveRows):
                 self.observer.job_changed(None, job)
         for held in self.live_by_worker.values():
             for attempt in held.values():
-                self.observer.attempt_changed(None, attempt, self.jobs[attempt.job_id].owner)
+                self.observer.attempt_changed(None, attempt, self.jobs[attempt.job_id])
 
     def set_job(self, job_id: str, job: Job | None) -> None:
         old = self.jobs.get(job_id)

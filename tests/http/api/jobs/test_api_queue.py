@@ -225,7 +225,7 @@ async def test_stats_count_by_state_and_by_reason() -> None:
 async def test_me_shows_the_callers_own_jobs_alone() -> None:
     async with orchestrator() as running:
         await running.submit()
-        token = await running.token("queue.submit", "queue.read")
+        token = await running.token("queue.submit", "queue.submit.command", "queue.read")
         async with running.as_user(token) as user:
             mine = (await user.post("/api/queue/submit", json={"config": CPU_CONFIG})).json()
             page = (await user.get("/api/queue/me")).json()
@@ -245,7 +245,7 @@ async def test_a_cancel_ends_a_waiting_job_and_is_refused_for_an_ended_one() -> 
 async def test_an_approval_lets_a_job_run_and_a_rejection_ends_it() -> None:
     async with orchestrator(policy=Policy(require_approval=True)) as running:
         agent = await running.worker()
-        token = await running.token("queue.submit", "queue.read", "jobs.read")
+        token = await running.token("queue.submit", "queue.submit.command", "queue.read", "jobs.read")
         async with running.as_user(token) as user:
             jobs = [
                 (await user.post("/api/queue/submit", json={"config": CPU_CONFIG})).json() for _ in range(2)
@@ -282,9 +282,13 @@ async def test_a_job_waits_for_those_it_depends_on() -> None:
 async def test_limits_hold_jobs_back_and_raising_them_lets_them_go() -> None:
     async with orchestrator() as running:
         one, two = await running.worker("one"), await running.worker("two")
-        assert await running.get("/api/queue/concurrency") == {"global_running": None, "user_running": None}
+        unset = await running.get("/api/queue/concurrency")
+        assert {name for name, limit in unset.items() if limit is not None} == {
+            "enable_fair_share",
+            "fair_share_half_life_s",
+        }
         set_to = await running.post("/api/queue/concurrency", {"global_running": 1})
-        assert set_to == {"global_running": 1, "user_running": None}
+        assert (set_to["global_running"], set_to["max_concurrent"], set_to["user_running"]) == (1, 1, None)
         await running.submit()
         waiting = await running.submit()
         assert waiting["explain"]["code"] == "QUOTA_GLOBAL"
@@ -305,7 +309,7 @@ async def test_target_local_needs_a_permission_and_a_server_that_runs_jobs() -> 
     async with orchestrator(local_enabled=True) as running:
         on = await running.submit(target="local")
         assert on["explain"]["code"] == "LOCAL_NO_GPU"
-        token = await running.token("queue.submit")
+        token = await running.token("queue.submit", "queue.submit.command")
         async with running.as_user(token) as user:
             refused = await user.post("/api/queue/submit", json={"config": CPU_CONFIG, "target": "local"})
             assert refused.status_code == 403

@@ -11,11 +11,12 @@ from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.jobs.submit_request import (
     APPROVE,
     SET_PRIORITY,
+    SUBMIT_COMMAND,
     SUBMIT_LOCAL,
     SubmitRequest,
     Submitter,
 )
-from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
 from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import (
@@ -58,6 +59,8 @@ class SubmitAnswer(Struct, kw_only=True):
     """In a dry run, how many workers could ever take the job."""
     idle_workers: int | UnsetType = UNSET
     """In a dry run, how many of them have room for it now."""
+    quotas: list[dict[str, Any]] = []
+    """Quotas that are nearly or wholly used: which, whose, how much of it, and when some comes back."""
 
 
 class PageQuery(Struct, kw_only=True):
@@ -107,6 +110,8 @@ def submitter(call: Call[Any]) -> Submitter:
         may_raise_priority=call.principal.can(SET_PRIORITY),
         owns_as=call.principal.owns_as,
         may_read_jobs=call.principal.can(READ_JOBS),
+        may_run_commands=call.principal.can(SUBMIT_COMMAND),
+        onlooker=onlooker_of(call),
     )
 
 
@@ -131,6 +136,7 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
         would_start_now=UNSET if submitted.would_start_now is None else submitted.would_start_now,
         matching_workers=submitted.fleet.possible if submitted.fleet else UNSET,
         idle_workers=submitted.fleet.free if submitted.fleet else UNSET,
+        quotas=submitted.quotas,
     )
 
 
@@ -140,7 +146,7 @@ async def list_queue(call: Call[None]) -> JobsPage:
 
 
 async def list_mine(call: Call[None]) -> JobsPage:
-    where = JobFilter(owner=call.principal.id, states=tuple(call.query.status))
+    where = JobFilter(owner=call.principal.owns_as, states=tuple(call.query.status))
     page, following = await read_models.jobs_page(
         deps_of(call).fleet, where, call.query.cursor, call.query.limit
     )
@@ -176,16 +182,19 @@ async def cancel(call: Call[CancelBody | None]) -> WholeJobView:
 
 
 async def set_priority(call: Call[PriorityBody]) -> WholeJobView:
+    await refuse_job_of_another(call, even_own=True)
     await submit.set_priority(deps_of(call).fleet, call.path["id"], call.body.priority, call.actor)
     return await current(call)
 
 
 async def approve(call: Call[None]) -> WholeJobView:
+    await refuse_job_of_another(call, even_own=True)
     await submit.approve(deps_of(call).fleet, call.path["id"], call.actor)
     return await current(call)
 
 
 async def reject(call: Call[RejectBody | None]) -> WholeJobView:
+    await refuse_job_of_another(call, even_own=True)
     why = call.body.reason if call.body else ""
     await submit.reject(deps_of(call).fleet, call.path["id"], why, call.actor)
     return await current(call)
