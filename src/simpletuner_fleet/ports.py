@@ -10,6 +10,7 @@ from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication
@@ -287,6 +288,15 @@ class View(Protocol):
         """Tells whether any job still has it, or somebody uploaded it for a dataset."""
         ...
 
+    def approval(self, job_id: str) -> Approval | None: ...
+    def pending_approvals(self, limit: int) -> list[Approval]:
+        """Those that wait for somebody's word, the oldest first."""
+        ...
+
+    def due_approvals(self, now: float, limit: int) -> list[Approval]:
+        """Those of them whose time is over, the longest due first."""
+        ...
+
     def publication(self, job_id: str) -> Publication | None: ...
     def due_publications(self, now: float, limit: int) -> list[Publication]:
         """Those that are to be tried by now, the longest due first."""
@@ -409,6 +419,7 @@ class Tx(View, Protocol):
         """Takes pairs of job id and SHA-256."""
         ...
 
+    def put_approval(self, approval: Approval) -> None: ...
     def put_publication(self, publication: Publication) -> None: ...
     def add_notes(self, notes: Sequence[JobNote]) -> int:
         """Returns how many were new: one whose (job, id) is known is left as it is."""

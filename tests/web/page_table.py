@@ -57,6 +57,7 @@ PAGES = (
     PageRow("/admin/users"),
     PageRow("/teams"),
     PageRow("/quotas"),
+    PageRow("/approvals"),
     PageRow("/admin/tokens"),
     PageRow("/admin/audit"),
     PageRow("/admin/settings"),

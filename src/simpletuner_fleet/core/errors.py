@@ -116,6 +116,13 @@ class NotInTeam(FleetError):
     next_step = "Name a team of yours, or ask one of its leads."
 
 
+class MayNotApprove(FleetError):
+    """It is for others to approve or reject this job."""
+
+    code = "may_not_approve"
+    next_step = "See whose word it waits for with 'simpletuner approvals list'."
+
+
 class QuotaReached(FleetError):
     """A quota is reached."""
 

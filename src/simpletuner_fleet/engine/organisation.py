@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.people.accounts import Role
+from simpletuner_fleet.core.people.approvals import ApprovalRule
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.quotas import Quota
 from simpletuner_fleet.core.people.teams import Team, TeamRole, role_in, team_for, visibility_of
@@ -15,6 +16,7 @@ from simpletuner_fleet.ports import View
 
 TEAM_PREFIX = "team:"
 QUOTA_PREFIX = "quota:"
+RULE_PREFIX = "approval_rule:"
 FAIR_SHARE_SETTING = "fair_share"
 
 
@@ -28,6 +30,8 @@ class Organisation(Struct, frozen=True, kw_only=True):
     names: dict[str, str] = {}
     """Of every user and team, by id."""
     quotas: tuple[Quota, ...] = ()
+    rules: tuple[ApprovalRule, ...] = ()
+    """Which jobs need an approval."""
     fair_share: FairShare = FairShare()
 
     def onlooker(self, ids: Iterable[str], *, above: bool) -> Onlooker:
@@ -65,6 +69,10 @@ def read_organisation(view: View) -> Organisation:
         teams={team.id: team for team in teams},
         roles={user.id: user.role for user in users},
         names={**{user.id: user.name for user in users}, **{team.id: team.name for team in teams}},
+        rules=tuple(
+            msgspec.json.decode(text, type=ApprovalRule)
+            for text in view.settings_with_prefix(RULE_PREFIX).values()
+        ),
         quotas=tuple(msgspec.json.decode(text, type=Quota) for text in quotas),
         fair_share=msgspec.json.decode(share, type=FairShare) if share else FairShare(),
     )

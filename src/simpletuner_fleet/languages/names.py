@@ -64,11 +64,15 @@ FAILURES = {
 """By class, as `core.failure` finds it."""
 
 EVENTS = {
+    "approval_rule.deleted": N_("Approval rule deleted"),
+    "approval_rule.set": N_("Approval rule set"),
     "config.deleted": N_("Config deleted"),
     "config.saved": N_("Config saved"),
     "dataset.added": N_("Dataset added"),
     "dataset.deleted": N_("Dataset deleted"),
     "job.accepted": N_("Job accepted by its worker"),
+    "job.approval_expired": N_("Approval came too late"),
+    "job.approval_given": N_("One of several approvals given"),
     "job.approved": N_("Job approved"),
     "job.cancel_requested": N_("Cancelling asked for"),
     "job.cancelled": N_("Job cancelled"),

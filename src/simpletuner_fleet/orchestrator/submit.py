@@ -27,6 +27,7 @@ from simpletuner_fleet.core.jobs.submit_request import (
     read_priority,
     stored_config,
 )
+from simpletuner_fleet.core.people.approvals import Approval, Requirement
 from simpletuner_fleet.core.people.quotas import QuotaAction, quota_params
 from simpletuner_fleet.core.people.teams import Team, priority_ceiling, team_for
 from simpletuner_fleet.core.placement.explain import Explanation, Survey
@@ -40,6 +41,7 @@ from simpletuner_fleet.engine.owners import holds_now, name_of
 from simpletuner_fleet.engine.sight import seen_through
 from simpletuner_fleet.engine.stored_secrets import stored_secrets
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.approvals import BY_SETTING, with_approval
 from simpletuner_fleet.ports import IdempotentAnswer
 from simpletuner_fleet.storage.artifacts import adopt_checkpoint
 from simpletuner_fleet.storage.datasets import check_datasets
@@ -108,24 +110,6 @@ async def set_priority(fleet: Fleet, job_id: str, priority: int | str, actor: Ac
     return await fleet.act(step)
 
 
-async def approve(fleet: Fleet, job_id: str, actor: Actor) -> Job:
-    def step(transaction: Transaction) -> Job:
-        job = transaction.job(job_id)
-        waits = any(not transaction.job(other).terminal for other in job.depends_on)
-        transaction.apply(lifecycle.approved(job, actor, waits_for_others=waits))
-        return transaction.job(job_id)
-
-    return await fleet.act(step)
-
-
-async def reject(fleet: Fleet, job_id: str, why: str, actor: Actor) -> Job:
-    def step(transaction: Transaction) -> Job:
-        transaction.apply(lifecycle.rejected(transaction.job(job_id), why, actor, now=transaction.now))
-        return transaction.job(job_id)
-
-    return await fleet.act(step)
-
-
 async def retry(fleet: Fleet, job_id: str, by: Submitter, resume_from: str | None = None) -> Job:
     """Tries an ended job again, as a new job; from the start, or from what a job has stored."""
     return await fleet.act(lambda transaction: _retry(transaction, job_id, by, resume_from))
@@ -155,13 +139,15 @@ def _submit(
         seq=0 if request.dry_run else transaction.tx.next_seq(),
         now=transaction.now,
     )
-    job = _behind_those_who_wait(transaction, _within_quotas(transaction, job, by))
+    job, approval = _admitted(transaction, job, by, for_approval=request.for_approval)
+    job = _behind_those_who_wait(transaction, job)
     used = _config_used(config.name, config.version, config.saved_by, by)
     if request.dry_run:
         return replace(_dry_run_answer(transaction, job), config=used)
     if request.no_wait:
         _must_start_now(transaction, job)
-    _add(transaction, job, msgspec.json.encode(config.bundle), by.actor, resume, config_by=config.saved_by)
+    bundle = msgspec.json.encode(config.bundle)
+    _add(transaction, job, bundle, by.actor, resume, approval, config_by=config.saved_by)
     if key:
         transaction.tx.remember_answer(
             IdempotentAnswer(
@@ -189,27 +175,41 @@ def _retry(transaction: Transaction, job_id: str, by: Submitter, resume_from: st
         seq=transaction.tx.next_seq(),
         now=transaction.now,
     )
-    job = _behind_those_who_wait(transaction, _within_quotas(transaction, job, by))
-    _add(transaction, job, stored, by.actor, resume, retry_of=old.id)
+    job, approval = _admitted(transaction, job, by)
+    job = _behind_those_who_wait(transaction, job)
+    _add(transaction, job, stored, by.actor, resume, approval, retry_of=old.id)
     place_waiting_jobs(transaction)
     return transaction.job(job.id)
 
 
-def _within_quotas(transaction: Transaction, job: Job, by: Submitter) -> Job:
-    """Checked in the transaction that admits the job: however many come at once, none passes a ceiling."""
+def _admitted(
+    transaction: Transaction, job: Job, by: Submitter, *, for_approval: bool = False
+) -> tuple[Job, Approval | None]:
+    """Checked in the transaction that admits the job: however many come at once, none passes a ceiling.
+
+    `for_approval`: what a quota would refuse may ask for an approval instead.
+    """
     book = transaction.index.roster.book
-    if book is None:
-        return job
-    for standing in book.passed_by(job, (QuotaAction.REFUSE,)):
-        params = quota_params(book, standing)
-        quota, kind, whose = params["quota"], params["kind"], params["whose"]
-        used, ceiling = params["used"], params["ceiling"]
-        raise QuotaReached(
-            f"The quota {quota} ({kind}, {whose}) is reached: {used:g} of {ceiling:g} are used.", **params
-        )
-    if book.passed_by(job, (QuotaAction.APPROVE,)) and not by.may_approve:
-        return replace(job, state=JobState.BLOCKED, hold=Hold.APPROVAL)
-    return job
+    passed = book.passed_by(job, (QuotaAction.REFUSE, QuotaAction.APPROVE)) if book else []
+    for standing in passed:
+        if book and standing.quota.action is QuotaAction.REFUSE and not for_approval:
+            raise _refused(quota_params(book, standing))
+    others = (
+        []
+        if by.may_approve and not for_approval
+        else [Requirement(why=f"quota {one.quota.id}") for one in passed]
+    )
+    if job.hold is Hold.APPROVAL:
+        others.append(BY_SETTING)
+    return with_approval(transaction, job, others, is_approver=by.may_approve)
+
+
+def _refused(params: dict[str, Any]) -> QuotaReached:
+    quota, kind, whose = params["quota"], params["kind"], params["whose"]
+    used, ceiling = params["used"], params["ceiling"]
+    return QuotaReached(
+        f"The quota {quota} ({kind}, {whose}) is reached: {used:g} of {ceiling:g} are used.", **params
+    )
 
 
 def _behind_those_who_wait(transaction: Transaction, job: Job) -> Job:
@@ -338,9 +338,13 @@ def _add(
     bundle: bytes,
     actor: Actor,
     resume: StoredManifest | None,
+    approval: Approval | None = None,
     **details: Any,
 ) -> None:
     transaction.add_job(job, bundle)
+    if approval:
+        transaction.tx.put_approval(approval)
+        details["approval"] = [one.why for one in approval.requirements]
     if resume:
         adopt_checkpoint(transaction, job, resume)
         details["resume_from"] = job.resume_from

@@ -19,6 +19,7 @@ from simpletuner_fleet.engine.gpu_history import KEPT_S
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.administer import end_drain
 from simpletuner_fleet.orchestrator.losing import give_up
+from simpletuner_fleet.orchestrator.organising.approvals import let_expire
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ async def sweep_once(fleet: Fleet) -> None:
     await _results_overdue(fleet)
     await _each(_drain_over(fleet, worker_id) for worker_id in fleet.drains_due())
     await _each(_try_again(fleet, worker_id) for worker_id in fleet.pauses_over())
+    await _each([let_expire(fleet)])
     if fleet.new_day_begun():
         await fleet.act(lambda transaction: None)  # every act looks at the clock, and places what may go on
 

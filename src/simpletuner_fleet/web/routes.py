@@ -3,6 +3,7 @@
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web.frame import assets
 from simpletuner_fleet.web.pages import (
+    approvals,
     audit,
     configs,
     create_worker,
@@ -36,6 +37,7 @@ ROUTES: tuple[Route, ...] = (
     *users.ROUTES,
     *teams.ROUTES,
     *quotas.ROUTES,
+    *approvals.ROUTES,
     *tokens.ROUTES,
     *audit.ROUTES,
     *settings.ROUTES,

@@ -24,6 +24,7 @@ from tests.attacks.matrix.rules import RULES
 LEADS = frozenset(
     {"POST /api/queue/{id}/priority", "POST /api/queue/{id}/approve", "POST /api/queue/{id}/reject"}
 )
+DECIDES = frozenset({"POST /api/approvals/{id}/approve", "POST /api/approvals/{id}/reject"})
 NOWHERE = "j_0000000000000000000000nothing"
 
 
@@ -71,6 +72,8 @@ def expected(route: str, who: str, state: JobState) -> int:
     if route in LEADS:
         return rule.answer(state) if who == "lea" else 403
     if rule.own_only and who == "tom":
+        return 403
+    if route in DECIDES and state is JobState.BLOCKED and who != "lea":
         return 403
     return rule.answer(state)
 

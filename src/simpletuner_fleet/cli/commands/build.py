@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.cli.commands.approvals import APPROVALS
 from simpletuner_fleet.cli.commands.audit import AUDIT
 from simpletuner_fleet.cli.commands.backup import BACKUP
 from simpletuner_fleet.cli.commands.configs import CONFIGS
@@ -29,7 +30,21 @@ from simpletuner_fleet.cli.commands.workers import WORKERS
 from simpletuner_fleet.cli.frame.parser import Parser, WideHelp
 
 PACKAGE = "simpletuner_fleet.cli"
-NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, AUDIT, TOKENS, USERS, TEAMS, QUOTAS, LIMITS, BACKUP)
+NOUNS = (
+    JOBS,
+    WORKERS,
+    CONFIGS,
+    SECRETS,
+    DATA,
+    AUDIT,
+    TOKENS,
+    USERS,
+    TEAMS,
+    QUOTAS,
+    LIMITS,
+    APPROVALS,
+    BACKUP,
+)
 
 
 def build_parser() -> Parser:

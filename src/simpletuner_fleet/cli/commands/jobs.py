@@ -51,6 +51,8 @@ SUBMIT = (
     argument("--visibility", choices=tuple(VISIBILITIES), help="Who may see it beside you"),
     switch("-n", "--dry-run", help="Tell what would happen, submit nothing"),
     switch("--no-wait", help="Refuse the job unless it can start now"),
+    switch("--any-gpu", help="Take whichever GPU is free, whatever the config asks for"),
+    switch("--for-approval", help="Ask for an approval where a quota would refuse it"),
     switch("--wait", help="Return when the job has ended"),
     switch("-f", "--follow", help="Show the log until the job has ended"),
     argument("--idempotency-key", metavar="KEY", help="The same key never submits twice"),

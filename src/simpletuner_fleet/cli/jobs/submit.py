@@ -80,6 +80,8 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
         "team": args.team,
         "visibility": args.visibility,
         "no_wait": args.no_wait,
+        "any_gpu": args.any_gpu,
+        "for_approval": args.for_approval,
         "dry_run": args.dry_run,
     }
     chosen = {key: value for key, value in request.items() if value or (value == 0 and value is not False)}

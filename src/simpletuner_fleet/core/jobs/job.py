@@ -154,6 +154,8 @@ class Requirements(Struct, frozen=True, kw_only=True):
     """The names of the secrets that each of its attempts is given."""
     team: str = ""
     """The id of the job's team, whose rules say which workers it may use."""
+    avoids: tuple[str, ...] = ()
+    """Globs of GPU names that it would need an approval for, and does without."""
 
 
 class Job(Struct, frozen=True, kw_only=True):

@@ -60,7 +60,9 @@ def requirements(
         target=request.target,
         gpus=gpus,
         min_vram_gb=float(vram or 0),
-        accelerator=(request.accelerator or bundle.resources.accelerator or "").lower(),
+        accelerator=""
+        if request.any_gpu
+        else (request.accelerator or bundle.resources.accelerator or "").lower(),
         trainer=bundle.trainer,
         labels=tuple(sorted(labels.items())),
         owner=owner,

@@ -82,6 +82,10 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     """Name or id of the team that it is for; the one joined first where it is left out, none where it is empty."""
     visibility: Visibility | None = None
     no_wait: bool = False
+    any_gpu: bool = False
+    """Takes whichever GPU is free: labels, memory and accelerator that are asked for are not looked at."""
+    for_approval: bool = False
+    """Asks for an approval where a quota would refuse the job."""
     dry_run: bool = False
     idempotency_key: FreeText | UnsetType | None = UNSET
 
@@ -103,6 +107,8 @@ def permitted(
     """Refuses what the submitter may not ask for; `auto` leaves the orchestrator's machine out where they may not use it."""
     if read_priority(request.priority) > max(0, priority_ceiling) and not by.may_raise_priority:
         raise Forbidden(SET_PRIORITY)
+    if request.any_gpu:
+        request = replace(request, worker_labels={}, min_vram_gb=0.0, accelerator="")
     target = permitted_target(request.target, by)
     if target is Target.LOCAL and not local_enabled:
         raise Invalid(

@@ -68,9 +68,16 @@ def _value_fits(value: str, pattern: str) -> bool:
 
 
 def _gpu_fits(gpu: Gpu, requires: Requirements) -> bool:
-    return gpu.vram_gb >= requires.min_vram_gb and (
-        not requires.accelerator or gpu.accelerator_type.lower() == requires.accelerator
+    return (
+        gpu.vram_gb >= requires.min_vram_gb
+        and (not requires.accelerator or gpu.accelerator_type.lower() == requires.accelerator)
+        and not (requires.avoids and _avoided(gpu, requires.avoids))
     )
+
+
+def _avoided(gpu: Gpu, globs: tuple[str, ...]) -> bool:
+    name = gpu.name.casefold()
+    return any(fnmatchcase(name, glob.casefold()) for glob in globs)
 
 
 def why_never(worker: Worker, requires: Requirements, pool: Pool | None = None) -> Refusal | None:

@@ -13,7 +13,13 @@ from simpletuner_fleet.engine.sight import SeenFleet
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import Access, Answer, Call, Route
 
-ABOUT_ONE_JOB = ("/api/jobs/{id}", "/api/queue/{id}", "/api/queue/position/{id}", "/jobs/{id}")
+ABOUT_ONE_JOB = (
+    "/api/jobs/{id}",
+    "/api/queue/{id}",
+    "/api/queue/position/{id}",
+    "/api/approvals/{id}",
+    "/jobs/{id}",
+)
 
 
 class OtherWorker(Forbidden):
@@ -85,7 +91,7 @@ def may_steer(call: Call[Any], job: Job, *, even_own: bool = False) -> bool:
 
 def guarded(row: Route) -> Route:
     """Who may not see a job is told that there is none, whatever they would do to it: one rule for every such row."""
-    if not row.path.startswith(ABOUT_ONE_JOB) or isinstance(row.permission, Access):
+    if not row.path.startswith(ABOUT_ONE_JOB) or row.permission in (Access.WORKER, Access.UPLOAD):
         return row
     handler = row.handler
 

@@ -63,6 +63,7 @@ STATUS: dict[type[Exception], int] = {
     errors.NotYours: 403,
     errors.NotForTeam: 403,
     errors.NotInTeam: 403,
+    errors.MayNotApprove: 403,
     errors.QuotaReached: 409,
     ForeignOrigin: 403,
     errors.NotFound: 404,

@@ -9,6 +9,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.people.accounts import Session, User
+from simpletuner_fleet.core.people.approvals import Approval, ApprovalState
 from simpletuner_fleet.core.people.visibility import Onlooker, may_see
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication, PublicationState
@@ -271,6 +272,18 @@ class MemoryView(MemoryDatasetsView):
 
     def object_has_owner(self, sha256: str) -> bool:
         return bool(self._tables.owners.get(sha256)) or sha256 in self._tables.dataset_objects
+
+    def approval(self, job_id: str) -> Approval | None:
+        return self._tables.approvals.get(job_id)
+
+    def pending_approvals(self, limit: int) -> list[Approval]:
+        pending = [one for one in self._tables.approvals.values() if one.state is ApprovalState.PENDING]
+        return sorted(pending, key=lambda one: (one.asked_at, one.job_id))[:limit]
+
+    def due_approvals(self, now: float, limit: int) -> list[Approval]:
+        pending = self.pending_approvals(len(self._tables.approvals))
+        due = [(one.expires_at, one.job_id, one) for one in pending if one.expires_at is not None]
+        return [one for ends, _, one in sorted(due, key=lambda row: row[:2]) if ends <= now][:limit]
 
     def publication(self, job_id: str) -> Publication | None:
         return self._tables.publications.get(job_id)

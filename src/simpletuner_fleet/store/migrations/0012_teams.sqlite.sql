@@ -5,3 +5,13 @@ ALTER TABLE configs ADD COLUMN team TEXT NOT NULL DEFAULT '';
 ALTER TABLE configs ADD COLUMN visibility TEXT NOT NULL DEFAULT 'everybody';
 ALTER TABLE datasets ADD COLUMN team TEXT NOT NULL DEFAULT '';
 ALTER TABLE datasets ADD COLUMN visibility TEXT NOT NULL DEFAULT 'everybody';
+-- Whose word a job waits for, or had; `document` is the whole row as JSON.
+CREATE TABLE approvals (
+    job_id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    asked_at REAL NOT NULL,
+    expires_at REAL,
+    document TEXT NOT NULL
+);
+CREATE INDEX approvals_pending ON approvals (asked_at, job_id) WHERE state = 'pending';
+CREATE INDEX approvals_due ON approvals (expires_at, job_id) WHERE state = 'pending';

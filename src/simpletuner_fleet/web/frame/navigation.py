@@ -29,6 +29,7 @@ PLACES = (
     Place("/admin/workers", N_("Workers"), "server", "admin.workers", ADMINISTRATION, key="w"),
     Place("/admin/users", N_("Users"), "users", "admin.users", ADMINISTRATION, key="u"),
     Place("/teams", N_("Teams"), "users", "jobs.read", ADMINISTRATION, needs_teams=True),
+    Place("/approvals", N_("Approvals"), "check", "jobs.read", ADMINISTRATION, needs_teams=True),
     Place("/quotas", N_("Quotas"), "activity", "jobs.read", ADMINISTRATION, needs_teams=True),
     Place("/admin/tokens", N_("API tokens"), "key", "admin.tokens", ADMINISTRATION, key="k"),
     Place("/admin/audit", N_("Audit"), "scroll-text", "admin.audit", ADMINISTRATION, key="a"),

@@ -261,7 +261,7 @@ async def test_an_approval_lets_a_job_run_and_a_rejection_ends_it() -> None:
         assert (rejected["status"], rejected["reason"], rejected["error"]) == (
             "cancelled",
             "rejected",
-            "too dear",
+            "rejected by admin: too dear",
         )
         again = await running.http.post(f"/api/queue/{jobs[0]['job_id']}/approve")
         assert again.status_code == 409

@@ -16,9 +16,10 @@ from simpletuner_fleet.core.jobs.submit_request import (
     SubmitRequest,
     Submitter,
 )
+from simpletuner_fleet.http.api.admin.approvals import NoteBody, voter_for
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
-from simpletuner_fleet.http.api.ownership import refuse_job_of_another
-from simpletuner_fleet.http.edge.routes import KIB, Call, Route
+from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, refuse_job_of_another
+from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import (
     ExplainView,
     JobsPage,
@@ -29,6 +30,7 @@ from simpletuner_fleet.http.views.jobs import (
     whole_job_view,
 )
 from simpletuner_fleet.orchestrator import submit
+from simpletuner_fleet.orchestrator.organising import approvals
 from simpletuner_fleet.ports import JobFilter
 from simpletuner_fleet.queries import read_models
 
@@ -74,6 +76,11 @@ class MineQuery(PageQuery, kw_only=True):
 
 class StatsView(Struct, kw_only=True):
     total: int
+    queue_depth: int
+    """How many wait."""
+    running: int
+    by_status: dict[str, int]
+    """The same as `by_state`."""
     by_state: dict[str, int]
     by_reason: dict[str, int]
     """Why the jobs at the front of the queue wait."""
@@ -85,6 +92,10 @@ class PositionView(Struct, kw_only=True):
     status: str
     queue_position: int | None
     """1 for the next in line; null when the job is not queued."""
+    position: int | None
+    """The same."""
+    priority: int
+    queued_at: str | None
 
 
 class PriorityBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -106,7 +117,7 @@ def submitter(call: Call[Any]) -> Submitter:
     return Submitter(
         actor=call.actor,
         may_run_locally=call.principal.can(SUBMIT_LOCAL),
-        may_approve=call.principal.can(APPROVE),
+        may_approve=call.principal.can(APPROVE) and not acts_for_itself_alone(call),
         may_raise_priority=call.principal.can(SET_PRIORITY),
         owns_as=call.principal.owns_as,
         may_read_jobs=call.principal.can(READ_JOBS),
@@ -157,6 +168,12 @@ async def stats(call: Call[None]) -> StatsView:
     stats = await read_models.queue_stats(deps_of(call).fleet)
     return StatsView(
         total=sum(stats.by_state.values()),
+        queue_depth=sum(stats.by_state.get(state, 0) for state in (JobState.QUEUED, JobState.BLOCKED)),
+        running=sum(
+            stats.by_state.get(state, 0)
+            for state in (JobState.DISPATCHED, JobState.RUNNING, JobState.CANCELLING)
+        ),
+        by_status=stats.by_state,
         by_state=stats.by_state,
         by_reason=stats.by_reason,
         reasons_counted=stats.reasons_counted,
@@ -165,7 +182,14 @@ async def stats(call: Call[None]) -> StatsView:
 
 async def position(call: Call[None]) -> PositionView:
     seen = await read_models.one_job(deps_of(call).fleet, call.path["id"])
-    return PositionView(job_id=seen.job.id, status=seen.job.state, queue_position=seen.position)
+    return PositionView(
+        job_id=seen.job.id,
+        status=seen.job.state,
+        queue_position=seen.position,
+        position=seen.position,
+        priority=seen.job.priority,
+        queued_at=rfc3339(seen.job.created_at),
+    )
 
 
 async def cancel(call: Call[CancelBody | None]) -> WholeJobView:
@@ -187,16 +211,18 @@ async def set_priority(call: Call[PriorityBody]) -> WholeJobView:
     return await current(call)
 
 
-async def approve(call: Call[None]) -> WholeJobView:
+async def approve(call: Call[NoteBody | None]) -> WholeJobView:
     await refuse_job_of_another(call, even_own=True)
-    await submit.approve(deps_of(call).fleet, call.path["id"], call.actor)
+    note, voter = call.body.note if call.body else "", await voter_for(call)
+    await approvals.approve(deps_of(call).fleet, call.path["id"], voter, call.actor, note)
     return await current(call)
 
 
 async def reject(call: Call[RejectBody | None]) -> WholeJobView:
     await refuse_job_of_another(call, even_own=True)
     why = call.body.reason if call.body else ""
-    await submit.reject(deps_of(call).fleet, call.path["id"], why, call.actor)
+    voter = await voter_for(call)
+    await approvals.reject(deps_of(call).fleet, call.path["id"], voter, call.actor, why)
     return await current(call)
 
 
@@ -287,8 +313,10 @@ ROUTES = [
         "/api/queue/{id}/approve",
         approve,
         "queue.approve",
-        answer=WholeJobView,
-        summary="Let a job that waits for an approval queue",
+        NoteBody,
+        WholeJobView,
+        "Let a job that waits for an approval queue",
+        body_required=False,
         tags=TAGS,
     ),
     Route(
