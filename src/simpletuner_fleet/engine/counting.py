@@ -2,7 +2,7 @@
 
 from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind
 from simpletuner_fleet.core.placement.shares import HALF_LIVES_KEPT, Shares
-from simpletuner_fleet.core.placement.usage import HOUR_S, Usage
+from simpletuner_fleet.core.placement.usage import HOUR_S, UseLedger
 from simpletuner_fleet.engine.organisation import Organisation
 from simpletuner_fleet.ports import JobFilter, View
 
@@ -10,7 +10,7 @@ MOST_JOBS_AN_HOUR = 1_000_000
 OF_HOURS = (QuotaKind.GPU_HOURS_DAY, QuotaKind.GPU_HOURS_MONTH)
 
 
-def book_of(view: View, organisation: Organisation, usage: Usage, now: float) -> QuotaBook | None:
+def book_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> QuotaBook | None:
     """None where there are no quotas."""
     quotas = organisation.quotas
     if not quotas:
@@ -25,7 +25,7 @@ def book_of(view: View, organisation: Organisation, usage: Usage, now: float) ->
     return QuotaBook(quotas, dict(organisation.roles), organisation.names, usage)
 
 
-def shares_of(view: View, organisation: Organisation, usage: Usage, now: float) -> Shares | None:
+def shares_of(view: View, organisation: Organisation, usage: UseLedger, now: float) -> Shares | None:
     """None where shares do not count."""
     chosen = organisation.fair_share
     if not chosen.enabled:

@@ -5,7 +5,7 @@ import msgspec
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.teams import pools_of
 from simpletuner_fleet.core.placement.roster import Roster
-from simpletuner_fleet.core.placement.usage import Usage
+from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Limits
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.counting import book_of, shares_of
@@ -24,7 +24,7 @@ class FleetIndex:
         """None: not looked up since the rows were lost."""
         self.organisation: Organisation | None = None
         """The same of teams, quotas and shares."""
-        self.usage = Usage()
+        self.usage = UseLedger()
         """Always counted, since rows are told of once; history is looked up where a quota or a share needs it."""
         self.reachable: set[str] = set()
         self.unplaced = True
@@ -37,7 +37,7 @@ class FleetIndex:
 
     def rows_reset(self) -> None:
         self.roster = Roster()
-        self.usage = Usage()
+        self.usage = UseLedger()
         self.limits = None
         self.organisation = None
         self.unplaced = True

@@ -14,7 +14,7 @@ from simpletuner_fleet.core.people.quotas import (
     checked_quota,
     quota_params,
 )
-from simpletuner_fleet.core.placement.usage import Charge, Usage, day_of, month_of, person
+from simpletuner_fleet.core.placement.usage import Charge, UseLedger, day_of, month_of, person
 from tests.core.builders import a_job
 
 NOON = datetime(2026, 3, 31, 12, 0, tzinfo=UTC).timestamp()
@@ -52,7 +52,7 @@ def attempt_of(job: Job, since: float, gpus: int = 1) -> Attempt:
 
 
 def a_book(*quotas: Quota, now: float = NOON) -> QuotaBook:
-    usage = Usage()
+    usage = UseLedger()
     usage.advance(now)
     book = QuotaBook(quotas, {"ann": "member", "root": "admin"}, {"tm": "vision"}, usage)
     book.now = now

@@ -12,7 +12,7 @@ RULE = (
     argument("--hours-over", type=float, metavar="H", help="Jobs with a longer time limit, or none"),
     argument("--gpu", metavar="GLOB", help="Jobs that can run on such GPUs alone; others are kept off them"),
     switch("--first-job", help="Jobs of people who have completed none yet"),
-    argument("--config", metavar="GLOB", help="Jobs of such configs"),
+    argument("--config-glob", metavar="GLOB", help="Jobs of configs with such names"),
     argument("--trainer", metavar="NAME", help="Jobs of this trainer"),
     argument("--team", metavar="TEAM", help="Jobs of this team"),
     argument("--by", choices=tuple(Approvers), help="Who must approve (default: leads)"),

@@ -13,6 +13,8 @@ from simpletuner_fleet.languages import _
 
 APPROVALS = "/api/approvals"
 RULES = f"{APPROVALS}/rules"
+OPTIONS = {"config": "config_glob"}
+"""Where the option has another name than the field."""
 CONDITIONS = ("gpus_over", "hours_over", "gpu", "first_job", "config", "trainer", "team")
 
 
@@ -80,7 +82,7 @@ def rules(args: argparse.Namespace) -> int:
 
 def add_rule(args: argparse.Namespace) -> int:
     asked = {
-        **{name: getattr(args, name) for name in ("name", *CONDITIONS, "by", "count")},
+        **{name: getattr(args, OPTIONS.get(name, name)) for name in ("name", *CONDITIONS, "by", "count")},
         "people": args.person,
         "expires_s": args.expires,
         "exempts_approvers": False if args.for_approvers_too else None,

@@ -11,7 +11,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.marks import N_
-from simpletuner_fleet.core.placement.usage import EVERYBODY, HOUR_S, Usage, person, team
+from simpletuner_fleet.core.placement.usage import EVERYBODY, HOUR_S, UseLedger, person, team
 
 MAX_CEILING = 1e15
 
@@ -76,7 +76,7 @@ class Quota(Struct, frozen=True, kw_only=True):
     created_at: float = 0.0
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class QuotaStanding(Struct, frozen=True, kw_only=True):
     """How one quota stands for one account."""
 
     quota: Quota
@@ -114,7 +114,7 @@ class QuotaBook:
     """All quotas, beside what is used of them: asked for every job that is admitted or placed."""
 
     def __init__(
-        self, quotas: Iterable[Quota], roles: Mapping[str, str], names: Mapping[str, str], usage: Usage
+        self, quotas: Iterable[Quota], roles: Mapping[str, str], names: Mapping[str, str], usage: UseLedger
     ) -> None:
         self.quotas = tuple(quotas)
         self.names = names
@@ -140,7 +140,7 @@ class QuotaBook:
             for quota in self._named.get(key, ()) if key[1] or key[0] not in OF_ONE else ():
                 yield quota, account
 
-    def keeps_waiting(self, job: Job) -> Standing | None:
+    def keeps_waiting(self, job: Job) -> QuotaStanding | None:
         """Returns the quota for which this job has to wait, if there is one."""
         for quota, account in self.concerning(job.owner, job.team):
             if quota.action is QuotaAction.WAIT:
@@ -149,7 +149,7 @@ class QuotaBook:
                     return standing
         return None
 
-    def passed_by(self, job: Job, actions: Collection[QuotaAction]) -> list[Standing]:
+    def passed_by(self, job: Job, actions: Collection[QuotaAction]) -> list[QuotaStanding]:
         """Returns the quotas that this job, once admitted, would be above; those that wait before it count as well."""
         passed = []
         for quota, account in self.concerning(job.owner, job.team):
@@ -159,7 +159,7 @@ class QuotaBook:
                     passed.append(standing)
         return passed
 
-    def nearly_reached(self, job: Job) -> list[Standing]:
+    def nearly_reached(self, job: Job) -> list[QuotaStanding]:
         """Returns those of which so much is used, by such jobs, that their owner is told."""
         standings = [
             self.standing(quota, account, self.now, with_waiting=True)
@@ -168,7 +168,9 @@ class QuotaBook:
         ]
         return [one for one in standings if one.used >= one.quota.warn_at * one.quota.ceiling]
 
-    def standing(self, quota: Quota, account: str, now: float, *, with_waiting: bool = False) -> Standing:
+    def standing(
+        self, quota: Quota, account: str, now: float, *, with_waiting: bool = False
+    ) -> QuotaStanding:
         """What is stored is not counted here: it takes a walk through the storage's rows."""
         usage = self.usage
         used, frees_at = 0.0, None
@@ -184,7 +186,7 @@ class QuotaBook:
             case QuotaKind.JOBS_PER_HOUR:
                 moments = usage.submitted_since(account, now - HOUR_S)
                 used, frees_at = len(moments), moments[0] + HOUR_S if moments else None
-        return Standing(quota=quota, account=account, used=used, frees_at=frees_at)
+        return QuotaStanding(quota=quota, account=account, used=used, frees_at=frees_at)
 
 
 def _needs(kind: QuotaKind, job: Job) -> float:
@@ -198,7 +200,7 @@ def _needs(kind: QuotaKind, job: Job) -> float:
             return 1e-9 if job.requires.gpus else 0.0
 
 
-def quota_params(book: QuotaBook, standing: Standing) -> dict[str, Any]:
+def quota_params(book: QuotaBook, standing: QuotaStanding) -> dict[str, Any]:
     """Says which quota it is, whose, how much of it is used, and when some of it comes back."""
     quota = standing.quota
     params: dict[str, Any] = {

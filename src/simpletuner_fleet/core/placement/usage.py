@@ -77,7 +77,7 @@ class Going(Struct, frozen=True):
         return counted_for(self.owner, self.team)
 
 
-class Usage:
+class UseLedger:
     def __init__(self) -> None:
         self.running: dict[str, int] = defaultdict(int)
         self.gpus: dict[str, int] = defaultdict(int)

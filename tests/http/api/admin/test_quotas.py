@@ -73,8 +73,8 @@ async def test_many_submissions_at_once_never_pass_a_ceiling(tmp_path: Path) -> 
         assert (refused["code"], refused["quota"], refused["whose"]) == ("quota_reached", quota["id"], "all")
         stored = await house.store.read(lambda view: view.jobs_page(JobFilter(), None, 99))
         assert len(stored) == 7
-        told = [json.loads(answer.body)["quotas"] for answer in answers if answer.status == 200]
-        assert sum(bool(quotas) for quotas in told) >= 1, "whoever came near the ceiling was told"
+        warned = [json.loads(answer.body)["quotas"] for answer in answers if answer.status == 200]
+        assert sum(bool(quotas) for quotas in warned) >= 1, "whoever came near the ceiling was told"
 
         await house.good("DELETE", f"/api/quotas/{quota['id']}")
         approve = {"kind": "running_jobs", "scope": "each", "ceiling": 0, "action": "approve"}

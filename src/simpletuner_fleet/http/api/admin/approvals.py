@@ -139,7 +139,7 @@ async def list_approvals(call: Call[None]) -> PendingView:
     return PendingView(await pending(call))
 
 
-async def get_approval(call: Call[None]) -> ApprovalView:
+async def get_approval(call: Call[Any]) -> ApprovalView:
     job_id = call.path["id"]
 
     def look(view: View) -> tuple[Job | None, Approval | None, str]:

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Name
-from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind, Standing, whose
-from simpletuner_fleet.core.placement.usage import Usage, person, team
+from simpletuner_fleet.core.people.quotas import Quota, QuotaBook, QuotaKind, QuotaStanding, whose
+from simpletuner_fleet.core.placement.usage import UseLedger, person, team
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
@@ -81,10 +81,10 @@ async def delete_quota(call: Call[None]) -> Done:
 async def standings(call: Call[Any]) -> list[StandingView]:
     """Returns every quota that the caller's own jobs are counted in; of their teams, those of the teams."""
     fleet, onlooker = deps_of(call).fleet, onlooker_of(call)
-    organisation, book = fleet.organisation, fleet.book or QuotaBook((), {}, {}, Usage())
+    organisation, book = fleet.organisation, fleet.book or QuotaBook((), {}, {}, UseLedger())
     owner, now = call.principal.owns_as, fleet.clock.now()
     stored = await fleet.read(lambda view: _stored(view, organisation.quotas, owner, onlooker.teams))
-    seen: dict[tuple[str, str], Standing] = {}
+    seen: dict[tuple[str, str], QuotaStanding] = {}
     for team_id in ("", *sorted(onlooker.teams)):
         for quota, account in book.concerning(owner, team_id):
             seen[quota.id, account] = book.standing(quota, account, now)
