@@ -53,7 +53,7 @@ class Fleet:
             [*SIMPLETUNER, *arguments], env=self.environment, stdout=log, stderr=log, start_new_session=True
         )
 
-    def worker(self, name: str) -> dict[str, Any]:
+    def worker(self, name: str, *more: str) -> dict[str, Any]:
         made = self.call("POST", "/api/admin/workers", {"name": name, "worker_type": "persistent"})
         token = self.folder / f"{name}.token"
         token.write_text(made["token"])
@@ -61,7 +61,7 @@ class Fleet:
         self.start(
             *(name, "worker", "--orchestrator-url", self.url, "--worker-token-file", str(token)),
             *("--name", name, "--persistent", "--work-dir", str(self.folder / name)),
-            *("--isolation", self.isolation),
+            *("--isolation", self.isolation, *more),
         )
         wait_for(
             lambda: self.call("GET", f"/api/admin/workers/{made['worker_id']}")["status"] == "idle", name

@@ -1,4 +1,7 @@
-"""A small Hugging Face Hub: it makes repositories, decides what is large, takes parts, and refuses as the real one does."""
+"""A small Hugging Face Hub: it makes repositories, decides what is large, takes parts, and refuses as the real one does.
+
+`./dev real-trainer publishes` holds it to the Hub's own client.
+"""
 
 import base64
 import hashlib
@@ -22,8 +25,11 @@ class HubServer:
         self.parts: dict[tuple[str, int], bytes] = {}
         self.asked: Counter[str] = Counter()
         self.commits: list[str] = []
+        self.branches: dict[str, set[str]] = {}
+        self.makes_repositories = True
         self.troubles: list[tuple[int, dict[str, str]]] = []
         """Answered first, one after the other, whatever is asked."""
+        self.trouble_said = "trouble"
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -67,7 +73,7 @@ class HubServer:
         self.asked[f"{method} {path.split('?')[0]}"] += 1
         if self.troubles:
             status, said = self.troubles.pop(0)
-            return status, {"error": "trouble"}, said
+            return status, {"error": self.trouble_said}, said
         if path.startswith("/storage/"):
             assert "Authorization" not in headers, "a signed address takes no token"
             return self._store(path, body)
@@ -77,8 +83,6 @@ class HubServer:
                 {"error": "Invalid credentials"},
                 {"x-error-message": "Invalid credentials in Authorization header"},
             )
-        if path == "/api/whoami-v2":
-            return 200, {"name": USER}, {}
         if path == "/api/repos/create":
             return self._create(json.loads(body))
         repo = next((name for name in self.repositories if f"/{name}" in path), None)
@@ -89,6 +93,12 @@ class HubServer:
     def _of_repository(
         self, repo: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, Any, dict[str, str]]:
+        if path == f"/api/models/{repo}":
+            return 200, {"id": repo}, {}
+        if f"/api/models/{repo}/branch/" in path:
+            new = path.rpartition("/")[2] not in self.branches[repo]
+            self.branches[repo].add(path.rpartition("/")[2])
+            return (200, {}, {}) if new else (409, {"error": "Reference already exists"}, {})
         if "/preupload/" in path:
             return 200, {"files": [self._mode(one) for one in json.loads(body)["files"]]}, {}
         if path.endswith(".git/info/lfs/objects/batch"):
@@ -104,17 +114,21 @@ class HubServer:
         if path == f"/{repo}.git/verify":
             return (200, {}, {}) if json.loads(body)["oid"] in self.objects else (404, {}, {})
         if "/commit/" in path:
+            if path.rpartition("/")[2] not in self.branches[repo]:
+                return 404, {"error": "Invalid rev id"}, {"x-error-code": "RevisionNotFound"}
             return self._commit(repo, headers, body)
         return 404, {}, {}
 
     def _create(self, asked: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
-        if asked.get("organization") == USER:
-            return 400, {"error": "You cannot name yourself as an organization"}, {}
+        if not self.makes_repositories:
+            return 403, {"error": "You don't have the rights to create a model under this namespace"}, {}
         name = f"{asked.get('organization') or USER}/{asked['name']}"
         if name in self.repositories:
-            return 409, {"error": "You already created this model repo"}, {}
+            return 409, {"error": "You already created this model repo", "url": f"{self.url}/{name}"}, {}
         self.repositories[name] = {}
-        self.private[name] = asked["private"]
+        self.branches[name] = {"main"}
+        # Older clients and ours say the one, newer clients the other.
+        self.private[name] = asked.get("private", asked.get("visibility") == "private")
         return 200, {"url": f"{self.url}/{name}"}, {}
 
     def _mode(self, file: dict[str, Any]) -> dict[str, Any]:
@@ -165,11 +179,16 @@ class HubServer:
         for line in lines[1:]:
             value = line["value"]
             if line["key"] == "lfsFile":
-                if value["oid"] not in self.objects:
+                if not value["size"] or value["oid"] not in self.objects:
                     return 400, {"error": "lfs object is missing"}, {}
                 files[value["path"]] = self.objects[value["oid"]]
             else:
                 files[value["path"]] = base64.b64decode(value["content"])
         self.repositories[repo] |= files
         self.commits.append(lines[0]["value"]["summary"])
-        return 200, {"success": True, "commitOid": f"c{len(self.commits)}"}, {}
+        oid = f"c{len(self.commits)}"
+        return (
+            200,
+            {"success": True, "commitOid": oid, "commitUrl": f"{self.url}/{repo}/commit/{oid}"},
+            {},
+        )

@@ -18,7 +18,7 @@ from tests.hub_server import TOKEN, HubServer
 from tests.s3_server import KEY, SECRET, running_s3
 
 MODEL = bytes(range(256)) * 400
-FILES = {"pytorch_lora_weights.safetensors": MODEL, "README.md": b"# a model", "empty.txt": b""}
+FILES = {"pytorch_lora_weights.safetensors": MODEL, "README.md": b"# a model", "empty.safetensors": b""}
 COMMAND = {"trainer": "command", "settings": {"command": ["true"]}, "resources": {"gpus": 0}}
 
 
@@ -103,6 +103,43 @@ async def test_an_organisation_and_a_repository_that_is_there_already_are_taken_
         assert (await reported(running, up))["state"] == "published"
         assert hub.private["lab/cats"] is False
         assert sum(count for what, count in hub.asked.items() if what.startswith("PUT /storage")) == sent
+
+
+async def test_a_token_that_may_only_write_to_a_repository_publishes_to_it_and_a_branch_is_made(
+    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+) -> None:
+    async with orchestrator(vault=vault) as running:
+        await store_token(running)
+        hub.repositories, hub.branches, hub.makes_repositories = (
+            {"someone/cats": {}},
+            {"someone/cats": set()},
+            False,
+        )
+        up = await completed(running, {**ON_HUB, "branch": "night"})
+        await publish_once(running.deps.storage, Places(hub_url=hub.url), http)
+        assert (await reported(running, up))["state"] == "published"
+        assert hub.repositories["someone/cats"] == FILES
+        assert hub.branches["someone/cats"] == {"night"}
+
+        hub.repositories = {}
+        await running.post(f"/api/jobs/{up.offer['job_id']}/publish")
+        await publish_once(running.deps.storage, Places(hub_url=hub.url), http)
+        publication = await reported(running, up)
+        assert publication["state"] == "failed"
+        assert "rights to create" in publication["error"]
+
+
+async def test_a_hub_that_makes_another_repository_of_the_owner_is_asked_again(
+    hub: HubServer, http: httpx2.AsyncClient, vault: SealedVault
+) -> None:
+    async with orchestrator(vault=vault) as running:
+        await store_token(running)
+        up = await completed(running, ON_HUB)
+        hub.troubles = [(409, {})]
+        hub.trouble_said = "Cannot create repo: another conflicting operation is in progress"
+        await publish_once(running.deps.storage, Places(hub_url=hub.url), http)
+        assert (await reported(running, up))["state"] == "due"
+        assert not hub.repositories
 
 
 async def test_weather_is_waited_out_as_long_as_the_hub_asks_and_the_job_stays_completed(

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,36 @@ def test_every_option_is_told_with_its_kind(trainer_python: str) -> None:
 def test_a_trainer_that_is_not_there_or_does_not_load_is_none() -> None:
     assert ask_options("/nonexistent/python", os.environ) is None
     assert ask_options(sys.executable, os.environ) is None
+
+
+def test_the_question_ends_with_a_worker_that_is_killed(tmp_path: Path) -> None:
+    started = tmp_path / "pid"
+    package = tmp_path / "simpletuner" / "helpers" / "configuration"
+    package.mkdir(parents=True)
+    slow = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    (package / "cmd_args.py").write_text(slow)
+    asks = "import os, sys; from simpletuner_fleet.trainers.simpletuner_options import ask_options; "
+    asks += "ask_options(sys.executable, os.environ)"
+    worker = subprocess.Popen([sys.executable, "-c", asks], env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    wait_until(lambda: started.exists() and started.read_text() != "")
+    worker.kill()
+    worker.wait()
+    wait_until(lambda: not is_alive(int(started.read_text())))
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 40
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie that nobody has collected is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_worker_asks_once_for_each_release(trainer_python: str, tmp_path: Path) -> None:

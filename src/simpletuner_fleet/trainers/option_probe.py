@@ -4,13 +4,16 @@ It imports nothing of ours and nothing that is not in the standard library, but 
 """
 
 import argparse
+import ctypes
 import importlib
 import importlib.metadata
 import json
+import signal
 import sys
 
 MARK = "simpletuner-options:"
 KINDS = {int: "int", float: "float", str: "text", None: "text"}
+PR_SET_PDEATHSIG = 1
 SWITCHES = ("_StoreTrueAction", "_StoreFalseAction", "BooleanOptionalAction")
 
 
@@ -52,7 +55,14 @@ def also_read() -> list[str]:
     return sorted(names)
 
 
+def end_with_the_worker() -> None:
+    """Loading takes a minute, and nobody waits for the answer to a worker that was killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def main() -> None:
+    end_with_the_worker()
     parser = importlib.import_module("simpletuner.helpers.configuration.cmd_args").get_argument_parser()
     document = {
         "version": importlib.metadata.version("simpletuner"),

@@ -30,6 +30,7 @@ from simpletuner_fleet.trainers.environment import trainer_environment, without_
 from simpletuner_fleet.trainers.finding import TRAINER_PACKAGES
 from simpletuner_fleet.trainers.launcher import free_port
 from simpletuner_fleet.trainers.packages import has_packages, version_of
+from simpletuner_fleet.trainers.picture_paths import follow_pictures
 from simpletuner_fleet.trainers.picture_views import show_pictures
 from simpletuner_fleet.trainers.simpletuner_options import ask_options
 from simpletuner_fleet.trainers.simpletuner_settings import (
@@ -103,6 +104,7 @@ class SimpleTunerTrainer(CheckpointHabits):
 
     def show_data(self, paths: Paths, may_write: Callable[[str], bool]) -> None:
         show_pictures(paths, may_write)
+        follow_pictures(paths, self.output_folder(paths))
 
     def installed(self) -> str | None:
         version = self.release().version
@@ -135,6 +137,7 @@ class SimpleTunerTrainer(CheckpointHabits):
         change_setting(paths, "resume_from_checkpoint", "latest")
         if self.release().guard and not (checkpoint / GUARD).exists():
             (checkpoint / GUARD).write_text("complete\n", encoding="ascii")
+        follow_pictures(paths, checkpoint.parent)
         return launch
 
     def _argv(self, order: JobSubmit, paths: Paths) -> list[str]:

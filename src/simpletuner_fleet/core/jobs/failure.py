@@ -94,7 +94,9 @@ _BAR = re.compile(r"\d{1,3}%\|[^|]{0,400}\|[^\[]{0,60}\[[^\]]{0,400}\]")
 _NOISE = re.compile(r"^raise \w|Warning: |\bWARNING\b(?!.*data directory was not found)")
 """The code in a traceback has names where its message has values, and what others warn of leads astray; but that the
 data is not there is the cause of what follows."""
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|NotFound)\b")
+_EXCEPTION = re.compile(
+    r"^(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Failure|NotFound)\b|Exception: )"
+)
 _LAUNCHER = re.compile(r"^(?:subprocess\.)?CalledProcessError|ChildFailedError")
 _EARLY = re.compile(r"^the trainer ended (?:at step|with exit code 0 before)")
 _EXIT_CODE = re.compile(r"\bexit(?:ed)?(?: with)?(?: (?:code|status))? (-?\d{1,3})\b")

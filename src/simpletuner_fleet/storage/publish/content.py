@@ -16,12 +16,16 @@ class PublishFailed(FleetError):
 
     code = "publish_failed"
 
-    def __init__(self, detail: str, *, hopeless: bool = False, wait_s: float = 0.0) -> None:
+    def __init__(
+        self, detail: str, *, hopeless: bool = False, wait_s: float = 0.0, answered: int = 0
+    ) -> None:
         super().__init__(detail)
         self.hopeless = hopeless
         """To try it again the same way would end the same way."""
         self.wait_s = wait_s
         """How long the other side wants to be left alone."""
+        self.answered = answered
+        """The status of its answer, 0 where there was none."""
 
 
 class PublishedContent(Struct, frozen=True):

@@ -19,8 +19,13 @@ SAMPLE_BYTES = 512
 ASKED_AT_ONCE = 100
 TIMEOUT = httpx2.Timeout(60.0, read=300.0)
 LFS = {"Accept": "application/vnd.git-lfs+json", "Content-Type": "application/vnd.git-lfs+json"}
-HOPELESS = frozenset({400, 401, 403, 404, 413, 422})
+HOPELESS = frozenset({400, 401, 402, 403, 404, 413, 422})
 """What another try would be answered as well."""
+MAY_NOT_MAKE = (401, 402, 403)
+"""Answered to a token that may write to a repository and make none."""
+BUSY = "conflicting operation is in progress"
+"""The Hub makes one repository of an owner at a time, and says it with the status of one that is there."""
+MAIN = "main"
 
 
 class Hub:
@@ -35,22 +40,34 @@ class Hub:
         """Returns the address of the repository as of this commit."""
         repo = f"{owner}/{name}"
         await self._make_repository(owner, name, private=publish.private)
+        if publish.branch != MAIN:
+            await self._call("POST", f"/api/models/{repo}/branch/{publish.branch}", {}, fine=(403, 409))
         large = await self._large(repo, publish.branch, content)
         for file in large:
-            if file.size:
-                await self._send(repo, publish.branch, file, content)
+            await self._send(repo, publish.branch, file, content)
         return await self._commit(repo, publish.branch, content, {file.path for file in large}, summary)
 
     async def _make_repository(self, owner: str, name: str, *, private: bool) -> None:
-        """The owner is named as an organisation only where it is not the token's own user: the Hub refuses it else."""
-        me = await self._call("GET", "/api/whoami-v2")
-        body: dict[str, Any] = {"name": name, "type": "model", "private": private}
-        if me.get("name") != owner:
-            body["organization"] = owner
-        await self._call("POST", "/api/repos/create", body, fine=(409,))
+        """One that is there is taken, also where the token may not make any."""
+        body = {"name": name, "organization": owner, "type": "model", "private": private}
+        try:
+            answer = await self._call("POST", "/api/repos/create", body, fine=(409,))
+        except PublishFailed as refused:
+            if refused.answered not in MAY_NOT_MAKE or not await self._is_there(f"{owner}/{name}"):
+                raise
+        else:
+            if BUSY in str(answer.get("error")):
+                raise PublishFailed("The Hub makes another repository of the same owner just now.")
+
+    async def _is_there(self, repo: str) -> bool:
+        try:
+            await self._call("GET", f"/api/models/{repo}")
+        except PublishFailed:
+            return False
+        return True
 
     async def _large(self, repo: str, branch: str, content: PublishedContent) -> list[FileEntry]:
-        """Asks the Hub which files are to go to the LFS storage: it decides by size and ending."""
+        """Asks the Hub which files are to go to the LFS storage: it decides by size and ending. Empty ones never do."""
         modes: dict[str, str] = {}
         for at in range(0, len(content.files), ASKED_AT_ONCE):
             asked = []
@@ -59,7 +76,7 @@ class Hub:
                 asked.append({"path": file.path, "size": file.size, "sample": sample})
             answer = await self._call("POST", f"/api/models/{repo}/preupload/{branch}", {"files": asked})
             modes |= {one["path"]: one["uploadMode"] for one in answer["files"]}
-        return [file for file in content.files if modes.get(file.path) == "lfs"]
+        return [file for file in content.files if file.size and modes.get(file.path) == "lfs"]
 
     async def _send(self, repo: str, branch: str, file: FileEntry, content: PublishedContent) -> None:
         body = {
@@ -95,10 +112,14 @@ class Hub:
         addresses = [
             url for _number, url in sorted((int(key), url) for key, url in headers.items() if key.isdecimal())
         ]
+        if size < 1 or len(addresses) != -(-file.size // size):
+            raise PublishFailed(f"The Hub named {len(addresses)} places for the parts of {file.path}.")
         parts = []
         for at, url in enumerate(addresses):
             length = min(size, file.size - at * size)
             etag = await self._put(url, {}, file, content, at * size, length)
+            if not etag:
+                raise PublishFailed(f"The Hub's storage did not say what it took of {file.path}.")
             parts.append({"partNumber": at + 1, "etag": etag})
         await self._call("POST", complete_url, {"oid": file.sha256, "parts": parts}, headers=LFS, own=False)
 
@@ -180,5 +201,6 @@ def _check(answer: httpx2.Response, fine: tuple[int, ...], *, what: str) -> None
     raise PublishFailed(
         f"{what}: status {answer.status_code}, {said}".rstrip(", "),
         hopeless=answer.status_code in HOPELESS,
+        answered=answer.status_code,
         wait_s=float(wait) if wait.isdecimal() else 0.0,
     )
