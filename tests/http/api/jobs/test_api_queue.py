@@ -193,7 +193,7 @@ async def test_the_queue_is_in_scheduling_order_and_comes_in_pages() -> None:
         assert seen == expected
         assert positions == [1, 2, 3, 4]
         where = await running.get(f"/api/queue/position/{ids[1]}")
-        assert where == {"job_id": ids[1], "status": "queued", "queue_position": 3}
+        assert (where["status"], where["queue_position"], where["position"]) == ("queued", 3, 3)
         assert (await running.http.get("/api/queue?cursor=pwned")).status_code == 422
         assert (await running.http.get("/api/queue?limit=0")).status_code == 422
 
