@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from simpletuner_fleet.client.trust import read_fingerprint
-from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.languages import _, known
 
 YES, NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off", ""})
@@ -215,4 +214,4 @@ def label_patterns(raw: list[str]) -> dict[str, str]:
 
 
 def visibility(raw: str) -> str:
-    return one_of(raw, tuple(Visibility))
+    return one_of(raw, ("private", "team", "everybody"))

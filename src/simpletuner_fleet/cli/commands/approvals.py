@@ -1,7 +1,6 @@
 """`simpletuner approvals …`"""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated, switch
-from simpletuner_fleet.core.people.approvals import Approvers
 from simpletuner_fleet.settings import values
 
 JOB = argument("job", metavar="ID", help="A job's id or a unique beginning of it")
@@ -15,7 +14,7 @@ RULE = (
     argument("--config-glob", metavar="GLOB", help="Jobs of configs with such names"),
     argument("--trainer", metavar="NAME", help="Jobs of this trainer"),
     argument("--team", metavar="TEAM", help="Jobs of this team"),
-    argument("--by", choices=tuple(Approvers), help="Who must approve (default: leads)"),
+    argument("--by", choices=("leads", "admins", "people"), help="Who must approve (default: leads)"),
     repeated("--person", "USER", "One of those who must, with --by people; may be repeated"),
     argument("--count", read=values.positive_count, metavar="N", help="How many of them (default: 1)"),
     argument("--expires", read=values.seconds, metavar="TIME", help="How long it waits (default: 1d)"),

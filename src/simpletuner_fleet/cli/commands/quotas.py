@@ -1,15 +1,20 @@
 """`simpletuner quotas …` and `simpletuner limits …`"""
 
 from simpletuner_fleet.cli.commands.rows import Noun, Verb, argument, repeated
-from simpletuner_fleet.core.people.quotas import QuotaAction, QuotaKind
 from simpletuner_fleet.settings import values
 
+KINDS = (
+    *("running_jobs", "gpus", "gpu_hours_day", "gpu_hours_month", "jobs_per_hour"),
+    "stored_bytes",
+)
+ACTIONS = ("warn", "wait", "refuse", "approve")
+"""By their words, for the core's own types would make every command load more."""
 QUOTA = argument("id", metavar="ID")
 CEILING = argument("ceiling", type=float, metavar="N")
-ACTION = argument("--action", choices=tuple(QuotaAction), help="What happens at the ceiling (default: wait)")
+ACTION = argument("--action", choices=ACTIONS, help="What happens at the ceiling (default: wait)")
 WARN_AT = argument("--warn-at", type=float, metavar="SHARE", help="Say so from this share on (default: 0.8)")
 CREATE = (
-    argument("kind", choices=tuple(QuotaKind), metavar="KIND", help=", ".join(QuotaKind)),
+    argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS)),
     CEILING,
     argument("--user", metavar="USER", help="Of this person"),
     argument("--team", metavar="TEAM", help="Of this team"),
