@@ -2,12 +2,14 @@
 
 import fcntl
 import shutil
+import signal
 import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 with warnings.catch_warnings():
     # The wheel grumbles at import where XDG_RUNTIME_DIR is unset, which is usual in containers.
@@ -44,6 +46,76 @@ def postgres_server() -> Iterator[PostgresServer]:
             server.cleanup()
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+class Replicated:
+    """A primary and its synchronous standby: what was committed on the one is on the other."""
+
+    def __init__(self, primary: PostgresServer, home: Path) -> None:
+        self.primary = primary
+        self._data = home / "standby"
+        self._sockets = home / "sockets"
+        self._owner = primary.system_user
+
+    @property
+    def url(self) -> str:
+        """Of whichever of both takes writes."""
+        hosts = (str(self.primary.get_postmaster_info().socket_dir), str(self._sockets))
+        return (
+            f"postgresql://postgres@{','.join(quote(host, safe='') for host in hosts)}/postgres"
+            "?target_session_attrs=read-write"
+        )
+
+    def start_standby(self) -> None:
+        for folder in (self._data, self._sockets):
+            folder.mkdir(mode=0o700)
+            if self._owner:
+                shutil.chown(folder, self._owner)
+        self._sockets.chmod(0o755)
+        host = self.primary.get_postmaster_info().socket_dir
+        source = f"host={host} user=postgres application_name=standby"
+        self._run("pg_basebackup", "-D", str(self._data), "-R", "-X", "stream", "-c", "fast", "-d", source)
+        words = ("-w", "-o", f'-h "" -k {self._sockets}', "-l", str(self._data / "log"))
+        self._run("pg_ctl", *words, "-D", str(self._data), "start")
+        for setting in ("synchronous_commit = 'on'", "synchronous_standby_names = '*'"):
+            self.primary.psql(f"ALTER SYSTEM SET {setting}")
+        self.primary.psql("SELECT pg_reload_conf()")
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "-w", "-D", str(self._data), "promote")
+
+    def kill_primary(self) -> None:
+        """As in a power cut: nothing is written or said any more."""
+        process = self.primary.get_postmaster_info().process
+        assert process is not None
+        process.send_signal(signal.SIGQUIT)
+        process.wait(30)
+
+    def stop_standby(self) -> None:
+        with suppress(subprocess.CalledProcessError):
+            self._run("pg_ctl", "-w", "-m", "immediate", "-D", str(self._data), "stop")
+
+    def _run(self, command: str, *arguments: str) -> None:
+        subprocess.run(
+            [str(self.primary.bin_path / command), *arguments],
+            user=self._owner,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=120,
+        )
+
+
+@contextmanager
+def replicated_postgres() -> Iterator[Replicated]:
+    with postgres_server() as primary:
+        pair = Replicated(primary, primary.pgdata.parent)
+        try:
+            pair.start_standby()
+            yield pair
+        finally:
+            pair.stop_standby()
 
 
 def _start(data: Path) -> PostgresServer:

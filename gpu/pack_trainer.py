@@ -38,7 +38,7 @@ LOADED = """
 """What a training of SDXL was seen to load, without what comes with torch and transformers and is on the machine."""
 FROM_SOURCE = "atomicwrites"
 LEFT_OUT = (
-    *("*/tests/*", "*.pyi", "*.pyx", "*.pxd", "*.c", "*.cpp", "*.h", "*/__pycache__/*"),
+    *("*/tests/*", "*.pyx", "*.pxd", "*.c", "*.cpp", "*.h", "*/__pycache__/*"),
     *("bin/*", "botocore/data/*/*", "wandb/bin/*"),
 )
 LYRICS = {"ar": "Arabic", "en": "English", "es": "Spanish", "ja": "Japanese", "zh": "Chinese"}
@@ -68,9 +68,9 @@ def pins(platform: str) -> list[str]:
     wanted = [f"simpletuner=={RELEASE}", *TORCH, *FLEET.split()]
     command = [str(UV), "pip", "compile", "-q", "--no-header", "--no-annotate", "-"]
     command += ["--python-platform", platform, "--python-version", "3.12"]
-    found = subprocess.run(command, input="\n".join(wanted), capture_output=True, text=True, check=True)
+    resolved = subprocess.run(command, input="\n".join(wanted), capture_output=True, text=True, check=True)
     carried = {*FLEET.split(), *LOADED.split()}
-    lines = [line.partition(";")[0].strip() for line in found.stdout.splitlines()]
+    lines = [line.partition(";")[0].strip() for line in resolved.stdout.splitlines()]
     return [line for line in lines if line.partition("==")[0] in carried]
 
 

@@ -1,29 +1,47 @@
 """Runs `./dev chaos [--faults N] [--seed S]`."""
 
 import argparse
+import math
 import random
 import sys
+import time
 
-from devtools.chaos.run import run_chaos
+from devtools.chaos.faults import KINDS
+from devtools.chaos.spells import Sum, run_spells, spells_of, usual_fleets
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="./dev chaos", description="Kill and freeze real processes at random."
     )
-    parser.add_argument(
-        "--faults", "--rounds", dest="rounds", type=int, default=100, help="how many faults (default 100)"
-    )
+    parser.add_argument("--faults", "--rounds", type=int, default=100, help="how many faults (default 100)")
     parser.add_argument(
         "--seed", type=int, default=None, help="which faults; their effect varies with timing"
+    )
+    parser.add_argument(
+        "--fleets",
+        type=int,
+        default=usual_fleets(),
+        help="how many fleets are broken beside each other, where there is more than one spell (two for each core)",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="begin no further fault after so long (no limit)"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(KINDS), default=(), metavar="KIND", help="only these"
     )
     parser.add_argument("--quiet", action="store_true", help="only the figures at the end")
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if args.seed is None else args.seed
-    print(f"chaos with seed {seed}: {args.rounds} rounds", flush=True)
-    verdict = run_chaos(seed, args.rounds, verbose=not args.quiet)
-    print(verdict.text())
-    return 1 if verdict.problems else 0
+    began = time.monotonic()
+    spells = spells_of(seed, args.faults, args.only, began + args.minutes * 60)
+    print(f"chaos with seed {seed}: {args.faults} faults in {len(spells)} spells", flush=True)
+    total = Sum()
+    for verdict in run_spells(spells, args.fleets, not args.quiet):
+        total.verdicts.append(verdict)
+        print(verdict.text(), flush=True)
+    print(total.text(time.monotonic() - began))
+    return 1 if total.violations else 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from devtools.chaos.fleet import ChaosFleet
 from devtools.chaos.injector import FaultInjector
 from devtools.chaos.journal import ObservedRun, overlaps, read_journal, shared_gpus
-from devtools.chaos.workload import SubmittedJob, Workload
+from devtools.chaos.workload import RestoreWindow, SubmittedJob, Workload
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Outcome
@@ -21,6 +21,8 @@ from simpletuner_fleet.sim.checks.checkers import (
 from simpletuner_fleet.sim.checks.truth import Run, Truth
 from simpletuner_fleet.store import open_store
 
+TOLD_WITHIN_S = 25.0
+"""After a restore a worker may begin what it was given before, until it is told that nobody knows of it."""
 ENDED = {"job.completed", "job.failed", "job.cancelled"}
 CANCEL_REQUESTED, DISPATCHED = "job.cancel_requested", "job.dispatched"
 
@@ -31,7 +33,9 @@ def judge(fleet: ChaosFleet, workload: Workload, injector: FaultInjector) -> lis
     problems = journal_problems(runs)
 
     def inspect(view: View) -> list[Problem]:
-        ids = [job.job_id for job in workload.jobs]
+        jobs = [job for job in workload.jobs if view.job(job.job_id) or not workload.may_be_forgotten(job)]
+        ids = [job.job_id for job in jobs]
+        forget_runs(view, runs, workload.windows)
         entries = view.audit_range(0, 1_000_000)
         problems = store_problems(view, ids) + audit_problems(entries)
         problems += outcome_problems(view, ids, truth_of(runs), set())
@@ -41,11 +45,25 @@ def judge(fleet: ChaosFleet, workload: Workload, injector: FaultInjector) -> lis
         stored = view.jobs_page(JobFilter(), None, 1_000_000)
         if {job.id for job in stored} != set(ids):
             problems.append(("S5", f"{len(ids)} jobs were submitted and {len(stored)} are stored"))
-        for job in workload.jobs:
+        for job in jobs:
             problems += submitted_problems(job, view, entries, runs, injector)
         return problems
 
     return problems + asyncio.run(_read(fleet.database_url, inspect))
+
+
+def forget_runs(view: View, runs: dict[Turn, ObservedRun], windows: Sequence[RestoreWindow]) -> None:
+    """Leaves out attempts of which a restored database knows nothing, or not that they were accepted.
+
+    That they ran beside no other was judged before; what came of them is forgotten by design.
+    """
+    for turn, run in list(runs.items()):
+        attempt = view.attempt_by_epoch(turn.job_id, turn.epoch)
+        known = attempt is not None and attempt.accepted_at is not None
+        if not known and any(
+            window.backup_at <= run.began_at <= window.restored_at + TOLD_WITHIN_S for window in windows
+        ):
+            del runs[turn]
 
 
 async def _read(url: str, inspect: Callable[[View], list[Problem]]) -> list[Problem]:

@@ -4,9 +4,10 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
-from devtools.chaos.fleet import BEHIND_PROXY, WORKERS, Worker
+from devtools.chaos.deeper.kinds import CELL_KINDS, DEEPER_KINDS
+from devtools.chaos.fleet import BEHIND_PROXY, IN_CELL, WORKERS, Worker
 from devtools.chaos.injector import NETWORK, WORKER, Fault, FaultInjector, FaultKind, Undo, undo_nothing
 from devtools.chaos.line_faults import LINE_KINDS
 from devtools.chaos.processes import is_guarded, send
@@ -16,7 +17,6 @@ LONG_S = (1.8, 3.5)
 """Longer than the heartbeat timeout."""
 BETWEEN_S = (0.1, 1.1)
 WAKING_S = 0.05
-ENDS_BY_ITSELF_WITHIN_S = 4.0
 SURELY_LEASED_S = 0.8
 """A freeze up to here cannot outlast a lease; on a busy machine a short one may become longer than it was drawn."""
 
@@ -201,9 +201,7 @@ async def server_disk_fails(injector: FaultInjector, fault: Fault) -> Undo:
     async def undo() -> None:
         if server.alive:
             server.limit_files(None)
-        await asyncio.sleep(ENDS_BY_ITSELF_WITHIN_S)
-        if not server.alive:
-            await injector.fleet.start_server()
+        await injector.fleet.server_settles()
 
     return undo
 
@@ -223,6 +221,7 @@ async def server_journal_removed(injector: FaultInjector, fault: Fault) -> Undo 
 
 KINDS = {
     **LINE_KINDS,
+    **DEEPER_KINDS,
     "agent_and_shim_kill": FaultKind(6, agent_and_shim_kill),
     "server_disk_fails": FaultKind(3, server_disk_fails, (NETWORK,)),
     "server_journal_removed": FaultKind(3, server_journal_removed, (NETWORK,)),
@@ -245,19 +244,21 @@ KINDS = {
 }
 
 
-def draw_faults(seed: int, rounds: int) -> list[Fault]:
+def draw_faults(seed: int, rounds: int, without: Collection[str] = ()) -> list[Fault]:
+    """`without` are kinds that cannot be done here."""
     rng = random.Random(seed)
-    return [draw_fault(rng) for _ in range(rounds)]
+    weights = {name: kind.weight for name, kind in KINDS.items() if name not in without}
+    return [draw_fault(rng, weights) for _ in range(rounds)]
 
 
-def draw_fault(rng: random.Random) -> Fault:
-    kind = rng.choices(list(KINDS), [kind.weight for kind in KINDS.values()])[0]
+def draw_fault(rng: random.Random, weights: Mapping[str, float]) -> Fault:
+    kind = rng.choices(list(weights), list(weights.values()))[0]
+    behind_proxy = kind == "cut_off" or kind in LINE_KINDS
+    candidates = (IN_CELL,) if kind in CELL_KINDS else BEHIND_PROXY if behind_proxy else tuple(range(WORKERS))
     return Fault(
         kind=kind,
         after_s=rng.uniform(*BETWEEN_S),
-        worker=rng.choice(BEHIND_PROXY)
-        if kind == "cut_off" or kind in LINE_KINDS
-        else rng.randrange(WORKERS),
+        worker=rng.choice(candidates),
         hold_s=rng.uniform(*(LONG_S if rng.random() < 0.4 else SHORT_S)),
         pick=rng.random(),
     )

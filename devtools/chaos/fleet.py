@@ -11,6 +11,8 @@ from pathlib import Path
 
 import httpx2
 
+from devtools.chaos.deeper.namespaces import NetworkCell
+from devtools.chaos.deeper.orders import Orders, built_library
 from devtools.chaos.processes import (
     Program,
     end_everything_under,
@@ -23,12 +25,18 @@ from devtools.chaos.processes import (
 from devtools.chaos.proxy import Proxy
 from devtools.chaos.recorder import Recorder
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
+"""Many fleets may share a machine."""
 LOOK_AGAIN_S = 0.05
 HEARTBEAT_TIMEOUT_S = 1.5
 WORKERS = 4
 BEHIND_PROXY = (1, 3)
 """Half of them see a dead orchestrator as a refused connection, half as a connection that breaks."""
+IN_CELL = 3
+"""Lives in a network namespace of its own, where there can be one; its proxy is at the other end of the wire."""
+SETTLED_S = 2.5
+"""A server looks every second whether its store still takes anything, and ends if not."""
+OnRestored = Callable[[float, float], Awaitable[None]]
 SETTINGS = {
     "SIMPLETUNER_HEARTBEAT_INTERVAL": "0.2",
     "SIMPLETUNER_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_S),
@@ -50,7 +58,10 @@ class Worker:
         self.token_file = folder / f"{name}.token"
         self.proxy = proxy
         self.agent: Program
+        self.orders: Orders | None = None
         self.down_on_purpose = False
+        self.rotated_at = 0.0
+        """When it was last given a new token, by the clock that also runs while the machine sleeps."""
 
     def write_token(self, token: str) -> None:
         new_file = self.token_file.with_suffix(".new")
@@ -91,14 +102,26 @@ class ChaosFleet:
             "LANG": "C.UTF-8",
             "NO_COLOR": "1",
         }
+        self.library = built_library(folder)
+        self.server_orders = self._orders("server")
+        cell = NetworkCell()
+        self.cell = cell if cell.open() else None
+        self.on_restored: OnRestored | None = None
+        """Told when the database was replaced by a backup: from when that is, and when it was."""
         self.server = Program(
             "server",
             ("server", "--port", str(self.port), "--no-local"),
-            {**self._environment, **SETTINGS, "SIMPLETUNER_HOME": str(self.home)},
+            {
+                **self._environment,
+                **SETTINGS,
+                **(self.server_orders.environment if self.server_orders else {}),
+                "SIMPLETUNER_HOME": str(self.home),
+            },
             folder / "server.log",
         )
         self.workers: list[Worker] = []
         self.api: Recorder
+        self._prober = httpx2.AsyncClient(trust_env=False, timeout=5.0)
 
     @property
     def database_url(self) -> str:
@@ -116,39 +139,63 @@ class ChaosFleet:
         self.server.start()
         await wait_until(self._ready, "the server is ready")
 
+    async def server_settles(self) -> None:
+        """Whatever was done to it: it ends by itself and is started again, or goes on."""
+        fine_since: float | None = None
+        deadline = time.monotonic() + PATIENCE_S
+        while self.server.alive:
+            now = time.monotonic()
+            fine_since = (fine_since or now) if await self._answers_ready() else None
+            if fine_since is not None and now - fine_since > SETTLED_S:
+                return
+            if now > deadline:
+                raise AssertionError("the server neither works nor ends")
+            await asyncio.sleep(LOOK_AGAIN_S)
+        await self.start_server()
+
+    def _orders(self, name: str) -> Orders | None:
+        return Orders(self.library, self.folder / f"{name}.orders") if self.library else None
+
     async def _ready(self) -> bool:
         if not self.server.alive:
             raise AssertionError(f"the server ended: {self.server.log.read_text()[-2000:]}")
+        return await self._answers_ready()
+
+    async def _answers_ready(self) -> bool:
         try:
-            async with httpx2.AsyncClient(trust_env=False, timeout=1.0) as http:
-                return (await http.get(f"{self.url}/health/ready")).status_code == 200
+            return (await self._prober.get(f"{self.url}/health/ready")).status_code == 200
         except httpx2.TransportError:
             return False
 
     async def _add_worker(self, number: int) -> None:
-        proxy = Proxy(self.port) if number in BEHIND_PROXY else None
+        cell = self.cell if number == IN_CELL else None
+        proxy = Proxy(self.port, cell.outer if cell else "127.0.0.1") if number in BEHIND_PROXY else None
         if proxy:
             await proxy.start()
         worker = Worker(f"worker-{number}", self.folder, proxy)
+        worker.orders = self._orders(worker.name)
         answer = await self.api.call_until_answered("POST", "/api/admin/workers", {"name": worker.name})
         worker.id = answer.body["worker_id"]
         worker.write_token(answer.body["token"])
         gpus = 1 + number % 2
-        url = f"http://127.0.0.1:{proxy.port}" if proxy else self.url
+        url = f"http://{proxy.host}:{proxy.port}" if proxy else self.url
         worker.agent = Program(
             worker.name,
             (
                 *("worker", "--orchestrator-url", url, "--worker-token-file", str(worker.token_file)),
                 *("--name", worker.name, "--persistent", "--work-dir", str(worker.folder)),
                 *("--max-jobs", str(gpus)),
+                *(("--plain-http",) if cell else ()),
             ),
             {
                 **self._environment,
+                **(worker.orders.environment if worker.orders else {}),
                 # Trainers are known by their pid and write a journal of the whole fleet.
                 "SIMPLETUNER_ISOLATION": "none",
                 "SIMPLETUNER_GPU_INVENTORY": json.dumps([{"name": "A100", "vram_gb": 80, "count": gpus}]),
             },
             self.folder / f"{worker.name}.log",
+            cell.command if cell else (),
         )
         worker.agent.start()
         self.workers.append(worker)
@@ -189,6 +236,9 @@ class ChaosFleet:
         if self.server.alive:
             self.server.kill()
         end_everything_under([worker.folder for worker in self.workers])
+        if self.cell:
+            self.cell.close()
+        await self._prober.aclose()
         if hasattr(self, "api"):
             await self.api.close()
 

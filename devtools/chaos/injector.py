@@ -8,6 +8,8 @@ from typing import NamedTuple
 from devtools.chaos.fleet import WORKERS, ChaosFleet, Worker
 
 FIND_VICTIM_FOR_S = 1.0
+LOOK_EVERY_S = 0.1
+"""Each look goes through all processes of the machine."""
 NETWORK, WORKER = "network", "worker"
 
 
@@ -100,9 +102,9 @@ class FaultInjector:
 
     async def victim(self, fault: Fault, find_pids: Callable[[], list[int]]) -> int | None:
         """Picks one of those that live now; waits a moment for the first."""
-        for _ in range(int(FIND_VICTIM_FOR_S / 0.02)):
+        for _ in range(int(FIND_VICTIM_FOR_S / LOOK_EVERY_S)):
             pids = sorted(find_pids())
             if pids:
                 return pids[int(fault.pick * len(pids))]
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_EVERY_S)
         return None

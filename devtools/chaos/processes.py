@@ -5,7 +5,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,20 +16,26 @@ PROC = Path("/proc")
 class Program:
     """One program after another under the same name, all writing to one log."""
 
-    def __init__(self, name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        before: Sequence[str] = (),
+    ) -> None:
+        """`before` is a command that becomes the program: one that puts it into a namespace."""
         self.name = name
-        self._argv = [str(SIMPLETUNER), *argv]
-        self._environment = dict(environment)
+        self._argv = [*before, str(SIMPLETUNER), *argv]
+        self.environment = dict(environment)
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
-        self._started_at = 0.0
 
     def start(self) -> None:
-        self._started_at = time.monotonic()
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 self._argv,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -51,9 +56,15 @@ class Program:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    @property
-    def up_s(self) -> float:
-        return time.monotonic() - self._started_at if self.alive else 0.0
+    def catches(self, number: int) -> bool:
+        """Whether it has said what to do at this signal: until then, the kernel's own answer may be to end it."""
+        if not self.alive:
+            return False
+        try:
+            status = (PROC / str(self.pid) / "status").read_text()
+        except OSError:
+            return False
+        return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
 
     def signal(self, number: int) -> None:
         assert self._process is not None

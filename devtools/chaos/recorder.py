@@ -12,7 +12,7 @@ from msgspec import Struct
 Json = dict[str, Any]
 ANSWER_WITHIN_S = 3.0
 ASK_AGAIN_S = 0.1
-KNOWN_WITHIN_S = 60.0
+KNOWN_WITHIN_S = 120.0
 
 
 class Answer(Struct):

@@ -1,16 +1,19 @@
 """One run: the fleet starts, faults strike in rounds, all is healed, rest is awaited, and the verdict is found."""
 
 import asyncio
+import math
 import re
 import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
 
 from devtools.chaos.checks import job_history, judge
+from devtools.chaos.deeper.kinds import impossible_here
 from devtools.chaos.faults import KINDS, draw_faults
 from devtools.chaos.fleet import ChaosFleet, wait_until
 from devtools.chaos.injector import Fault, FaultInjector
@@ -21,9 +24,15 @@ JOB_ID = re.compile(r"\bj_[A-Za-z0-9_-]+")
 PROCESSES_GONE_WITHIN_S = 10.0
 
 
+AT_ONCE = 3
+"""So many faults are on their way at a time: while one waits for what it needs to itself, others strike."""
+
+
 class Verdict(Struct):
     seed: int
     folder: Path
+    impossible: dict[str, str] = field(default_factory=dict)
+    """Kinds that this machine cannot do, and why."""
     problems: list[Problem] = field(default_factory=list)
     histories: list[str] = field(default_factory=list)
     rounds: int = 0
@@ -53,18 +62,29 @@ class Verdict(Struct):
             ),
             f"  violations: {len(self.problems)}",
         ]
+        for why in sorted(set(self.impossible.values())):
+            kinds = ", ".join(sorted(kind for kind, reason in self.impossible.items() if reason == why))
+            lines.append(f"  NOT DONE, since {why}: {kinds}")
         lines += [f"  {promise}: {how}" for promise, how in self.problems]
         if self.problems:
             lines += [*self.histories, f"  everything is kept in {self.folder}"]
         return "\n".join(lines)
 
 
-def run_chaos(seed: int, rounds: int, verbose: bool = False) -> Verdict:
+def run_chaos(
+    seed: int, rounds: int, verbose: bool = False, only: Sequence[str] = (), until: float = math.inf
+) -> Verdict:
+    """`only` are the kinds to draw from, if any are named; at `until`, on the monotonic clock, no further fault is begun."""
     folder = Path(tempfile.mkdtemp(prefix="simpletuner-chaos-"))
     verdict = Verdict(seed=seed, folder=folder)
     began = time.monotonic()
     fleet = ChaosFleet(folder)
-    injector, workload = asyncio.run(_run_fleet(fleet, verdict, draw_faults(seed, rounds), verbose))
+    verdict.impossible = {
+        kind: why for kind, why in impossible_here(fleet).items() if not only or kind in only
+    }
+    without = {*verdict.impossible, *(kind for kind in KINDS if only and kind not in only)}
+    faults = draw_faults(seed, rounds, without)
+    injector, workload = asyncio.run(_run_fleet(fleet, verdict, faults, verbose, until))
     if not verdict.broken_off:
         verdict.problems += judge(fleet, workload, injector)
     verdict.took_s = time.monotonic() - began
@@ -76,22 +96,25 @@ def run_chaos(seed: int, rounds: int, verbose: bool = False) -> Verdict:
 
 
 async def _run_fleet(
-    fleet: ChaosFleet, verdict: Verdict, faults: list[Fault], verbose: bool
+    fleet: ChaosFleet, verdict: Verdict, faults: list[Fault], verbose: bool, until: float
 ) -> tuple[FaultInjector, Workload]:
     workload, injector = Workload(fleet, verdict.seed), FaultInjector(fleet, KINDS)
     try:
         await fleet.start()
         workload.start()
-        for fault in faults:
-            await _round(fleet, verdict, injector, fault, verbose)
+        remaining = iter(faults)
+        async with asyncio.TaskGroup() as strikers:
+            for _ in range(AT_ONCE):
+                strikers.create_task(_strike_in_turn(fleet, verdict, injector, remaining, verbose, until))
         await injector.wait_until_all_undone()
         await workload.stop()
         await _wait_for_rest(fleet, workload)
         verdict.problems += await _leftover_processes(fleet)
         verdict.problems += [("L2", complaint) for complaint in await fleet.stop()]
-    except AssertionError as error:
+    except* AssertionError as group:
         verdict.broken_off = True
-        verdict.problems.append(("L1", f"{error}; open: {[job.job_id for job in workload.open_jobs()][:3]}"))
+        opened = [job.job_id for job in workload.open_jobs()][:3]
+        verdict.problems += [("L1", f"{error}; open: {opened}") for error in leaves(group)]
     finally:
         workload.cancel()
         injector.cancel()
@@ -101,6 +124,27 @@ async def _run_fleet(
     verdict.attempts = _attempts_started(fleet)
     verdict.cancels, verdict.drains, verdict.rotations = workload.cancels, workload.drains, workload.rotations
     return injector, workload
+
+
+async def _strike_in_turn(
+    fleet: ChaosFleet,
+    verdict: Verdict,
+    injector: FaultInjector,
+    remaining: Iterator[Fault],
+    verbose: bool,
+    until: float,
+) -> None:
+    for fault in remaining:
+        if time.monotonic() >= until:
+            return
+        await _round(fleet, verdict, injector, fault, verbose)
+
+
+def leaves(group: BaseExceptionGroup[AssertionError]) -> list[BaseException]:
+    errors: list[BaseException] = []
+    for one in group.exceptions:
+        errors += leaves(one) if isinstance(one, BaseExceptionGroup) else [one]
+    return errors
 
 
 async def _round(

@@ -5,9 +5,11 @@ import random
 import signal
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
+from devtools.chaos.deeper.restores import boottime
 from devtools.chaos.fleet import ChaosFleet, Worker, wait_until
 from devtools.chaos.recorder import Json
 
@@ -15,9 +17,8 @@ TRAINER = Path(__file__).with_name("trainer.py")
 BETWEEN_JOBS_S = (0.05, 0.4)
 BETWEEN_ACTS_S = (0.3, 2.0)
 MOST_AT_ONCE = 24
-LISTENS_TO_SIGNALS_AFTER_S = 2.0
-"""Until Python has begun to run a program, the kernel's own answer to SIGHUP is to end it."""
 TERMINAL = ("completed", "failed", "cancelled")
+UNKNOWN = 404
 
 
 class SubmittedJob(Struct):
@@ -26,6 +27,17 @@ class SubmittedJob(Struct):
     job_id: str = ""
     job_ids: set[str] = set()
     cancel_tried: bool = False
+    acknowledged_at: float = 0.0
+
+
+class RestoreWindow(NamedTuple):
+    """What was acknowledged in between, the restored database does not know; by the clock of the journal."""
+
+    backup_at: float
+    restored_at: float
+
+    def holds(self, at: float) -> bool:
+        return self.backup_at <= at <= self.restored_at
 
 
 class Workload:
@@ -35,6 +47,9 @@ class Workload:
         self.ended: dict[str, str] = {}
         self.drains = 0
         self.rotations = 0
+        self.windows: list[RestoreWindow] = []
+        self._rotating = asyncio.Lock()
+        fleet.on_restored = self._restored
         self._seed = seed
         self._rng = random.Random(f"{seed}-jobs")
         self._people = random.Random(f"{seed}-people")
@@ -67,10 +82,31 @@ class Workload:
             answer = await self.fleet.api.call("GET", f"/api/jobs/{job.job_id}")
             if answer.outcome == "ok" and answer.body["status"] in TERMINAL:
                 self.ended[job.job_id] = answer.body["status"]
+            if answer.status == UNKNOWN and self.may_be_forgotten(job):
+                self.ended[job.job_id] = "forgotten"
         return not self.open_jobs()
 
     def open_jobs(self) -> list[SubmittedJob]:
         return [job for job in self.jobs if job.job_id not in self.ended]
+
+    def may_be_forgotten(self, job: SubmittedJob) -> bool:
+        """A restored backup was older than its acknowledgement."""
+        return any(window.holds(job.acknowledged_at) for window in self.windows)
+
+    async def _restored(self, backup_at: float, restored_at: float) -> None:
+        """What people do after a restore: they give new tokens to whom it took the old one, and look at all again."""
+        self.windows.append(RestoreWindow(backup_at, restored_at))
+        self.ended.clear()
+        async with self._rotating:
+            for worker in self.fleet.workers:
+                await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/resume")
+                if worker.rotated_at >= backup_at:
+                    await self._give_token(worker)
+
+    async def _give_token(self, worker: Worker) -> None:
+        answer = await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/token")
+        worker.rotated_at = boottime()
+        worker.write_token(answer.body["token"])
 
     async def wait_until_all_ended(self) -> None:
         await wait_until(self.all_ended, "every job has ended")
@@ -101,10 +137,17 @@ class Workload:
         assert answer.outcome == "ok", answer
         job.job_id = answer.body["job_id"]
         job.job_ids = {job.job_id}
+        job.acknowledged_at = boottime()
         self.jobs.append(job)
         if rng.random() < 0.1:
-            again = await self.fleet.api.call_until_answered("POST", "/api/queue/submit", body, key=job.key)
-            job.job_ids.add(again.body.get("job_id", f"refused: {again.status}"))
+            await self._submit_again(job, body)
+
+    async def _submit_again(self, job: SubmittedJob, body: Json) -> None:
+        again = await self.fleet.api.call_until_answered("POST", "/api/queue/submit", body, key=job.key)
+        job_id = again.body.get("job_id", f"refused: {again.status}")
+        if self.may_be_forgotten(job):
+            job.job_id, job.job_ids, job.acknowledged_at = job_id, set(), boottime()
+        job.job_ids.add(job_id)
 
     async def _act_in_a_loop(self) -> None:
         acts = (self._cancel, self._drain, self._rotate)
@@ -128,8 +171,10 @@ class Workload:
     async def _rotate(self) -> None:
         worker: Worker = self._people.choice(self.fleet.workers)
         self.rotations += 1
-        answer = await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/token")
-        await asyncio.sleep(self._people.uniform(0.0, 0.5))
-        worker.write_token(answer.body["token"])
-        if self._people.random() < 0.5 and worker.agent.up_s > LISTENS_TO_SIGNALS_AFTER_S:
+        async with self._rotating:
+            answer = await self.fleet.api.call_until_answered("POST", f"/api/admin/workers/{worker.id}/token")
+            worker.rotated_at = boottime()
+            await asyncio.sleep(self._people.uniform(0.0, 0.5))
+            worker.write_token(answer.body["token"])
+        if self._people.random() < 0.5 and worker.agent.catches(signal.SIGHUP):
             worker.agent.signal(signal.SIGHUP)

@@ -84,6 +84,7 @@ class Stage:
         env: dict[str, str] | None = None,
         max_jobs: int = 1,
         job_paths: tuple[Path, ...] = (),
+        writable: tuple[Path, ...] = (),
     ) -> None:
         """`gpus` are declared: the machine has none, and the processes see them by their index.
 
@@ -110,6 +111,7 @@ class Stage:
                 *("--name", name, "--persistent", "--work-dir", str(self.folder / name)),
                 *("--trainer-python", str(self.python), "--max-jobs", str(max_jobs)),
                 *(word for path in (self.material, *job_paths) for word in ("--job-path", f"{path}:ro")),
+                *(word for path in writable for word in ("--job-path", f"{path}:rw")),
             ),
             environment,
             self.folder / f"{name}.log",
@@ -252,13 +254,13 @@ class Stage:
             time.sleep(0.25)
         return time.monotonic() - began
 
-    def cli(self, *words: str) -> str:
-        """What the command prints; it must succeed."""
+    def cli(self, *words: str, cwd: Path | None = None, refuses: bool | None = False) -> str:
+        """What the command prints; it must succeed, or where it is to refuse, must not. None: either will do."""
         environment = {**self._environment, "SIMPLETUNER_URL": self.url, "SIMPLETUNER_API_TOKEN": self._token}
         argv = [str(SIMPLETUNER), *words]
-        ran = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-        assert ran.returncode == 0, (words, ran.stdout, ran.stderr)
-        return ran.stdout
+        ran = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, cwd=cwd)
+        assert refuses is None or (ran.returncode != 0) is refuses, (words, ran.stdout, ran.stderr)
+        return ran.stdout if refuses is False else ran.stdout + ran.stderr
 
     def get(self, path: str) -> Any:
         return self._call("GET", path, None)

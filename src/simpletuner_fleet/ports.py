@@ -497,6 +497,10 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
+MARK = "fleet.json"
+"""What says whose a storage is, at its root."""
+
+
 class Blobs(Protocol):
     """Bytes too many for the database. Keys are ids joined by '/', made by us, never taken from a user."""
 
@@ -530,12 +534,12 @@ class Blobs(Protocol):
 
     async def read_object(self, sha256: str, start: int, length: int) -> bytes: ...
     async def delete_object(self, sha256: str) -> None: ...
-    async def mark(self) -> bytes | None:
-        """What the storage carries at its root, beside everything else; None where it carries nothing."""
+    async def mark(self, name: str = MARK) -> bytes | None:
+        """A small file that the storage carries at its root, beside everything else; None where it is not there."""
         ...
 
-    async def put_mark(self, content: bytes) -> None:
-        """Whole or not at all, durable on return."""
+    async def put_mark(self, content: bytes, name: str = MARK) -> None:
+        """Whole or not at all, durable on return, and the same for every server that shares the storage."""
         ...
 
     def objects(self) -> AsyncIterator[str]:

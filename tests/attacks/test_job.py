@@ -219,7 +219,7 @@ async def test_the_jobs_of_one_person_share_a_quota() -> None:
         second = await uploading(running, "gpu-2")
         refused = await second.ask(WEIGHTS, expect=413)
         assert refused["code"] == "quota_exceeded"
-        assert "one person" in refused["detail"]
+        assert "One user" in refused["detail"]
         assert (await second.put(WEIGHTS, 0, len(WEIGHTS), expect=413))["code"] == "quota_exceeded"
         await second.send(b"x" * 10)
 

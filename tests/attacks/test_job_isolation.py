@@ -226,7 +226,7 @@ def test_a_grant_that_would_show_the_workers_own_folder_is_refused_at_the_start(
         os.chown(bench.folder / "state", NOBODY, NOBODY)
     refused = bench.try_run("pass", "--job-path", f"{bench.folder}/state:ro", asked="auto")
     assert refused.returncode
-    assert "no job may see" in refused.stderr
+    assert "no job may access" in refused.stderr
     missing = bench.try_run("pass", "--job-path", "/no/such/folder:ro", asked="auto")
     assert missing.returncode
     assert "there is nothing of this name" in missing.stderr

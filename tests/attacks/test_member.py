@@ -134,7 +134,7 @@ async def test_a_secret_is_for_those_it_names(vault: SealedVault) -> None:
         await put(here.running.http, "/api/secrets/hf", {"value": "hf_canary", "users": ["alice"]})
         refused = await mallory.post("/api/queue/submit", json={"config": SECRET})
         assert refused.status_code == 422
-        assert "for jobs of others" in refused.text
+        assert "reserved for other users" in refused.text
         assert (await alice.post("/api/queue/submit", json={"config": SECRET})).status_code == 200
         await put(here.running.http, "/api/secrets/hf", {"value": "hf_canary2"})
         assert (await mallory.post("/api/queue/submit", json={"config": SECRET})).status_code == 422, (

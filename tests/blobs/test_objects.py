@@ -118,6 +118,9 @@ async def test_the_mark_at_the_root_is_there_whole_and_is_no_object(blobs: Blobs
     await blobs.put_mark(b'{"fleet_id":"f_longer_than_the_next"}')
     await blobs.put_mark(b'{"fleet_id":"f_1"}')
     assert await blobs.mark() == b'{"fleet_id":"f_1"}'
+    assert await blobs.mark("another.jsonl") is None
+    await blobs.put_mark(b"another", "another.jsonl")
+    assert (await blobs.mark("another.jsonl"), await blobs.mark()) == (b"another", b'{"fleet_id":"f_1"}')
     assert await seen(blobs) == set()
 
 

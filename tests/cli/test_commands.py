@@ -305,7 +305,7 @@ def test_explain_tells_the_funnel_and_the_fixes(ask: Run, fleet: FakeServer) -> 
             "class": "change",
             "code": "LABELS_MATCH_NONE",
             "params": {},
-            "sentence": "no worker carries the label gpu_type as asked for",
+            "sentence": "no worker has the required label gpu_type",
             "funnel": [{"step": "workers", "left": 5, "rule": "workers known"}],
             "workers": [{"id": "w_1", "name": "gpu-1", "fails": ["labels_differ"]}],
             "ahead": 2,
@@ -313,7 +313,7 @@ def test_explain_tells_the_funnel_and_the_fixes(ask: Run, fleet: FakeServer) -> 
         },
     )
     result = ask("jobs", "explain", "j_abcdef")
-    assert "no worker carries the label gpu_type" in result.out
+    assert "no worker has the required label gpu_type" in result.out
     assert "5 left  workers known" in result.out
     assert "gpu-1: labels_differ" in result.out
     assert "check for label mismatch between job and workers" in result.err
@@ -415,7 +415,7 @@ def test_audit_is_listed_and_verified(ask: Run, server: FakeServer) -> None:
     server.on(
         "GET",
         "/api/audit/verify",
-        {"valid": False, "checked": 9, "problems": [{"seq": 3, "what": "it was changed"}]},
+        {"valid": False, "checked": 9, "problems": [{"seq": 3, "what": "it was altered"}]},
     )
     broken = ask("audit", "verify")
     assert broken.code == ExitCode.FAILED
@@ -506,7 +506,7 @@ def test_a_config_that_would_escape_its_folder_is_not_written(
     ("text", "why"),
     [
         ("{", "not JSON"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ('{"settings": {}, "typo": 1}', "no field 'typo'"),
         ('{"num_processes": "many"}', "num_processes is a whole number"),
         ('{"trainer": "command", "settings": {}}', "settings.command"),

@@ -275,11 +275,11 @@ def test_a_ca_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_plain_http_beyond_this_machine_is_asked_for_by_name_and_warns_and_on_loopback_does_not() -> None:
-    with pytest.raises(TrustError, match="no TLS") as refused:
+    with pytest.raises(TrustError, match="does not use TLS") as refused:
         context_for("http://10.0.0.5:8001", Choices(), warnings.append)
     assert refused.value.code == "E_PLAIN_HTTP"
     assert context_for("http://10.0.0.5:8001", Choices(plain_http=True), warnings.append) is None
-    assert "in the clear" in warnings.pop()
+    assert "unencrypted" in warnings.pop()
     assert context_for("http://127.0.0.1:8001", Choices(), warnings.append) is None
     assert warnings == []
 

@@ -19,7 +19,7 @@ def test_every_error_has_a_code_and_a_message_of_its_own() -> None:
 
 
 def test_a_message_is_the_class_docstring_unless_said_otherwise() -> None:
-    assert str(NameTaken()) == "A living worker already has this name."
+    assert str(NameTaken()) == "A worker with this name already exists."
     assert NameTaken().next == NameTaken.next_step
     own = NameTaken("taken by w_1", next_step="rename", worker_id="w_1")
     assert (own.detail, own.next, own.params) == ("taken by w_1", "rename", {"worker_id": "w_1"})

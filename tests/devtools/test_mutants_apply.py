@@ -2,8 +2,8 @@
 
 import pytest
 
-from devtools.mutants.__main__ import ROOT, occurrences
 from devtools.mutants.table import MUTANTS, Mutant
+from devtools.mutants.workbench import ROOT, occurrences
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -20,9 +20,9 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 class _Line:
     """One connection through the proxy."""
 
-    def __init__(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+    def __init__(self, client: socket.socket, task: asyncio.Task[None], family: int) -> None:
         self.client = client
-        self.server = socket.socket()
+        self.server = socket.socket(family)
         self.server.setblocking(False)
         self.holding = False
         self.silenced = False
@@ -51,8 +51,10 @@ class _Line:
 class Proxy:
     """Listens on a loopback port of its own in a thread of its own. Use it as a context manager."""
 
-    def __init__(self, target_port: int) -> None:
-        self._target_port = target_port
+    def __init__(self, target: int | str) -> None:
+        """`target` is a loopback port, or the path of a unix socket."""
+        self._target = target if isinstance(target, str) else ("127.0.0.1", target)
+        self._family = socket.AF_UNIX if isinstance(target, str) else socket.AF_INET
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._lines: set[_Line] = set()
@@ -178,12 +180,12 @@ class Proxy:
     async def _serve(self, client: socket.socket) -> None:
         task = asyncio.current_task()
         assert task is not None
-        line = _Line(client, task)
+        line = _Line(client, task, self._family)
         self._lines.add(line)
         carriers: list[asyncio.Task[None]] = []
         try:
             await self._open.wait()
-            await self._loop.sock_connect(line.server, ("127.0.0.1", self._target_port))
+            await self._loop.sock_connect(line.server, self._target)
             carriers = [
                 self._loop.create_task(self._carry(line, line.client, line.server, TO_SERVER)),
                 self._loop.create_task(self._carry(line, line.server, line.client, TO_CLIENT)),

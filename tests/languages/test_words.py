@@ -13,7 +13,7 @@ from simpletuner_fleet.languages.scripts import sentences
 from simpletuner_fleet.languages.templates import install
 
 WAITING = ("%(n)s waiting", "%(n)s waiting")
-JOBS = ("'%(called)s' is the beginning of %(n)s job", "'%(called)s' is the beginning of %(n)s jobs")
+JOBS = ("'%(called)s' matches %(n)s job", "'%(called)s' matches %(n)s jobs")
 
 
 def test_blanks_are_filled_in() -> None:

@@ -140,3 +140,28 @@ async def test_an_orderly_stop_gives_the_lease_back_and_the_next_leads_at_once()
     second = Leadership(book, "b", book.clock)
     second.turn()
     assert second.term is not None
+
+
+def known_leader(leadership: Leadership) -> str:
+    return leadership.leader.url if leadership.leader else ""
+
+
+def test_a_leader_that_is_seen_not_to_renew_is_named_to_nobody_and_one_that_cannot_be_seen_is() -> None:
+    """Where nobody may take over: this one is of an older release, say."""
+    book = LateBook()
+    book.lease = Lease(term=7, holder="other", url="http://other")
+    follower = Leadership(book, "this", book.clock)
+    follower._may_stand = False
+    follower.turn()
+    assert known_leader(follower) == "http://other"
+    book.is_away = True
+    book.now += 10 * LEASE_S
+    with pytest.raises(OSError, match="away"):
+        follower.turn()
+    assert known_leader(follower) == "http://other", "it may well lead: it is asked"
+    book.is_away = False
+    follower.turn()
+    assert known_leader(follower) == ""
+    assert book.renew(7)
+    follower.turn()
+    assert known_leader(follower) == "http://other"

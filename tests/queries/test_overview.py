@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, Outcome, Requirements
+from simpletuner_fleet.core.jobs.job import AttemptState, Hold, JobState, Outcome, Requirements, Results
+from simpletuner_fleet.core.jobs.progress import Progress
 from simpletuner_fleet.core.placement.matching import Occupancy
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, WorkerType
@@ -183,3 +184,24 @@ async def test_a_machine_without_gpus_has_room_for_a_job_that_needs_none() -> No
     fleet = await fleet_of(lambda tx: tx.add_worker(connected(1)))
     seen = await overview.look(fleet, None, lanes=False)
     assert (seen.starts_now, seen.room, seen.workers) == (0, True, 1)
+
+
+async def test_a_worker_whose_results_are_still_on_their_way_is_busy_though_its_place_is_free() -> None:
+    finishing = job(
+        1,
+        state=JobState.RUNNING,
+        results=Results.PENDING,
+        progress=Progress(phase="finishing"),
+        attempt_id="a_1",
+        worker_id="w_1",
+    )
+    fleet = await fleet_of(
+        lambda tx: tx.add_worker(connected(1, gpus=gpus(1))),
+        lambda tx: tx.add_job(finishing, BUNDLE),
+        lambda tx: tx.add_attempt(
+            attempt(1, state=AttemptState.RUNNING, accepted_at=NOW - HOUR_S, gpus=("GPU-A100-0",))
+        ),
+    )
+    seen = await overview.look(fleet, None, lanes=True)
+    assert [lane.status for lane in seen.lanes] == ["busy"]
+    assert seen.starts_now == 1

@@ -88,7 +88,7 @@ def test_a_rotated_token_is_refused_and_its_stream_is_cut() -> None:
     fleet = bench.orchestrator.fleet
     assert fleet is not None
     bench.do(lambda: drive(administer.rotate_token(fleet, worker.id, ADMIN)))
-    assert stream.served not in bench.orchestrator.streams
+    assert stream not in bench.orchestrator.streams()
     with pytest.raises(InvalidToken):
         worker.beat()
 
@@ -127,7 +127,7 @@ def test_the_end_of_an_old_stream_leaves_the_new_one_alone() -> None:
     old = worker.open_stream()
     worker.open_stream()
     bench.orchestrator.peer_closed(old)
-    assert bench.orchestrator.hub.streaming(worker.id)
+    assert bench.orchestrator.lead.serving.hub.streaming(worker.id)
     assert bench.job(bench.submit()).state is JobState.DISPATCHED
 
 

@@ -60,6 +60,24 @@ def test_a_second_machine_with_the_same_token_never_takes_the_first_ones_job_by_
     assert bench.attempts(job_id)[0].live
 
 
+def test_a_gpu_that_its_worker_reports_no_more_goes_to_its_neighbour_once_it_is_free() -> None:
+    bench = Bench()
+    worker, clone, neighbour = bench.worker(), bench.worker("copy"), bench.worker("neighbour")
+    worker.machine = neighbour.machine = "GPU-of-one-machine"
+    worker.comes()
+    first = bench.submit(gpus=2, max_retries=0)
+    worker.accept(first)
+    clone.id, clone.token = worker.id, worker.token
+    clone.comes()
+    neighbour.comes()
+    waiting = [bench.submit(gpus=2), bench.submit(gpus=2)]
+    while bench.attempts(first)[0].live:
+        clone.beat()
+        neighbour.beat()
+        bench.let(1.0)
+    assert {bench.job(one).worker_id for one in waiting} == {worker.id, neighbour.id}
+
+
 def test_a_late_copy_of_an_older_agents_registration_leaves_it_connected() -> None:
     bench = Bench()
     worker = bench.worker(older=True).comes()

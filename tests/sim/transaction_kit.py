@@ -19,20 +19,24 @@ from simpletuner_fleet.protocol.messages import (
     Registered,
     StreamMessage,
 )
-from simpletuner_fleet.sim.network import Link, Weather
-from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
+from simpletuner_fleet.sim.network import Link, Said, Weather
 from simpletuner_fleet.sim.people import ADMIN
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.streams import Stream
 from simpletuner_fleet.sim.world import World, drive
 
 USER = Submitter(actor=ADMIN, may_approve=True, may_raise_priority=True)
 
 
 class Bench:
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(self, policy: Policy | None = None, clock_rates: tuple[float, ...] = ()) -> None:
+        """With clock rates, as many orchestrators on one database, of which one leads already."""
         self.world = World(0)
         self.world.faulty = False
-        self.orchestrator = Orchestrator(self.world, policy or Policy())
+        self.orchestrator = Orchestrator(self.world, policy or Policy(), clock_rates)
         self.orchestrator.start()
+        if clock_rates:
+            self.let(0.5)
 
     def let(self, seconds: float) -> None:
         """Time goes by; whatever the orchestrator does by itself happens."""
@@ -65,9 +69,10 @@ class Bench:
         """As a request would be served, effects and all; an error is raised here."""
         answers: list[Any] = []
         self.orchestrator.receive(work, answers.append)
-        if isinstance(answers[0], Exception):
-            raise answers[0]
-        return answers[0]
+        outcome = answers[0].outcome if isinstance(answers[0], Said) else answers[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def job(self, job_id: str) -> Job:
         job = self.orchestrator.store.view.job(job_id)
@@ -93,6 +98,8 @@ class Station:
         self.incarnation = "" if older else f"i_{name}"
         self.home = "" if older else f"h_{name}"
         self.alive = True
+        self.machine = name
+        """Whose GPUs it reports."""
         self.heard: list[StreamMessage] = []
         self._seq = 0
 
@@ -110,7 +117,7 @@ class Station:
         return Register(
             name=self.name,
             persistent=True,
-            gpus=[GpuReport(index=n, uuid=f"{self.name}-{n}", vram_gb=80.0) for n in range(2)],
+            gpus=[GpuReport(index=n, uuid=f"{self.machine}-{n}", vram_gb=80.0) for n in range(2)],
             trainers=["simpletuner"],
             max_jobs=self.max_jobs,
             attempts=held,

@@ -31,7 +31,7 @@ def test_uploads_stop_before_logs_and_both_before_the_disk_is_full() -> None:
     assert marks_for(100 * MIB) == Marks(uploads=5 * MIB, logs=MIB)
     assert marks_for(1000 * GIB, 3 * GIB).uploads == 3 * GIB
     check_room(Use.UPLOADS, 10 * GIB, 0, marks)
-    with pytest.raises(StorageLow, match="uploads wait"):
+    with pytest.raises(StorageLow, match="uploads are paused"):
         check_room(Use.UPLOADS, 10 * GIB, 1, marks)
     check_room(Use.LOGS, 10 * GIB - 1, 0, marks)
     with pytest.raises(StorageLow):

@@ -76,7 +76,7 @@ def test_a_python_without_the_trainer_is_said_to_have_none(tmp_path: Path) -> No
     python = python_with(tmp_path)
     registry = trainers_for(str(python), {"PATH": "/usr/bin"})
     assert version_label(registry) == {}
-    assert describe(registry) == [f"SimpleTuner is not installed for {python}"]
+    assert describe(registry) == [f"SimpleTuner is not installed in {python}"]
 
 
 def test_a_worker_does_not_start_with_a_python_that_is_none(tmp_path: Path) -> None:

@@ -178,9 +178,9 @@ def test_a_script_is_found_in_the_working_folder_or_by_its_whole_path(paths: Pat
     [
         ({}, "either settings.script or settings.module"),
         ({"script": "no.py"}, "settings.script: there is no file .*/no.py"),
-        ({"script": "a.py", "args": "--lr 1"}, "settings.args is a list"),
+        ({"script": "a.py", "args": "--lr 1"}, "settings.args must be a list"),
         ({"module": "m", "cwd": "/no/such"}, "settings.cwd: there is no folder"),
-        ({"module": "m", "num_processes": 0}, "num_processes is 1 or more"),
+        ({"module": "m", "num_processes": 0}, "num_processes must be 1 or more"),
     ],
 )
 def test_a_bad_config_is_refused_with_the_field_and_writes_nothing(

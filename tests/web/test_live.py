@@ -83,7 +83,7 @@ async def test_a_page_that_is_cut_off_says_so_and_is_right_again_soon_after(
         await machine.goodbye("while nobody sees it")
         await expect(page.locator("#stale")).to_be_visible(timeout=60_000)
         told_after_s = time.monotonic() - cut
-        await expect(page.locator("#stale")).to_contain_text(re.compile(r"What you see is of \d+:\d\d:\d\d"))
+        await expect(page.locator("#stale")).to_contain_text(re.compile(r"Showing data from \d+:\d\d:\d\d"))
         assert await page.locator("#list").evaluate("(list) => Number(getComputedStyle(list).opacity) < 1")
         await expect(row).to_contain_text("Idle")
 

@@ -93,8 +93,8 @@ async def _by_our_client(folder: Path, hub: HubServer) -> None:
         entries.append(FileEntry(path=name, sha256=digest, size=len(content)))
     publish = Publish(to="hf://lab/cats", secret="hub", branch="night")
     async with httpx2.AsyncClient() as http:
-        found = PublishedContent(blobs, tuple(entries))
-        await Hub(http, TOKEN, hub.url).publish(publish, "lab", "cats", found, "by ours")
+        published = PublishedContent(blobs, tuple(entries))
+        await Hub(http, TOKEN, hub.url).publish(publish, "lab", "cats", published, "by ours")
 
 
 def _questions(hub: HubServer) -> set[str]:

@@ -280,7 +280,9 @@ class Attempts:
                 FoundAttempt(
                     offer,
                     None,
-                    AttemptEnding(reason=EndReason.AGENT_LOST, error="the worker stopped before it started"),
+                    AttemptEnding(
+                        reason=EndReason.AGENT_LOST, error="the worker stopped before the job started"
+                    ),
                 )
             ]
         match await self._runner.adopt(attempt.path):

@@ -64,7 +64,7 @@ def final_report(
         report.reason = ending.reason
         report.blame = "" if ending.blame is Blame.JOB else ending.blame
     elif ending.reason is EndReason.SHIM_LOST:
-        report.error = ending.error or "the trainer and its guardian were killed"
+        report.error = ending.error or "the trainer and its supervisor were killed"
     elif by_itself and ending.shortfall:
         report.error = ending.shortfall
     return report

@@ -13,6 +13,7 @@ from threading import Lock
 from simpletuner_fleet.blobs.digests import RunningDigests, digest_of_file
 from simpletuner_fleet.core.errors import StorageLow
 from simpletuner_fleet.core.training.checkpoint import SHA256
+from simpletuner_fleet.ports import MARK
 
 SEGMENT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 PRIVATE_FOLDER = 0o700
@@ -21,8 +22,7 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 STRIPES = 64
 OBJECTS = "objects"
-MARK = "fleet.json"
-MOST_MARK_BYTES = 4096
+MOST_MARK_BYTES = 2**24
 
 
 class FolderBlobs:
@@ -89,12 +89,13 @@ class FolderBlobs:
     async def delete_object(self, sha256: str) -> None:
         await asyncio.to_thread(self._delete, object_segments(sha256))
 
-    async def mark(self) -> bytes | None:
-        content = await asyncio.to_thread(self._read, [MARK], 0, MOST_MARK_BYTES)
+    async def mark(self, name: str = MARK) -> bytes | None:
+        content = await asyncio.to_thread(self._read, segments_of(name), 0, MOST_MARK_BYTES)
         return content or None
 
-    async def put_mark(self, content: bytes) -> None:
-        await asyncio.to_thread(self._put_mark, content)
+    async def put_mark(self, content: bytes, name: str = MARK) -> None:
+        (segment,) = segments_of(name)
+        await asyncio.to_thread(self._put_mark, segment, content)
 
     async def objects(self) -> AsyncIterator[str]:
         for first_two in await asyncio.to_thread(self._names, [OBJECTS]):
@@ -102,14 +103,14 @@ class FolderBlobs:
                 if SHA256.fullmatch(name):
                     yield name
 
-    def _put_mark(self, content: bytes) -> None:
-        temporary = f".{MARK}.tmp"
+    def _put_mark(self, name: str, content: bytes) -> None:
+        temporary = f".{name}.tmp"
         self._delete([temporary])
         with self._open_to_write([temporary]) as file:
             write_fresh(file, 0, content)
             os.fsync(file)
         with self._folder([]) as root:
-            os.rename(temporary, MARK, src_dir_fd=root, dst_dir_fd=root)
+            os.rename(temporary, name, src_dir_fd=root, dst_dir_fd=root)
             os.fsync(root)
 
     def _append(self, segments: list[str], offset: int, data: bytes) -> int:

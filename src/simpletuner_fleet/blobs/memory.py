@@ -3,6 +3,8 @@
 import hashlib
 from collections.abc import AsyncIterator
 
+from simpletuner_fleet.ports import MARK
+
 
 class MemoryBlobs:
     """Keeps what ports.Blobs promises, for as long as the process lives."""
@@ -10,7 +12,7 @@ class MemoryBlobs:
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
         self._objects: dict[str, bytes] = {}
-        self._mark: bytes | None = None
+        self._marks: dict[str, bytes] = {}
 
     async def append(self, key: str, offset: int, data: bytes) -> int:
         blob = self._blobs.get(key, b"")
@@ -61,11 +63,11 @@ class MemoryBlobs:
     async def delete_object(self, sha256: str) -> None:
         self._objects.pop(sha256, None)
 
-    async def mark(self) -> bytes | None:
-        return self._mark
+    async def mark(self, name: str = MARK) -> bytes | None:
+        return self._marks.get(name)
 
-    async def put_mark(self, content: bytes) -> None:
-        self._mark = content
+    async def put_mark(self, content: bytes, name: str = MARK) -> None:
+        self._marks[name] = content
 
     async def objects(self) -> AsyncIterator[str]:
         for sha256 in list(self._objects):

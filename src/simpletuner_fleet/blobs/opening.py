@@ -21,7 +21,7 @@ S3_OPTIONS = frozenset({"endpoint", "region"})
 
 
 class StorageRefused(FleetError):
-    """The storage URL cannot be used."""
+    """The storage URL is not usable."""
 
     code = "storage_refused"
     next_step = FORMS

@@ -11,10 +11,11 @@ from pathlib import Path
 import obstore
 from obstore.store import S3Store
 
-from simpletuner_fleet.blobs.folder import MARK, OBJECTS, FolderBlobs, object_segments
+from simpletuner_fleet.blobs.folder import OBJECTS, FolderBlobs, object_segments
 from simpletuner_fleet.blobs.s3_calls import bucket_call, bucket_errors
 from simpletuner_fleet.blobs.s3_logs import S3Logs
 from simpletuner_fleet.core.training.checkpoint import SHA256
+from simpletuner_fleet.ports import MARK
 
 LOGS = "logs/"
 SEND_CHUNK_BYTES = 16 * 1024 * 1024
@@ -89,15 +90,15 @@ class S3Blobs:
         except FileNotFoundError:
             return
 
-    async def mark(self) -> bytes | None:
+    async def mark(self, name: str = MARK) -> bytes | None:
         try:
-            answer = await bucket_call(obstore.get_async(self._bucket, MARK))
+            answer = await bucket_call(obstore.get_async(self._bucket, name))
             return bytes(await bucket_call(answer.bytes_async()))
         except FileNotFoundError:
             return None
 
-    async def put_mark(self, content: bytes) -> None:
-        await bucket_call(obstore.put_async(self._bucket, MARK, content))
+    async def put_mark(self, content: bytes, name: str = MARK) -> None:
+        await bucket_call(obstore.put_async(self._bucket, name, content))
 
     async def objects(self) -> AsyncIterator[str]:
         with bucket_errors():

@@ -64,7 +64,7 @@ def _command(path: str) -> Command:
 def _about_extra(args: argparse.Namespace, extra: list[str]) -> CliError:
     if args.command == "worker" and extra[0] in WORKERS_VERBS:
         return usage(
-            _("'simpletuner worker %(word)s' is no command", word=extra[0]),
+            _("'simpletuner worker %(word)s' is not a command", word=extra[0]),
             _(
                 "`worker` starts an agent on this machine. Did you mean `simpletuner %(words)s`?",
                 words=" ".join(["workers", *extra]),

@@ -36,7 +36,7 @@ TROUBLES = {
     for trouble in (
         Trouble(
             N_("cannot reach the orchestrator at %(url)s"),
-            N_("connection refused: nothing listens there, or a firewall turns it away"),
+            N_("connection refused: nothing is listening there, or a firewall blocks it"),
             (
                 N_("verify orchestrator URL and port"),
                 N_("check that firewall rules allow inbound connections to TCP %(port)s"),
@@ -50,7 +50,7 @@ TROUBLES = {
             N_("the name %(host)s could not be resolved"),
             (
                 N_("verify orchestrator URL and port"),
-                N_("check the name server of this machine, or use an address"),
+                N_("check this machine's DNS, or use an address"),
             ),
             "E_DNS",
             UNREACHABLE,
@@ -77,11 +77,11 @@ TROUBLES = {
             UNREACHABLE,
         ),
         Trouble(
-            N_("something else answers for the orchestrator at %(url)s"),
+            N_("something else answers in place of the orchestrator at %(url)s"),
             N_("HTTP status %(status)s, and not in the orchestrator's own format"),
             (
                 N_("verify orchestrator URL and port"),
-                N_("look at what is in between: a proxy, a load balancer, a firewall's log-in page"),
+                N_("check what is in between: a proxy, a load balancer, a firewall's login page"),
             ),
             "E_FOREIGN_ANSWER",
             UNREACHABLE,

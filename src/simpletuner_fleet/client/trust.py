@@ -96,8 +96,8 @@ async def context_for_async(url: str, choices: Choices, warn: Warn) -> ssl.SSLCo
 def _check_plain(target: SplitResult, choices: Choices, warn: Warn) -> None:
     if choices.fingerprint:
         raise TrustError(
-            _("a fingerprint was given, but %(url)s has no TLS", url=target.geturl()),
-            _("without TLS there is no certificate to compare, and the token would travel in the clear"),
+            _("a fingerprint was given, but %(url)s does not use TLS", url=target.geturl()),
+            _("without TLS there is no certificate to compare, and the token would be sent unencrypted"),
             _("use the https:// address of the server (start it with --ssl), or leave --ssl-fingerprint out"),
             "E_TLS_PIN_WITHOUT_TLS",
         )
@@ -105,11 +105,11 @@ def _check_plain(target: SplitResult, choices: Choices, warn: Warn) -> None:
         return
     if not choices.plain_http:
         raise TrustError(
-            _("%(url)s has no TLS", url=target.geturl()),
-            _("the token would travel in the clear, for anyone on the network to read; it was not sent"),
+            _("%(url)s does not use TLS", url=target.geturl()),
+            _("the token would be sent unencrypted, readable by anyone on the network; it was not sent"),
             _(
-                "use https://%(netloc)s with the --ssl-fingerprint that the server printed; where the network is "
-                "private all the same: --plain-http",
+                "use https://%(netloc)s with the --ssl-fingerprint that the server printed; if the "
+                "network is private anyway: --plain-http",
                 netloc=target.netloc,
             ),
             "E_PLAIN_HTTP",
@@ -134,7 +134,7 @@ def _private(ca_file: str) -> ssl.SSLContext:
         raise TrustError(
             _("cannot read the CA certificate %(ca_file)s", ca_file=ca_file),
             error.strerror or str(error),
-            _("give the path of a PEM file, for example the tls/ca.pem of the server's data folder"),
+            _("give the path of a PEM file, for example tls/ca.pem in the server's data folder"),
             "E_TLS_CA_FILE",
         ) from None
 
@@ -153,11 +153,12 @@ def _pinned(target: SplitResult, pin: str, timeout_s: float) -> ssl.SSLContext:
             return _trusting_only(authority)
     fingerprints = ", its CA ".join(fingerprint_of(certificate) for certificate in (leaf, *authorities))
     raise TrustError(
-        _("the certificate of %(netloc)s is not the one that was pinned", netloc=target.netloc),
+        _("the certificate of %(netloc)s does not match the pinned one", netloc=target.netloc),
         _("expected %(pin)s, the server shows %(shown)s", pin=pin, shown=fingerprints),
         _(
-            "compare with the fingerprint the server printed at its start; if it was set up anew, use the "
-            "new one. If not, somebody may be in between: no token was sent"
+            "compare it with the fingerprint the server printed at startup; if the server was set up "
+            "again, use the new one. If not, someone may be intercepting the connection: no token was "
+            "sent"
         ),
         "E_TLS_FINGERPRINT",
     )

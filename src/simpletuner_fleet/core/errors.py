@@ -27,7 +27,7 @@ class Malformed(FleetError):
 
 
 class Invalid(FleetError):
-    """A field of the request is not acceptable."""
+    """A field of the request is not valid."""
 
     code = "invalid"
 
@@ -36,13 +36,15 @@ class Invalid(FleetError):
 
 
 class DigestMismatch(Invalid):
-    """The bytes do not have the SHA-256 they were announced with."""
+    """The bytes do not match the announced SHA-256."""
 
     code = "digest_mismatch"
 
     def __init__(self, sha256: str) -> None:
         super().__init__(
-            f"What arrived is not {sha256}; it was dropped.", path="$", next_step="Send it again from 0."
+            f"The received data is not {sha256}; it was discarded.",
+            path="$",
+            next_step="Upload it again from 0.",
         )
 
 
@@ -56,7 +58,7 @@ class WrongCurrentPassword(Invalid):
 
 
 class Unauthenticated(FleetError):
-    """No credential was given."""
+    """No credentials were sent."""
 
     code = "unauthenticated"
     next_step = "Send 'Authorization: Bearer st_…' or log in with 'simpletuner login'."
@@ -66,7 +68,7 @@ class WrongPassword(Unauthenticated):
     """The name or the password is wrong."""
 
     code = "wrong_password"
-    next_step = "Try again, or ask an administrator for a link to choose a new password."
+    next_step = "Try again, or ask an administrator for a link to set a new password."
 
 
 class InvalidToken(FleetError):
@@ -89,14 +91,14 @@ class LoginNotFresh(Forbidden):
     """You logged in too long ago for this."""
 
     code = "login_not_fresh"
-    next_step = "Log in again, and repeat it."
+    next_step = "Log in again and repeat this."
 
     def __init__(self) -> None:
         FleetError.__init__(self)
 
 
 class NotYours(FleetError):
-    """This belongs to somebody else."""
+    """This belongs to someone else."""
 
     code = "not_yours"
     next_step = "Save yours under another name, or ask its owner or an administrator."
@@ -144,20 +146,20 @@ class NotFound(FleetError):
 
 
 class LinkUsed(NotFound):
-    """This link has been used, has expired, or was never one of ours."""
+    """This link has been used, has expired, or is not valid."""
 
     code = "link_used"
     next_step = "Ask for a new one: 'simpletuner users link', or 'simpletuner users reset-password NAME'."
 
 
 class Conflict(FleetError):
-    """The thing is not in a state that allows this."""
+    """It is not in a state that allows this."""
 
     code = "conflict"
 
 
 class NameTaken(Conflict):
-    """A living worker already has this name."""
+    """A worker with this name already exists."""
 
     code = "name_taken"
     next_step = "Choose another name, or delete the worker that has it."
@@ -167,18 +169,18 @@ class WorkerNotOffline(Conflict):
     """Only an offline worker can be deleted."""
 
     code = "worker_not_offline"
-    next_step = "Stop the worker first; it goes offline when it says goodbye or after the heartbeat timeout."
+    next_step = "Stop the worker first; it goes offline when it disconnects or after the heartbeat timeout."
 
 
 class LastAdmin(Conflict):
-    """Nobody would be left who can administer this server."""
+    """At least one enabled administrator must remain."""
 
     code = "last_admin"
     next_step = "Make another user an admin first."
 
 
 class UsersExist(Conflict):
-    """There are users already: the first one has been made."""
+    """There are users already: the first one has been created."""
 
     code = "users_exist"
     next_step = "simpletuner users create NAME --role admin, or simpletuner users reset-password NAME"
@@ -210,59 +212,59 @@ class AttemptOver(StaleAttempt):
 
 
 class JobSealed(Conflict):
-    """The job has ended: what it stored stays as it is."""
+    """The job has ended: its stored files no longer change."""
 
     code = "job_sealed"
-    next_step = "Retry the job to make it anew; the retry is a job of its own."
+    next_step = "Retry the job to run it again; the retry is a separate job."
 
 
 class OfferWithdrawn(StaleAttempt):
-    """The offer was taken back before it was accepted."""
+    """The offer was withdrawn before it was accepted."""
 
     code = "offer_withdrawn"
 
 
 class Superseded(Conflict):
-    """Another agent has registered with this worker's token since."""
+    """Another agent has since registered with this worker's token."""
 
     code = "superseded"
-    next_step = "Give each machine a worker and a token of its own."
+    next_step = "Create a separate worker and token for each machine."
 
 
 class StaleMessage(Conflict):
-    """A newer message of the same agent has been read already."""
+    """A newer message from this agent has already been processed."""
 
     code = "stale_message"
 
 
 class ObjectsMissing(Conflict):
-    """Files that the manifest names are not stored yet."""
+    """Some files named in the manifest are not stored yet."""
 
     code = "objects_missing"
     next_step = "Upload these first, then send the manifest again."
 
 
 class StepBackwards(Conflict):
-    """A later checkpoint of this attempt is stored already."""
+    """A later checkpoint of this attempt is already stored."""
 
     code = "step_backwards"
-    next_step = "Leave this one out."
+    next_step = "Leave it out."
 
 
 class IdempotencyMismatch(Conflict):
-    """This idempotency key was used before with another request."""
+    """This idempotency key was already used with a different request."""
 
     code = "idempotency_mismatch"
 
 
 class CannotBePlaced(Conflict):
-    """No worker can take this job now, and the request said not to wait."""
+    """No worker can take this job now, and the request asked not to wait."""
 
     code = "cannot_be_placed"
 
 
 class DatasetInUse(Conflict):
-    """A job that has not ended needs this dataset."""
+    """A job that has not ended uses this dataset."""
 
     code = "dataset_in_use"
     next_step = "Wait for the job to end, or cancel it, then delete the dataset."
@@ -275,7 +277,7 @@ class TooLarge(FleetError):
 
 
 class QuotaExceeded(TooLarge):
-    """The job would store more than one job may."""
+    """The job would exceed its storage limit."""
 
     code = "quota_exceeded"
     next_step = "Save fewer or smaller checkpoints, or ask for a higher SIMPLETUNER_JOB_STORAGE_GB."
@@ -303,42 +305,44 @@ class StoreUnavailable(FleetError):
     """The database cannot accept this now; nothing was changed."""
 
     code = "store_unavailable"
-    next_step = "Try again shortly. If it goes on, check the disk space and the database of the orchestrator."
+    next_step = "Try again shortly. If it keeps happening, check the orchestrator's disk space and database."
 
 
 class NotLeader(StoreUnavailable):
-    """This orchestrator does not lead now, and the one that does cannot be asked; nothing was changed."""
+    """This orchestrator does not lead, and the leader cannot be reached; nothing was changed."""
 
     code = "not_leader"
     next_step = "Try again in a moment: another orchestrator takes over within seconds."
 
 
 class StorageLow(StoreUnavailable):
-    """The server's disk is nearly full: what would be stored waits, and all else goes on."""
+    """The server's disk is nearly full: uploads are paused, everything else keeps running."""
 
     code = "storage_low"
-    next_step = "It goes on by itself once there is room: delete datasets or old jobs, or enlarge the disk."
+    next_step = (
+        "It resumes automatically once there is space: delete datasets or old jobs, or enlarge the disk."
+    )
 
 
 class UnreadableRow(StoreUnavailable):
-    """A row of the database cannot be read and is set aside; everything else goes on."""
+    """A database row is unreadable and was set aside; everything else keeps running."""
 
     code = "unreadable_row"
     next_step = "Run 'simpletuner doctor server' on the orchestrator's machine: it names the rows to restore."
 
 
 class IllegalTransition(FleetError):
-    """The state machine has no such edge. This is a defect of ours, never of the input."""
+    """The state machine has no such transition. This is a bug on our side, never a fault of the input."""
 
     code = "illegal_transition"
 
 
 class StorageOfAnother(Conflict):
-    """The storage belongs to another fleet, or this is not the database that belongs to it."""
+    """The storage belongs to another fleet, or this is not its database."""
 
     code = "storage_of_another"
     next_step = (
-        "Start with the database that belongs to this storage (SIMPLETUNER_DATABASE_URL, SIMPLETUNER_HOME), or give this"
-        " fleet a storage of its own (SIMPLETUNER_STORAGE_URL). To take the storage over, with everything in it that this"
-        " database does not know marked for deletion: --adopt-storage."
+        "Start with the database that belongs to this storage (SIMPLETUNER_DATABASE_URL, "
+        "SIMPLETUNER_HOME), or give this fleet its own storage (SIMPLETUNER_STORAGE_URL). To take over "
+        "the storage and mark everything this database does not know for deletion: --adopt-storage."
     )

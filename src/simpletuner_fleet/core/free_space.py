@@ -36,7 +36,8 @@ def check_room(use: Use, free_bytes: int, more_bytes: int, marks: Marks) -> None
     """Raises StorageLow where so much more would take what is kept free."""
     if free_bytes - more_bytes < marks.of(use):
         raise StorageLow(
-            f"The server's disk has {free_bytes // MIB} MiB left, and {marks.of(use) // MIB} MiB stay free: {use} wait.",
+            f"The server's disk has {free_bytes // MIB} MiB left, and {marks.of(use) // MIB} MiB must "
+            f"stay free: {use} are paused.",
             free_bytes=free_bytes,
             kept_free_bytes=marks.of(use),
         )

@@ -52,6 +52,14 @@ def may_take_over(watch: LeaseWatch, now: float) -> bool:
     return now - watch.since >= LEASE_S
 
 
+def is_gone(watch: LeaseWatch, looked_at: float) -> bool:
+    """Tells whether whoever led has not renewed for so long that it leads no more, though nobody took over.
+
+    `looked_at` is when the lease was last looked at: who cannot look does not know, and goes on asking whom it knows.
+    """
+    return looked_at - watch.since >= 2 * LEASE_S
+
+
 def next_look_s(watch: LeaseWatch, now: float) -> float:
     """How long until a watcher should look again: at the latest when the lease would be over."""
     return max(0.0, min(WATCH_EVERY_S, watch.since + LEASE_S - now))

@@ -72,18 +72,20 @@ def check_publish(publish: Publish, path: str) -> Publish:
     hub = HUB.fullmatch(publish.to)
     if not hub and not FOLDER.fullmatch(publish.to):
         raise Invalid(
-            "publish.to is hf://OWNER/NAME or folder://NAME.",
+            "publish.to must be hf://OWNER/NAME or folder://NAME.",
             path=f"{path}.to",
-            next_step="Name a model repository of the Hugging Face Hub, or a folder beneath the server's --publish-url.",
+            next_step="Name a model repository on the Hugging Face Hub, or a folder under the server's "
+            "--publish-url.",
         )
     if hub and not publish.secret:
         raise Invalid(
-            "To publish to the Hugging Face Hub takes a token: publish.secret names the stored secret that holds it.",
+            "Publishing to the Hugging Face Hub needs a token: publish.secret names the stored secret "
+            "that contains it.",
             path=f"{path}.secret",
             next_step="Store it with 'simpletuner secrets set NAME'.",
         )
     if not BRANCH.fullmatch(publish.branch):
-        raise Invalid("publish.branch is the name of a branch.", path=f"{path}.branch")
+        raise Invalid("publish.branch must be the name of a branch.", path=f"{path}.branch")
     return publish
 
 
@@ -91,7 +93,7 @@ def opened(job: Job, publish: Publish, now: float, before: Publication | None = 
     """The job has completed, or somebody asks for it again."""
     if job.state is not JobState.COMPLETED:
         raise WrongJobState(
-            f"The job is {job.state}; only what a completed one has made is published.", state=job.state
+            f"The job is {job.state}; only a completed job's results can be published.", state=job.state
         )
     if before is not None:
         _next(before, "ask")
@@ -149,5 +151,5 @@ def _next(publication: Publication, input_: str) -> PublicationState:
         return TRANSITIONS[publication.state, input_]
     except KeyError:
         raise WrongJobState(
-            f"The model is being published already: {publication.state}.", state=publication.state
+            f"The model is already being published: {publication.state}.", state=publication.state
         ) from None

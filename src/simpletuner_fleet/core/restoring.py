@@ -4,6 +4,8 @@ EPOCHS_PER_S = 1_000_000
 """More attempts than any fleet ever begins."""
 SHORTEST_HOLD_S = 20.0
 """Twice as long as a worker waits at most before it tries again."""
+LEAP = 1_000 * EPOCHS_PER_S
+"""More attempts than any fleet begins between a backup and its restore: whatever the clock says, none is given again."""
 RESTORED = "restore.pending"
 """The setting by which a restore tells the next start of the server about itself."""
 

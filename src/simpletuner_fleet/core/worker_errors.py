@@ -4,7 +4,7 @@ from simpletuner_fleet.core.errors import FleetError
 
 
 class StateDirError(FleetError):
-    """The worker's state folder cannot be used."""
+    """The worker's state folder is not usable."""
 
     code = "state_dir"
 
@@ -13,11 +13,11 @@ class StateDirInUse(StateDirError):
     """Another worker is using this state folder."""
 
     code = "state_dir_in_use"
-    next_step = "Stop that worker, or give this one another --name or --work-dir."
+    next_step = "Stop that worker, or give this one a different --name or --work-dir."
 
 
 class InventoryError(FleetError):
-    """SIMPLETUNER_GPU_INVENTORY cannot be read."""
+    """SIMPLETUNER_GPU_INVENTORY is not valid."""
 
     code = "gpu_inventory"
     next_step = 'Write it as [{"name": "NVIDIA A100-SXM4-80GB", "vram_gb": 80, "count": 2}], or @FILE.'
@@ -30,39 +30,40 @@ class NoSuchGpu(FleetError):
 
 
 class IsolationUnavailable(FleetError):
-    """This machine allows no wall around jobs, and one was asked for."""
+    """Isolation was requested, but this machine does not support it."""
 
     code = "isolation_unavailable"
     next_step = (
-        "Run the worker as root or where namespaces or Landlock are allowed; or accept it: --isolation none."
+        "Run the worker as root, or where namespaces or Landlock are allowed; or accept the risk: "
+        "--isolation none."
     )
 
 
 class JobPathError(FleetError):
-    """--job-path names what is not there, or what no job may see."""
+    """--job-path names a path that does not exist or that no job may access."""
 
     code = "job_path"
     next_step = "Write it as --job-path FOLDER:ro or --job-path FOLDER:rw."
 
 
 class PathNotGranted(FleetError):
-    """A config names what is on the worker and not for jobs; the message says which, and how its owner grants it."""
+    """A config names a path on the worker that jobs may not access; the message says which."""
 
     code = "path_not_granted"
 
 
 class CacheInUse(FleetError):
-    """Another worker uses this data cache."""
+    """Another worker is using this data cache."""
 
     code = "data_cache_in_use"
-    next_step = "Give each worker of this machine a --data-cache-dir of its own."
+    next_step = "Give each worker on this machine its own --data-cache-dir."
 
 
 class CacheUnusable(FleetError):
-    """The data cache cannot be used."""
+    """The data cache is not usable."""
 
     code = "data_cache"
-    next_step = "Name another folder with --data-cache-dir."
+    next_step = "Choose another folder with --data-cache-dir."
 
 
 class CacheFull(FleetError):
@@ -72,13 +73,13 @@ class CacheFull(FleetError):
 
 
 class DataFailed(FleetError):
-    """The data cannot be had here: the attempt does not start."""
+    """The data is unavailable here: the attempt does not start."""
 
     code = "data_failed"
 
 
 class ResumeFailed(FleetError):
-    """The checkpoint to go on from cannot be had: the attempt does not start, least of all from the beginning."""
+    """The checkpoint to resume from is unavailable: the attempt does not start, and never from the beginning."""
 
     code = "resume_failed"
 
@@ -90,19 +91,19 @@ class ResumeUnreadable(FleetError):
 
 
 class ShimUnavailable(FleetError):
-    """The trainer's guardian could not be started."""
+    """The trainer's supervisor could not be started."""
 
     code = "shim_unavailable"
     next_step = "Check the process and memory limits of this machine, and that its Python still works."
 
 
 class SpoolFull(FleetError):
-    """Too many reports wait for the orchestrator."""
+    """Too many reports are waiting for the orchestrator."""
 
     code = "spool_full"
 
 
 class TrainerPythonMissing(FleetError):
-    """What --trainer-python names cannot run anything."""
+    """--trainer-python does not name a working Python."""
 
     code = "E_TRAINER_PYTHON"

@@ -1,9 +1,10 @@
 """The orchestrator's one way to act: load, decide, commit, then send."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from simpletuner_fleet.core.audit import Witness
+from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.core.jobs import lifecycle
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import AttemptState
@@ -63,6 +64,10 @@ class Fleet:
         """Told how long a job waited from its submission to its first offer."""
         self.on_revoked: Callable[[list[Revocation]], None] | None = None
         """Told, after the commit and before the answer, what was taken away from whom."""
+        self.share_revoked: Callable[[list[Revocation]], Awaitable[None]] | None = None
+        """The same, told to all orchestrators: once whoever listened with what was revoked has been cut off."""
+        self.leads: Callable[[], bool] = lambda: True
+        """Whether this orchestrator leads for sure at this very moment; one that is alone always does."""
         self._index = index
         store.observe(index)
         self._reads_now = store if isinstance(store, ReadsNow) else None
@@ -75,7 +80,20 @@ class Fleet:
         """Runs a step and every placement that follows from it in one transaction, then tells whom it concerns."""
         value, effects = await self.store.write(lambda tx: self._run(tx, step))
         self._carry_out(effects)
+        if self.share_revoked and effects.revoked:
+            await self.share_revoked(effects.revoked)
         return value
+
+    def insist_on_leading(self) -> None:
+        """Asked immediately before anything is done that no transaction can take back. Raises NotLeader."""
+        if not self.leads():
+            raise NotLeader("This orchestrator is not sure it still leads; nothing was changed.")
+
+    async def announce(self, key: str, what: str) -> None:
+        """Writes down what is about to be done outside the database: no term that is over can. Raises where it cannot."""
+        line = f"{self.clock.now():.3f} {what}"
+        await self.act(lambda transaction: transaction.tx.put_setting(key, line))
+        self.insist_on_leading()
 
     def drains_due(self) -> list[str]:
         """Workers whose drain has waited long enough and that still hold something to stop."""
@@ -83,15 +101,24 @@ class Fleet:
         return [
             worker.id
             for worker in list(roster.workers.values())
-            if worker.drain_is_due(now) and roster.occupancy(worker.id).live
+            if worker.drain_plan is not None and worker.drain_is_due(now) and roster.occupancy(worker.id).live
         ]
 
     def pauses_over(self) -> list[str]:
         """Workers that could not start what they were given, and may be tried again."""
         now = self.clock.now()
         return [
-            worker.id for worker in list(self._index.roster.workers.values()) if worker.pause_is_over(now)
+            worker.id
+            for worker in list(self._index.roster.workers.values())
+            if worker.start_trouble is not None and worker.pause_is_over(now)
         ]
+
+    async def save_heartbeats(self, heard: Sequence[tuple[str, float]]) -> None:
+        """Notes when workers were heard, which decides nothing; but somebody must place what is left to place."""
+        if self._index.unplaced:
+            await self.act(lambda transaction: transaction.tx.touch_heartbeats(heard))
+        else:
+            await self.store.write(lambda tx: tx.touch_heartbeats(heard))
 
     def hold_placements(self, until: float) -> None:
         """Jobs wait until then, whatever is free: called before anything else happens."""

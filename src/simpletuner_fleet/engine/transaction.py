@@ -14,7 +14,7 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState
 from simpletuner_fleet.core.jobs.lifecycle import dependency_ended as lifecycle_dependency_ended
 from simpletuner_fleet.core.jobs.progress import fields_of
-from simpletuner_fleet.core.people.revocations import Revocation, revocation_of
+from simpletuner_fleet.core.people.revocations import TAKES_AWAY, Revocation, noted_in
 from simpletuner_fleet.core.placement.roster import waits
 from simpletuner_fleet.core.policy import NO_LIMITS, Limits, Policy
 from simpletuner_fleet.core.workers.worker import AdminState, Worker, WorkerStatus
@@ -146,9 +146,6 @@ class Transaction:
 
     def record(self, event: Event) -> None:
         self._events.append(event)
-        revocation = revocation_of(event, self.now)
-        if revocation:
-            self.effects.revoked.append(revocation)
 
     def add_job(self, job: Job, bundle: bytes) -> None:
         self.tx.add_job(job, bundle)
@@ -228,6 +225,9 @@ class Transaction:
             entries = self.tx.append_audit(self.now, self._events)
             if entries:
                 self.effects.audit_head = (entries[-1].seq, entries[-1].hash)
+                self.effects.revoked = [
+                    noted_in(entry) for entry in entries if entry.event_type in TAKES_AWAY
+                ]
 
     def _save_job(self, job: Job) -> None:
         before = self.job(job.id)
@@ -274,7 +274,7 @@ class Transaction:
         worker = roster.workers.get(attempt.worker_id)
         if worker and worker.admin is AdminState.DRAINING:
             self.wake(attempt.worker_id)
-        for worker_id in (attempt.worker_id, *roster.neighbours(attempt.worker_id)):
+        for worker_id in roster.offering(attempt.worker_id, attempt.gpus):
             self._offer_to(worker_id)
         limits = self.limits
         if roster.book is not None or limits != NO_LIMITS:

@@ -9,8 +9,8 @@ from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.words import Words
 
 KINDS = {
-    "wait": N_("it only takes time"),
-    "change": N_("the request must change"),
+    "wait": N_("it just takes time"),
+    "change": N_("the request must be changed"),
     "admin": N_("an administrator must act"),
 }
 

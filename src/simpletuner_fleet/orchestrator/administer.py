@@ -48,7 +48,7 @@ async def create_worker(
 
     def step(transaction: Transaction) -> Worker:
         if transaction.tx.worker_by_name(request.name):
-            raise NameTaken(f"A worker named '{request.name}' exists already.")
+            raise NameTaken(f"A worker named '{request.name}' already exists.")
         worker = Worker(
             id=transaction.ids.new("w"),
             name=request.name,
@@ -109,7 +109,7 @@ async def drain(
     Without a timeout what runs may take as long as it takes. The last request counts; repeated, it puts nothing off.
     """
     if timeout_s is not None and not 0 <= timeout_s <= MAX_DRAIN_TIMEOUT_S:
-        raise Invalid(f"timeout_s is between 0 and {MAX_DRAIN_TIMEOUT_S:g}.", path="$.timeout_s")
+        raise Invalid(f"timeout_s must be between 0 and {MAX_DRAIN_TIMEOUT_S:g}.", path="$.timeout_s")
     shown_note = note[:MAX_NOTE_CHARS]
 
     def step(transaction: Transaction) -> Worker:

@@ -515,7 +515,7 @@ def _goodbye(transaction: Transaction, worker_id: str, message: Goodbye, ip: str
     must_be_newest(_own(transaction, worker_id), message.incarnation)
     reason = message.reason[:MAX_REMARK_CHARS]
     for attempt in transaction.live_attempts(worker_id):
-        why = reason or "the worker said goodbye"
+        why = reason or "the worker disconnected cleanly"
         job = transaction.job(attempt.job_id)
         if is_finishing(job):
             continue  # its results are on that worker's disk, and wait there for its next start

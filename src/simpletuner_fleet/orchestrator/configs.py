@@ -40,7 +40,7 @@ async def save_config(
     check_name(name, "$.name", "config's name")
     bundle = msgspec.json.encode(read_bundle(body))
     if len(bundle) > MAX_BUNDLE_BYTES:
-        raise TooLarge(f"A config may have at most {MAX_BUNDLE_BYTES // 1024 // 1024} MiB.")
+        raise TooLarge(f"A config can be at most {MAX_BUNDLE_BYTES // 1024 // 1024} MiB.")
 
     def step(transaction: Transaction) -> tuple[ConfigVersion, bool]:
         known = transaction.tx.config(name)
@@ -101,7 +101,7 @@ async def diff_configs(fleet: Fleet, name: str, was: int | None, now: int | None
             if version not in versions:
                 raise NotFound(
                     f"Config '{name}' has no version {version}.",
-                    next_step=f"See those there are with 'simpletuner configs history {name}'.",
+                    next_step=f"List its versions with 'simpletuner configs history {name}'.",
                 )
         return versions[since], versions[to]
 

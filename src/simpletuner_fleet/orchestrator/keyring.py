@@ -34,7 +34,7 @@ async def save_secret(
     check_name(name, "$.name", "secret's name")
     _check_value(value)
     if fleet.vault is None:
-        raise Conflict("This orchestrator keeps no secrets.")
+        raise Conflict("This orchestrator stores no secrets.")
     sealed = fleet.vault.seal(name, value)
 
     def step(transaction: Transaction) -> StoredSecret:
@@ -98,13 +98,13 @@ def _refuse_others(transaction: Transaction, name: str, known: StoredSecret, wri
 
 def _check_value(value: str) -> None:
     if not value or "\0" in value:
-        raise Invalid("A secret has at least one character and no NUL byte.", path="$.value")
+        raise Invalid("A secret must have at least one character and no NUL byte.", path="$.value")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise Invalid("A secret is text.", path="$.value") from None
+        raise Invalid("A secret must be text.", path="$.value") from None
     if size > MAX_VALUE_BYTES:
-        raise Invalid(f"A secret has at most {MAX_VALUE_BYTES // 1024} KiB.", path="$.value")
+        raise Invalid(f"A secret can have at most {MAX_VALUE_BYTES // 1024} KiB.", path="$.value")
 
 
 def _event(type_: EventType, name: str, actor: Actor, version: int, **more: Any) -> Event:

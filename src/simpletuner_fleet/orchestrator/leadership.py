@@ -79,8 +79,12 @@ class Leadership:
     @property
     def leader(self) -> Lease | None:
         """Whoever leads as far as is known, this orchestrator included."""
-        lease = self._watch.lease if self._watch else None
-        return None if lease is None or lease.released else lease
+        watch = self._watch
+        if watch is None or watch.lease is None or watch.lease.released:
+            return None
+        if self._term is None and rules.is_gone(watch, self._heard_at):
+            return None
+        return watch.lease
 
     @property
     def is_connected(self) -> bool:

@@ -113,7 +113,7 @@ async def end_session(fleet: Fleet, user_id: str, wanted: str, actor: Actor) -> 
                 transaction.tx.delete_session(session.token_hash)
                 transaction.record(user_event(EventType.USER_LOGOUT, user_id, actor, session=wanted))
                 return session.token_hash
-        raise NotFound("There is no such session any more.")
+        raise NotFound("This session no longer exists.")
 
     return await fleet.act(step)
 

@@ -51,7 +51,7 @@ async def create_token(
 ) -> tuple[ApiToken, str]:
     """`owner` is the user that it will act for."""
     if not 1 <= len(request.name) <= 100 or not request.name.isprintable():
-        raise Invalid("A token's name has 1 to 100 printable characters.", path="$.name")
+        raise Invalid("A token name must have 1 to 100 printable characters.", path="$.name")
     for permission in request.permissions:
         if not is_permission(permission):
             raise Invalid(
@@ -59,7 +59,7 @@ async def create_token(
                 path="$.permissions",
             )
     if request.expires_in_s is not None and request.expires_in_s <= 0:
-        raise Invalid("expires_in_s is more than 0.", path="$.expires_in_s")
+        raise Invalid("expires_in_s must be more than 0.", path="$.expires_in_s")
     secret = fleet.ids.token(tokens.API)
 
     def step(transaction: Transaction) -> ApiToken:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.configs.bundle import Bundle
-from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.core.errors import Invalid, NotFound, NotLeader
 from simpletuner_fleet.core.events import ORCHESTRATOR, Actor, Event, EventType
 from simpletuner_fleet.core.jobs.job import Job, JobState
 from simpletuner_fleet.core.publishing import (
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 AT_ONCE = 8
 LOOK_S = 10.0
 END_OF_TIME, MANY = 1e18, 10_000
+PUBLISHING = "publishing.job"
+"""The row that says what is published next: written in the leader's term, or nothing is published."""
 MENTIONED = b'"publish":{'
 
 
@@ -79,7 +81,7 @@ async def ask(
         before = transaction.tx.publication(job_id)
         asked = publish or (before.publish if before else None)
         if asked is None:
-            raise Invalid("Say where to: the job itself names no place.", path="$.to")
+            raise Invalid("Say where to publish: the job itself names no destination.", path="$.to")
         check_publish(asked, "$")
         check_secret(transaction, asked, job.owner, actor.id, owns_as)
         fresh = opened(job, asked, transaction.now, before)
@@ -97,9 +99,9 @@ def check_secret(transaction: Transaction, publish: Publish, *whose: str) -> Non
     stored = stored_secrets(transaction.tx, [publish.secret]).get(publish.secret)
     if stored and not stored.is_for(*whose):
         raise Invalid(
-            f"The secret '{publish.secret}' is for jobs of others.",
+            f"The secret '{publish.secret}' is reserved for other users' jobs.",
             path="$.secret",
-            next_step="Ask its owner to name you, too: 'simpletuner secrets set NAME --for YOU'.",
+            next_step="Ask its owner to allow you as well: 'simpletuner secrets set NAME --for YOU'.",
         )
     if stored is None:
         raise Invalid(
@@ -112,7 +114,7 @@ def check_secret(transaction: Transaction, publish: Publish, *whose: str) -> Non
 async def publication_of(fleet: Fleet, job_id: str) -> Publication:
     stored = await fleet.read(lambda view: view.publication(job_id))
     if stored is None:
-        raise NotFound(f"Nothing of job {job_id} is or was to be published.")
+        raise NotFound(f"Job {job_id} has no model to publish.")
     return stored
 
 
@@ -138,8 +140,11 @@ async def try_all_due(fleet: Fleet, bring: Bring) -> int:
     """Tries all that are due, one after the other, and returns how many it tried. `bring` returns where it is then."""
     due = await fleet.read(lambda view: view.due_publications(fleet.clock.now(), AT_ONCE))
     for publication in due:
+        await fleet.announce(PUBLISHING, publication.job_id)
         try:
             url = await bring(publication)
+        except NotLeader:
+            raise  # what has become of it is for whoever leads to find out
         except PublishFailed as error:
             await _record(fleet, publication, error=error)
         except Exception as error:  # whatever it is, it must not keep others from being published
@@ -160,19 +165,20 @@ async def _publish(
             secret_value(view, storage.fleet.vault, publish.secret) if publish.secret else None,
         )
     )
-    content = PublishedContent(storage.blobs, files_to_publish(manifests))
+    content = PublishedContent(storage.blobs, files_to_publish(manifests), storage.fleet.insist_on_leading)
     if not content.files:
-        raise PublishFailed("Nothing of the job is stored that could be published.", hopeless=True)
+        raise PublishFailed("The job has stored nothing that could be published.", hopeless=True)
     hub = HUB.fullmatch(publish.to)
     if hub is None:
         folder = FOLDER.fullmatch(publish.to)
         return await publish_to_place(places.folder_url, folder[1] if folder else job_id, content)
     if token is None:
         raise PublishFailed(
-            f"The secret '{publish.secret}' cannot be read: it was deleted, or its key is lost.",
+            f"The secret '{publish.secret}' is unreadable: it was deleted, or its key is lost.",
             hopeless=True,
         )
-    return await Hub(http, token, places.hub_url).publish(publish, hub[1], hub[2], content, f"Job {job_id}")
+    client = Hub(http, token, places.hub_url, storage.fleet.insist_on_leading)
+    return await client.publish(publish, hub[1], hub[2], content, f"Job {job_id}")
 
 
 async def _record(

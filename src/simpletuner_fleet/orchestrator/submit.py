@@ -96,7 +96,7 @@ async def cancel(
 ) -> Job:
     """Cancels a job. A second call without `checkpoint_first` hurries one that still waits for a checkpoint."""
     if grace_s is not None and not 0 <= grace_s <= MAX_GRACE_S:
-        raise Invalid(f"grace_s is between 0 and {MAX_GRACE_S:g}.", path="$.grace_s")
+        raise Invalid(f"grace_s must be between 0 and {MAX_GRACE_S:g}.", path="$.grace_s")
     return await fleet.act(lambda transaction: _cancel(transaction, job_id, actor, checkpoint_first, grace_s))
 
 
@@ -220,7 +220,7 @@ def _behind_those_who_wait(transaction: Transaction, job: Job) -> Job:
 def _idempotency_key(request: SubmitRequest) -> str | None:
     key = request.idempotency_key if isinstance(request.idempotency_key, str) else None
     if key and len(key) > MAX_IDEMPOTENCY_KEY_CHARS:
-        raise Invalid("An idempotency key has at most 255 characters.", path="$.idempotency_key")
+        raise Invalid("An idempotency key can have at most 255 characters.", path="$.idempotency_key")
     return key or None
 
 

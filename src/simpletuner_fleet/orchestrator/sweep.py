@@ -1,7 +1,7 @@
 """The health check: silence, unanswered offers, retries that are due, ephemeral workers long gone."""
 
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -34,16 +34,32 @@ async def sweep_once(fleet: Fleet) -> None:
             "much of the fleet has fallen silent at once: its jobs stay where they are for %g s",
             fleet.policy.mass_loss_wait_s,
         )
-    await _each(_worker_silent(fleet, *silent) for silent in presence.silent_workers().items())
-    await _each(_attempt_unconfirmed(fleet, turn) for turn in presence.unconfirmed_attempts())
-    await _each(_offer_unanswered(fleet, turn) for turn in presence.old_offers())
-    await _each(task(fleet) for task in (_release_backoffs, _clean_up_ephemerals, _save_heartbeats))
-    await _results_overdue(fleet)
-    await _each(_drain_over(fleet, worker_id) for worker_id in fleet.drains_due())
-    await _each(_try_again(fleet, worker_id) for worker_id in fleet.pauses_over())
-    await _each([let_expire(fleet)])
+    await _each(_whatever_is_due(fleet))
+
+
+def _whatever_is_due(fleet: Fleet) -> Iterator[Coroutine[Any, Any, None]]:
+    """Each is looked for when those before it are done. Mostly there is nothing, which must cost nothing."""
+    presence = fleet.presence
+    for worker_id, silent_s in presence.silent_workers().items():
+        yield _worker_silent(fleet, worker_id, silent_s)
+    for turn in presence.unconfirmed_attempts():
+        yield _attempt_unconfirmed(fleet, turn)
+    for turn in presence.old_offers():
+        yield _offer_unanswered(fleet, turn)
+    yield _release_backoffs(fleet)
+    yield _clean_up_ephemerals(fleet)
+    heard = presence.take_unsaved()
+    if heard:
+        yield fleet.save_heartbeats(heard)
+    if fleet.has_finishing_jobs():
+        yield _results_overdue(fleet)
+    for worker_id in fleet.drains_due():
+        yield _drain_over(fleet, worker_id)
+    for worker_id in fleet.pauses_over():
+        yield _try_again(fleet, worker_id)
+    yield let_expire(fleet)
     if fleet.new_day_begun():
-        await fleet.act(lambda transaction: None)  # every act looks at the clock, and places what may go on
+        yield fleet.act(lambda transaction: None)  # every act looks at the clock, and places what may go on
 
 
 async def _each(rounds: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -88,7 +104,7 @@ async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
             return
         if not fleet.presence.is_unconfirmed(turn):
             return
-        why = f"its worker has not named it for {transaction.policy.heartbeat_timeout_s:g} s"
+        why = f"its worker has not reported it for {transaction.policy.heartbeat_timeout_s:g} s"
         job = transaction.job(attempt.job_id)
         worker = transaction.tx.worker(attempt.worker_id)
         away = worker is not None and worker.connection is not Connection.CONNECTED
@@ -101,8 +117,6 @@ async def _attempt_unconfirmed(fleet: Fleet, turn: Turn) -> None:
 
 async def _results_overdue(fleet: Fleet) -> None:
     """Ends the wait for results on workers that have been away for longer than results are waited for."""
-    if not fleet.has_finishing_jobs():
-        return
     before = fleet.clock.now() - fleet.policy.results_wait_s
 
     def step(transaction: Transaction) -> None:
@@ -150,8 +164,9 @@ async def _release_backoffs(fleet: Fleet) -> None:
 
 
 async def _clean_up_ephemerals(fleet: Fleet) -> None:
-    fleet.gpu_history.forget_before(fleet.clock.now() - KEPT_S)
-    before = fleet.clock.now() - fleet.policy.ephemeral_ttl_s
+    now = fleet.clock.now()
+    fleet.gpu_history.forget_before(now - KEPT_S)
+    before = now - fleet.policy.ephemeral_ttl_s
     gone = await fleet.read(lambda view: view.offline_workers_before(before))
     for worker_id in [worker.id for worker in gone if not worker.local]:
         await fleet.act(partial(_clean_up, worker_id=worker_id))
@@ -190,9 +205,3 @@ async def _try_again(fleet: Fleet, worker_id: str) -> None:
             transaction.save_worker(replace(worker, start_trouble=tried_again(worker.start_trouble)))
 
     await fleet.act(step)
-
-
-async def _save_heartbeats(fleet: Fleet) -> None:
-    heard = fleet.presence.take_unsaved()
-    if heard:
-        await fleet.act(lambda transaction: transaction.tx.touch_heartbeats(heard))

@@ -30,7 +30,7 @@ async def keep_options(fleet: Fleet, trainer: str, options: Options) -> None:
     """Of each release once; of many the newest."""
     check_name(trainer, "$.trainer", "trainer's name")
     if len(options.options) > MAX_OPTIONS or not 1 <= len(options.version) <= 64:
-        raise Invalid(f"A trainer has at most {MAX_OPTIONS} options and a version.", path="$.options")
+        raise Invalid(f"A trainer can report at most {MAX_OPTIONS} options and a version.", path="$.options")
 
     def step(transaction: Transaction) -> None:
         known = known_options(transaction.tx, trainer)

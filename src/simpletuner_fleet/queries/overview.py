@@ -1,7 +1,7 @@
 """The fleet in one look: what is free, what needs somebody, who is in line, what ran in the last day."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -9,6 +9,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements
 from simpletuner_fleet.core.people.quotas import QuotaBook
 from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate, in_service, is_open
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE
+from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.worker import Connection, Gpu, Worker, WorkerType
 from simpletuner_fleet.engine.fleet import Fleet
@@ -122,7 +123,7 @@ async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
                 first=tuple(with_reasons(view, waiting[:NEXT_IN_LINE], now, fleet.book, 0)),
             ),
             mine=_mine(view, owner, now, fleet.book),
-            lanes=_lanes(view, workers, occupancy, now) if lanes else [],
+            lanes=_lanes(view, workers, roster, now) if lanes else [],
         )
 
     return await fleet.read(read)
@@ -179,10 +180,6 @@ def largest_start(workers: Sequence[Worker], occupancy: dict[str, Occupancy]) ->
         while largest < MOST_GPUS_ASKED and allocate(worker, held, Requirements(gpus=largest + 1)):
             largest += 1
     return largest
-
-
-def _status(worker: Worker, occupancy: Mapping[str, Occupancy]) -> str:
-    return str(worker.status(occupancy.get(worker.id, FREE).live > 0))
 
 
 def _needs(
@@ -249,9 +246,7 @@ def _mine(view: View, owner: str | None, now: float, book: QuotaBook | None) -> 
     return Mine(running=some(AT_WORK, 8), waiting=some(WAITS, 8), ended=some(ENDED, 6))
 
 
-def _lanes(
-    view: View, workers: Sequence[Worker], occupancy: Mapping[str, Occupancy], now: float
-) -> list[WorkerLane]:
+def _lanes(view: View, workers: Sequence[Worker], roster: Roster, now: float) -> list[WorkerLane]:
     since = now - DAY_S
     bars: dict[str, list[AttemptBar]] = {}
     titles: dict[str, str] = {}
@@ -264,7 +259,8 @@ def _lanes(
         WorkerLane(
             worker_id=worker.id,
             name=worker.name,
-            status=_status(worker, occupancy),
+            # Not by its places: a training that has ended leaves its own, and its results may still be on their way.
+            status=str(worker.status(roster.has_attempts(worker.id))),
             bars=tuple(bars.get(worker.id, ())),
             away=tuple(_spans_of(worker, away.get(worker.id, []), since, now)),
         )

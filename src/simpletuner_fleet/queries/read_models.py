@@ -238,4 +238,4 @@ def read_cursor(cursor: str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=kind)
     except (binascii.Error, ValueError, msgspec.DecodeError):
-        raise Invalid("This cursor is not one we gave.", path="$.cursor") from None
+        raise Invalid("This cursor was not issued by this server.", path="$.cursor") from None

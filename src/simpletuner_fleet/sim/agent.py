@@ -42,7 +42,7 @@ from simpletuner_fleet.protocol.messages import (
 )
 from simpletuner_fleet.sim.machine import SimulatedMachine, SimulatedShim, is_final_answer
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, NobodyListens
-from simpletuner_fleet.sim.orchestrator import Stream
+from simpletuner_fleet.sim.server.streams import Stream
 
 GOODBYE_TRIES = 3
 RESUME_FAILS = 0.5
@@ -68,6 +68,7 @@ class SimulatedAgent:
 
     def boot(self) -> None:
         machine = self.machine
+        machine.link.forget_terms()
         for turn, offer in list(machine.orders.items()):
             shim = machine.shims.get(turn)
             ending = machine.exits.get(turn)
@@ -120,7 +121,7 @@ class SimulatedAgent:
     def _call(self, work: Callable[[], Any], answered: Answered) -> None:
         orchestrator = self.machine.orchestrator
         self.machine.link.call(
-            lambda reply: orchestrator.receive(work, reply),
+            lambda reply: orchestrator.receive(work, reply, self.machine.link),
             lambda outcome: self._run(lambda: answered(outcome)),
         )
 
@@ -265,6 +266,8 @@ class SimulatedAgent:
 
     def _nobody_listens(self) -> None:
         """Who is dead gives nothing away, and waits anew once it is back; what it gave away before stays given."""
+        if self.machine.link.newest_term:
+            return  # another one may lead
         own_socket = None if self.machine.kind.forwarded else Knock.REFUSED
         if not is_dead(own_socket, (), 0.0):
             return

@@ -29,7 +29,8 @@ from simpletuner_fleet.protocol.messages import (
     StreamMessage,
 )
 from simpletuner_fleet.sim.network import Link
-from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.streams import Stream
 from simpletuner_fleet.sim.world import World
 
 ITS_OWN = "i_byz"
@@ -101,7 +102,7 @@ class Byzantine:
             self._send(lambda: self.orchestrator.accept(self.token, offer.job_id, self._accept(offer.epoch)))
 
     def _send(self, work: Callable[[], Any]) -> None:
-        self.link.call(lambda reply: self.orchestrator.receive(work, reply), self._answered)
+        self.link.call(lambda reply: self.orchestrator.receive(work, reply, self.link), self._answered)
 
     def _open_stream(self) -> Stream:
         return self.orchestrator.open_stream(self.token, self.link, self, ITS_OWN)

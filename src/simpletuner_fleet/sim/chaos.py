@@ -5,8 +5,8 @@ from functools import partial
 
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import Link
-from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import People
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 from simpletuner_fleet.sim.world import World
 
 LAST_REPEAT_S = 201.0
@@ -28,6 +28,7 @@ class Chaos:
         self.machines = machines
         self.clones: list[SimulatedMachine] = []
         self._clone = clone
+        self.clock_goes_on = False
         self._faults: list[tuple[int, Callable[[], None]]] = [
             (3, self.crash_orchestrator),
             (3, self.crash_at_commit),
@@ -118,8 +119,10 @@ class Chaos:
         self.world.after(for_s, partial(setattr, self.orchestrator, "storage_fails", False))
 
     def jump_wall_clock(self) -> None:
+        """Where a database was restored or several lead, no clock is set back: the docs ask for that."""
         self.world.fault("wall clock jumps")
-        self.orchestrator.wall_offset_s += self.world.chance.choice((-86_400.0, -3_600.0, 3_600.0, 86_400.0))
+        jump_s = self.world.chance.choice((-86_400.0, -3_600.0, 3_600.0, 86_400.0))
+        self.orchestrator.wall_offset_s += abs(jump_s) if self.clock_goes_on else jump_s
 
     # The network
 
@@ -157,7 +160,7 @@ class Chaos:
         machine, for_s = self.world.chance.choice(forwarded), self._some_s()
         self.world.fault("forwarder dead", f"{machine.kind.name} for {for_s:.0f} s")
         machine.link.refuses = True
-        for stream in list(self.orchestrator.streams.values()):
+        for stream in self.orchestrator.streams():
             if stream.link is machine.link:
                 stream.frozen = True
         self.world.after(for_s, lambda: self.mend(machine.link))
@@ -173,7 +176,8 @@ class Chaos:
     def mend(self, link: Link) -> None:
         link.up = link.down = True
         link.refuses = False
-        for stream in list(self.orchestrator.streams.values()):
+        link.middle_box = None
+        for stream in self.orchestrator.streams():
             if stream.link is link:
                 stream.thaw()
 
@@ -259,8 +263,11 @@ class Chaos:
         orchestrator.store.crash_at = None
         orchestrator.store.fail_commits(0)
         orchestrator.storage_fails = False
-        if orchestrator.fleet is None:
+        if not orchestrator.is_being_restored:
             orchestrator.start()
+        for process in orchestrator.processes:
+            process.freezes_for_s = None
+            process.mend_database()
         for clone in self.clones:
             clone.power_off()
             clone.retired = True

@@ -13,7 +13,8 @@ from simpletuner_fleet.core.jobs.reconcile import incarnation_of
 from simpletuner_fleet.protocol.messages import GpuReport, JobSubmit, ReportStatus, StatusReport
 from simpletuner_fleet.sim.checks.truth import Run, Truth
 from simpletuner_fleet.sim.network import Link, LinkDown
-from simpletuner_fleet.sim.orchestrator import Orchestrator, Stream
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.streams import Stream
 from simpletuner_fleet.sim.world import World
 
 ADOPT_GRACE_S = 2.0
@@ -257,7 +258,7 @@ class SimulatedShim:
 
         self.machine.link.call(
             lambda reply: orchestrator.receive(
-                lambda: orchestrator.report_of_shim(token, self.turn[0], message), reply
+                lambda: orchestrator.report_of_shim(token, self.turn[0], message), reply, self.machine.link
             ),
             answered,
         )

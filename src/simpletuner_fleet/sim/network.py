@@ -1,13 +1,28 @@
 """The way between one machine and the orchestrator: slow, lossy, repeating, sometimes cut in one direction or both."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from msgspec import Struct
 
-from simpletuner_fleet.sim.world import World
+from simpletuner_fleet.agent.wire.errors import Unreachable, problem_of
+from simpletuner_fleet.core.errors import FleetError
+from simpletuner_fleet.core.leadership import is_outdated
+from simpletuner_fleet.sim.world import Violation, World
 
 CALL_TIMEOUT_S = 10.0
+FOREIGN_ANSWERS: tuple[tuple[int, bytes], ...] = (
+    (301, b""),
+    (400, b"<html>Bad Request</html>"),
+    (401, b'{"detail": "Not authenticated"}'),
+    (403, b"<html>Forbidden</html>"),
+    (404, b'{"code": "not_found", "message": "no such route"}'),
+    (405, b""),
+    (409, b'{"error": "conflict"}'),
+    (410, b"gone"),
+    (413, b"<html>Request Entity Too Large</html>"),
+)
 DEAD_PEER_S = 45.0
 """The time for which a stream goes unheard before either end gives it up."""
 
@@ -18,6 +33,13 @@ class LinkDown(Exception):
 
 class NobodyListens(LinkDown):
     """The orchestrator's machine answers that no orchestrator runs there."""
+
+
+class Said(Struct, frozen=True):
+    """An answer with the term of whoever leads among several orchestrators."""
+
+    term: int
+    outcome: Any
 
 
 UNREACHABLE = LinkDown()
@@ -47,6 +69,41 @@ class Link:
         """Orchestrator to worker."""
         self.refuses = False
         """A forwarder on the way is dead, and its machine says so, whether the orchestrator lives or not."""
+        self.middle_box: Random | None = None
+        """Somebody in between answers in its own words, as this chance has it."""
+        self.entry = 0
+        """Which of several orchestrators is spoken to: another one after every failure."""
+        self.compares_terms = True
+        self.newest_term = 0
+        self._newest_told = 0
+
+    def forget_terms(self) -> None:
+        """Whoever listens here is another process now."""
+        self.newest_term = self._newest_told = 0
+
+    def _understood(self, outcome: Any) -> Any:
+        """What the caller makes of an answer: one of a leader that was replaced is weather."""
+        if isinstance(outcome, LinkDown):
+            self.entry += 1
+        elif isinstance(outcome, Said):
+            if self.compares_terms and is_outdated(outcome.term, self.newest_term):
+                self.world.counts["answer of a replaced leader"] += 1
+                return UNREACHABLE
+            if self.compares_terms and outcome.term < self._newest_told:
+                raise Violation("T3", f"{self.name} obeys term {outcome.term} after {self._newest_told}")
+            self.newest_term = max(self.newest_term, outcome.term)
+            self._newest_told = max(self._newest_told, outcome.term)
+            return outcome.outcome
+        return outcome
+
+    def _foreign_answer(self, chance: Random) -> Any:
+        """What the real agent makes of an answer that is not the orchestrator's."""
+        self.world.counts["fault:foreign answer"] += 1
+        refusal = problem_of(*chance.choice(FOREIGN_ANSWERS))
+        if isinstance(refusal, Unreachable):
+            return UNREACHABLE
+        believed = type("BelievedStranger", (FleetError,), {"code": refusal.code})
+        return believed("Somebody in between said so.")
 
     def delay_s(self) -> float:
         chance = self.world.chance
@@ -65,12 +122,14 @@ class Link:
             nonlocal finished
             if not finished:
                 finished = True
-                answered(outcome)
+                answered(self._understood(outcome))
 
         def give_up() -> None:
             world.after(max(0.0, open_until - world.now), lambda: finish(UNREACHABLE))
 
         def reply(outcome: Any) -> None:
+            if self.middle_box is not None:
+                outcome = self._foreign_answer(self.middle_box)
             if isinstance(outcome, LinkDown) and self.down:
                 world.after(0.05, lambda: finish(outcome))
                 return
@@ -91,6 +150,10 @@ class Link:
                 return
             serve(reply)
 
+        if self.middle_box is not None and self.middle_box.random() < 0.5:
+            answer = self._foreign_answer(self.middle_box)
+            world.after(0.05, lambda: finish(answer))
+            return
         if self.refuses:
             world.after(0.05, lambda: finish(NOBODY_LISTENS))
             return

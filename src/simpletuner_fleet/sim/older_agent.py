@@ -21,7 +21,7 @@ from simpletuner_fleet.protocol.messages import (
 from simpletuner_fleet.sim.checks.truth import Run
 from simpletuner_fleet.sim.machine import SimulatedMachine
 from simpletuner_fleet.sim.network import DEAD_PEER_S, Answered, LinkDown
-from simpletuner_fleet.sim.orchestrator import Stream
+from simpletuner_fleet.sim.server.streams import Stream
 
 RECONNECT_S = 10.0
 
@@ -90,7 +90,7 @@ class OlderAgent:
     def _call(self, work: Callable[[], Any], answered: Answered) -> None:
         orchestrator = self.machine.orchestrator
         self.machine.link.call(
-            lambda reply: orchestrator.receive(work, reply),
+            lambda reply: orchestrator.receive(work, reply, self.machine.link),
             lambda outcome: self._when_awake(lambda: self._answered(outcome, answered)),
         )
 

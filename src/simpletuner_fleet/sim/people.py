@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import FleetError, IdempotencyMismatch
@@ -20,13 +21,21 @@ from simpletuner_fleet.orchestrator import administer, limits, submit
 from simpletuner_fleet.orchestrator.organising import approvals
 from simpletuner_fleet.orchestrator.submit import Submitted
 from simpletuner_fleet.sim.machine import SimulatedMachine
-from simpletuner_fleet.sim.network import Answered, Link, LinkDown
-from simpletuner_fleet.sim.orchestrator import Orchestrator
+from simpletuner_fleet.sim.network import UNREACHABLE, Answered, Link, LinkDown
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
 from simpletuner_fleet.sim.world import Violation, World
 
 ADMIN = Actor("t_admin", "admin", "10.9.9.9")
 APPROVER = Voter(ids=frozenset({ADMIN.id}), name=ADMIN.name, above=True)
 SUBMIT_TRIES = 4
+
+
+class Memory(Struct, frozen=True):
+    """What people believe of their jobs: all of it is as old as the database when that was restored."""
+
+    acked: dict[str, None]
+    by_key: dict[str, str]
+    cancelled: dict[str, int]
 
 
 class People:
@@ -56,9 +65,21 @@ class People:
             for n in range(3)
         ]
 
+    def memory(self) -> Memory:
+        return Memory(dict(self.acked), dict(self.by_key), dict(self.cancelled))
+
+    def remember(self, memory: Memory) -> None:
+        self.acked = dict(memory.acked)
+        self.by_key, self.cancelled = dict(memory.by_key), dict(memory.cancelled)
+
     def _ask(self, step: Callable[[Fleet], Coroutine[Any, Any, Any]], answered: Answered) -> None:
-        work = self.orchestrator.act(step)
-        self.link.call(lambda reply: self.orchestrator.receive(work, reply), answered)
+        """An answer that tells of a database which was replaced meanwhile is one that never came."""
+        work, restores = self.orchestrator.act(step), self.orchestrator.restores
+
+        def heard(outcome: Any) -> None:
+            answered(outcome if self.orchestrator.restores == restores else UNREACHABLE)
+
+        self.link.call(lambda reply: self.orchestrator.receive(work, reply, self.link), heard)
 
     # Users
 

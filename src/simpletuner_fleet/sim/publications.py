@@ -22,9 +22,9 @@ from simpletuner_fleet.orchestrator import publishing
 from simpletuner_fleet.orchestrator.publishing import LOOK_S
 from simpletuner_fleet.sim.checks.checkers import Problem
 from simpletuner_fleet.sim.network import Link
-from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import ADMIN
-from simpletuner_fleet.sim.store import Changes
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.store import Changes
 from simpletuner_fleet.sim.world import World, drive
 from simpletuner_fleet.storage.publish.content import PublishFailed
 
@@ -32,6 +32,7 @@ Ask = tuple[str, float]
 """A job, and when it was asked that its model be published."""
 LONGEST_WAIT_AT_REST_S = LONGEST_WAIT_S + 2_500.0
 """How long a model may still wait for its next try when the faults end, an hour and more by a clock that was set back."""
+EVERY_ENTRY = 1_000_000
 RECORDED = {
     PublicationState.PUBLISHED: EventType.PUBLISHED,
     PublicationState.FAILED: EventType.PUBLISH_FAILED,
@@ -95,12 +96,18 @@ class Publishing:
         self.chance = Random(f"publications of {world.seed}")
         """Of its own: what is published changes nothing else of a seed."""
         self.place = PublishingPlace(world, self.chance)
+        self.completed: list[str] = []
+        """Jobs, in the order in which the log says so."""
         self._wanted = 0
 
     def begin(self) -> None:
         """The process runs already."""
         self.orchestrator.on_start = self._start
         self._start(self.orchestrator.life)
+
+    def restored(self) -> None:
+        entries = self.orchestrator.store.view.audit_range(0, EVERY_ENTRY)
+        self.completed = [one.target_id for one in entries if one.event_type == EventType.JOB_COMPLETED]
 
     # What people want
 
@@ -116,7 +123,7 @@ class Publishing:
 
     def _ask_again(self) -> None:
         view = self.orchestrator.store.view
-        rows = [row for job_id in self._completed() if (row := view.publication(job_id))]
+        rows = [row for job_id in self.completed if (row := view.publication(job_id))]
         over = [row for row in rows if row.state is not PublicationState.DUE]
         if not rows:
             return
@@ -126,7 +133,7 @@ class Publishing:
             self.world.counts["publication asked for again"] += isinstance(outcome, Publication)
 
         work = self.orchestrator.act(lambda fleet: publishing.ask(fleet, job_id, None, ADMIN))
-        self.link.call(lambda reply: self.orchestrator.receive(work, reply), answered)
+        self.link.call(lambda reply: self.orchestrator.receive(work, reply, self.link), answered)
 
     # The publisher
 
@@ -189,6 +196,9 @@ class Publishing:
             if ends_now and self._is_wanted(job_id) and view.publication(job_id) is None:
                 problems.append(("P1", f"{job_id} completed, and nobody will publish it"))
         recorded = {(entry.target_id, entry.event_type) for entry in changes.audit}
+        self.completed += [
+            entry.target_id for entry in changes.audit if entry.event_type == EventType.JOB_COMPLETED
+        ]
         for job_id, rows in changes.publications.items():
             problems += self._row_problems(job_id, rows[0], rows[-1], recorded)
         return problems
@@ -223,7 +233,7 @@ class Publishing:
         view = self.orchestrator.store.view
         due = [
             job_id
-            for job_id in self._completed()
+            for job_id in self.completed
             if (row := view.publication(job_id)) and row.state is PublicationState.DUE
         ]
         return f"{due[0]} is to be published" if due else None
@@ -231,7 +241,7 @@ class Publishing:
     def problems_at_rest(self) -> list[Problem]:
         view = self.orchestrator.store.view
         problems: list[Problem] = []
-        for job_id in self._completed():
+        for job_id in self.completed:
             row = view.publication(job_id)
             if row is None:
                 if self._is_wanted(job_id):
@@ -249,10 +259,6 @@ class Publishing:
                     ("P3", f"{job_id} was asked for once and published {len(contents)} different ways")
                 )
         return problems
-
-    def _completed(self) -> list[str]:
-        entries = self.orchestrator.store.view.audit_range(0, 1_000_000)
-        return [entry.target_id for entry in entries if entry.event_type == EventType.JOB_COMPLETED]
 
     def _is_wanted(self, job_id: str) -> bool:
         return publishing.wanted(self.orchestrator.store.view.job_bundle(job_id)) is not None

@@ -1,22 +1,24 @@
 """One seed from the first event to rest."""
 
 from collections import Counter
+from random import Random
+from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.placement.reasons import Code
-from simpletuner_fleet.core.policy import Policy
+from simpletuner_fleet.core.restoring import least_epoch
 from simpletuner_fleet.core.workers.worker import Connection, WorkerType
+from simpletuner_fleet.engine.index import FleetIndex
 from simpletuner_fleet.orchestrator import administer
 from simpletuner_fleet.orchestrator.administer import CreateWorker
 from simpletuner_fleet.queries.explainer import Explainer
+from simpletuner_fleet.sim import draw
 from simpletuner_fleet.sim.agent import SimulatedAgent
 from simpletuner_fleet.sim.byzantine import Byzantine
 from simpletuner_fleet.sim.chaos import Chaos
 from simpletuner_fleet.sim.checks.checkers import (
-    audit_problems,
     index_problems,
     outcome_problems,
     result_problems,
@@ -26,31 +28,27 @@ from simpletuner_fleet.sim.checks.checkers import (
 )
 from simpletuner_fleet.sim.checks.commit_watch import CommitWatch, early_losses
 from simpletuner_fleet.sim.checks.truth import Truth
+from simpletuner_fleet.sim.disasters import Disasters
 from simpletuner_fleet.sim.machine import MachineKind, SimulatedMachine
 from simpletuner_fleet.sim.network import Link, Weather
 from simpletuner_fleet.sim.older_agent import OlderAgent
-from simpletuner_fleet.sim.orchestrator import Orchestrator
 from simpletuner_fleet.sim.people import ADMIN, People
 from simpletuner_fleet.sim.publications import LONGEST_WAIT_AT_REST_S, Publishing
-from simpletuner_fleet.sim.store import Changes
+from simpletuner_fleet.sim.restores import Restores
+from simpletuner_fleet.sim.server.orchestrator import Orchestrator
+from simpletuner_fleet.sim.server.process import Process, sweep_heard
+from simpletuner_fleet.sim.server.serving import Serving
+from simpletuner_fleet.sim.server.store import Changes
 from simpletuner_fleet.sim.world import Violation, World, drive
 
 INDEX_CHECKED_EVERY = 16
 REST_ASKED_EVERY = 24
-SLOW = Policy(retry_backoff_max_s=60.0, checkpoint_wait_s=60.0, results_wait_s=200.0)
+RESTORED_SHARE = 0.15
+A_YEAR_S = 3.2e7
+ELECTED_AFTER_S = 0.5
+EVERY_ENTRY = 1_000_000
 SLICES = 5
 """More often no job here is given back by its time limit: each time is a step forward."""
-FAST = Policy(
-    heartbeat_interval_s=10.0,
-    heartbeat_timeout_s=40.0,
-    retry_backoff_s=2.0,
-    retry_backoff_max_s=20.0,
-    ephemeral_ttl_s=200.0,
-    reserve_after_s=60.0,
-    cancel_grace_s=5.0,
-    checkpoint_wait_s=20.0,
-    results_wait_s=60.0,
-)
 
 
 class Result(Struct, kw_only=True):
@@ -75,8 +73,8 @@ class Scenario:
         if whole_trace:
             world.whole_trace = []
         chance = world.chance
-        base = FAST if chance.random() < 0.75 else SLOW
-        self.policy = base if chance.random() < 0.8 else _with_approvals(base)
+        base = draw.FAST if chance.random() < 0.75 else draw.SLOW
+        self.policy = base if chance.random() < 0.8 else draw.with_approvals(base)
         self.weather = Weather(
             request_lost=chance.choice((0.0, 0.02, 0.1)),
             answer_lost=chance.choice((0.0, 0.02, 0.1)),
@@ -84,26 +82,37 @@ class Scenario:
             slow=chance.choice((0.0, 0.02, 0.1)),
         )
         self.truth = Truth()
-        self.orchestrator = Orchestrator(world, self.policy)
+        self.extra = Random(f"more of {seed}")
+        """Of its own: how many orchestrators there are and what is restored changes nothing else of a seed."""
+        self.orchestrator = Orchestrator(world, self.policy, draw.clock_rates(self.extra))
         self.orchestrator.restarts_in_s = lambda: chance.choice((0.5, 5.0, 60.0, 150.0))
         self.watch = CommitWatch(self.orchestrator.store.view, self.policy)
         self.orchestrator.store.watch = self._committed
         self.orchestrator.after_step = self._stepped
         self._steps = 0
+        self._touched: set[str] = set()
+        """Workers whose rows have changed since streams were last looked at."""
+        self._index_checked: tuple[Any, ...] = ()
         self._hostile: set[str] = set()
         self.orchestrator.start()
-        self.machines = [self._machine(kind) for kind in _kinds(world)]
+        if len(self.orchestrator.processes) > 1:
+            world.run_until(ELECTED_AFTER_S)
+        self.machines = [self._machine(kind) for kind in draw.kinds(world)]
+        if any(machine.kind.host for machine in self.machines):
+            world.counts["two workers share a machine's GPUs"] += 1
         self.people = People(world, self.orchestrator, Link(world, "people", self.weather), self.machines)
         self.publishing = Publishing(world, self.orchestrator, self.people.link)
         self.publishing.begin()
         self.people.publishes = self.publishing.requested
         self.chaos = Chaos(world, self.orchestrator, self.people, self.machines, self._clone)
+        self.orchestrator.on_revoked = self._revoked
 
     def run(self) -> Result:
         violation: Violation | None = None
         try:
-            self._suffer()
-            self._rest()
+            with sweep_heard():
+                self._suffer()
+                self._rest()
             self._judge()
         except Violation as broken:
             violation = broken
@@ -134,11 +143,10 @@ class Scenario:
         faults = chance.choice((0, 3, 8, 15))
         self.chaos.plan(for_s, faults, acts=chance.randint(0, 10), jobs=chance.randint(2, 10))
         self.publishing.plan_asks(for_s)
+        Disasters(world, self.chaos, self.extra, self._restores()).plan(for_s)
         if chance.random() < 0.3:
             self._let_one_misbehave(for_s)
-        while world.next_at <= for_s:
-            world.step()
-        world.now = for_s
+        world.run_until(for_s)
         self.chaos.heal()
 
     def _rest(self) -> None:
@@ -168,9 +176,8 @@ class Scenario:
     def _judge(self) -> None:
         view = self.orchestrator.store.view
         problems = store_problems(view, self.people.acked)
-        entries = view.audit_range(0, 1_000_000)
         witnesses = self.orchestrator.fleet.witnesses.values() if self.orchestrator.fleet else ()
-        problems += audit_problems(entries, witnesses)
+        problems += self.watch.log_problems(view.audit_range(0, EVERY_ENTRY), witnesses)
         unfenced = {machine.worker_id for machine in self.machines if machine.kind.older} | self._hostile
         problems += outcome_problems(view, self._every_job(), self.truth, unfenced)
         problems += result_problems(view, self._every_job(), self.truth)
@@ -218,22 +225,20 @@ class Scenario:
         return unrest(view, self._every_job()) or self.publishing.unrest()
 
     def _every_job(self) -> list[str]:
-        view = self.orchestrator.store.view
-        return [
-            entry.target_id for entry in view.audit_range(0, 1_000_000) if entry.event_type == "job.submitted"
-        ]
+        return self.watch.submitted
 
     # Watching
 
     def _committed(self, changes: Changes) -> None:
         orchestrator = self.orchestrator
         self.watch.saw(changes, sender=orchestrator.sender)
+        self._touched.update(changes.workers)
         problems = early_losses(
             changes.audit,
             self.world.now,
             orchestrator.last_read,
             orchestrator.last_named,
-            orchestrator.started_at,
+            orchestrator.working.started_at,
             self.policy,
         )
         if hasattr(self, "publishing"):
@@ -251,24 +256,62 @@ class Scenario:
         if epoch is not None and job is not None and job.epoch != epoch:
             raise Violation("S7", f"{job_id} was cancelled at epoch {epoch} and is offered at {job.epoch}")
 
-    def _stepped(self) -> None:
+    def _stepped(self, process: Process) -> None:
         orchestrator = self.orchestrator
-        if orchestrator.fleet is None:
+        if process.fleet is None or process is not orchestrator.lead:
             return
-        for stream in orchestrator.streams.values():
-            worker = orchestrator.store.view.worker(stream.worker_id)
+        if self._touched or process.serving.opened:
+            self._check_streams(process.serving)
+        self._steps += 1
+        if self._steps % INDEX_CHECKED_EVERY == 0:
+            self._check_index(orchestrator.index)
+
+    def _check_streams(self, serving: Serving) -> None:
+        """Looks at those whose worker's row has changed, and at new ones."""
+        touched, self._touched = self._touched, set()
+        view = self.orchestrator.store.view
+        for stream in serving.of_workers(touched):
+            worker = view.worker(stream.worker_id)
             if worker is None or worker.token_hash != stream.token_hash:
                 raise Violation(
                     "S14", f"{stream.worker_id} is served on a token that is not its own any more"
                 )
-        self._steps += 1
-        if self._steps % INDEX_CHECKED_EVERY == 0:
-            view = orchestrator.store.view
-            problems = index_problems(orchestrator.index, view) + unplaced_problems(orchestrator.index, view)
-            if problems:
-                raise Violation(*problems[0])
+
+    def _check_index(self, index: FleetIndex) -> None:
+        """Compares what is indexed with what is stored, unless neither has changed since this was asked last."""
+        store = self.orchestrator.store
+        state = (store.disturbed, index.roster, frozenset(index.reachable), index.unplaced)
+        if state == self._index_checked:
+            return
+        self._index_checked = state
+        problems = index_problems(index, store.view) + unplaced_problems(index, store.view)
+        if problems:
+            raise Violation(*problems[0])
+
+    def _revoked(self) -> None:
+        """Whoever took a token away is about to be told so: from now on nobody may come in with it."""
+        self.orchestrator.believed_no_more.update(self.watch.taken_away)
+        self.watch.taken_away.clear()
+
+    def _restored(self) -> None:
+        orchestrator = self.orchestrator
+        entries = orchestrator.store.view.audit_range(0, EVERY_ENTRY)
+        self.watch.restored(entries, least_epoch(orchestrator.wall_now() + A_YEAR_S))
+        self.watch.taken_away.clear()
+        self.publishing.restored()
+        self.truth.is_restored()
+        for worker in orchestrator.store.view.workers():
+            if worker.token_hash in orchestrator.believed_no_more:
+                raise Violation("R2", f"the restore gives {worker.id} back a token that was taken away")
 
     # Building
+
+    def _restores(self) -> Restores | None:
+        if self.extra.random() > RESTORED_SHARE:
+            return None
+        restores = Restores(self.world, self.orchestrator, self.people)
+        restores.on_restored = self._restored
+        return restores
 
     def _machine(self, kind: MachineKind) -> SimulatedMachine:
         orchestrator = self.orchestrator
@@ -309,33 +352,6 @@ class Scenario:
         self.world.after(for_s, stranger.leave)
         for _ in range(chance.randint(5, 25)):
             self.world.after(chance.uniform(0.0, for_s), stranger.misbehave)
-
-
-def _with_approvals(policy: Policy) -> Policy:
-    return Policy(
-        **{name: getattr(policy, name) for name in Policy.__struct_fields__} | {"require_approval": True}
-    )
-
-
-def _kinds(world: World) -> list[MachineKind]:
-    """One plain persistent machine, and up to five of any kind."""
-    chance = world.chance
-    kinds = [MachineKind(name="m0", gpus=2, max_jobs=chance.choice((1, 2)))]
-    kinds += [
-        MachineKind(
-            name=f"m{at}",
-            persistent=chance.random() < 0.75,
-            gpus=chance.choice((1, 1, 2)),
-            max_jobs=chance.choice((1, 1, 2)),
-            older=chance.random() < 0.2,
-            labels=chance.choice(({}, {"team": "nlp"}, {"team": "vision"})),
-        )
-        for at in range(1, chance.randint(1, 6))
-    ]
-    kinds = [replace(kind, forwarded=not kind.older and chance.random() < 0.3) for kind in kinds]
-    if len(kinds) > 1 and not kinds[-1].older and chance.random() < 0.3:
-        kinds[-1] = replace(kinds[-1], host="m0")  # two workers on one machine
-    return kinds
 
 
 def run_seed(seed: int, *, whole_trace: bool = False) -> Result:

@@ -55,6 +55,15 @@ class World:
         act()
         return True
 
+    def run_until(self, until: float) -> None:
+        """Lets everything happen that is due by then."""
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now, _, act = heapq.heappop(heap)
+            self.events += 1
+            act()
+        self.now = until
+
     @property
     def next_at(self) -> float:
         return self._heap[0][0] if self._heap else float("inf")

@@ -49,7 +49,7 @@ def _accept(transaction: Transaction, claim: Claim, manifest: Manifest) -> Manif
 def _refuse_spoiled(attempt: Attempt, manifest: Manifest) -> None:
     spoiled_from = attempt.resume_below
     if spoiled_from is not None and manifest.kind == "checkpoint" and (manifest.step or 0) >= spoiled_from:
-        raise StaleAttempt(f"A watchdog found this attempt spoiled from step {spoiled_from} on.")
+        raise StaleAttempt(f"A watchdog found this attempt corrupted from step {spoiled_from} on.")
 
 
 def _add(
@@ -157,7 +157,7 @@ async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str
             for file in manifest.files:
                 if file.sha256 == sha256:
                     return file.size
-        raise NotFound("No checkpoint or artifact of this job has this file.")
+        raise NotFound("No checkpoint or artifact of this job contains this file.")
 
     return await fleet.read(look)
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from simpletuner_fleet.core.errors import QuotaExceeded
-from simpletuner_fleet.storage.storage import Storage
+from simpletuner_fleet.storage.storage import DELETING, Storage
 
 DATASET_PARTS = "data-uploads"
 COUNTED_FOR_S = 60.0
@@ -30,8 +30,8 @@ class DatasetUploads:
         allowed, counted = self._fleet.policy.data_storage_bytes, await self._counted_bytes()
         if counted + more_bytes > allowed:
             raise QuotaExceeded(
-                f"All datasets together may take {allowed} bytes; {counted} are taken.",
-                next_step="Delete datasets that nobody needs, or ask for a higher SIMPLETUNER_DATA_STORAGE_GB.",
+                f"All datasets together can use {allowed} bytes; {counted} are in use.",
+                next_step="Delete unused datasets, or ask for a higher SIMPLETUNER_DATA_STORAGE_GB.",
                 quota_bytes=allowed,
             )
 
@@ -65,6 +65,7 @@ async def drop_abandoned_dataset_parts(storage: Storage, before: float) -> None:
             known_size, since = known_parts.get(key, (size, now))
             since = since if known_size == size else now
             if since < before:
+                await storage.fleet.announce(DELETING, f"parts of {sha256}")
                 await storage.blobs.delete(key)
             else:
                 remaining[key] = (size, since)

@@ -80,7 +80,7 @@ async def _add(storage: Storage, dataset_id: str, name: str, writer: Writer, its
 
     def finish(transaction: Transaction) -> None:
         if not transaction.tx.finish_dataset(dataset_id, name, len(contents)):
-            raise Conflict("The dataset was deleted while it was pushed.", next_step="Push it again.")
+            raise Conflict("The dataset was deleted while it was being pushed.", next_step="Push it again.")
         transaction.record(_event(EventType.DATASET_ADDED, dataset, writer.actor))
 
     await fleet.act(finish)
@@ -104,12 +104,12 @@ def _name(transaction: Transaction, dataset_id: str, name: str, writer: Writer) 
 
 async def read_files(storage: Storage, dataset_id: str, manifest_bytes: int) -> tuple[FileEntry, ...]:
     if manifest_bytes > MAX_MANIFEST_BYTES:
-        raise TooLarge(f"A manifest may have at most {MAX_MANIFEST_BYTES} bytes.")
+        raise TooLarge(f"A manifest can have at most {MAX_MANIFEST_BYTES} bytes.")
     data = bytearray()
     while len(data) < manifest_bytes:
         piece = await storage.blobs.read_object(dataset_id, len(data), READ_BYTES)
         if not piece:
-            raise NotFound(f"The manifest of {prefixed_id(dataset_id)} is not in the storage any more.")
+            raise NotFound(f"The manifest of {prefixed_id(dataset_id)} is no longer in storage.")
         data += piece
     return await asyncio.to_thread(datasets.read_manifest, bytes(data), storage.fleet.policy)
 
@@ -147,7 +147,7 @@ async def delete(fleet: Fleet, dataset_id: str, writer: Writer) -> None:
         refuse_others(transaction.tx, writer, dataset.owner, f"The dataset '{dataset.name}'")
         job_id = transaction.tx.job_naming(dataset_id)
         if job_id:
-            raise DatasetInUse(f"Job {job_id} has not ended and needs {dataset.name}.", job_id=job_id)
+            raise DatasetInUse(f"Job {job_id} has not ended and uses {dataset.name}.", job_id=job_id)
         transaction.tx.hide_dataset(dataset_id)
         transaction.record(_event(EventType.DATASET_DELETED, dataset, writer.actor))
 
@@ -171,7 +171,7 @@ def check_datasets(view: View, bundle: Bundle) -> tuple[tuple[str, int], ...]:
     if unnamed:
         name = min(unnamed)
         raise Invalid(
-            f"The config refers to the dataset '{name}', and datasets does not say which that is.",
+            f"The config references the dataset '{name}', but datasets does not say which one that is.",
             path="$.datasets",
             next_step=f'Add "datasets": {{"{name}": "sha256:…"}}, as printed by \'simpletuner data push DIR\'.',
         )
@@ -196,7 +196,7 @@ async def size_for_worker(fleet: Fleet, worker_id: str, job_id: str, sha256: str
         job = job_run_by(view, worker_id, job_id)
         size = view.dataset_file_size([dataset_id for dataset_id, _ in job.requires.datasets], sha256)
         if size is None:
-            raise NotFound("No dataset of this job has this file.")
+            raise NotFound("No dataset of this job contains this file.")
         return size
 
     return await fleet.read_now(look)

@@ -68,8 +68,8 @@ class JobUploads:
         stored_bytes, allowed = view.stored_bytes_of(job.owner), self._fleet.policy.user_storage_bytes
         if allowed is not None and stored_bytes + more_bytes > allowed:
             raise QuotaExceeded(
-                f"The jobs of one person may store {allowed} bytes at a time; {stored_bytes} are taken.",
-                next_step="Delete what old jobs stored, or ask for a higher SIMPLETUNER_USER_STORAGE_GB.",
+                f"One user's jobs can store at most {allowed} bytes; {stored_bytes} are in use.",
+                next_step="Delete files of old jobs, or ask for a higher SIMPLETUNER_USER_STORAGE_GB.",
                 quota_bytes=allowed,
             )
         book = self._fleet.book
@@ -87,4 +87,4 @@ class JobUploads:
     def _check_quota(self, stored: Mapping[str, int], more_bytes: int) -> None:
         allowed = self._fleet.policy.job_storage_bytes
         if sum(stored.values()) + more_bytes > allowed:
-            raise QuotaExceeded(f"One job may store {allowed} bytes at a time.", quota_bytes=allowed)
+            raise QuotaExceeded(f"One job can store at most {allowed} bytes.", quota_bytes=allowed)

@@ -70,7 +70,7 @@ async def append_log(storage: Storage, claim: Claim, piece: LogPiece) -> int:
 def _check_amount(piece: LogPiece) -> None:
     """Agents leave out the middle of a log long before; who does not must not fill the disk with one."""
     if piece.offset + len(piece.data) > MAX_LOG_BYTES:
-        raise TooLarge(f"A log has at most {MAX_LOG_BYTES} bytes.")
+        raise TooLarge(f"A log can have at most {MAX_LOG_BYTES} bytes.")
 
 
 async def _append_gap(storage: Storage, appends: Appends, attempt_id: str, piece: LogPiece) -> None:

@@ -59,9 +59,10 @@ async def insist_on_mark(blobs: Blobs, fleet_id: str | None) -> None:
     """`fleet_id` is None where the fleet has no storage yet."""
     if fleet_id is not None and await stored_id(blobs) != fleet_id:
         raise StorageOfAnother(
-            f"The fleet {fleet_id} has its files in another storage; the one that is set here is not it.",
-            next_step="Give all orchestrators the same SIMPLETUNER_STORAGE_URL: a bucket (s3://…), or a folder that all"
-            " of them share. If the files were moved here on purpose, start once with --adopt-storage.",
+            f"The fleet {fleet_id} keeps its files in a different storage from the one configured here.",
+            next_step="Give all orchestrators the same SIMPLETUNER_STORAGE_URL: a bucket (s3://…) or a "
+            "shared folder. If the files were moved here on purpose, start once with "
+            "--adopt-storage.",
         )
 
 

@@ -11,7 +11,7 @@ PROBE_BYTES = 1024
 
 
 class StorageUnavailable(StoreUnavailable):
-    """The storage for checkpoints, artifacts and logs cannot be used now."""
+    """The storage for checkpoints, artifacts and logs is unavailable."""
 
     code = "storage_unavailable"
     next_step = NEXT_STEP
@@ -29,8 +29,6 @@ async def prove_storage(blobs: Blobs) -> None:
         await blobs.delete_object(sha256)
     except (StoreUnavailable, OSError) as error:
         reason = error.detail if isinstance(error, StoreUnavailable) else error.strerror or str(error)
-        raise StorageUnavailable(
-            f"The storage failed a test of writing, reading and deleting: {reason}"
-        ) from error
+        raise StorageUnavailable(f"The storage failed a write, read and delete test: {reason}") from error
     if not intact:
-        raise StorageUnavailable("The storage does not give back what was written to it.")
+        raise StorageUnavailable("The storage does not return what was written to it.")

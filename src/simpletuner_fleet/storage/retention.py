@@ -15,7 +15,7 @@ from simpletuner_fleet.ports import Blobs, Ending, View
 from simpletuner_fleet.storage.job_uploads import job_parts_folder
 from simpletuner_fleet.storage.logs import gap_key, log_key, times_key
 from simpletuner_fleet.storage.metrics import gpu_folder, metrics_folder
-from simpletuner_fleet.storage.storage import Storage
+from simpletuner_fleet.storage.storage import DELETING, Storage
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ def _next_endings(view: View, before: float) -> list[Ending]:
 
 async def _empty(storage: Storage, ending: Ending) -> None:
     """Deletes the bytes first: if this ends half-way, it is done again."""
+    await storage.fleet.announce(DELETING, f"files of {ending.job_id}")
     attempts = await storage.fleet.read(lambda view: view.attempts_of_job(ending.job_id))
     for attempt in attempts:
         await storage.blobs.delete(metrics_folder(attempt.id))

@@ -7,6 +7,8 @@ from simpletuner_fleet.keyed_locks import KeyedLocks
 from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage.space import SpaceWatch
 
+DELETING = "storage.deleting"
+"""The row that says what is deleted next: written in the leader's term, or nothing is deleted."""
 ROWS_PER_ROUND = 500
 """How many rows one transaction changes where there may be many: everybody else waits meanwhile."""
 

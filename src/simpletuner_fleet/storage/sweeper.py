@@ -12,7 +12,7 @@ from simpletuner_fleet.storage.deletion_list import DeletionList
 from simpletuner_fleet.storage.job_uploads import JOB_PARTS, job_parts_folder
 from simpletuner_fleet.storage.ownership import is_still_ours
 from simpletuner_fleet.storage.retention import empty_old_jobs_once
-from simpletuner_fleet.storage.storage import ROWS_PER_ROUND, Storage
+from simpletuner_fleet.storage.storage import DELETING, ROWS_PER_ROUND, Storage
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ async def _drop_abandoned_job_parts(storage: Storage, before: float) -> None:
     for job_id in await storage.blobs.names(JOB_PARTS):
         job = await storage.fleet.read(lambda view, job_id=job_id: view.job(job_id))  # type: ignore[misc]
         if job is None or (job.terminal and (job.finished_at or 0.0) < before):
+            await storage.fleet.announce(DELETING, f"parts of {job_id}")
             await storage.blobs.delete(job_parts_folder(job_id))
 
 
@@ -99,7 +100,8 @@ async def _delete_unowned_objects(storage: Storage) -> int:
 
 async def _delete_if_unowned(storage: Storage, sha256: str) -> bool:
     async with storage.locks.holding(sha256):
-        # Looked at again: whoever sealed it meanwhile has its row by now.
+        await storage.fleet.announce(DELETING, f"object {sha256}")
+        # Looked at again: whoever sealed it meanwhile has its row by now, also under a leader before this one.
         if await storage.fleet.read(lambda view: view.object_has_owner(sha256)):
             return False
         await storage.blobs.delete_object(sha256)

@@ -74,7 +74,7 @@ async def put_part(
     """Takes the bytes from `offset` on; the part that makes the content whole is answered once it is verified and owned."""
     checkpoint.check_object(sha256, size, storage.fleet.policy)
     if offset > size:
-        raise Invalid("offset leads beyond the size.", path="$.offset")
+        raise Invalid("offset is past the end.", path="$.offset")
     whole = PartAnswer(next_offset=size, complete=True)
     if await _begin_or_go_on(storage, owner, sha256, size, offset):
         return whole
@@ -97,7 +97,7 @@ def check_all_stored(stored: Mapping[str, int], contents: Iterable[tuple[str, in
     absent = sorted({sha256 for sha256, size in contents if stored.get(sha256) != size})
     if absent:
         raise ObjectsMissing(
-            f"{len(absent)} of the files are not stored yet.",
+            f"{len(absent)} files are not stored yet.",
             missing=absent[:MISSING_TOLD],
             count=len(absent),
         )
@@ -132,7 +132,7 @@ async def _write_pieces(
                 if reached < at:
                     return reached
             if at + len(piece) > size:
-                raise Invalid("offset and length lead beyond the size.", path="$.offset")
+                raise Invalid("offset and length extend past the end.", path="$.offset")
             storage.space.check(Use.UPLOADS, len(piece))
             writing = asyncio.ensure_future(storage.blobs.put_part(key, at, piece))
             at += len(piece)

@@ -6,7 +6,7 @@ from simpletuner_fleet.store.rows.batches import RowWrite
 
 
 class StoreRefused(FleetError):
-    """This database cannot be used."""
+    """This database is not usable."""
 
     code = "store_refused"
 
@@ -15,9 +15,7 @@ class StoreBusy(StoreRefused):
     """Another orchestrator is using this database."""
 
     code = "store_busy"
-    next_step = (
-        "Stop the other orchestrator, or give this one a database of its own (SIMPLETUNER_DATABASE_URL)."
-    )
+    next_step = "Stop the other orchestrator, or give this one its own database (SIMPLETUNER_DATABASE_URL)."
 
 
 class Duplicate(ConcurrentChange):

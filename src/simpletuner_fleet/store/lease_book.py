@@ -14,7 +14,7 @@ from simpletuner_fleet.store.postgres_connection import (
     insist_on_one_session,
 )
 from simpletuner_fleet.store.sql.database import Row
-from simpletuner_fleet.store.sql.migrate import migrations_for
+from simpletuner_fleet.store.sql.migrate import SCHEMA_RELEASE, migrations_for
 
 log = logging.getLogger(__name__)
 
@@ -25,11 +25,15 @@ MAKING = 0x53544655
 IMPATIENT: dict[str, str | int | None] = {"connect_timeout": 2, "tcp_user_timeout": 2_000}
 LONGEST_STATEMENT = "4s"
 """A takeover may have to wait until the database has ended a frozen leader's transaction."""
+LOCAL_DISK_CAN_WAIT = (
+    b"SELECT set_config('synchronous_commit', CASE current_setting('synchronous_standby_names')"
+    b" WHEN '' THEN 'off' ELSE current_setting('synchronous_commit') END, TRUE)"
+)
 COLUMNS = b"term, holder, url, fingerprint, renewals, released"
 
 
 class BookClosed(StoreRefused):
-    """The database does not answer now."""
+    """The database is not responding."""
 
     code = "lease_unknown"
 
@@ -77,7 +81,8 @@ class PostgresLeaseBook:
         if self._is_newer():
             if not self._said_newer:
                 log.warning(
-                    "a newer release has used this database: this one passes requests on, and does not lead"
+                    "a newer release (%s) has used this database: this one passes requests on, and does not lead",
+                    self.setting(SCHEMA_RELEASE) or "it did not note its number",
                 )
             self._said_newer = True
             return None
@@ -104,9 +109,13 @@ class PostgresLeaseBook:
         return None if row is None else _lease_of(row)
 
     def renew(self, term: int) -> bool:
-        """False: another term has begun. It need not wait for the disk: a renewal that is lost makes nobody lead."""
+        """False: another term has begun. It need not wait for the disk: a renewal that is lost makes nobody lead.
+
+        It does wait for a synchronous standby: that one may have been promoted, and a database that nobody confirms any more
+        must keep nobody leading.
+        """
         self._run(
-            b"BEGIN; SET LOCAL synchronous_commit = off; UPDATE leadership SET renewals = renewals + 1,"
+            b"BEGIN; " + LOCAL_DISK_CAN_WAIT + b"; UPDATE leadership SET renewals = renewals + 1,"
             b" renewed_at = clock_timestamp() WHERE term = %d AND NOT released RETURNING term; COMMIT" % term
         )
         cursor = self._cursor

@@ -17,7 +17,7 @@ NONCE_BYTES = 12
 
 
 class KeyUnusable(Conflict):
-    """The key of the secrets cannot be used."""
+    """The secrets key is not usable."""
 
     code = "secrets_key"
 

@@ -24,9 +24,9 @@ NETWORK_FUSE_TYPES = frozenset(
 )
 WAL_RESET_BUG = ((3, 7, 0), (3, 51, 2))
 WAL_RESET_WARNING = N_(
-    "This Python uses SQLite %(version)s. Versions 3.7.0 to 3.51.2 can corrupt a database when two programs write to it"
-    " or checkpoint it at once. The orchestrator writes through one connection only, so it is safe; do not write to its"
-    " database with other programs while it runs."
+    "This Python uses SQLite %(version)s. Versions 3.7.0 to 3.51.2 can corrupt a database when two "
+    "programs write to or checkpoint it at once. The orchestrator writes through one connection only, so "
+    "it is safe; do not write to its database with other programs while it runs."
 )
 
 

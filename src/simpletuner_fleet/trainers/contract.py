@@ -11,7 +11,7 @@ from simpletuner_fleet.protocol.messages import JobSubmit
 
 
 class TrainerError(FleetError):
-    """The job's config is not one that this trainer can run."""
+    """This trainer cannot run the job's config."""
 
     code = "trainer_config"
 

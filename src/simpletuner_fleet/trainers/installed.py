@@ -32,7 +32,7 @@ def version_label(registry: Registry) -> dict[str, str]:
 def describe(registry: Registry) -> list[str]:
     """A line for each thing worth knowing, the most important one first."""
     if not registry.has_simpletuner():
-        return [f"SimpleTuner is not installed for {registry.trainer_python}"]
+        return [f"SimpleTuner is not installed in {registry.trainer_python}"]
     release = registry.simpletuner()
     version = release.version or "of unknown version"
     return [f"SimpleTuner {version} ({registry.trainer_python})", *release.missing]

@@ -8,6 +8,7 @@ import ctypes
 import importlib
 import importlib.metadata
 import json
+import os
 import signal
 import sys
 
@@ -55,14 +56,16 @@ def also_read() -> list[str]:
     return sorted(names)
 
 
-def end_with_the_worker() -> None:
+def end_with_the_worker(pid: int) -> None:
     """Loading takes a minute, and nobody waits for the answer to a worker that was killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != pid:  # it died before it was watched
+            sys.exit(1)
 
 
 def main() -> None:
-    end_with_the_worker()
+    end_with_the_worker(int(sys.argv[1]))
     parser = importlib.import_module("simpletuner.helpers.configuration.cmd_args").get_argument_parser()
     document = {
         "version": importlib.metadata.version("simpletuner"),

@@ -19,7 +19,7 @@ NICENESS = 10
 
 def ask_options(python: str, environment: Mapping[str, str]) -> Options | None:
     """None where it cannot be asked: it is not there, does not load, or is another one altogether."""
-    command = [python, "-P", str(PROBE)]
+    command = [python, "-P", str(PROBE), str(os.getpid())]
     if sys.platform != "win32":
         command = ["nice", "-n", str(NICENESS), *command]
     with tempfile.TemporaryDirectory() as folder:

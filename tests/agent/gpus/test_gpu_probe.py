@@ -236,7 +236,7 @@ async def test_what_the_driver_tells_of_health_and_strangers_is_passed_on(tmp_pa
         samples = await probe.sample()
     finally:
         await probe.close()
-    assert [gpu.unusable for gpu in inventory.gpus] == ["used by another program", "unhealthy", ""]
+    assert [gpu.unusable for gpu in inventory.gpus] == ["in use by another program", "unhealthy", ""]
     assert [(one.foreign_memory_gb, one.healthy) for one in samples] == [
         (30.5, True),
         (0.0, False),

@@ -114,7 +114,7 @@ def test_wrong_settings_are_a_finding_and_not_the_end(
     monkeypatch.setenv("SIMPLETUNER_MAX_JOBS", "many")
     result = run("doctor", "--url", server.url)
     assert result.code == ExitCode.FAILED
-    assert "environment SIMPLETUNER_MAX_JOBS has a value that cannot be used" in result.out
+    assert "environment SIMPLETUNER_MAX_JOBS has an invalid value" in result.out
     assert "This machine" in result.out
 
 

@@ -208,7 +208,7 @@ def test_a_picture_in_the_folder_stays_behind_and_is_said(tmp_path: Path) -> Non
     (tmp_path / "cat.png").write_bytes(b"\x89PNG\xff\xfe")
     loaded = bundles.load(str(tmp_path))
     assert loaded.bundle["files"] == {"notes.txt": "x"}
-    assert "cat.png stays behind" in loaded.notes[0]
+    assert "cat.png is not included" in loaded.notes[0]
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def test_only_lines_with_the_pattern_are_shown(run: Run, server: FakeServer) -> 
     assert run("jobs", "logs", "j_1", "--grep", "^t(wo|hree)$|hre", "--url", server.url).out == "two\nthree\n"
     refused = run("jobs", "logs", "j_1", "--grep", "(", "--url", server.url)
     assert refused.code == ExitCode.USAGE
-    assert "no pattern" in refused.err
+    assert "not a valid pattern" in refused.err
 
 
 def test_times_stand_before_the_lines(run: Run, server: FakeServer) -> None:

@@ -65,7 +65,7 @@ def test_a_workers_token_and_an_empty_one_are_told_apart(
     token.write_text("wt_x")
     result = run("login", known.url, "--token-file", str(token))
     assert result.code == ExitCode.USAGE
-    assert "this is a worker's token" in result.err
+    assert "this is a worker token" in result.err
     type_in("\n", monkeypatch)
     assert run("login", known.url).code == ExitCode.USAGE
     assert run("login", "not a url").code == ExitCode.USAGE

@@ -84,7 +84,7 @@ def test_a_folder_is_imported_and_comes_back_whole(machine: Machine, tmp_path: P
     back = {name: json.loads((tmp_path / "back" / name).read_text()) for name in written}
     assert back == written
     same = machine.run("configs", "import", str(tmp_path / "back"), "--name", folder.name)
-    assert "as it was" in same.err
+    assert "is unchanged" in same.err
 
 
 def test_versions_are_listed_and_compared(machine: Machine, tmp_path: Path) -> None:

@@ -86,15 +86,15 @@ def test_a_problem_is_told_in_four_parts(ask: Run, server: FakeServer) -> None:
 
 
 def test_field_errors_come_with_their_paths(ask: Run, server: FakeServer) -> None:
-    errors = [{"path": "$.priority", "detail": "priority is between -1000 and 1000."}]
+    errors = [{"path": "$.priority", "detail": "priority must be between -1000 and 1000."}]
     server.on(
         "POST",
         "/api/queue/submit",
-        problem(422, "invalid", "priority is between -1000 and 1000.", errors=errors),
+        problem(422, "invalid", "priority must be between -1000 and 1000.", errors=errors),
     )
     result = ask("jobs", "submit", "c", "--priority", "5000")
     assert result.code == ExitCode.USAGE
-    assert "priority is between -1000 and 1000.; at $.priority" in result.err
+    assert "priority must be between -1000 and 1000.; at $.priority" in result.err
 
 
 def test_a_missing_permission_is_named_with_the_way_to_get_it(ask: Run, server: FakeServer) -> None:
@@ -185,7 +185,7 @@ def test_invalid_token(ask: Run, server: FakeServer) -> None:
 
 
 def test_no_token_at_all(run: Run, server: FakeServer) -> None:
-    server.on("GET", "/api/admin/workers", problem(401, "unauthenticated", "No credential was given."))
+    server.on("GET", "/api/admin/workers", problem(401, "unauthenticated", "No credentials were sent."))
     result = run("workers", "list", "--url", server.url)
     assert result.code == ExitCode.AUTH
     assert f"simpletuner login {server.url}" in result.err

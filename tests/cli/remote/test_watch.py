@@ -133,7 +133,7 @@ def test_a_broken_stream_is_opened_again(run: Run, live: LiveServer, monkeypatch
     live.break_streams = 2
     result = run("jobs", "wait", "j_1", "--url", live.url)
     assert result.code == ExitCode.OK
-    assert "live updates lost; trying again" in result.err
+    assert "live updates interrupted; reconnecting" in result.err
 
 
 def test_submit_and_wait_is_one_command(run: Run, live: LiveServer) -> None:
@@ -199,4 +199,4 @@ def test_a_followed_log_goes_on_where_it_broke_off(
     thread.join()
     assert len(broken) == 3
     assert result.out.encode() == whole
-    assert "going on where it broke off" in result.err
+    assert "resuming where it broke off" in result.err

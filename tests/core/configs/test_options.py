@@ -46,9 +46,9 @@ def test_a_right_config_is_found_right() -> None:
     [
         ({"learning_rat": 1}, "has no option 'learning_rat'. Did you mean 'learning_rate'?"),
         ({"zzz": 1}, "has no option 'zzz'."),
-        ({"max_train_steps": "many"}, "'max_train_steps' is a whole number, not \"many\"."),
-        ({"max_train_steps": 1000.0}, "'max_train_steps' is a whole number, not 1000.0."),
-        ({"max_train_steps": True}, "'max_train_steps' is a whole number, not true."),
+        ({"max_train_steps": "many"}, "'max_train_steps' must be a whole number, not \"many\"."),
+        ({"max_train_steps": 1000.0}, "'max_train_steps' must be a whole number, not 1000.0."),
+        ({"max_train_steps": True}, "'max_train_steps' must be a whole number, not true."),
         ({"lr": "fast"}, "'lr' is a number"),
         ({"use_ema": "maybe"}, "'use_ema' is true or false"),
         ({"model_family": "fluxx"}, "it is one of sdxl, flux. Did you mean 'flux'?"),

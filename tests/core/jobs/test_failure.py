@@ -84,7 +84,7 @@ USER = (
         (None, 15, "", "watchdog: the worker's disk is nearly full: 1 GB", "disk_full", "nearly full"),
         (None, 15, CUDA_OOM, "the time limit of 60 s was reached", "time_limit", "the time limit of 60 s"),
         (None, 9, "", "the trainer was stopped on its worker", "killed", "was stopped on its worker"),
-        (None, None, "", "the trainer and its guardian were killed", "killed", "guardian were killed"),
+        (None, None, "", "the trainer and its supervisor were killed", "killed", "supervisor were killed"),
         # Memory of the GPU.
         (1, None, f"Traceback\n{CUDA_OOM}", None, "gpu_out_of_memory", CUDA_OOM),
         (1, None, OLD_CUDA_OOM, None, "gpu_out_of_memory", "Tried to allocate 20.00 MiB"),

@@ -1,7 +1,14 @@
 """What was taken away since a backup, as a journal tells it."""
 
-from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.people.revocations import Revocation, Withdrawn, revocation_of, withdrawn_since
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.people.revocations import (
+    BackupMoment,
+    Revocation,
+    Withdrawn,
+    noted_in,
+    withdrawn_since,
+)
 
 BEGUN = Revocation(at=10.0)
 
@@ -20,7 +27,7 @@ def test_only_what_came_after_the_backup_counts() -> None:
         taken(42.0, EventType.USER_PASSWORD_SET, "u_1"),
         taken(44.0, EventType.USER_ROLE_CHANGED, "u_2", "viewer"),
     ]
-    assert withdrawn_since(30.0, noted) == Withdrawn(
+    assert withdrawn_since(BackupMoment(30.0, 300), noted) == Withdrawn(
         tokens=frozenset({"t_at_the_moment"}),
         workers=frozenset({"w_1", "w_2"}),
         passwords=frozenset({"u_1"}),
@@ -30,17 +37,41 @@ def test_only_what_came_after_the_backup_counts() -> None:
 
 def test_who_was_let_in_again_is_not_kept_out() -> None:
     noted = [BEGUN, taken(50.0, EventType.USER_ENABLED, "u_1"), taken(40.0, EventType.USER_DISABLED, "u_1")]
-    assert withdrawn_since(30.0, noted).disabled == frozenset()
+    assert withdrawn_since(BackupMoment(30.0, 300), noted).disabled == frozenset()
 
 
 def test_a_journal_that_began_after_the_backup_or_is_missing_tells_too_little() -> None:
-    assert withdrawn_since(5.0, [BEGUN]).everything
-    assert withdrawn_since(30.0, []).everything
-    assert not withdrawn_since(10.0, [BEGUN]).everything
+    assert withdrawn_since(BackupMoment(5.0, 50), [BEGUN]).everything
+    assert withdrawn_since(BackupMoment(30.0, 300), []).everything
+    assert not withdrawn_since(BackupMoment(10.0, 100), [BEGUN]).everything
 
 
-def test_an_event_that_takes_nothing_away_is_no_revocation() -> None:
-    for kind, expected in ((EventType.USER_LOGIN, None), (EventType.TOKEN_REVOKED, 7.0)):
-        event = Event(type=kind, actor=ORCHESTRATOR, target_type="x", target_id="x_1")
-        noted = revocation_of(event, 7.0)
-        assert (noted.at if noted else None) == expected
+def test_a_clock_that_was_set_back_or_forth_hides_nothing_that_was_taken_away() -> None:
+    """The backup was made by a clock that was an hour ahead, or behind; the audit log counts by itself."""
+    noted = [
+        Revocation(at=10.0, seq=1),
+        Revocation(at=20.0, event=EventType.TOKEN_REVOKED, id="t_before", seq=7),
+        Revocation(at=30.0, event=EventType.TOKEN_REVOKED, id="t_since", seq=8),
+    ]
+    for wrong_by in (3600.0, -3600.0):
+        withdrawn = withdrawn_since(BackupMoment(25.0 + wrong_by, 7), noted)
+        assert not withdrawn.everything
+        assert withdrawn.tokens - {"t_before"} == {"t_since"}, (
+            "what the backup knows as revoked may be told twice"
+        )
+
+
+def test_an_older_backup_of_a_history_that_a_restore_has_cut_off_gives_nothing_back() -> None:
+    """After a restore the audit log counts on from an older number, so numbers alone would call this one too early."""
+    noted = [
+        Revocation(at=10.0, seq=1),
+        Revocation(at=100.0, event=EventType.TOKEN_REVOKED, id="t_1", seq=260),
+    ]
+    assert withdrawn_since(BackupMoment(50.0, 290), noted).tokens == {"t_1"}
+
+
+def test_a_line_says_what_the_entry_of_the_audit_log_says() -> None:
+    entry = AuditEntry(9, 7.0, EventType.USER_ROLE_CHANGED, "t", "t", "", "user", "u_1", {"now": "viewer"})
+    assert noted_in(entry) == Revocation(
+        at=7.0, event=EventType.USER_ROLE_CHANGED, id="u_1", role="viewer", seq=9
+    )

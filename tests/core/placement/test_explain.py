@@ -167,7 +167,7 @@ def test_labels_are_named_one_by_one_or_as_a_combination() -> None:
     wanted = (("team", "nlp"), ("zone", "eu"))
     neither = asked(Requirements(labels=wanted), a_worker(labels={"team": "nlp"}))
     assert neither.params["unmatched"] == ["zone"]
-    assert "the label zone" in sentence(neither.code, neither.params)
+    assert "the required label zone" in sentence(neither.code, neither.params)
     apart = asked(
         Requirements(labels=wanted), a_worker(labels={"team": "nlp"}), a_worker(labels={"zone": "eu"})
     )

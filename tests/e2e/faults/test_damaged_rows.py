@@ -42,7 +42,7 @@ def test_a_server_with_a_damaged_row_starts_and_everything_else_goes_on(world: W
     assert world.becomes(world.submit(world.command("true")), "completed")
     other.becomes("idle")
     reported = world.cli("doctor", "server")
-    assert "cannot be read" in reported.stdout
+    assert "unreadable" in reported.stdout
     assert "(ValidationError" in reported.stdout or "(DecodeError" in reported.stdout
 
 

@@ -68,4 +68,4 @@ def test_a_check_finds_a_proxy_that_takes_no_large_bodies_before_any_result_is_l
     proxy.heal()
     worker.start(*words, "--check")
     assert worker.running.wait() == 0
-    assert "a part of 8 MiB arrives" in worker.running.text
+    assert "an upload of 8 MiB arrives intact" in worker.running.text

@@ -31,8 +31,12 @@ class Orchestrator:
             self.name,
             *("server", "--no-local", "--port", str(self.port), *words),
             SIMPLETUNER_HOME=str(self.home),
-            SIMPLETUNER_DATABASE_URL=fleet.database_url,
-            **{"SIMPLETUNER_STORAGE_URL": f"file://{fleet.storage}", **world.settings, **settings},
+            **{
+                "SIMPLETUNER_DATABASE_URL": fleet.database_url,
+                "SIMPLETUNER_STORAGE_URL": f"file://{fleet.storage}",
+                **world.settings,
+                **settings,
+            },
         )
         return self.program
 
@@ -121,3 +125,25 @@ class Several:
             return answer.json()["job_id"] if answer.is_success else None
 
         return str(wait_until(submit, "a submit is accepted", within_s))
+
+
+class RunningJob:
+    """A job whose trainer ticks, on a worker that knows all orchestrators unless told otherwise."""
+
+    def __init__(self, several: Several, url: str | None = None) -> None:
+        self.world = several.world
+        self.worker = self.world.start_worker("steady", url=url or several.both_urls())
+        self.gate = self.world.gate()
+        self.id = self.world.submit(self.world.ticking(self.gate))
+        self.trainer = self.world.runs(self.id)
+
+    def ends_undisturbed(self) -> None:
+        self.world.goes_on(self.id)
+        self.gate.write_text("0")
+        job = self.world.becomes(self.id, "completed")
+        assert (job["attempt"], job["losses"]) == (1, 0)
+        assert [run.pid for run in self.world.journal.assert_one_at_a_time(self.id)] == [self.trainer]
+
+
+def term_at(orchestrator: Orchestrator) -> int:
+    return int(orchestrator.call("GET", "/api/jobs").headers["x-fleet-term"])

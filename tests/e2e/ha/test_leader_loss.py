@@ -9,34 +9,12 @@ import httpx2
 import psycopg
 
 from devtools.postgres import postgres_server
-from tests.e2e.ha.several import Orchestrator, Several
+from tests.e2e.ha.several import Orchestrator, RunningJob, Several, term_at
 from tests.e2e.kit import World
 from tests.e2e.processes import wait_until
 from tests.e2e.proxy import Proxy
 
 TERM = re.compile(rb"x-fleet-term: (\d+)")
-
-
-class RunningJob:
-    """A job whose trainer ticks, on a worker that knows all orchestrators unless told otherwise."""
-
-    def __init__(self, several: Several, url: str | None = None) -> None:
-        self.world = several.world
-        self.worker = self.world.start_worker("steady", url=url or several.both_urls())
-        self.gate = self.world.gate()
-        self.id = self.world.submit(self.world.ticking(self.gate))
-        self.trainer = self.world.runs(self.id)
-
-    def ends_undisturbed(self) -> None:
-        self.world.goes_on(self.id)
-        self.gate.write_text("0")
-        job = self.world.becomes(self.id, "completed")
-        assert (job["attempt"], job["losses"]) == (1, 0)
-        assert [run.pid for run in self.world.journal.assert_one_at_a_time(self.id)] == [self.trainer]
-
-
-def term_at(orchestrator: Orchestrator) -> int:
-    return int(orchestrator.call("GET", "/api/jobs").headers["x-fleet-term"])
 
 
 def test_a_killed_leader_is_replaced_and_the_running_job_goes_on(several: Several) -> None:

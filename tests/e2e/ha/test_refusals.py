@@ -18,7 +18,7 @@ def test_a_server_with_another_storage_does_not_start(several: Several) -> None:
     other = several.add()
     program = other.launch(SIMPLETUNER_STORAGE_URL=f"file://{several.world.folder}/elsewhere")
     assert program.wait() != 0
-    assert "has its files in another storage" in program.text
+    assert "keeps its files in a different storage" in program.text
     assert "SIMPLETUNER_STORAGE_URL" in program.text
 
 

@@ -75,7 +75,7 @@ def test_a_drain_stops_what_runs_at_its_deadline_though_the_server_died_and_it_g
     world.restart_server()
     second = world.start_worker("second")
     waited = world.cli("workers", "drain", "first", "--timeout", "2s", "--note", "new driver", "--wait")
-    assert "runs nothing any more" in waited.stdout + waited.stderr
+    assert "is no longer running anything" in waited.stdout + waited.stderr
     job = world.becomes(job_id, "completed", LONG)
     assert assert_joined(world, job_id, first, second) > 30
     before, after = world.attempts(job_id)

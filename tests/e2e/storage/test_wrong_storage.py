@@ -46,5 +46,5 @@ def test_a_server_whose_bucket_does_not_answer_does_not_start(bare_world: World)
     server = bare_world.launch_server()
     wait_until(lambda: not server.alive, "the server ends", 90)
     assert server.process.poll() == 1
-    assert "The storage failed a test of writing, reading and deleting" in server.text
+    assert "The storage failed a write, read and delete test" in server.text
     assert "Traceback" not in server.text

@@ -105,7 +105,7 @@ def test_without_the_journal_nothing_that_lets_somebody_in_is_believed(world: Wo
     (world.home / "revocations.jsonl").unlink()
     done = world.cli("backup", "restore", str(file), "--replace")
     assert done.returncode == 0, done.stderr
-    assert "is not known" in done.stdout + done.stderr
+    assert "is unknown" in done.stdout + done.stderr
     world.restart_server()
     assert status_of(world, world.admin_token) == 200, "that of the data folder"
     assert status_of(world, tokens["kept"]) == 401
@@ -209,3 +209,19 @@ def test_keys_are_in_a_file_apart_and_open_the_secrets_again(world: World) -> No
 def rows(world: World) -> str:
     with sqlite3.connect(world.home / "fleet.db") as connection:
         return json.dumps(connection.execute("SELECT seq, epoch FROM counters").fetchall())
+
+
+def test_an_agent_that_was_started_since_the_backup_is_not_taken_for_an_older_one(world: World) -> None:
+    worker = world.start_worker("restarted")
+    file = backed_up(world)
+    worker.running.kill()
+    worker.start()
+    worker.becomes("idle")
+    world.kill_server()
+    done = world.cli("backup", "restore", str(file), "--replace")
+    assert done.returncode == 0, done.stderr
+    world.restart_server()
+    worker.becomes("idle")
+    job_id = world.submit(world.command("true"), target="worker")
+    world.becomes(job_id, "completed", within_s=60)
+    assert worker.running.alive

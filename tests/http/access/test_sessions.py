@@ -258,7 +258,7 @@ async def test_problems_are_told_to_browsers_in_the_language_of_the_reader() -> 
     async with running(TABLE) as here:
         answer = await here.client.post("/api/who", headers={**COOKIE, "accept-language": "pt"})
         assert answer.headers["content-language"] == "ja"
-        english = "A change by session cookie must say that it comes from a page of this server."
+        english = "A change made with a session cookie must come from a page of this server."
         assert answer.json()["title"] == translator("ja").gettext(english)
         assert answer.json()["code"] == "origin_missing"
         before_login = {"sec-fetch-site": "same-origin", "accept-language": "de, pt;q=0.8"}

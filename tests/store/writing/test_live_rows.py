@@ -154,6 +154,16 @@ async def test_what_is_over_leaves_memory_once_it_is_stored_and_is_still_found(r
     assert await rig.memory_equals_database()
 
 
+async def test_the_bundle_of_a_job_that_is_over_leaves_memory_with_it(rig: Rig) -> None:
+    """However many jobs have passed, memory holds those that may still be offered."""
+    await rig.store.write(prepare)
+    rig.outsider.run("DELETE FROM job_bundles")
+    assert await rig.store.write(lambda tx: tx.job_bundle("j_1")) == BUNDLE, "it is remembered"
+    await rig.store.write(end_job)
+    assert await rig.store.write(lambda tx: tx.job_bundle("j_1")) is None
+    assert await rig.store.write(lambda tx: tx.job_bundle("j_2")) == BUNDLE
+
+
 async def test_what_is_over_stays_in_memory_while_it_is_on_its_way_to_the_disk(tmp_path: Path) -> None:
     states: list[object] = []
 

@@ -26,3 +26,12 @@ def test_what_is_larger_than_the_memory_is_not_kept() -> None:
     assert memory.get("b") == b"123"
     memory.clear()
     assert memory.get("b") is None
+
+
+def test_what_was_dropped_leaves_room() -> None:
+    memory = RememberedBytes(4)
+    memory.put("a", b"1234")
+    memory.drop("a")
+    memory.drop("never there")
+    memory.put("b", b"1234")
+    assert (memory.get("a"), memory.get("b")) == (None, b"1234")

@@ -53,7 +53,7 @@ async def test_a_user_is_invited_chooses_a_password_is_promoted_and_disabled(
     await axe(page)
     await dialog.get_by_role("button", name="Create user").click()
 
-    shown = page.get_by_role("dialog", name="The link, once")
+    shown = page.get_by_role("dialog", name="One-time link")
     link = await shown.locator("pre").inner_text()
     assert link.startswith(f"{own_fleet.url}/start?k=")
     await axe(page)
@@ -69,10 +69,10 @@ async def test_a_user_is_invited_chooses_a_password_is_promoted_and_disabled(
     await dora.wait_for_url(f"{own_fleet.url}/")
 
     await row.get_by_role("button", name="Change the role of Dora").click()
-    dialog = page.get_by_role("dialog", name="Change the role")
+    dialog = page.get_by_role("dialog", name="Change role")
     await expect(dialog.get_by_label("Viewer")).to_be_checked()
     await dialog.get_by_label("Member").check()
-    await dialog.get_by_role("button", name="Change the role").click()
+    await dialog.get_by_role("button", name="Change role").click()
     await expect(row).to_contain_text("Member")
     await expect(row).to_contain_text("Active")
 
@@ -144,18 +144,18 @@ async def test_a_token_is_made_shown_once_used_and_revoked(own_fleet: Console, p
     await page.get_by_role("button", name="Create token").first.click()
     dialog = page.get_by_role("dialog", name="Create token")
     await dialog.get_by_label("Name", exact=True).fill("nightly")
-    await dialog.get_by_role("button", name="Look only").click()
+    await dialog.get_by_role("button", name="Read only").click()
     await dialog.get_by_label("Submit jobs queue.submit", exact=True).check()
-    await dialog.get_by_label("Ends after").select_option(label="7 days")
+    await dialog.get_by_label("Expires after").select_option(label="7 days")
     await axe(page)
     await dialog.get_by_role("button", name="Create token").click()
 
-    shown = page.get_by_role("dialog", name="The token, once")
+    shown = page.get_by_role("dialog", name="New token")
     secret = await shown.locator("[data-once-text]").inner_text()
     assert not tokens.complaint(secret, tokens.API)
     await shown.get_by_role("button", name="Done").click()
     row = page.locator("tr", has_text="nightly")
-    await expect(row).to_contain_text("Ends soon")
+    await expect(row).to_contain_text("Expires soon")
     await expect(row).to_contain_text("queue.submit")
     await expect(row).to_contain_text("never")
 
@@ -177,18 +177,18 @@ async def test_a_token_is_made_shown_once_used_and_revoked(own_fleet: Console, p
     refused = own_fleet.world.client.get(own_fleet.url + "/api/whoami", headers=headers)
     assert refused.status_code == 401
     await page.reload()
-    await expect(page.locator("#over")).to_contain_text("1 token that is not valid any more")
+    await expect(page.locator("#over")).to_contain_text("1 token that is no longer valid")
 
 
 async def test_the_audit_log_is_filtered_verified_and_taken_along(fleet: Console, page_as: Pages) -> None:
     page = await page_as(fleet, "admin")
     await visit(page, "/admin/audit")
-    await expect(page.locator("#refused")).to_contain_text("came with a token that was cut off or mistyped")
+    await expect(page.locator("#refused")).to_contain_text("used a token that was truncated or mistyped")
     await page.get_by_role("button", name="Verify").click()
-    await expect(page.locator("#verdict")).to_contain_text("The log is whole.")
+    await expect(page.locator("#verdict")).to_contain_text("The log is intact.")
 
     await page.get_by_label("Event").select_option("worker.drained")
-    await page.get_by_label("About whom or what").fill("transaction-bruno")
+    await page.get_by_label("Subject").fill("transaction-bruno")
     await page.get_by_label("From").fill("2026-01-02T03:04")
     await page.get_by_role("button", name="Find").click()
     await page.wait_for_url(re.compile("event=worker.drained"))
@@ -203,7 +203,7 @@ async def test_the_audit_log_is_filtered_verified_and_taken_along(fleet: Console
     )
     await page.get_by_text("Export", exact=True).click()
     async with page.expect_download() as coming:
-        await page.get_by_role("link", name="CSV for spreadsheets").click()
+        await page.get_by_role("link", name="CSV").click()
     taken = (await (await coming.value).path()).read_text()
     rows = list(csv.DictReader(io.StringIO(taken)))
     assert [one["event_type"] for one in rows] == ["worker.drained"]
@@ -216,16 +216,16 @@ async def test_limits_are_set_and_lifted_and_secrets_stored_without_being_shown(
 ) -> None:
     page = await page_as(own_fleet, "admin")
     await visit(page, "/admin/settings")
-    await page.get_by_label("In all").fill("7")
-    await page.get_by_role("button", name="Save the limits").click()
-    await expect(page.get_by_text("The limits are saved.")).to_be_visible()
+    await page.get_by_label("Total").fill("7")
+    await page.get_by_role("button", name="Save limits").click()
+    await expect(page.get_by_text("Limits saved.")).to_be_visible()
     limits = own_fleet.world.call("GET", "/api/queue/concurrency").json()
     assert limits == {"global_running": 7, "user_running": None}
     await page.reload()
-    await expect(page.get_by_label("In all")).to_have_value("7")
-    await page.get_by_label("In all").fill("")
-    await page.get_by_role("button", name="Save the limits").click()
-    await expect(page.get_by_text("The limits are saved.")).to_be_visible()
+    await expect(page.get_by_label("Total")).to_have_value("7")
+    await page.get_by_label("Total").fill("")
+    await page.get_by_role("button", name="Save limits").click()
+    await expect(page.get_by_text("Limits saved.")).to_be_visible()
     assert own_fleet.world.call("GET", "/api/queue/concurrency").json()["global_running"] is None
 
     await page.get_by_role("button", name="Store a secret").click()
@@ -264,7 +264,7 @@ def test_a_forbidden_page_names_the_permission_that_is_missing(fleet: Console) -
 def test_a_filter_that_is_no_time_is_refused_and_none_that_fits_is_calm(fleet: Console) -> None:
     assert ask(fleet, "/admin/audit?since=yesterday").status_code == 422
     answer = ask(fleet, "/admin/audit?actor=nobody-of-this-name")
-    assert (answer.status_code, "No entry fits" in answer.text) == (200, True)
+    assert (answer.status_code, "No matching entries" in answer.text) == (200, True)
     assert ask(fleet, "/admin/audit?page=2").status_code == 200
 
 
@@ -293,7 +293,7 @@ def test_details_of_an_entry_are_told_in_the_reader_s_language() -> None:
             assert [value for _, value in row.details] == [words.gettext("Idle"), words.gettext("Busy")]
             assert [value for _, value in audit_row(ended, {"w_1": "gpu-1"}).details] == [
                 "gpu-1",
-                words.gettext("Stopped from outside"),
+                words.gettext("Stopped externally"),
             ]
 
 
@@ -309,7 +309,7 @@ def test_the_same_refusal_is_told_once_with_how_often_it_happened() -> None:
     ]
     groups = refused_groups(newest_first, {"w_1": "gpu-1"})
     assert [(one.count, one.first_at, one.last_at) for one in groups] == [(2, 7, 9), (1, 8, 8), (1, 5, 5)]
-    assert groups[0].text == "10.0.0.1 came with a token that was rotated."
+    assert groups[0].text == "10.0.0.1 used a token that has been rotated."
     assert groups[2].text == "10.0.0.1 was refused: no"
 
 

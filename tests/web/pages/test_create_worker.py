@@ -52,10 +52,10 @@ async def test_each_kind_of_refusal_is_told_apart() -> None:
             assert (token or "wt_") not in json.dumps(entry)
         text = await page_of(running, f"/admin/workers/create?worker={worker['worker_id']}")
         for sentence in (
-            "127.0.0.1 came with a token that was rotated.",
-            "127.0.0.1 came with a token that no worker has.",
-            "127.0.0.1 came with a token that was cut off or mistyped.",
-            "127.0.0.1 came without a token.",
+            "127.0.0.1 used a token that has been rotated.",
+            "127.0.0.1 used a token that belongs to no worker.",
+            "127.0.0.1 used a token that was truncated or mistyped.",
+            "127.0.0.1 sent no token.",
         ):
             assert sentence in text
 
@@ -68,7 +68,7 @@ async def test_a_second_machine_with_the_same_token_is_named() -> None:
         await second.register(home="h-2")
         await first.register(expect=409, home="h-1")
         text = await page_of(running, f"/admin/workers/create?worker={created['worker_id']}")
-        assert "127.0.0.1 came with this worker&#39;s token, but another machine is using it." in text
+        assert "127.0.0.1 used this worker&#39;s token, but another machine is already using it." in text
 
 
 async def test_a_look_at_the_certificate_that_nothing_follows_is_shown_after_a_while() -> None:
@@ -80,7 +80,7 @@ async def test_a_look_at_the_certificate_that_nothing_follows_is_shown_after_a_w
         assert "10.0.0.7" not in await page_of(running, path), "it may still be on its way"
         running.clock.at += 10
         text = await page_of(running, path)
-        assert "10.0.0.7 looked at this server&#39;s certificate and did not go on." in text
+        assert "10.0.0.7 rejected this server&#39;s certificate." in text
 
 
 async def test_who_registered_after_the_look_is_no_trouble() -> None:
@@ -91,7 +91,7 @@ async def test_who_registered_after_the_look_is_no_trouble() -> None:
         await agent.register(gpus=2, tls="pinned", labels={"hostname": "box"})
         running.clock.at += 60
         text = await page_of(running, f"/admin/workers/create?worker={agent.id}")
-        assert "did not go on" not in text
+        assert "rejected" not in text
         assert "Connected from 127.0.0.1: TLS, pinned" in text
         assert "2 GPUs found: NVIDIA A100" in text
 

@@ -20,10 +20,10 @@ async def test_a_failed_job_with_a_checkpoint_offers_to_go_on_before_it_offers_t
         html = await page_of(running, up)
         job_id = up.offer["job_id"]
         assert f'{{"resume_from": "{job_id}:75"}}' in html
-        assert html.index("Go on from step 75") < html.index("Retry</button>")
+        assert html.index("Resume from step 75") < html.index("Retry</button>")
         again = await running.post(f"/api/jobs/{job_id}/retry", {"resume_from": f"{job_id}:75"})
         new = await running.http.get(f"/jobs/{again['id']}")
-        assert "Goes on from" in new.text
+        assert "Resumes from" in new.text
         assert f"{job_id}:75" in new.text
 
 
@@ -45,7 +45,7 @@ async def test_a_completed_job_says_where_its_model_is_and_does_not_offer_to_go_
         html = await page_of(running, up)
         assert "Published to" in html
         assert "https://hub.example/someone/cats" in html
-        assert "Go on from step" not in html
+        assert "Resume from step" not in html
 
 
 async def test_the_form_to_train_takes_a_checkpoint_to_go_on_from() -> None:

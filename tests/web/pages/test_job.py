@@ -24,7 +24,7 @@ async def test_a_running_job_shows_curves_samples_and_what_would_be_lost(
     await expect(page.locator("#samples img")).to_have_count(3)
     await page.locator("#samples").scroll_into_view_if_needed()
     await page.wait_for_function(ALL_LOADED)
-    await page.get_by_text("As a table").click()
+    await page.get_by_text("Show as table").click()
     await expect(page.get_by_role("columnheader", name="loss", exact=True)).to_be_visible()
 
 
@@ -41,7 +41,7 @@ async def test_a_failed_job_says_what_happened_and_what_to_do(fleet: Console, pa
     await visit(page, f"/jobs/{fleet.state.jobs['failed']}")
     failure = page.locator("#failure")
     await expect(failure).to_contain_text("CUDA out of memory")
-    await failure.get_by_role("link", name="To the log").click()
+    await failure.get_by_role("link", name="View log").click()
     await page.get_by_role("button", name="First error").click()
     await expect(page.locator(".line.now")).to_contain_text("Traceback (most recent call last)")
 
@@ -54,7 +54,7 @@ async def test_a_job_is_cancelled_with_a_checkpoint_first_and_tried_again(
     page = await page_as(stage, "admin")
     await visit(page, f"/jobs/{work.job_id}")
     await page.get_by_role("button", name="Cancel", exact=True).click()
-    await expect(page.get_by_label("Save a checkpoint first, if the trainer can")).to_be_checked()
+    await expect(page.get_by_label("Save a checkpoint first, if the trainer supports it")).to_be_checked()
     await page.get_by_role("button", name="Cancel the job").click()
     asked = await machine.events.next("job_cancel")
     assert asked["job_id"] == work.job_id
@@ -76,10 +76,10 @@ async def test_a_waiting_job_gets_another_priority_and_the_page_follows_it_as_it
     waiting = await stage.crew.queue("admin", config_name="sdxl-cats", target="worker", gpus=2)
     page = await page_as(stage, "admin")
     await visit(page, f"/jobs/{waiting}")
-    await expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Why it is waiting")).to_be_visible()
     await page.locator("#job-actions").get_by_text("Priority").click()
     await page.get_by_role("button", name="Urgent").click()
-    await expect(page.get_by_text("Why it waits")).to_be_visible()
+    await expect(page.get_by_text("Why it is waiting")).to_be_visible()
     await expect(page.locator("#job-actions [aria-current=true]")).to_have_text("Urgent")
     assert (await stage.running.job(waiting))["priority"] > 0
 
@@ -88,9 +88,9 @@ async def test_a_waiting_job_gets_another_priority_and_the_page_follows_it_as_it
     assert second.job_id == waiting
     await second.report("running")
     await expect(page.locator("#state")).to_contain_text("Running")
-    await expect(page.get_by_role("heading", name="Why it waits")).to_be_hidden()
+    await expect(page.get_by_role("heading", name="Why it is waiting")).to_be_hidden()
     await page.get_by_role("button", name="Cancel", exact=True).click()
-    keep = page.get_by_label("Save a checkpoint first, if the trainer can")
+    keep = page.get_by_label("Save a checkpoint first, if the trainer supports it")
     await expect(keep).to_be_checked()
     await keep.uncheck()
     await second.train(range(40), 4000, 4.0)

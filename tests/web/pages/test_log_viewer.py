@@ -109,7 +109,7 @@ async def test_a_search_finds_a_line_in_the_middle(long: Long, page_as: Pages) -
 async def test_a_pattern_is_searched_forth_and_back(long: Long, page_as: Pages) -> None:
     page = await page_as(long.stage, "admin")
     await open_log(page, long.work)
-    await page.get_by_label("Pattern").check()
+    await page.get_by_label("Regex").check()
     await page.get_by_label("Search the whole log").fill(r"line 7[0-9]{4}1$")
     count, now = page.locator("[data-log-count]"), page.locator(".line.now")
     await expect(count).to_have_text(re.compile(r"^1 of 1000"))

@@ -64,10 +64,10 @@ async def test_a_training_is_configured_and_sent_to_a_worker_by_keyboard(
     await page.keyboard.press("g")
     await page.keyboard.press("t")
     await page.wait_for_url("**/train")
-    await page.get_by_label("Begin with", exact=True).select_option(label="ticks")
+    await page.get_by_label("Start from", exact=True).select_option(label="ticks")
     await page.wait_for_url("**/train?config=ticks")
 
-    command = page.get_by_label("Command, one word on each line")
+    command = page.get_by_label("Command, one argument per line")
     await expect(command).to_have_value(f"{sys.executable}\n-c\nprint(1)")
     await command.fill(f"{sys.executable}\n-c\nprint(2)")
     assert await page.get_by_role("radio", name="Worker").is_checked()
@@ -99,7 +99,7 @@ async def test_form_and_json_stay_in_step_and_lose_nothing(ours: Console, page_a
     await page.get_by_role("textbox", name="Seed").fill("7")
     await page.get_by_role("textbox", name="Learning rate").fill("1e-4")
     await page.get_by_role("tab", name="JSON").click()
-    text = page.get_by_label("The trainer's settings as JSON")
+    text = page.get_by_label("Trainer settings as JSON")
     said = await text.input_value()
     assert '"--seed": 7' in said
     assert '"scale": 1.0' in said
@@ -108,13 +108,13 @@ async def test_form_and_json_stay_in_step_and_lose_nothing(ours: Console, page_a
     await expect(page.locator("#settings-json-wrong")).to_contain_text("line 2")
     await expect(page.get_by_role("button", name="Train in Cloud")).to_have_attribute("aria-disabled", "true")
     await page.get_by_role("tab", name="JSON").press("ArrowLeft")
-    await expect(page.get_by_text("Mend it first")).to_be_visible()
+    await expect(page.get_by_text("Fix it first")).to_be_visible()
     await page.get_by_role("tab", name="Settings").press("ArrowRight")
     await text.fill(said.replace('"sdxl"', '"flux"'))
-    await expect(page.locator("#saved-state")).to_have_text("Changed, not saved yet")
+    await expect(page.locator("#saved-state")).to_have_text("Changed, not saved")
     await visit(page, "/configs")
     await visit(page, "/train?config=mine")
-    await expect(page.get_by_text("Your changes from before are here again.")).to_be_visible()
+    await expect(page.get_by_text("Your earlier changes have been restored.")).to_be_visible()
     await expect(page.get_by_role("combobox", name="Model family")).to_have_value("flux")
     await page.get_by_label("Add a setting").fill("gradient_checkpointing")
     await page.get_by_label("Value", exact=True).fill("true")
@@ -130,7 +130,7 @@ async def test_form_and_json_stay_in_step_and_lose_nothing(ours: Console, page_a
     }
     assert stored(ours, "mine")["env"] == {"A": "1"}
     await visit(page, "/train?config=mine")
-    await expect(page.get_by_text("Your changes from before are here again.")).to_be_hidden()
+    await expect(page.get_by_text("Your earlier changes have been restored.")).to_be_hidden()
     changes = ours.world.get("/api/configs/mine/diff")["changes"]
     assert {change["path"] for change in changes} == {
         f"$.settings.{name}" for name in ("model_family", "seed", "learning_rate", "gradient_checkpointing")
@@ -143,7 +143,7 @@ async def test_a_config_of_another_is_changed_for_one_s_own_job_and_stays_as_it_
     put(ours, "theirs", ours.world.command(sys.executable, "-c", "print(1)"))
     page = await page_as(ours, "member")
     await visit(page, "/train?config=theirs")
-    await page.get_by_label("Command, one word on each line").fill(f"{sys.executable}\n-c\nprint(2)")
+    await page.get_by_label("Command, one argument per line").fill(f"{sys.executable}\n-c\nprint(2)")
     await expect(page.locator("#changes")).to_contain_text("print(2)")
     await expect(page.locator("#save-choice")).to_be_hidden()
     await page.get_by_role("button", name="Train in Cloud").click()
@@ -161,7 +161,7 @@ async def test_a_dataset_that_the_config_needs_is_asked_for_and_chosen(
     put(ours, "cats", {"settings": {"a": 1}, "dataloader": [{"dir": "dataset://cats"}]})
     page = await page_as(ours, "member")
     await visit(page, "/train?config=cats")
-    await expect(outlook(page)).to_contain_text("The config refers to the dataset 'cats'")
+    await expect(outlook(page)).to_contain_text("The config references the dataset 'cats'")
     tab = page.get_by_role("tab", name="Data")
     await expect(tab).to_have_class("wrong")
     await tab.click()
@@ -172,7 +172,7 @@ async def test_a_dataset_that_the_config_needs_is_asked_for_and_chosen(
     await expect(outlook(page)).to_contain_text("Matches")
     await axe(page)
     await page.get_by_role("button", name="Remove cats").click()
-    await expect(outlook(page)).to_contain_text("This cannot be sent yet")
+    await expect(outlook(page)).to_contain_text("Cannot be submitted yet")
 
 
 async def test_what_is_wrong_is_named_while_typing_and_nothing_is_sent(
@@ -181,7 +181,7 @@ async def test_what_is_wrong_is_named_while_typing_and_nothing_is_sent(
     page = await page_as(fleet, "admin")
     await visit(page, "/train?new=command")
     await expect(outlook(page)).to_contain_text("Matches")
-    command = page.get_by_label("Command, one word on each line")
+    command = page.get_by_label("Command, one argument per line")
     await command.fill("")
     await expect(outlook(page)).to_contain_text("settings.command")
     await expect(command).to_have_attribute("aria-invalid", "true")
@@ -190,7 +190,7 @@ async def test_what_is_wrong_is_named_while_typing_and_nothing_is_sent(
     await expect(page).to_have_url(re.compile(r"/train\?new=command$"))
     await command.fill("true")
     await page.get_by_label("GPUs", exact=True).fill("16")
-    await expect(outlook(page)).to_contain_text("Could not start as it is")
+    await expect(outlook(page)).to_contain_text("Cannot start as configured")
     await expect(command).not_to_have_attribute("aria-invalid", "true")
     await axe(page)
 
@@ -217,7 +217,7 @@ async def test_a_config_is_imported_compared_exported_and_deleted(
     page = await page_as(ours, "admin")
     await visit(page, "/configs")
     await page.get_by_role("button", name="Import").click()
-    await page.get_by_label("Or a folder").set_input_files(folder)
+    await page.get_by_label("Or choose a folder").set_input_files(folder)
     await expect(page.locator("#import-told")).to_have_text("3 settings read.")
     await expect(page.locator("#import-name")).to_have_value("portraits")
     await page.locator("#import").get_by_role("button", name="Import").click()
@@ -254,7 +254,7 @@ def test_looking_ahead_speaks_the_readers_language_and_stores_nothing(fleet: Con
     assert answer.status_code == 200
     assert body["ok"] is False
     assert body["wrong"] == ["settings.num_processes"]
-    assert "num_processes is 1 or more" not in body["outlook"]
+    assert "num_processes must be 1 or more" not in body["outlook"]
     hostile = {"config_name": "x<script>", "config": {"settings": {"a": 1}}}
     answer = world.call("POST", "/train/check", hostile)
     assert "<script>" not in answer.json()["outlook"]
@@ -267,7 +267,7 @@ async def test_where_no_worker_has_joined_the_way_to_one_is_shown() -> None:
     async with orchestrator(pages=train.ROUTES) as running:
         checked = await running.post("/train/check", asked)
         assert checked["ok"] is True
-        assert "The job takes place 1 in the queue." in checked["outlook"]
+        assert "The job is at position 1 in the queue." in checked["outlook"]
         assert "/admin/workers/create" in checked["outlook"]
         async with running.as_user(await running.token("queue.submit", "queue.submit.command")) as member:
             answer = await member.post("/train/check", json=asked)
@@ -335,14 +335,14 @@ async def test_what_the_trainer_itself_would_say_stands_beside_the_job_and_marks
 
     steps = page.get_by_role("textbox", name="Training steps")
     await page.get_by_role("tab", name="JSON").click()
-    text = page.get_by_label("The trainer's settings as JSON")
+    text = page.get_by_label("Trainer settings as JSON")
     await text.fill(
         '{"model_family": "sdxx", "learning_rte": 1, "max_train_steps": "many", "push_to_hub": true}'
     )
     findings = outlook(page).locator(".findings")
-    await expect(findings).to_contain_text("SimpleTuner 4.10.1 would object to these settings")
+    await expect(findings).to_contain_text("SimpleTuner 4.10.1 would reject these settings")
     said = [await one.inner_text() for one in await findings.get_by_role("listitem").all()]
-    assert "'model_family' is not \"sdxx\"; it is one of sdxl, flux. Did you mean 'sdxl'?" in said[0]
+    assert "'model_family' must be one of sdxl, flux, not \"sdxx\". Did you mean 'sdxl'?" in said[0]
     assert "has no option 'learning_rte'. Did you mean 'learning_rate'?" in said[1]
     assert said[3].startswith("Warning:"), "what is only odd comes last"
     await page.get_by_role("tab", name="Settings").click()

@@ -54,7 +54,7 @@ async def test_a_worker_is_created_by_keyboard_and_comes_in_live(own_fleet: Cons
     await axe(page)
 
     assert try_to_register(own_fleet, "wt_tooshort") == 401
-    await expect(page.get_by_text("came with a token that was cut off or mistyped")).to_be_visible()
+    await expect(page.get_by_text("used a token that was truncated or mistyped")).to_be_visible()
 
     pasted = (await commands_of(page)).replace("\\\n", " ")
     secret, *words = shlex.split(pasted.partition("&&")[2])
@@ -93,10 +93,10 @@ async def test_a_token_is_shown_once_and_a_rotated_one_is_recognised(
     assert old["token"] not in command
     assert "--persistent" not in command
     assert try_to_register(own_fleet, old["token"]) == 401
-    await expect(page.get_by_text("127.0.0.1 came with a token that was rotated.")).to_be_visible()
+    await expect(page.get_by_text("127.0.0.1 used a token that has been rotated.")).to_be_visible()
     await visit(page, f"/admin/workers/{old['worker_id']}")
     assert tokens.WORKER + "_" not in await page.locator("main").inner_text()
-    await expect(page.locator("#events")).to_contain_text("came with a token that was rotated")
+    await expect(page.locator("#events")).to_contain_text("used a token that has been rotated")
     await page.get_by_role("button", name="Rotate token").click()
     await page.get_by_role("dialog").get_by_role("button", name="Rotate token").click()
     await expect(page.get_by_role("heading", name="Start it on the GPU machine")).to_be_focused()
@@ -158,7 +158,7 @@ async def test_labels_are_edited_as_chips(own_fleet: Console, page_as: Pages) ->
     await page.get_by_role("button", name="Remove the label room=north").click()
     await page.get_by_label("Key", exact=True).fill("shelf=3, left")
     await page.get_by_role("button", name="Save labels").click()
-    await expect(page.get_by_text("The labels are saved.")).to_be_visible()
+    await expect(page.get_by_text("Labels saved.")).to_be_visible()
     labels = own_fleet.world.get(f"/api/admin/workers/{worker_id}")["labels"]
     assert labels == {"gpu_type": "a100", "shelf": "3, left"}
 
@@ -169,7 +169,7 @@ async def test_the_list_is_filtered_by_its_address_and_folds_what_has_gone(
     page = await page_as(fleet, "admin")
     await visit(page, "/admin/workers")
     gone = page.locator("#folded")
-    await expect(gone).to_contain_text("1 ephemeral worker has gone")
+    await expect(gone).to_contain_text("1 ephemeral worker has left")
     await expect(gone.get_by_role("link", name="spot-7f3a")).to_be_hidden()
     await page.get_by_role("link", name="Offline").click()
     await expect(page.get_by_role("link", name="spot-7f3a")).to_be_visible()
@@ -177,4 +177,4 @@ async def test_the_list_is_filtered_by_its_address_and_folds_what_has_gone(
     rows = page.locator("#list tbody tr")
     await expect(rows).to_have_count(2)
     await visit(page, "/admin/workers?q=nothing-like-it")
-    await expect(page.get_by_role("heading", name="No worker fits")).to_be_visible()
+    await expect(page.get_by_role("heading", name="No matching worker")).to_be_visible()

@@ -27,7 +27,7 @@ MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 
 
 class DataUnreachable(DataFailed):
-    """The orchestrator could not be reached for so long that the attempt is given back."""
+    """The orchestrator was unreachable for so long that the attempt is given back."""
 
     code = "data_unreachable"
 

@@ -144,7 +144,7 @@ class RunningTrainer:
                 log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
                 await asyncio.to_thread(sweep, self.attempt_id)
                 await self._conclude(
-                    ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's guardian was killed")
+                    ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
                 )
         self._shim.link.close()
         if self._shim.child is not None:
@@ -331,5 +331,5 @@ def _ended(attempt_dir: Path, output: Path) -> EndedAttempt:
     try:
         record = msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
     except (OSError, msgspec.MsgspecError):
-        record = ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's guardian was killed")
+        record = ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
     return EndedAttempt(exit=_exit_of(record, output), reported=(attempt_dir / "reported.json").exists())

@@ -32,13 +32,20 @@ BACKUP = Noun(
                 FILE,
                 KEYS,
                 DATABASE,
+                argument(
+                    "--storage-url",
+                    metavar="URL",
+                    help="The storage that several servers share, where the journal of revocations lies"
+                    " (default: that of the server's settings)",
+                ),
                 switch("--replace", help="Also where there is a database: the present one is kept beside it"),
                 argument(
                     "--revocations",
                     action="append",
                     default=[],
                     metavar="FILE",
-                    help="Journal of what was revoked since (default: revocations.jsonl in the data dir); may be repeated",
+                    help="Journal of what was revoked since (default: revocations.jsonl in the data dir, with PostgreSQL"
+                    " in the storage); may be repeated",
                 ),
                 switch(
                     "--trust-credentials",

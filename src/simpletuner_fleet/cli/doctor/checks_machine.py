@@ -54,7 +54,7 @@ def gpus(environ: Mapping[str, str]) -> Iterator[CheckFinding]:
     if visible is not None:
         yield doubt(
             "CUDA_VISIBLE_DEVICES",
-            _("is set to '%(visible)s'; the worker sets it anew for each job", visible=visible),
+            _("is set to '%(visible)s'; the worker overrides it for each job", visible=visible),
             _("choose GPUs with --gpus instead: unset CUDA_VISIBLE_DEVICES"),
         )
 
@@ -80,13 +80,13 @@ def disk(about: str, folder: Path) -> CheckFinding:
         return doubt(
             about,
             _(
-                "%(free_gb)s GB free at %(place)s: checkpoints may not fit",
+                "%(free_gb)s GB free on %(place)s: checkpoints may not fit",
                 free_gb=f"{free_gb:.1f}",
                 place=place,
             ),
-            _("make space: df -h"),
+            _("free up space: df -h"),
         )
-    return good(about, _("%(free_gb)s GB free at %(place)s", free_gb=f"{free_gb:.0f}", place=place))
+    return good(about, _("%(free_gb)s GB free on %(place)s", free_gb=f"{free_gb:.0f}", place=place))
 
 
 def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[CheckFinding]:
@@ -116,9 +116,9 @@ def open_files() -> CheckFinding:
     ):
         return good(
             _("open files"),
-            _("%(soft)s, raised at the start up to %(hard)s", soft=soft, hard=hard)
+            _("%(soft)s, raised at startup to at most %(hard)s", soft=soft, hard=hard)
             if hard > 0
-            else _("%(soft)s, raised at the start without limit", soft=soft),
+            else _("%(soft)s, raised at startup without limit", soft=soft),
         )
     if soft != resource.RLIM_INFINITY and soft < FEW_FILES:
         return doubt(
@@ -139,7 +139,7 @@ def trainer(named: str | None, environ: Mapping[str, str]) -> Iterator[CheckFind
     if not registry.has_simpletuner():
         yield doubt(
             _("trainer"),
-            _("SimpleTuner is not installed for %(python)s", python=registry.trainer_python),
+            _("SimpleTuner is not installed in %(python)s", python=registry.trainer_python),
             _("point the worker at the environment that has it: --trainer-python PATH"),
         )
         return
@@ -171,8 +171,8 @@ def command_clash(environ: Mapping[str, str]) -> Iterator[CheckFinding]:
     yield bad(
         _("command"),
         _(
-            "the trainer simpletuner %(version)s is installed in the same environment and brings the same "
-            "command",
+            "the trainer simpletuner %(version)s is installed in the same environment and provides the "
+            "same command",
             version=version,
         ),
         _(

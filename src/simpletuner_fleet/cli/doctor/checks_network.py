@@ -30,7 +30,9 @@ def way_to(url: str, trust: Choices, header: str, token: str | None, probe: str)
         addresses = sorted(
             {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         )
-        yield good(_("name"), _("%(host)s is %(addresses)s", host=host, addresses=", ".join(addresses)))
+        yield good(
+            _("name"), _("%(host)s resolves to %(addresses)s", host=host, addresses=", ".join(addresses))
+        )
         with socket.create_connection((host, port), TIMEOUT_S):
             yield good(_("port"), _("%(port)s is open", port=port))
         warnings: list[str] = []
@@ -71,7 +73,7 @@ def _certificate(host: str, port: int, context: ssl.SSLContext) -> Iterator[Chec
         if left_days < 7:
             yield doubt(
                 _("certificate"),
-                _("ends in %(left_days)s days", left_days=f"{left_days:.0f}"),
+                _("expires in %(left_days)s days", left_days=f"{left_days:.0f}"),
                 _("renew it on the server"),
             )
 
@@ -125,23 +127,23 @@ def _upload(client: httpx2.Client, token: str) -> CheckFinding:
     except httpx2.TransportError as error:
         return bad(
             _("uploads"),
-            _("a part of %(size)s was cut off: %(error)s", size=size, error=error),
-            _("look for a limit of time or size in whatever stands between here and the server"),
+            _("an upload of %(size)s was cut off: %(error)s", size=size, error=error),
+            _("check for a time or size limit in anything between here and the server"),
         )
     if answer.status_code == 200 and answer.json().get("next_offset") == TRIED_PART_BYTES:
-        return good(_("uploads"), _("a part of %(size)s arrives", size=size))
+        return good(_("uploads"), _("an upload of %(size)s arrives intact", size=size))
     if read_problem(answer.status_code, answer.content):
         return bad(
-            _("uploads"), _("the server refuses a part: HTTP %(status)s", status=answer.status_code), ""
+            _("uploads"), _("the server rejects an upload: HTTP %(status)s", status=answer.status_code), ""
         )
     return bad(
         _("uploads"),
         _(
-            "something that is not the orchestrator answers a part of %(size)s with HTTP %(status)s",
+            "something other than the orchestrator answers an upload of %(size)s with HTTP %(status)s",
             size=size,
             status=answer.status_code,
         ),
-        _("let it pass bodies of any size to the server (nginx: client_max_body_size 0)"),
+        _("let it pass request bodies of any size to the server (nginx: client_max_body_size 0)"),
     )
 
 
@@ -153,7 +155,7 @@ def _clock(date: str) -> Iterator[CheckFinding]:
     if abs(skew_s) > MUCH_SKEW_S:
         yield doubt(
             _("clock"),
-            _("%(skew_s)s s from the server's", skew_s=f"{skew_s:+.0f}"),
+            _("%(skew_s)s s off the server's clock", skew_s=f"{skew_s:+.0f}"),
             _("set the time: timedatectl set-ntp true"),
         )
     else:

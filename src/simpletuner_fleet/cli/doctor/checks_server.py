@@ -22,15 +22,15 @@ def data_folder(folder: Path) -> Iterator[CheckFinding]:
     if not folder.exists():
         yield doubt(
             _("data folder"),
-            _("%(folder)s is not there yet", folder=folder),
-            _("it is made by the first: simpletuner server"),
+            _("%(folder)s does not exist yet", folder=folder),
+            _("simpletuner server creates it at its first start"),
         )
         yield disk(_("disk"), folder)
         return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         yield bad(
             _("data folder"),
-            _("%(folder)s cannot be written by this user", folder=folder),
+            _("this user cannot write to %(folder)s", folder=folder),
             f"ls -ld {folder}",
         )
         return
@@ -38,7 +38,7 @@ def data_folder(folder: Path) -> Iterator[CheckFinding]:
     if mode & 0o077:
         yield doubt(
             _("data folder"),
-            _("%(folder)s is open to other users (%(mode)s)", folder=folder, mode=f"{mode:04o}"),
+            _("%(folder)s is accessible to other users (%(mode)s)", folder=folder, mode=f"{mode:04o}"),
             f"chmod 700 {folder}",
         )
     else:
@@ -47,7 +47,7 @@ def data_folder(folder: Path) -> Iterator[CheckFinding]:
     if token.exists() and stat.S_IMODE(token.stat().st_mode) & 0o077:
         yield bad(
             _("admin token"),
-            _("%(token)s can be read by others", token=token),
+            _("%(token)s can be read by other users", token=token),
             _("chmod 600 %(token)s, and change the token", token=token),
         )
     yield disk(_("disk"), folder)
@@ -59,7 +59,7 @@ def data_folder(folder: Path) -> Iterator[CheckFinding]:
         yield bad(
             _("local worker"),
             _("it stays off: %(reason)s", reason=problem.read_text(errors="replace").strip()),
-            _("mend that and restart the server, or start it with --no-local"),
+            _("fix that and restart the server, or start it with --no-local"),
         )
 
 
@@ -84,8 +84,8 @@ def _sqlite_file(file: Path) -> CheckFinding:
     if not file.exists():
         return doubt(
             _("database"),
-            _("%(file)s is not there yet", file=file),
-            _("it is made by the first: simpletuner server"),
+            _("%(file)s does not exist yet", file=file),
+            _("simpletuner server creates it at its first start"),
         )
     if file.stat().st_size > MOST_BYTES_CHECKED:
         return good(
@@ -104,7 +104,7 @@ def _sqlite_file(file: Path) -> CheckFinding:
             connection.close()
     except sqlite3.Error as error:
         return bad(
-            _("database"), f"{file}: {error}", _("restore it from a backup, or check the rights of the file")
+            _("database"), f"{file}: {error}", _("restore it from a backup, or check the file's permissions")
         )
     if verdict != "ok":
         return bad(_("database"), f"{file}: {verdict}", _("stop the server and restore a backup"))
@@ -112,10 +112,10 @@ def _sqlite_file(file: Path) -> CheckFinding:
     if damaged:
         return bad(
             _("database"),
-            _("%(file)s has rows that cannot be read: %(rows)s", file=file, rows="; ".join(damaged)),
-            _("the server sets them aside and goes on; restore them from a backup"),
+            _("%(file)s has unreadable rows: %(rows)s", file=file, rows="; ".join(damaged)),
+            _("the server sets them aside and keeps running; restore them from a backup"),
         )
-    return good(_("database"), _("%(file)s is whole", file=file))
+    return good(_("database"), _("%(file)s is intact", file=file))
 
 
 def _damaged_rows(file: Path) -> list[str]:
@@ -131,7 +131,7 @@ def _postgres(url: str) -> Iterator[CheckFinding]:
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             row = connection.execute("SHOW server_version").fetchone()
-        yield good(_("database"), _("PostgreSQL %(version)s answers", version=row[0] if row else ""))
+        yield good(_("database"), _("PostgreSQL %(version)s is reachable", version=row[0] if row else ""))
     except psycopg.Error as error:
         yield bad(
             _("database"),

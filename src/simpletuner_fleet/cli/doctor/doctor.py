@@ -44,7 +44,7 @@ def doctor(args: argparse.Namespace) -> int:
         out.items("doctor", items, (), id_field="about")
     worst = any(finding.mark is FindingMark.BAD for _, finding in findings)
     if not out.for_programs:
-        out.say(_("Something needs mending, see ✗ above.") if worst else _("Nothing stands in the way."))
+        out.say(_("Something needs fixing; see ✗ above.") if worst else _("No problems found."))
     return ExitCode.FAILED if worst else ExitCode.OK
 
 
@@ -56,7 +56,7 @@ def _sections(args: argparse.Namespace) -> Iterator[DoctorSection]:
     yield DoctorSection(_("This machine"), _machine(args))
     if args.what != "worker":
         yield DoctorSection(_("Data"), _server_data(args))
-    yield DoctorSection(_("Way to the orchestrator"), _network(args))
+    yield DoctorSection(_("Connection to the orchestrator"), _network(args))
 
 
 def _settings(group: str, args: argparse.Namespace) -> Iterator[CheckFinding]:

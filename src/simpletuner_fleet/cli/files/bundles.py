@@ -62,11 +62,11 @@ def load(path: str, choices: FileChoices = NO_CHOICES) -> Loaded:
         raise unusable(
             layout.main,
             _("%(detail)s (at %(where)s)", detail=error.detail, where=where),
-            error.next or _("mend the file"),
+            error.next or _("fix the file"),
         ) from None
     if len(json.dumps(bundle)) > MAX_BUNDLE_BYTES:
         raise unusable(
-            layout.main, _("it is larger than 4 MiB"), _("keep data out of it and refer to it by path")
+            layout.main, _("it is larger than 4 MiB"), _("keep data out of it and reference it by path")
         )
     return Loaded(bundle, layout.name, notes)
 
@@ -82,17 +82,17 @@ def save(bundle: dict[str, Any], folder: Path, *, force: bool) -> list[Path]:
     for name, text in (bundle.get("files") or {}).items():
         if not is_file_name(name) or name in contents:
             raise fail(
-                _("the config has a file '%(name)s' that is not written", name=name),
-                _("its name is no plain file name, or one of ours"),
-                _("look at it with  simpletuner configs get NAME --json"),
+                _("the config lists a file '%(name)s' that is not included", name=name),
+                _("its name is not a plain file name, or is reserved"),
+                _("view it with  simpletuner configs get NAME --json"),
                 "E_CONFIG_FILE",
             )
         contents[name] = text
     there = [name for name in contents if (folder / name).exists()]
     if there and not force:
         raise fail(
-            _("%(folder)s is there already", folder=folder / there[0]),
-            _("nothing was written, so that nothing is lost"),
+            _("%(folder)s already exists", folder=folder / there[0]),
+            _("nothing was written, so nothing is lost"),
             _("choose another folder, or overwrite with --force"),
             "E_EXISTS",
             ExitCode.CONFLICT,
@@ -135,7 +135,7 @@ def _is_simpletuners(rest: dict[str, Any]) -> bool:
 def _rest(file: Path, notes: list[str]) -> dict[str, Any]:
     rest = json_of(file, notes) if file.is_file() else {}
     if not isinstance(rest, dict):
-        raise unusable(file, _("it is no JSON object"), _("mend the file"))
+        raise unusable(file, _("it is not a JSON object"), _("fix the file"))
     return rest
 
 
@@ -155,7 +155,7 @@ def _others(folder: Path, gathered: Gathered, notes: list[str]) -> dict[str, str
         try:
             texts[file.name] = text_of(file)
         except CliError as error:
-            notes.append(_("%(file)s stays behind: %(why)s", file=file, why=error.trouble.why))
+            notes.append(_("%(file)s is not included: %(why)s", file=file, why=error.trouble.why))
     return {name: text for name, text in texts.items() if NAME.fullmatch(name)}
 
 

@@ -56,9 +56,9 @@ def _main_file(folder: Path) -> Path:
         return several[0]
     if several:
         raise fail(
-            _("%(folder)s holds several configs", folder=folder),
+            _("%(folder)s contains several configs", folder=folder),
             ", ".join(sorted(str(file.parent.relative_to(folder)) for file in several)),
-            _("name the one that is meant"),
+            _("name the one you mean"),
             "E_CONFIG_FILE",
             ExitCode.USAGE,
         )

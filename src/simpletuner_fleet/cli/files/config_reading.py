@@ -25,7 +25,7 @@ def read_main(main: Path, notes: list[str]) -> tuple[dict[str, Any], dict[str, s
     document = _toml(main) if main.suffix == ".toml" else json_of(main, notes)
     if not isinstance(document, dict):
         raise unusable(
-            main, _("it is no JSON object"), _('a config is an object such as {"model_family": …}')
+            main, _("it is not a JSON object"), _('a config is an object such as {"model_family": …}')
         )
     beside = main.parent / ENV_FILE
     if "settings" in document or not beside.is_file():
@@ -45,26 +45,26 @@ def json_of(file: Path, notes: list[str]) -> Any:
         try:
             document = json.loads(_LOOSE_COMMA.sub(lambda match: match[1] or match[2], text))
         except ValueError:
-            raise unusable(file, _("it is not JSON: %(error)s", error=error), _("mend the file")) from None
-    notes.append(_("%(file)s is JSON only without its commas before closing brackets", file=file))
+            raise unusable(file, _("it is not JSON: %(error)s", error=error), _("fix the file")) from None
+    notes.append(_("%(file)s is valid JSON only without the trailing commas", file=file))
     return document
 
 
 def text_of(file: Path) -> str:
     if file.stat().st_size > MAX_BUNDLE_BYTES:
         raise unusable(
-            file, _("it is larger than 4 MiB"), _("keep data out of the folder and refer to it by path")
+            file, _("it is larger than 4 MiB"), _("keep data out of the folder and reference it by path")
         )
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise unusable(
-            file, _("it is no text"), _("keep only the config's own text files in the folder")
+            file, _("it is not text"), _("keep only the config's own text files in the folder")
         ) from None
 
 
 def unusable(file: Path, why: str, next_step: str) -> CliError:
-    return usage(_("%(file)s is no config that could be used", file=file), why, next_step)
+    return usage(_("%(file)s is not a usable config", file=file), why, next_step)
 
 
 def _toml(file: Path) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _toml(file: Path) -> dict[str, Any]:
         document = tomllib.loads(text_of(file))
         return dict(json.loads(json.dumps(document, default=str)))
     except ValueError as error:
-        raise unusable(file, _("it is not TOML: %(error)s", error=error), _("mend the file")) from None
+        raise unusable(file, _("it is not TOML: %(error)s", error=error), _("fix the file")) from None
 
 
 def _unwrapped(document: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def files_to_download(job_id: str, manifests: list[dict[str, Any]]) -> list[Remo
             if not NAME.fullmatch(name) or path_complaint(path) or not SHA256.fullmatch(sha256):
                 raise fail(
                     _("the server names a file that must not be written"),
-                    _("'%(name)s/%(path)s' is no path beneath a folder", name=name, path=path),
+                    _("'%(name)s/%(path)s' is not a path inside the folder", name=name, path=path),
                     _("ask the administrator what happened to this job's artifacts"),
                     "E_BAD_PATH",
                 )
@@ -72,8 +72,8 @@ class Downloader:
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.parent.resolve().is_relative_to(root) or target.is_symlink():
                 raise fail(
-                    _("%(target)s would be written elsewhere", target=target),
-                    _("a symbolic link lies in the way"),
+                    _("%(target)s would be written outside the folder", target=target),
+                    _("a symbolic link is in the way"),
                     _("choose another folder with --to"),
                     "E_BAD_PATH",
                 )
@@ -186,7 +186,7 @@ def digest_of(path: Path) -> str:
 
 def not_what_it_should_be(file: RemoteFile) -> CliError:
     return fail(
-        _("%(place)s arrived damaged", place=file.place),
+        _("%(place)s arrived corrupted", place=file.place),
         _("its SHA-256 is not the one it was stored with"),
         _("run the same command again"),
         "E_DIGEST",

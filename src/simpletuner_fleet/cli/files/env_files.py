@@ -61,9 +61,7 @@ def read_variables(text: str, file: Path, notes: list[str]) -> dict[str, str]:
     for line in _logical_lines(text):
         match = _LINE.fullmatch(line)
         if not match:
-            notes.append(
-                _("%(file)s: a line was left out that sets no variable: %(line)s", file=file, line=line)
-            )
+            notes.append(_("%(file)s: skipped a line that sets no variable: %(line)s", file=file, line=line))
             continue
         name, adds, value = match.groups()
         value = _unquoted(value, variables)
@@ -88,12 +86,13 @@ def settings_of_variables(
         elif value and SECRET.fullmatch(name):
             notes.append(
                 _(
-                    "%(name)s was left out: store it with  simpletuner secrets set NAME  and name it under secrets",
+                    "%(name)s was left out: store it with  simpletuner secrets set NAME  and reference "
+                    "it under secrets",
                     name=name,
                 )
             )
         elif name.upper().startswith(RESERVED_ENV):
-            notes.append(_("%(name)s was left out: such names are the worker's own", name=name))
+            notes.append(_("%(name)s was left out: that name is reserved for the worker", name=name))
         elif value and ENV_NAME.fullmatch(name):
             env[name] = value
     return settings, env

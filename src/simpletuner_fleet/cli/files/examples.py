@@ -53,13 +53,13 @@ def _examples_of(python: str | None, environ: Mapping[str, str] = os.environ) ->
         folder = Path(answer.stdout.strip()) / "examples"
         if answer.stdout.strip() and folder.is_dir():
             return folder
-        why = answer.stderr.strip().rpartition("\n")[2] or _("it has no package simpletuner with examples")
+        why = answer.stderr.strip().rpartition("\n")[2] or _("it has no simpletuner package with examples")
     except (OSError, subprocess.SubprocessError) as error:
         why = str(error)
     raise fail(
         _("the trainer's examples are not on this machine"),
-        _("looked with %(python)s: %(why)s", python=program, why=why),
-        _("name the Python that the trainer is installed for: --trainer-python PATH"),
+        _("checked with %(python)s: %(why)s", python=program, why=why),
+        _("name the Python that has the trainer: --trainer-python PATH"),
         "E_EXAMPLE",
         ExitCode.NOT_FOUND,
     )

@@ -84,7 +84,7 @@ def gather(settings: dict[str, Any], main: Path, choices: FileChoices, notes: li
     if unknown:
         raise fail(
             _("the config has no setting '%(name)s'", name=min(unknown)),
-            _("--file and --leave name a setting of the config"),
+            _("--file and --leave must name a setting of the config"),
             _("verify its name"),
             "E_CONFIG_FILE",
             ExitCode.USAGE,
@@ -150,7 +150,7 @@ def _file_for(
 ) -> Path | None:
     if name in choices.files:
         file = Path(choices.files[name]).expanduser()
-        notes.append(_("%(setting)s: took %(file)s", setting=name, file=file))
+        notes.append(_("%(setting)s: using %(file)s", setting=name, file=file))
         return file
     if (
         not isinstance(value, str)
@@ -182,7 +182,7 @@ def _found(name: str, value: str, main: Path, notes: list[str], missing: list[Mi
     places = list(dict.fromkeys(_places(value, main.parent)))
     for place in places:
         if place.is_file():
-            notes.append(_("%(setting)s: took %(file)s", setting=name, file=place))
+            notes.append(_("%(setting)s: using %(file)s", setting=name, file=place))
             return place
     names = (Path(value).name, DATALOADER) if name == DATALOADER_SETTING else (Path(value).name,)
     besides = [main.parent / other for other in names]
@@ -190,7 +190,7 @@ def _found(name: str, value: str, main: Path, notes: list[str], missing: list[Mi
     if beside:
         notes.append(
             _(
-                "%(setting)s names %(value)s, which is not there; took %(file)s instead",
+                "%(setting)s names %(value)s, which does not exist; using %(file)s instead",
                 setting=name,
                 value=value,
                 file=beside,
@@ -200,7 +200,8 @@ def _found(name: str, value: str, main: Path, notes: list[str], missing: list[Mi
     if value.startswith(EXAMPLES):
         notes.append(
             _(
-                "%(setting)s: %(value)s is not here and is left to the trainer on the worker, which may bring it",
+                "%(setting)s: %(value)s is not here; it is left to the trainer on the worker, which may "
+                "provide it",
                 setting=name,
                 value=value,
             )
@@ -238,8 +239,8 @@ def _keep(files: dict[str, str], file: Path) -> str:
 
 def _left_to_worker(name: str, value: str) -> str:
     return _(
-        "%(setting)s: %(value)s is left to the worker; to bring it along, push it with  simpletuner data push  and "
-        "write dataset://NAME",
+        "%(setting)s: %(value)s is left to the worker; to include it, push it with  simpletuner data "
+        "push  and write dataset://NAME",
         setting=name,
         value=value,
     )
@@ -251,10 +252,10 @@ def _asked_for(missing: list[Missing]) -> CliError:
         f"{one.setting} = {one.value} ({', '.join(str(place) for place in one.looked_at)})" for one in missing
     )
     return fail(
-        _("the config names files that are not here: %(names)s", names=names),
-        _("looked for %(names)s here, and found nothing", names=looked),
+        _("the config names files that are missing: %(names)s", names=names),
+        _("looked for %(names)s here and found nothing", names=looked),
         (
-            _("give each with  --file %(setting)s=PATH", setting=missing[0].setting),
+            _("provide each with  --file %(setting)s=PATH", setting=missing[0].setting),
             _("or leave it to the worker on purpose with  --leave %(setting)s", setting=missing[0].setting),
         ),
         "E_CONFIG_FILE",

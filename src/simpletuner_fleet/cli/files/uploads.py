@@ -106,7 +106,7 @@ def read_folder(folder: Path, progress: Progress, *, with_indices: bool = False)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
         entries = sorted(threads.map(entry, paths), key=lambda one: one[0].path)
     if not entries:
-        raise _unusable(folder, _("it holds no file"))
+        raise _unusable(folder, _("it contains no files"))
     manifest = canonical(file for file, _path in entries)
     contents: dict[str, Content] = {file.sha256: Content(file.size, path) for file, path in entries}
     contents[id_of(manifest)] = Content(len(manifest), manifest)
@@ -237,8 +237,8 @@ def _unusable(path: Path, why: str) -> CliError:
 
 def _changed(content: Content) -> CliError:
     return fail(
-        _("%(path)s has changed while it was pushed", path=content.source),
-        _("what was sent is not what was read before"),
-        _("run the same command again when nobody writes there"),
+        _("%(path)s changed while it was being pushed", path=content.source),
+        _("the uploaded bytes differ from those read before"),
+        _("run the same command again when nobody is writing there"),
         "E_DATA_CHANGED",
     )

@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
             return self._unknown(choice[1], choices)
         return usage(
             f"{self.prog}: {message}",
-            _("the command cannot be understood so"),
+            _("the command cannot be parsed"),
             f"{self.prog} --help",
         )
 
@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
             options = [option for option in self._option_string_actions if option.startswith("--")]
             return self._unknown(word.partition("=")[0], options)
         return usage(
-            _("%(prog)s: '%(word)s' is one word too many", prog=self.prog, word=word),
+            _("%(prog)s: unexpected argument '%(word)s'", prog=self.prog, word=word),
             _("the command takes no further argument here"),
             f"{self.prog} --help",
         )
@@ -79,6 +79,6 @@ class Parser(argparse.ArgumentParser):
             _("%(prog)s has no option '%(word)s'", prog=self.prog, word=word)
             if is_option
             else _("%(prog)s has no command or choice '%(word)s'", prog=self.prog, word=word),
-            _("did you mean '%(near)s'?", near=near[0]) if near else _("nothing here is called like that"),
+            _("did you mean '%(near)s'?", near=near[0]) if near else _("nothing here has that name"),
             f"{self.prog} {near[0]}" if near and not is_option else f"{self.prog} --help",
         )

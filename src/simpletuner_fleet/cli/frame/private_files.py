@@ -18,7 +18,7 @@ def private_folder(path: Path) -> Path:
         path.chmod(PRIVATE_FOLDER)
     except OSError as error:
         raise fail(
-            _("cannot use the data folder %(path)s", path=path),
+            _("the data folder %(path)s is not usable", path=path),
             error.strerror or str(error),
             _("choose another with --data-dir or SIMPLETUNER_HOME"),
             "E_DATA_DIR",
@@ -35,7 +35,7 @@ def read_private(path: Path) -> str | None:
         raise fail(
             _("cannot read %(path)s", path=path),
             str(error),
-            _("mend or remove %(path)s", path=path),
+            _("fix or remove %(path)s", path=path),
             "E_DATA_DIR",
         ) from None
 
@@ -66,9 +66,9 @@ def stored_secret(path: Path) -> bytes:
         secret = b""
     if len(secret) < SECRET_BYTES:
         raise fail(
-            _("%(path)s is damaged", path=path),
-            _("it should hold %(secret_bytes)s bytes in hexadecimal", secret_bytes=SECRET_BYTES),
-            _("restore it from a backup, or remove %(path)s to have a new one made", path=path),
+            _("%(path)s is corrupted", path=path),
+            _("it must contain %(secret_bytes)s bytes in hexadecimal", secret_bytes=SECRET_BYTES),
+            _("restore it from a backup, or remove %(path)s to create a new one", path=path),
             "E_DATA_DIR",
         )
     return secret

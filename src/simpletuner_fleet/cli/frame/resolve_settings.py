@@ -111,7 +111,7 @@ def _parsed(row: Setting, raw: Any, source: Source, notes: list[str]) -> Any:
     except ValueError as error:
         quoted = "" if row.secret else f", got '{raw if isinstance(raw, str) else ','.join(raw)}'"
         raise usage(
-            _("%(where)s has a value that cannot be used", where=source.where),
+            _("%(where)s has an invalid value", where=source.where),
             f"{error}{quoted}",
             "simpletuner --help",
         ) from None
@@ -154,7 +154,7 @@ def _read_table(file: Path, group: str, *, required: bool) -> dict[str, Any] | N
 
 def _unreadable(file: Path, why: str) -> CliError:
     return usage(
-        _("cannot use the settings file %(file)s", file=file),
+        _("the settings file %(file)s is not usable", file=file),
         why,
-        _("mend the file, or name another with --config FILE"),
+        _("fix the file, or name another with --config FILE"),
     )

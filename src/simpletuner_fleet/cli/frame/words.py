@@ -12,7 +12,7 @@ def pairs_of(words: list[str], flag: str, *, split: bool = True) -> dict[str, st
         return dict(_pair(item) for item in words)
     except ValueError as error:
         raise usage(
-            _("%(flag)s cannot be used so", flag=flag),
+            _("%(flag)s cannot be used this way", flag=flag),
             str(error),
             _("for example %(flag)s key=value", flag=flag),
         ) from None

@@ -35,10 +35,10 @@ def list_(args: argparse.Namespace) -> int:
         job_id = str(args.job) if getattr(args, "curl", False) else lookup.job_id(api, args.job)
         manifests = api.items(f"/api/jobs/{segment(job_id)}/artifacts", "manifests")
         if not manifests and not out.for_programs:
-            out.hint(_("Nothing is stored yet: checkpoints appear here as they are uploaded."))
+            out.hint(_("Nothing stored yet: checkpoints appear here as they are uploaded."))
         out.items("manifests", manifests, LIST)
         if manifests and not out.for_programs:
-            out.hint(_("Fetch them:  simpletuner jobs download %(job_id)s", job_id=job_id))
+            out.hint(_("Download them:  simpletuner jobs download %(job_id)s", job_id=job_id))
     return ExitCode.OK
 
 
@@ -46,7 +46,9 @@ def download(args: argparse.Namespace) -> int:
     out = Output(args)
     if args.to and args.archive:
         raise usage(
-            _("--to and --archive were both given"), _("a download has one home"), _("leave one of them out")
+            _("--to and --archive were both given"),
+            _("choose one destination for the download"),
+            _("leave one of them out"),
         )
     with connected(args) as api:
         job_id = lookup.job_id(api, args.job)

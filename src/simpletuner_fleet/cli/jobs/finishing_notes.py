@@ -21,7 +21,7 @@ def finishing_text(job: dict[str, Any]) -> str | None:
     if why:
         return clean(
             _(
-                "the training has ended; its results are not stored yet: %(why)s (tried again until they are)",
+                "the training has ended; its results are not stored yet: %(why)s (retrying)",
                 why=why,
             )
         )

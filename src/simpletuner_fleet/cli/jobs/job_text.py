@@ -92,9 +92,9 @@ def results(job: dict[str, Any]) -> str | None:
             return _("stored")
         case "pending":
             why = (job.get("progress") or {}).get("waiting_for")
-            return _("not stored yet: %(why)s", why=why) if why else _("on their way")
+            return _("not stored yet: %(why)s", why=why) if why else _("being uploaded")
         case "missing":
-            return _("MISSING: they are on the worker's disk alone")
+            return _("MISSING: they exist only on the worker's disk")
     return None
 
 
@@ -164,7 +164,7 @@ def fixes(why: dict[str, Any]) -> list[str]:
 def explained(why: dict[str, Any]) -> list[str]:
     """Returns the whole answer of `explain`, one line after the other."""
     words = current()
-    sentence = reason_text(words, why) or _("no reason is known")
+    sentence = reason_text(words, why) or _("reason unknown")
     lines = [clean(f"{why.get('state', 'job')}: {sentence}")]
     what_it_takes = kind_text(words, str(why.get("class") or ""))
     as_of = why.get("as_of")

@@ -133,7 +133,7 @@ def _chunks(api: Api, path: str, request: LogRequest) -> Iterator[bytes]:
             if not request.follow or offset is None or left <= 0:
                 raise CliError(of_connection_error(error, api.where.url)) from None
         if left in (RECONNECTS, RECONNECTS - 1):
-            api.note(_("the connection was cut; going on where it broke off …"))
+            api.note(_("the connection was interrupted; resuming where it broke off …"))
         place = {"offset": offset}
         time.sleep(RECONNECT_S)
 
@@ -198,7 +198,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise usage(
-            _("--grep is no pattern"),
+            _("--grep is not a valid pattern"),
             _("Python's re says: %(problem)s", problem=error),
             _("quote special characters with a backslash"),
         ) from None

@@ -48,9 +48,7 @@ def show(args: argparse.Namespace) -> int:
         else:
             if not rows and not out.for_programs:
                 names = ", ".join(answer["keys"])
-                out.hint(
-                    _("It has told: %(known)s", known=names) if names else _("It has told no numbers yet.")
-                )
+                out.hint(_("Last report: %(known)s", known=names) if names else _("No metrics reported yet."))
             out.items("metrics", rows, LIST)
     return ExitCode.OK
 

@@ -35,5 +35,5 @@ def publish(args: argparse.Namespace) -> int:
             body = {"to": args.to, "secret": args.secret, "private": not args.public, "branch": args.branch}
         publication = api.post(f"/api/jobs/{segment(job_id)}/publish", body or None)
         out.item(publication, DETAIL, id_field="job_id")
-        out.hint(_("See how far it is:  simpletuner jobs publish %(job_id)s --show", job_id=job_id))
+        out.hint(_("Check its progress:  simpletuner jobs publish %(job_id)s --show", job_id=job_id))
     return ExitCode.OK

@@ -142,7 +142,7 @@ def _say_whose(answer: dict[str, Any], out: Output) -> None:
     if config:
         out.say(
             _(
-                "It runs the config '%(name)s', version %(version)s, saved by %(by)s.",
+                "It runs config '%(name)s', version %(version)s, saved by %(by)s.",
                 name=config["name"],
                 version=config["version"],
                 by=config["saved_by"],
@@ -175,7 +175,8 @@ def _follow(api: Api, job_id: str, out: Output) -> int:
         print(file=sys.stderr)
         out.say(
             _(
-                "The job goes on; only the view was left. Cancel it:  simpletuner jobs cancel %(job_id)s",
+                "The job keeps running; only the view was closed. Cancel it:  simpletuner jobs cancel "
+                "%(job_id)s",
                 job_id=job_id,
             )
         )
@@ -188,7 +189,7 @@ def _labels(words: list[str]) -> dict[str, str]:
         return values.label_patterns(words)
     except ValueError as error:
         raise usage(
-            _("%(flag)s cannot be used so", flag="--label"),
+            _("%(flag)s cannot be used this way", flag="--label"),
             str(error),
             _("for example %(flag)s key=value", flag="--label"),
         ) from None

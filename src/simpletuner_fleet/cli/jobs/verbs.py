@@ -35,7 +35,7 @@ def list_(args: argparse.Namespace) -> int:
         out.items("jobs", jobs, job_text.LIST)
         stuck = next((job for job in jobs if job["status"] in WAITING and job_text.reason(job)), None)
         if stuck and not out.for_programs:
-            out.hint(_("Why does it wait?  simpletuner jobs explain %(id)s", id=stuck["id"]))
+            out.hint(_("Why is it waiting?  simpletuner jobs explain %(id)s", id=stuck["id"]))
     return ExitCode.OK
 
 
@@ -157,7 +157,7 @@ def retry(args: argparse.Namespace) -> int:
         body = {"resume_from": lookup.checkpoint(api, args.resume_from)} if args.resume_from else None
         job = api.post(f"/api/jobs/{segment(old)}/retry", body)
         job = {**job, "id": job.get("id") or job.get("job_id")}
-        out.say(_("%(old)s is tried again as %(id)s", old=old, id=job["id"]))
+        out.say(_("%(old)s is retried as %(id)s", old=old, id=job["id"]))
         if not body and not getattr(args, "curl", False):
             _tell_what_is_stored(api, old, out)
         out.item(job, job_text.DETAIL)
@@ -170,7 +170,8 @@ def _tell_what_is_stored(api: Api, job_id: str, out: Output) -> None:
     if step is not None:
         out.say(
             _(
-                "It begins at the start. To go on from step %(step)s:  simpletuner jobs retry %(id)s --resume-from %(id)s",
+                "It starts from the beginning. To resume from step %(step)s:  simpletuner jobs retry "
+                "%(id)s --resume-from %(id)s",
                 step=step,
                 id=job_id,
             )

@@ -27,7 +27,7 @@ def wait_for_end(api: Api, job_id: str, timeout_s: float | None) -> Job:
         if job["status"] in TERMINAL:
             return job
     raise fail(
-        _("job %(job_id)s has not ended in %(timeout_s)s s", job_id=job_id, timeout_s=f"{timeout_s:g}"),
+        _("job %(job_id)s did not end within %(timeout_s)s s", job_id=job_id, timeout_s=f"{timeout_s:g}"),
         _("it is %(status)s", status=job["status"]),
         f"simpletuner jobs explain {job_id}",
         "E_TIMEOUT",

@@ -74,7 +74,7 @@ def moment(text: str | None, flag: str) -> str | None:
         )
     except (ValueError, OverflowError):
         raise usage(
-            _("%(flag)s cannot be used so", flag=flag),
+            _("%(flag)s cannot be used this way", flag=flag),
             _(
                 "expected a time such as 2026-11-15T10:00:00Z or a span such as 2h, got '%(given)s'",
                 given=text,

@@ -1,6 +1,8 @@
 """`simpletuner backup …`: works on this machine's database itself, and asks no server."""
 
 import argparse
+import asyncio
+import logging
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,15 +13,17 @@ from typing import NamedTuple
 import msgspec
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.blobs.opening import open_blobs
 from simpletuner_fleet.cli.frame import resolve_settings
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
 from simpletuner_fleet.cli.frame.output import Output
 from simpletuner_fleet.client.troubles import Trouble
 from simpletuner_fleet.core.errors import FleetError
-from simpletuner_fleet.core.people.revocations import Withdrawn, withdrawn_since
+from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, Withdrawn, withdrawn_since
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.orchestrator.accounts import KEY_SETTING
 from simpletuner_fleet.orchestrator.after_restore import RestoreNote
+from simpletuner_fleet.storage.shared_journal import read_shared_journal
 from simpletuner_fleet.store.backup import key_file, sqlite_copy
 from simpletuner_fleet.store.backup.archive import (
     BackupManifest,
@@ -30,12 +34,15 @@ from simpletuner_fleet.store.backup.archive import (
 from simpletuner_fleet.store.backup.journal import JOURNAL_FILE, RevocationJournal, read_journal
 from simpletuner_fleet.store.opening import POSTGRES_PREFIXES, SQLITE_PREFIX
 
+log = logging.getLogger(__name__)
+
 SQLITE_FILE = "fleet.db"
 
 
 class DatabasePlace(NamedTuple):
     data_dir: Path
     url: str
+    storage_url: str | None
 
     @property
     def sqlite_file(self) -> Path:
@@ -60,10 +67,12 @@ def create(args: argparse.Namespace) -> int:
         write_archive(target, folder, manifest)
         if args.keys:
             key_file.write_keys(Path(args.keys), place.data_dir)
-    out.say(_("%(file)s holds the database as it was at epoch %(epoch)s", file=target, epoch=manifest.epoch))
+    out.say(_("%(file)s contains the database as of epoch %(epoch)s", file=target, epoch=manifest.epoch))
     if not args.keys:
-        out.hint(_("the keys are not in it: --keys FILE writes them into a file apart, to be kept elsewhere"))
-    out.hint(_("the storage is not in it: checkpoints, artifacts and datasets are backed up where they lie"))
+        out.hint(
+            _("the keys are not included: --keys FILE writes them to a separate file, to be kept elsewhere")
+        )
+    out.hint(_("storage is not included: back up checkpoints, artifacts and datasets where they are"))
     return ExitCode.OK
 
 
@@ -73,7 +82,7 @@ def verify(args: argparse.Namespace) -> int:
         manifest = _verified(Path(args.file), Path(folder))
     out.say(
         _(
-            "%(file)s is whole: %(database)s, schema %(schema)s, epoch %(epoch)s, %(entries)s audit entries",
+            "%(file)s is intact: %(database)s, schema %(schema)s, epoch %(epoch)s, %(entries)s audit entries",
             file=args.file,
             database=manifest.database,
             schema=manifest.schema,
@@ -112,24 +121,26 @@ def restore(args: argparse.Namespace) -> int:
             )
         if args.keys:
             key_file.read_keys(Path(args.keys), place.data_dir)
-        RevocationJournal(place.data_dir / JOURNAL_FILE, now)
+        RevocationJournal(place.data_dir / JOURNAL_FILE, now, manifest.audit_seq)
     _say_restored(out, manifest, withdrawn, kept)
     return ExitCode.OK
 
 
 def _say_restored(out: Output, manifest: BackupManifest, withdrawn: Withdrawn, kept: object) -> None:
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest.began_at))
-    out.say(_("the database is restored as it was at %(time)s", time=made))
+    out.say(_("the database is restored as of %(time)s", time=made))
     if kept is not None:
-        out.say(_("what was there before is kept: %(kept)s", kept=kept))
+        out.say(_("the previous data is kept: %(kept)s", kept=kept))
     if withdrawn.everything:
         out.say(
             _(
-                "what was revoked since is not known: no token, password and worker token of the backup is believed; "
-                "the admin token of the data dir lets you in"
+                "what has been revoked since is unknown: no token, password or worker token from the "
+                "backup is accepted; the admin token in the data folder lets you in"
             )
         )
-    out.hint(_("start the server: jobs are placed once workers have had the time to tell what they run"))
+    out.hint(
+        _("start the server: jobs are placed once workers have had time to report what they are running")
+    )
 
 
 def _withdrawn(
@@ -139,8 +150,21 @@ def _withdrawn(
         return Withdrawn(), "trusted"
     named = [Path(one) for one in args.revocations] or [place.data_dir / JOURNAL_FILE]
     noted = [one for file in named if file.exists() or args.revocations for one in read_journal(file)]
-    withdrawn = withdrawn_since(manifest.began_at, noted)
+    if place.kind == "postgresql" and not args.revocations:
+        # This server's own journal tells of its own terms only, so it does not say from when on it is whole.
+        noted = [one for one in noted if one.event] + _shared_journal(place)
+    withdrawn = withdrawn_since(BackupMoment(manifest.began_at, manifest.audit_seq), noted)
     return withdrawn, "all withdrawn" if withdrawn.everything else "journal"
+
+
+def _shared_journal(place: DatabasePlace) -> list[Revocation]:
+    """Where the storage cannot be asked, nobody knows what was revoked, and that is how it is restored."""
+    try:
+        blobs = open_blobs(place.storage_url, place.data_dir / "storage")
+        return asyncio.run(read_shared_journal(blobs)) or []
+    except (FleetError, OSError) as error:
+        log.warning("the journal of revocations in the storage cannot be read: %s", error)
+        return []
 
 
 def _verified(file: Path, folder: Path) -> BackupManifest:
@@ -155,12 +179,14 @@ def _verified(file: Path, folder: Path) -> BackupManifest:
 
 
 def _place(args: argparse.Namespace) -> DatabasePlace:
-    names = ("data_dir", "config_file", "database_url")
+    names = ("data_dir", "config_file", "database_url", "storage_url")
     given = {name: getattr(args, name) for name in names if getattr(args, name, None)}
     resolved, _notes = resolve_settings.resolve("server", argparse.Namespace(**given))
     data_dir = Path(resolved["data_dir"].value)
     return DatabasePlace(
-        data_dir, resolved["database_url"].value or f"{SQLITE_PREFIX}{data_dir / SQLITE_FILE}"
+        data_dir,
+        resolved["database_url"].value or f"{SQLITE_PREFIX}{data_dir / SQLITE_FILE}",
+        resolved["storage_url"].value,
     )
 
 

@@ -34,9 +34,9 @@ def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
         options = ask_options(python, os.environ)
         if options is None:
             raise fail(
-                _("the trainer of %(python)s cannot be asked for its options", python=python),
-                _("it is not installed there, or does not load"),
-                _("name the Python that the trainer is installed for: --trainer-python PATH"),
+                _("the trainer in %(python)s cannot be asked for its options", python=python),
+                _("it is not installed there, or cannot be imported"),
+                _("name the Python that has the trainer: --trainer-python PATH"),
                 "E_TRAINER",
                 ExitCode.NOT_FOUND,
             )

@@ -70,7 +70,7 @@ def import_(args: argparse.Namespace) -> int:
         saved = api.put(f"/api/configs/{segment(name)}", loaded.bundle) or {}
         _warn(api, out, loaded.bundle)
         if saved.get("changed") is False:
-            out.say(_("%(name)s is as it was: version %(version)s", name=name, version=saved["version"]))
+            out.say(_("%(name)s is unchanged: version %(version)s", name=name, version=saved["version"]))
         else:
             out.say(_("saved %(name)s, version %(version)s", name=name, version=saved.get("version")))
         if out.for_programs:
@@ -139,8 +139,8 @@ def validate(args: argparse.Namespace) -> int:
         if checked["checked_against"] is None:
             out.say(
                 _(
-                    "The settings were not checked: no worker has told of the trainer's options yet, and no "
-                    "--trainer-python was named."
+                    "The settings were not checked: no worker has reported the trainer's options yet, "
+                    "and --trainer-python was not given."
                 )
             )
     return ExitCode.OK if checked["valid"] else ExitCode.USAGE
@@ -163,8 +163,8 @@ def delete(args: argparse.Namespace) -> int:
 def _loaded(args: argparse.Namespace) -> bundles.Loaded:
     if (args.path is None) is (args.example is None):
         raise usage(
-            _("name what is to be imported"),
-            _("either a PATH or --example NAME says it"),
+            _("name what to import"),
+            _("name either a PATH or --example NAME"),
             "simpletuner configs import --help",
         )
     choices = FileChoices(pairs_of(args.file, "--file"), frozenset(values.words(args.leave)))

@@ -50,7 +50,7 @@ def push(args: argparse.Namespace) -> int:
     sent = size_text(sender.sent_bytes)
     out.say(
         _(
-            "%(name)s: %(files)s files, %(size)s, of which %(sent)s were sent",
+            "%(name)s: %(files)s files, %(size)s, %(sent)s uploaded",
             name=name,
             files=len(pushed.files),
             size=size_text(stored["total_bytes"]),
@@ -60,7 +60,7 @@ def push(args: argparse.Namespace) -> int:
     if pushed.left_out:
         out.say(
             _(
-                "left out what the trainer writes itself: %(files)s (--with-indices takes it along)",
+                "left out files the trainer writes itself: %(files)s (--with-indices includes them)",
                 files=", ".join(pushed.left_out[:5]),
             )
         )
@@ -100,7 +100,7 @@ def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
         dataset_id = find_dataset(api, args.dataset)
         api.delete(f"{DATA}/{segment(dataset_id)}")
-        Output(args).say(_("deleted %(id)s; workers let it go when they need the room", id=dataset_id))
+        Output(args).say(_("deleted %(id)s; workers free its cache when they need the space", id=dataset_id))
     return ExitCode.OK
 
 
@@ -145,7 +145,7 @@ def files_of(api: Api, dataset: Dataset) -> tuple[FileEntry, ...]:
 
 def _foreign(dataset_id: str, why: str) -> CliError:
     return fail(
-        _("the list of files of %(id)s cannot be used", id=dataset_id[:12]),
+        _("the file list of %(id)s is not usable", id=dataset_id[:12]),
         why,
         _("run the same command again"),
         "E_DATA_MANIFEST",

@@ -25,7 +25,7 @@ def login(args: argparse.Namespace) -> int:
             args.url = values.url(args.server)
         except ValueError as error:
             raise usage(
-                _("'%(server)s' is no server", server=args.server),
+                _("'%(server)s' is not a server", server=args.server),
                 str(error),
                 "simpletuner login https://HOST:8001",
             ) from None
@@ -39,7 +39,7 @@ def login(args: argparse.Namespace) -> int:
     credentials.write(file, SavedLogins(where.url, {**saved.servers, where.url: entry}))
     out.say(
         _(
-            "Logged in to %(url)s as %(name)s; kept in %(file)s",
+            "Logged in to %(url)s as %(name)s; saved in %(file)s",
             url=where.url,
             name=who.get("name"),
             file=file,
@@ -55,7 +55,7 @@ def logout(args: argparse.Namespace) -> int:
     if not url or url not in saved.servers:
         raise fail(
             _("not logged in to %(url)s", url=url) if url else _("not logged in"),
-            _("%(file)s has no token for it", file=file),
+            _("%(file)s has no token for this server", file=file),
             "simpletuner login URL",
             "not_found",
             ExitCode.NOT_FOUND,
@@ -95,9 +95,10 @@ def _token(args: argparse.Namespace, url: str) -> str:
         )
     if token.startswith(f"{WORKER}_"):
         raise usage(
-            _("this is a worker's token"),
+            _("this is a worker token"),
             _(
-                "it begins with '%(worker)s_'; people and programs log in with one that begins with '%(api)s_'",
+                "it starts with '%(worker)s_'; people and programs log in with one that starts with "
+                "'%(api)s_'",
                 worker=WORKER,
                 api=API,
             ),

@@ -59,7 +59,9 @@ def set_(args: argparse.Namespace) -> int:
 def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
         api.delete(f"{SECRETS}/{segment(args.name)}")
-        Output(args).say(_("deleted %(name)s; attempts that run keep what they were given", name=args.name))
+        Output(args).say(
+            _("deleted %(name)s; running attempts keep the value they were given", name=args.name)
+        )
     return ExitCode.OK
 
 
@@ -89,7 +91,7 @@ def _read(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise fail(
             _("cannot read %(file)s", file=file),
-            _("it is no text") if isinstance(error, UnicodeDecodeError) else error.strerror or str(error),
+            _("it is not text") if isinstance(error, UnicodeDecodeError) else error.strerror or str(error),
             _("verify the path"),
             "E_SECRET_FILE",
             ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED,

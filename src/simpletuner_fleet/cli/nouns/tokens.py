@@ -50,12 +50,12 @@ def revoke(args: argparse.Namespace) -> int:
             if len(matches) != 1:
                 raise fail(
                     _("no single token is named '%(id)s'", id=args.id),
-                    ngettext("%(n)s has this name", "%(n)s have this name", len(matches)),
+                    ngettext("%(n)s match", "%(n)s matches", len(matches)),
                     _("simpletuner tokens list, then revoke by id"),
                     "not_found",
                     ExitCode.NOT_FOUND,
                 )
             token_id = matches[0]
         api.delete(f"{TOKENS}/{segment(token_id)}")
-        Output(args).say(_("%(id)s is revoked", id=args.id))
+        Output(args).say(_("%(id)s revoked", id=args.id))
     return ExitCode.OK

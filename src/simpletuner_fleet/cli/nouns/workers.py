@@ -103,7 +103,7 @@ def drain(args: argparse.Namespace) -> int:
     options = {"note": args.note, "timeout_s": args.timeout}
     options["checkpoint_first"] = False if args.no_checkpoint else None
     body = {key: value for key, value in options.items() if value is not None} or None
-    status = _act(args, "drain", body, _("%(worker)s takes no new jobs", worker=args.worker))
+    status = _act(args, "drain", body, _("%(worker)s accepts no new jobs", worker=args.worker))
     if args.wait and not getattr(args, "curl", False):
         _wait_until_empty(args)
     return status
@@ -114,12 +114,12 @@ def _wait_until_empty(args: argparse.Namespace) -> None:
         for _change in changes(api):
             attempts = lookup.worker(api, args.worker).get("attempts")
             if not attempts:
-                Output(args).say(_("%(worker)s runs nothing any more", worker=args.worker))
+                Output(args).say(_("%(worker)s is no longer running anything", worker=args.worker))
                 return
 
 
 def resume(args: argparse.Namespace) -> int:
-    return _act(args, "resume", None, _("%(worker)s takes jobs again", worker=args.worker))
+    return _act(args, "resume", None, _("%(worker)s accepts jobs again", worker=args.worker))
 
 
 def rotate_token(args: argparse.Namespace) -> int:
@@ -128,7 +128,7 @@ def rotate_token(args: argparse.Namespace) -> int:
         worker_id = _id(api, args)
         answer = dict(api.post(f"{WORKERS}/{segment(worker_id)}/token"))
         _show_token(out, {"worker_id": worker_id, **answer})
-        out.say(_("The old token is invalid now; a running job goes on. Give the worker the new one."))
+        out.say(_("The old token is no longer valid; running jobs continue. Give the worker the new one."))
     return ExitCode.OK
 
 
@@ -154,7 +154,7 @@ def set_labels(args: argparse.Namespace) -> int:
 def delete(args: argparse.Namespace) -> int:
     with connected(args) as api:
         api.delete(f"{WORKERS}/{segment(_id(api, args))}")
-        Output(args).say(_("%(worker)s is deleted; its token is invalid now", worker=args.worker))
+        Output(args).say(_("%(worker)s deleted; its token is no longer valid", worker=args.worker))
     return ExitCode.OK
 
 
@@ -168,8 +168,8 @@ def changed(labels: dict[str, str], words: list[str]) -> dict[str, str]:
             labels.pop(word[:-1], None)
         else:
             raise usage(
-                _("'%(word)s' says nothing about a label", word=word),
-                _("expected KEY=VALUE to set one or KEY- to take one away"),
+                _("'%(word)s' is not a label change", word=word),
+                _("expected KEY=VALUE to set a label or KEY- to remove one"),
                 "simpletuner workers set-labels NAME team=nlp location-",
             )
     return labels
@@ -194,7 +194,7 @@ def _labels(words: list[str]) -> dict[str, str]:
         return values.pairs(words)
     except ValueError as error:
         raise usage(
-            _("%(flag)s cannot be used so", flag="--label"),
+            _("%(flag)s cannot be used this way", flag="--label"),
             str(error),
             _("for example %(example)s", example="--label location=us-west"),
         ) from None

@@ -28,7 +28,7 @@ def check_admin_token(token: str, where: str) -> None:
         refuse_misshapen_api_token(token)
     except InvalidToken as error:
         raise usage(
-            _("the admin token of %(where)s cannot be used", where=where),
+            _("the admin token in %(where)s is not usable", where=where),
             error.detail,
-            _("use a token of the form st_…, or any string of 32 or more characters without blanks"),
+            _("use a token of the form st_…, or any string of 32 or more characters without spaces"),
         ) from None

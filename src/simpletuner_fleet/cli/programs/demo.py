@@ -29,7 +29,7 @@ def demo(args: argparse.Namespace) -> int:
     finally:
         fleet.stop()
         if args.keep:
-            print("\n" + _("Everything is kept in %(folder)s", folder=folder))
+            print("\n" + _("All data is stored in %(folder)s", folder=folder))
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -38,7 +38,7 @@ def _run(fleet: DemoFleet, *, steps: int, chaos: bool, look: bool) -> int:
     _say(_("1. Start the orchestrator"))
     with fleet.server() as api:
         link = str(api.post("/api/admin/users/link")["link"])
-        print("   " + _("Look at it in a browser: %(link)s", link=link), flush=True)
+        print("   " + _("Open it in a browser: %(link)s", link=link), flush=True)
         if look:
             open_page(link, fleet.folder)
         _say(_("2. Create a worker and start it") if not chaos else _("2. Create two workers and start one"))
@@ -60,7 +60,8 @@ def _run(fleet: DemoFleet, *, steps: int, chaos: bool, look: bool) -> int:
         if chaos:
             _until_checkpoint(api, job_id)
             print(
-                "\n   " + _("kill -9: the worker's machine is gone, agent, guardian and trainer"), flush=True
+                "\n   " + _("kill -9: the worker's machine is gone: agent, supervisor and trainer"),
+                flush=True,
             )
             fleet.kill_machine("demo-worker-1")
             fleet.worker(api, "demo-worker-2")
@@ -152,7 +153,7 @@ def _tell_end(api: Api, job: dict[str, Any], chaos: bool) -> int:
     print(
         "\n"
         + _(
-            "The job ended %(status)s; %(checked)s audit entries, valid: %(valid)s.",
+            "The job ended as %(status)s; %(checked)s audit entries, valid: %(valid)s.",
             status=job["status"],
             checked=verdict["checked"],
             valid=verdict["valid"],

@@ -46,14 +46,14 @@ def _apply(group: str, args: argparse.Namespace) -> None:
 def _check_server(args: argparse.Namespace) -> None:
     if bool(args.ssl_cert) != bool(args.ssl_key):
         raise usage(
-            _("a certificate and its key go together"),
+            _("a certificate and its key belong together"),
             _("only one of --ssl-cert and --ssl-key was given"),
             "simpletuner server --ssl-cert FILE --ssl-key FILE",
         )
     if args.trust_loopback and not is_loopback(args.host):
         raise usage(
-            _("--trust-loopback is refused beyond a loopback bind"),
-            _("with --host %(host)s others could come in through a proxy on this machine", host=args.host),
+            _("--trust-loopback is only allowed when bound to loopback"),
+            _("with --host %(host)s others could get in through a proxy on this machine", host=args.host),
             _("leave --trust-loopback out, or use --host 127.0.0.1"),
         )
 
@@ -79,7 +79,7 @@ def _choose_token(args: argparse.Namespace) -> None:
 def _check_worker(args: argparse.Namespace) -> None:
     if not args.orchestrator_url:
         raise usage(
-            _("the worker does not know its orchestrator"),
+            _("no orchestrator URL is set for this worker"),
             _("neither --orchestrator-url nor SIMPLETUNER_ORCHESTRATOR_URL was given"),
             "simpletuner worker --orchestrator-url https://HOST:8001 --worker-token-file FILE",
         )

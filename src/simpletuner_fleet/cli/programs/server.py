@@ -57,9 +57,9 @@ interpreter again, and with the usual 5 ms a commit under load would take longer
 
 
 class StoreLost(StoreUnavailable):
-    """It takes nothing any more before it is opened anew."""
+    """It accepts nothing until it is reopened."""
 
-    next_step = "Look at the disk; then start the server again. A service does so by itself."
+    next_step = "Check the disk, then restart the server. A service restarts on its own."
 
 
 def run_server(args: argparse.Namespace) -> int:
@@ -326,7 +326,7 @@ class _Server:
             return
         if self._first_key:
             link = self._console(listening)
-            rows[N_("first log-in")] = _("%(link)s (works once, for 15 minutes)", link=link)
+            rows[N_("first log-in")] = _("%(link)s (works once, within 15 minutes)", link=link)
         lines = [f"  {_(name):<12} {current().gettext(text)}" for name, text in rows.items()]
         print("\n".join([f"SimpleTuner Fleet {__version__}", *lines]), file=sys.stderr, flush=True)
 

@@ -15,7 +15,7 @@ def policy_of(args: argparse.Namespace) -> Policy:
         raise usage(
             _("the heartbeat timeout is not longer than the heartbeat interval"),
             _(
-                "%(heartbeat_timeout_s)s s of silence would be normal with a heartbeat every "
+                "%(heartbeat_timeout_s)s s of silence is normal with a heartbeat every "
                 "%(heartbeat_interval_s)s s",
                 heartbeat_timeout_s=f"{args.heartbeat_timeout_s:g}",
                 heartbeat_interval_s=f"{args.heartbeat_interval_s:g}",

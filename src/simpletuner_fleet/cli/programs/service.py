@@ -96,7 +96,7 @@ def uninstall(args: argparse.Namespace) -> int:
         raise _cannot_write(error) from None
     if not args.root:
         _systemctl("daemon-reload")
-    print(_("%(unit)s is removed", unit=name))
+    print(_("%(unit)s removed", unit=name))
     return ExitCode.OK
 
 
@@ -158,9 +158,9 @@ def _words(
             continue
         if row.secret:
             raise usage(
-                _("a secret does not belong in a unit, which every user can read"),
-                _("%(name)s was given by %(where)s", name=row.name, where=source.where),
-                _("put it into %(file)s, which only its user may read", file=resolve_settings.SYSTEM_FILE),
+                _("secrets do not belong in a unit file, which every user can read"),
+                _("%(name)s was set by %(where)s", name=row.name, where=source.where),
+                _("put it into %(file)s, which only its user can read", file=resolve_settings.SYSTEM_FILE),
             )
         if not row.flags:
             environment[row.env] = environ[row.env]
@@ -185,7 +185,7 @@ def _token(args: argparse.Namespace) -> str:
     wrong = tokens.complaint(token, tokens.WORKER)
     if wrong:
         raise fail(
-            _("the worker's token cannot be used"),
+            _("the worker's token is not usable"),
             wrong,
             _("on the orchestrator: simpletuner workers create NAME"),
             "E_INVALID_TOKEN",
@@ -222,7 +222,7 @@ def _must_have_systemd() -> None:
         raise fail(
             _("this machine does not run systemd"),
             _("there is no systemctl, or it does not manage this machine"),
-            _("start the program with what manages services here; 'service print' shows the command"),
+            _("start the program with this machine's service manager; 'service print' shows the command"),
             "E_NO_SYSTEMD",
         )
 
@@ -234,7 +234,7 @@ def _must_be_reachable(unit: Unit) -> None:
         if not folder.stat().st_mode & OTHERS_ENTER:
             raise usage(
                 _("the worker's own user cannot run %(program)s", program=program),
-                _("%(folder)s is closed to others", folder=folder),
+                _("%(folder)s is private", folder=folder),
                 _("install it for all users, such as in /opt, or choose who runs it with --run-as"),
             )
 
@@ -245,7 +245,7 @@ def _must_know(user: str) -> None:
     except KeyError:
         raise usage(
             _("there is no user '%(user)s' on this machine", user=user),
-            _("the service is to run as them"),
+            _("the service would run as them"),
             _("choose another with --run-as"),
         ) from None
 
@@ -269,6 +269,6 @@ def _cannot_write(error: OSError) -> Exception:
     return fail(
         _("cannot write %(path)s", path=error.filename),
         error.strerror or str(error),
-        _("services of the machine are for root: run it with sudo"),
+        _("system services need root: run it with sudo"),
         "E_PERMISSION",
     )

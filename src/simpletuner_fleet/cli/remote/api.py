@@ -164,7 +164,7 @@ class Api:
                 passing = error.trouble.exit == ExitCode.UNREACHABLE or error.trouble.code in WILL_PASS
                 if pause_s is None or not passing or (pause_s == RESEND_AFTER_S[0] and not sent):
                     raise
-                self.note(_("no answer; sending the same request again (it cannot be carried out twice) …"))
+                self.note(_("no answer; sending the same request again (it cannot be executed twice) …"))
                 self._sleep(pause_s)
         raise AssertionError("unreachable")
 
@@ -215,7 +215,7 @@ class Api:
 
     def _foreign(self, what: str) -> CliError:
         return fail(
-            _("%(url)s is no orchestrator of ours", url=self.where.url),
+            _("%(url)s is not a SimpleTuner orchestrator", url=self.where.url),
             _("it answered with %(what)s", what=what),
             _("verify orchestrator URL and port"),
             "E_NOT_AN_ORCHESTRATOR",

@@ -43,7 +43,7 @@ def changes(api: Api, until: float | None = None) -> Iterator[None]:
                 raise
         if not _over(until):
             if last_look_at:
-                api.note(_("live updates lost; trying again …"))
+                api.note(_("live updates interrupted; reconnecting …"))
             time.sleep(_left(until, RECONNECT_S))
 
 

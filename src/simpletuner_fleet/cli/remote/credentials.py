@@ -39,7 +39,7 @@ def read(file: Path) -> SavedLogins:
         raise fail(
             _("cannot read %(file)s", file=file),
             str(error),
-            _("mend or remove %(file)s, then simpletuner login", file=file),
+            _("fix or remove %(file)s, then simpletuner login", file=file),
             "E_CREDENTIALS",
         ) from None
 
@@ -64,7 +64,7 @@ def _refuse_if_open_to_others(file: Path, mode: int) -> None:
         raise fail(
             _("%(file)s can be read by other users", file=file),
             _(
-                "its mode is %(mode)s; tokens are kept in a file of mode 0600 only",
+                "its mode is %(mode)s; tokens are only read from a file of mode 0600",
                 mode=f"{stat.S_IMODE(mode):04o}",
             ),
             _("chmod 600 %(file)s   (and rotate the tokens in it if others may have read them)", file=file),

@@ -23,7 +23,7 @@ def find_dataset(api: Api, name_or_id: str) -> str:
         return str(matches[0]["id"])
     if matches:
         raise fail(
-            _("several datasets are called '%(called)s'", called=name_or_id),
+            _("several datasets are named '%(called)s'", called=name_or_id),
             ", ".join(str(one["id"]) for one in matches[:5]),
             _("use the id"),
             "ambiguous",
@@ -31,7 +31,7 @@ def find_dataset(api: Api, name_or_id: str) -> str:
         )
     raise fail(
         _("there is no dataset '%(called)s'", called=name_or_id),
-        _("no dataset has this id, a beginning like it, or this name"),
+        _("no dataset has this id, id prefix or name"),
         "simpletuner data list",
         "not_found",
         ExitCode.NOT_FOUND,

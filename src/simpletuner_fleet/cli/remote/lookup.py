@@ -56,14 +56,14 @@ def job(api: Api, id_or_beginning: str) -> dict[str, Any]:
         _("there is no job '%(called)s'", called=id_or_beginning)
         if not matches
         else ngettext(
-            "'%(called)s' is the beginning of %(n)s job",
-            "'%(called)s' is the beginning of %(n)s jobs",
+            "'%(called)s' matches %(n)s job",
+            "'%(called)s' matches %(n)s jobs",
             len(matches),
             called=id_or_beginning,
         ),
-        _("among them %(some)s", some=some)
+        _("including %(some)s", some=some)
         if matches
-        else _("no job has this id, and none of the newest begins so"),
+        else _("no job has this id, and no recent one starts with it"),
         "simpletuner jobs list",
         "ambiguous" if matches else "not_found",
         ExitCode.USAGE if matches else ExitCode.NOT_FOUND,
@@ -92,7 +92,7 @@ def _as_job(answer: Json) -> dict[str, Any]:
     if isinstance(answer, dict) and "id" in answer and "status" in answer:
         return answer
     raise fail(
-        _("the answer is no job"),
+        _("the answer is not a job"),
         _("it has no id or status"),
         _("verify orchestrator URL and port"),
         "E_NOT_A_JOB",

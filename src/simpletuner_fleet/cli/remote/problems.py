@@ -24,11 +24,11 @@ REFUSED = N_("the server refused")
 EXIT_OF_CODE = {"cannot_be_placed": ExitCode.CANNOT_PLACE}
 WHAT_OF_STATUS = {
     400: N_("the request was not understood"),
-    403: N_("not allowed"),
+    403: N_("not permitted"),
     404: N_("not found"),
     409: N_("not possible now"),
     413: N_("too large"),
-    422: N_("a value is not acceptable"),
+    422: N_("a value is not valid"),
     429: N_("too many requests"),
     503: N_("the server cannot take this now"),
 }
@@ -106,5 +106,5 @@ def _usual_next(status: int, problem: dict[str, Any]) -> str:
             wanted=permission,
         )
     if status == 404:
-        return _("list what is there:  simpletuner jobs list, workers list, configs list")
+        return _("list what exists:  simpletuner jobs list, workers list, configs list")
     return "simpletuner doctor"

@@ -52,7 +52,8 @@ class Bundle(Struct, frozen=True, kw_only=True):
 def check_name(name: str, path: str, what: str = "name") -> str:
     if not NAME.fullmatch(name):
         raise Invalid(
-            f"A {what} has 1 to {MAX_NAME_CHARS} letters, digits, '.', '_' or '-' and begins with a letter or digit.",
+            f"A {what} must have 1 to {MAX_NAME_CHARS} letters, digits, '.', '_' or '-' and start with a "
+            "letter or digit.",
             path=path,
         )
     return name
@@ -67,13 +68,13 @@ def is_file_name(name: str) -> bool:
 def read_bundle(body: Any) -> Bundle:
     """A bundle, or a bare trainer config, which is taken as the settings of one."""
     if not isinstance(body, dict):
-        raise Invalid("A config is a JSON object.", path="$")
+        raise Invalid("A config must be a JSON object.", path="$")
     if "settings" not in body:
         body = {"settings": body}
     unknown = sorted(set(body) - BUNDLE_KEYS)
     if unknown:
         raise Invalid(
-            f"A config has no field '{unknown[0]}'; it has {', '.join(sorted(BUNDLE_KEYS))}.",
+            f"A config has no field '{unknown[0]}'; its fields are {', '.join(sorted(BUNDLE_KEYS))}.",
             path=f"$.{unknown[0]}",
         )
     try:
@@ -90,13 +91,13 @@ def _check(bundle: Bundle) -> None:
     for name in bundle.files:
         if not is_file_name(name):
             raise Invalid(
-                "A file of a config has a plain name, or one within a folder: letters, digits, '.', '_' or '-'.",
+                "A config file name may use letters, digits, '.', '_' and '-', and may be inside one folder.",
                 path=f"$.files.{name}",
             )
     for name, value in bundle.env.items():
         _check_variable(name, f"$.env.{name}")
         if "\0" in value:
-            raise Invalid("A variable's value cannot hold a NUL byte.", path=f"$.env.{name}")
+            raise Invalid("A variable's value cannot contain a NUL byte.", path=f"$.env.{name}")
     _check_secrets(bundle)
     check_watchdog(bundle.watchdog, "$.watchdog")
     if bundle.publish:
@@ -104,7 +105,7 @@ def _check(bundle: Bundle) -> None:
     check_mounts(bundle.datasets, "$.datasets")
     gpus_of(bundle)
     if (bundle.resources.min_vram_gb or 0) < 0:
-        raise Invalid("min_vram_gb is 0 or more.", path="$.resources.min_vram_gb")
+        raise Invalid("min_vram_gb must be 0 or more.", path="$.resources.min_vram_gb")
     if bundle.trainer == "command":
         _check_command(bundle.settings)
     if bundle.trainer in LAUNCHERS:
@@ -114,8 +115,8 @@ def _check(bundle: Bundle) -> None:
 def _check_variable(name: str, path: str) -> None:
     if not ENV_NAME.fullmatch(name) or name.upper().startswith(RESERVED_ENV):
         raise Invalid(
-            f"'{name}' cannot be set for a trainer: use letters, digits and '_', and no name that begins "
-            f"with {RESERVED_ENV}.",
+            f"'{name}' cannot be set for a trainer: use letters, digits and '_', and do not start with "
+            f"{RESERVED_ENV}.",
             path=path,
         )
 
@@ -123,14 +124,14 @@ def _check_variable(name: str, path: str) -> None:
 def _check_secrets(bundle: Bundle) -> None:
     """A value written here by mistake is not repeated in the complaint."""
     if len(bundle.secrets) > MAX_SECRETS:
-        raise Invalid(f"A config names at most {MAX_SECRETS} secrets.", path="$.secrets")
+        raise Invalid(f"A config can reference at most {MAX_SECRETS} secrets.", path="$.secrets")
     for variable, name in bundle.secrets.items():
         path = f"$.secrets.{variable}"
         _check_variable(variable, path)
         check_name(name, path, "secret's name")
         if variable in bundle.env:
             raise Invalid(
-                f"{variable} is in env as well.", path=path, next_step=f"Remove {variable} from env."
+                f"{variable} is also set in env.", path=path, next_step=f"Remove {variable} from env."
             )
 
 
@@ -143,7 +144,7 @@ def _check_command(settings: dict[str, Any]) -> None:
             next_step='For example {"command": ["python", "train.py", "--config", "{config}"]}.',
         )
     if any("\0" in word for word in command):
-        raise Invalid("A command's word cannot hold a NUL byte.", path="$.settings.command")
+        raise Invalid("A command argument cannot contain a NUL byte.", path="$.settings.command")
     _check_cwd(settings)
     _check_expected_steps(settings)
 
@@ -158,10 +159,10 @@ def check_launcher(trainer: str, settings: dict[str, Any]) -> None:
             next_step='For example {"script": "/data/train.py", "args": ["--out", "{output_dir}"]}.',
         )
     if script is not None and not _is_path(script):
-        raise Invalid("settings.script is the path of a Python file.", path="$.settings.script")
+        raise Invalid("settings.script must be the path of a Python file.", path="$.settings.script")
     if module is not None and not (isinstance(module, str) and MODULE.fullmatch(module)):
         raise Invalid(
-            "settings.module is a module's name, like mypackage.train.",
+            "settings.module must be a module name, like mypackage.train.",
             path="$.settings.module",
             next_step="For a file use settings.script.",
         )
@@ -171,7 +172,7 @@ def check_launcher(trainer: str, settings: dict[str, Any]) -> None:
     precision = settings.get("mixed_precision")
     if trainer == "accelerate" and precision is not None and precision not in MIXED_PRECISION:
         raise Invalid(
-            f"settings.mixed_precision is one of {', '.join(MIXED_PRECISION)}.",
+            f"settings.mixed_precision must be one of {', '.join(MIXED_PRECISION)}.",
             path="$.settings.mixed_precision",
         )
     _check_cwd(settings)
@@ -181,7 +182,7 @@ def check_launcher(trainer: str, settings: dict[str, Any]) -> None:
 def _check_expected_steps(settings: dict[str, Any]) -> None:
     steps = settings.get("expected_steps")
     if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
-        raise Invalid("settings.expected_steps is a number of steps.", path="$.settings.expected_steps")
+        raise Invalid("settings.expected_steps must be a number of steps.", path="$.settings.expected_steps")
 
 
 def _is_path(value: Any) -> bool:
@@ -192,7 +193,7 @@ def _check_words(settings: dict[str, Any], name: str) -> None:
     words = settings.get(name, [])
     if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
         raise Invalid(
-            f"settings.{name} is a list of strings, one for each word.",
+            f"settings.{name} must be a list of strings, one per argument.",
             path=f"$.settings.{name}",
             next_step='Write numbers and flags as strings: ["--lr", "1e-4"].',
         )
@@ -201,7 +202,7 @@ def _check_words(settings: dict[str, Any], name: str) -> None:
 def _check_cwd(settings: dict[str, Any]) -> None:
     cwd = settings.get("cwd", "")
     if not isinstance(cwd, str) or "\0" in cwd:
-        raise Invalid("settings.cwd is a path.", path="$.settings.cwd")
+        raise Invalid("settings.cwd must be a path.", path="$.settings.cwd")
 
 
 def setting(settings: dict[str, Any], name: str) -> Any:
@@ -225,17 +226,17 @@ def processes_of(settings: dict[str, Any]) -> int | None:
     try:
         count = int(asked)
     except (TypeError, ValueError, OverflowError):
-        raise Invalid("num_processes is a whole number.", path="$.settings.num_processes") from None
+        raise Invalid("num_processes must be a whole number.", path="$.settings.num_processes") from None
     if isinstance(asked, bool) or (isinstance(asked, float) and asked != count):
-        raise Invalid("num_processes is a whole number.", path="$.settings.num_processes")
+        raise Invalid("num_processes must be a whole number.", path="$.settings.num_processes")
     if count < 1:
-        raise Invalid("num_processes is 1 or more.", path="$.settings.num_processes")
+        raise Invalid("num_processes must be 1 or more.", path="$.settings.num_processes")
     return count
 
 
 def check_gpus(count: int, path: str) -> int:
     if not 0 <= count <= MAX_GPUS_PER_JOB:
-        raise Invalid(f"A job takes 0 to {MAX_GPUS_PER_JOB} GPUs.", path=path)
+        raise Invalid(f"A job can use 0 to {MAX_GPUS_PER_JOB} GPUs.", path=path)
     return count
 
 

@@ -81,9 +81,10 @@ def read_id(text: str, path: str) -> str:
     bare = text.removeprefix(PREFIX)
     if not SHA256.fullmatch(bare):
         raise Invalid(
-            "A dataset is named by its content: sha256: and 64 hexadecimal digits.",
+            "A dataset is identified by its content: sha256: and 64 hexadecimal digits.",
             path=path,
-            next_step="See them with 'simpletuner data list', or make one with 'simpletuner data push DIR'.",
+            next_step="List them with 'simpletuner data list', or create one with 'simpletuner data push "
+            "DIR'.",
         )
     return bare
 
@@ -93,21 +94,21 @@ def read_manifest(data: bytes, policy: Policy) -> tuple[FileEntry, ...]:
     try:
         manifest = _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Invalid(f"The manifest cannot be read: {error}.", path="$.id") from None
+        raise Invalid(f"The manifest is not readable: {error}.", path="$.id") from None
     if manifest.format != FORMAT:
         raise Invalid(f"The manifest's format is not {FORMAT}.", path="$.id")
     check_files(manifest.files, policy)
     if canonical(manifest.files) != data:
-        raise Invalid("The manifest is not written in its canonical form.", path="$.id")
+        raise Invalid("The manifest is not in canonical form.", path="$.id")
     return manifest.files
 
 
 def check_files(files: tuple[FileEntry, ...], policy: Policy) -> None:
     if not files:
-        raise Invalid("A dataset has at least one file.", path="$.files")
+        raise Invalid("A dataset must have at least one file.", path="$.files")
     if len(files) > policy.max_dataset_files:
         raise TooLarge(
-            f"A dataset may have at most {policy.max_dataset_files} files.",
+            f"A dataset can have at most {policy.max_dataset_files} files.",
             next_step="Pack small files into archives, or push several datasets.",
         )
     for at, file in enumerate(files):
@@ -135,12 +136,12 @@ def dataset_of(
 def check_mounts(datasets: Mapping[str, str], path: str) -> dict[str, str]:
     """Checks what a config says under `datasets`: a name for the config's own use, and a dataset's id."""
     if len(datasets) > MAX_DATASETS_PER_JOB:
-        raise Invalid(f"A job names at most {MAX_DATASETS_PER_JOB} datasets.", path=path)
+        raise Invalid(f"A job can use at most {MAX_DATASETS_PER_JOB} datasets.", path=path)
     for name in datasets:
         if not MOUNT.fullmatch(name):
             raise Invalid(
-                f"A dataset's name has 1 to {MAX_NAME_CHARS} letters, digits, '.', '_' or '-' and begins with a "
-                "letter or digit.",
+                f"A dataset name must have 1 to {MAX_NAME_CHARS} letters, digits, '.', '_' or '-' and "
+                "start with a letter or digit.",
                 path=f"{path}.{name[:100]}",
             )
     return {name: prefixed_id(read_id(text, f"{path}.{name}")) for name, text in datasets.items()}

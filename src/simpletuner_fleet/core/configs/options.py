@@ -97,14 +97,14 @@ def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[Op
             yield OptionFinding(path=path, level="error", detail=f"'{name}' is {what}, not {_shown(item)}.")
         elif option.kind == "switch" and not _is_switch(item):
             yield OptionFinding(
-                path=path, level="error", detail=f"'{name}' is true or false, not {_shown(item)}."
+                path=path, level="error", detail=f"'{name}' must be true or false, not {_shown(item)}."
             )
         elif option.choices and not isinstance(item, bool) and str(item) not in option.choices:
             near = difflib.get_close_matches(str(item), option.choices, n=1, cutoff=0.6)
             yield OptionFinding(
                 path=path,
                 level="error",
-                detail=f"'{name}' is not {_shown(item)}; it is one of {', '.join(option.choices[:20])}.",
+                detail=f"'{name}' must be one of {', '.join(option.choices[:20])}, not {_shown(item)}.",
                 next=f"Did you mean '{near[0]}'?" if near else None,
             )
 
@@ -150,7 +150,7 @@ def _together(bundle: Bundle, names: set[str], options: Options) -> Iterator[Opt
         yield OptionFinding(
             path="$.settings.push_to_hub",
             level="warning",
-            detail="push_to_hub needs the worker's own log-in to the Hugging Face Hub, or a secret HF_TOKEN.",
+            detail="push_to_hub needs the worker's own Hugging Face Hub login, or a secret HF_TOKEN.",
         )
 
 

@@ -12,76 +12,80 @@ MAX_EVIDENCE_CHARS = 500
 
 ADVICE = {
     "time_limit": N_(
-        "Raise the job's time limit, or let it go on from its last checkpoint with fewer steps to do."
+        "Raise the job's time limit, or resume it from its last checkpoint with fewer steps left."
     ),
     "gpu_out_of_memory": N_(
-        "Use a smaller batch or resolution, gradient checkpointing or a quantised model, or ask for GPUs "
+        "Use a smaller batch or resolution, gradient checkpointing or a quantised model, or request GPUs "
         "with more memory (--min-vram)."
     ),
     "watchdog_nan": N_(
         "Lower the learning rate, clip gradients or look for broken samples; with --watchdog "
-        "nan=restart-from-last-good a job goes back to its last good checkpoint by itself."
+        "nan=restart-from-last-good a job returns to its last good checkpoint automatically."
     ),
     "watchdog_stall": N_(
-        "Read the end of the log for what it waits for, or raise the watchdog's stall_s where a step may take this long."
+        "Check the end of the log for what it is waiting for, or raise the watchdog's stall_s if a step "
+        "can take this long."
     ),
     "disk_full": N_("Free space in the worker's work folder or keep fewer checkpoints, then retry."),
     "out_of_memory": N_(
-        "Main memory ran out: use fewer data loader workers, a smaller cache or a larger machine."
+        "System memory ran out: use fewer data loader workers, a smaller cache or a larger machine."
     ),
     "cuda": N_(
-        "Look at the GPU with nvidia-smi on that worker; if other jobs fail there too, drain it and check its driver."
+        "Check the GPU with nvidia-smi on that worker; if other jobs fail there too, drain it and check "
+        "its driver."
     ),
     "nccl": N_(
-        "The job's processes lost each other: look for the rank that failed first, and check the link between the GPUs."
+        "The job's processes lost contact with each other: find the rank that failed first, and check "
+        "the link between the GPUs."
     ),
     "segfault": N_(
-        "A native library crashed: check that torch, the driver and compiled packages on the worker fit together."
+        "A native library crashed: check that torch, the driver and compiled packages on the worker are "
+        "compatible."
     ),
     "import_error": N_(
-        "Install what is missing for the worker's trainer Python (--trainer-python), then retry."
+        "Install the missing package in the worker's trainer Python (--trainer-python), then retry."
     ),
     "config": N_("Correct the named setting or argument in the config, then submit again."),
     "data": N_(
         "The job's data could not be put in place: see 'simpletuner data list', and the worker's --data-cache-gb and disk."
     ),
     "model_gated": N_(
-        "Accept the model's terms on its page, and give the job a token that may read it: "
-        "'simpletuner secrets set HF_TOKEN', then name it under secrets in the config."
+        "Accept the model's terms on its page, and give the job a token that can read it: 'simpletuner "
+        "secrets set HF_TOKEN', then reference it under secrets in the config."
     ),
     "model_missing": N_(
-        "Correct the model's name or path in the config: a path is one on the worker, a name is a repository that the "
-        "worker can reach."
+        "Correct the model name or path in the config: a path must exist on the worker, a name must be a "
+        "repository the worker can reach."
     ),
     "captions_missing": N_(
-        "Give every picture its caption, as the data loader's caption_strategy says: for textfile a .txt beside it."
+        "Give every image a caption as the data loader's caption_strategy expects: for textfile, a .txt "
+        "file beside it."
     ),
     "path_not_granted": N_(
-        "The worker's owner decides what jobs see of its disk, with 'simpletuner worker --job-path /data:ro'; or push "
-        "the data with 'simpletuner data push' and write dataset://NAME instead of the path."
+        "The worker's owner decides what jobs may access on its disk, with 'simpletuner worker "
+        "--job-path /data:ro'; or push the data with 'simpletuner data push' and write dataset://NAME "
+        "instead of the path."
     ),
     "data_missing": N_(
-        "The folder is not on the worker: push it with 'simpletuner data push' and write dataset://NAME in the data "
-        "loader, or correct the path."
+        "The folder is missing on the worker: push it with 'simpletuner data push' and write "
+        "dataset://NAME in the data loader, or correct the path."
     ),
     "file_missing": N_(
-        "The config names a file that is not there: put it beside the config and import it again, or write a path of "
-        "the worker."
+        "The config names a file that does not exist: put it beside the config and import it again, or "
+        "write a path on the worker."
     ),
     "incomplete": N_(
-        "The trainer ended before its last step and said no reason: read the end of its log, or retry; the job goes "
-        "on from its last checkpoint."
+        "The trainer ended before its last step and gave no reason: read the end of its log, or retry; "
+        "the job resumes from its last checkpoint."
     ),
-    "start_failed": N_(
-        "The trainer never ran: correct what the message names, in the config or on the worker."
-    ),
+    "start_failed": N_("The trainer never ran: fix what the message names, in the config or on the worker."),
     "killed": N_(
-        "Somebody or something on the worker stopped the trainer: see that machine's system log, then retry."
+        "Someone or something on the worker stopped the trainer: check that machine's system log, then retry."
     ),
     "user_code": N_(
-        "The training code failed: read its log with `simpletuner jobs logs`, correct it and submit again."
+        "The training code failed: read its log with `simpletuner jobs logs`, fix it and submit again."
     ),
-    "unknown": N_("Read the log with `simpletuner jobs logs`; the trainer left no sign of why it failed."),
+    "unknown": N_("Read the log with `simpletuner jobs logs`; the trainer gave no reason for failing."),
 }
 
 _NAMES = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM"
@@ -248,7 +252,10 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("watchdog_stall", _said(r"^watchdog: no step\b")),
     ("disk_full", _said(r"^watchdog: .*\bdisk\b")),
     ("time_limit", _said(r"^the time limit\b.* was reached")),
-    ("killed", _said(r"\b(?:was stopped on its worker|its guardian were killed|agent died)\b")),
+    (
+        "killed",
+        _said(r"\b(?:was stopped on its worker|its (?:guardian|supervisor) were killed|agent died)\b"),
+    ),
     (
         "gpu_out_of_memory",
         _shown(

@@ -40,9 +40,9 @@ def read_place(text: str) -> ResumePlace:
     match = _PLACE.fullmatch(text)
     if not match:
         raise Invalid(
-            "resume_from is a job's id, or JOB:STEP for one of its checkpoints.",
+            "resume_from must be a job id, or JOB:STEP for one of its checkpoints.",
             path=PATH,
-            next_step="See its checkpoints with 'simpletuner jobs artifacts JOB'.",
+            next_step="List its checkpoints with 'simpletuner jobs artifacts JOB'.",
         )
     return ResumePlace(match["job"], int(match["step"]) if match["step"] else None)
 
@@ -54,10 +54,11 @@ def chosen_checkpoint(
     if not by.may_read_jobs:
         raise Forbidden(READ_JOBS)
     if source.job is None:
-        raise Invalid(f"There is no job {place.job_id} to go on from.", path=PATH)
+        raise Invalid(f"There is no job {place.job_id} to resume from.", path=PATH)
     if source.job.requires.trainer != trainer:
         raise Invalid(
-            f"Job {place.job_id} was trained by '{source.job.requires.trainer}', this one is by '{trainer}'.",
+            f"Job {place.job_id} was trained with '{source.job.requires.trainer}', but this one uses "
+            f"'{trainer}'.",
             path=PATH,
         )
     checkpoints = [one for one in source.manifests if one.kind == "checkpoint"]
@@ -69,7 +70,7 @@ def chosen_checkpoint(
             if steps
             else f"No checkpoint of job {place.job_id} is stored.",
             path=PATH,
-            next_step="Submit the job without resume_from to begin at the start.",
+            next_step="Submit the job without resume_from to start from the beginning.",
         )
     return chosen
 

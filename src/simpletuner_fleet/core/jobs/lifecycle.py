@@ -303,7 +303,7 @@ def offer_expired(job: Job, attempt: Attempt, *, now: float, why: str = NOT_ACCE
 
 def set_priority(job: Job, priority: int, policy: Policy, actor: Actor) -> Decision:
     if job.terminal:
-        raise WrongJobState(f"The job is {job.state} already.", state=job.state)
+        raise WrongJobState(f"The job is already {job.state}.", state=job.state)
     moved_by_s = (job.priority - priority) * policy.priority_point_s
     moved = replace(job, priority=priority, rank=job.rank + moved_by_s)
     event = job_event(EventType.JOB_PRIORITY_SET, job, actor, priority=priority, was=job.priority)
@@ -312,7 +312,7 @@ def set_priority(job: Job, priority: int, policy: Policy, actor: Actor) -> Decis
 
 def approved(job: Job, actor: Actor, *, waits_for_others: bool, note: str = "") -> Decision:
     if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
-        raise WrongJobState("The job does not wait for an approval.", state=job.state)
+        raise WrongJobState("The job is not waiting for approval.", state=job.state)
     event = job_event(EventType.JOB_APPROVED, job, actor, **({"note": note} if note else {}))
     if waits_for_others:
         return Decision(job=replace(job, hold=Hold.DEPENDENCY), events=(event,))
@@ -321,7 +321,7 @@ def approved(job: Job, actor: Actor, *, waits_for_others: bool, note: str = "") 
 
 def rejected(job: Job, why: str, actor: Actor, *, now: float) -> Decision:
     if job.state is not JobState.BLOCKED or job.hold is not Hold.APPROVAL:
-        raise WrongJobState("The job does not wait for an approval.", state=job.state)
+        raise WrongJobState("The job is not waiting for approval.", state=job.state)
     ended = replace(
         job,
         state=next_state(job.state, JobInput.CANCEL),
@@ -351,7 +351,7 @@ def dependency_ended(job: Job, dependency: Job, *, others_pending: bool, now: fl
     if job.state is not JobState.BLOCKED:
         return NOTHING
     if dependency.state is not JobState.COMPLETED:
-        why = f"it depends on {dependency.id}, which ended {dependency.state}"
+        why = f"it depends on {dependency.id}, which ended as {dependency.state}"
         ended = replace(
             job,
             state=next_state(job.state, JobInput.GIVE_UP),

@@ -34,7 +34,7 @@ from simpletuner_fleet.core.placement.ordering import rank
 from simpletuner_fleet.core.policy import Policy
 
 DRAINED = "its worker was drained"
-UNREACHABLE = "the checkpoint to go on from could not be fetched"
+UNREACHABLE = "the checkpoint to resume from could not be downloaded"
 
 
 def released(
@@ -130,7 +130,7 @@ def cancel(
     Agents that accept nothing explicitly may have started already when they hold an offer.
     """
     if job.terminal:
-        raise WrongJobState(f"The job is {job.state} already.", state=job.state)
+        raise WrongJobState(f"The job is already {job.state}.", state=job.state)
     details: dict[str, Any] = {"checkpoint_first": True} if stop_request and stop_request.save_s else {}
     event = job_event(EventType.JOB_CANCEL_REQUESTED, job, actor, **details)
     if job.state is JobState.CANCELLING:

@@ -32,13 +32,15 @@ from simpletuner_fleet.core.training.checkpoint import StoredManifest
 
 def check_labels(labels: dict[str, str], path: str) -> dict[str, str]:
     if len(labels) > MAX_LABELS:
-        raise Invalid(f"There may be at most {MAX_LABELS} labels.", path=path)
+        raise Invalid(f"There can be at most {MAX_LABELS} labels.", path=path)
     for key, value in labels.items():
         if not 1 <= len(key) <= MAX_LABEL_KEY_CHARS or not key.isprintable() or key != key.strip():
-            raise Invalid(f"A label's key has 1 to {MAX_LABEL_KEY_CHARS} printable characters.", path=path)
+            raise Invalid(
+                f"A label key must have 1 to {MAX_LABEL_KEY_CHARS} printable characters.", path=path
+            )
         if len(value) > MAX_LABEL_VALUE_CHARS or not value.isprintable():
             raise Invalid(
-                f"A label's value has at most {MAX_LABEL_VALUE_CHARS} printable characters.",
+                f"A label value can have at most {MAX_LABEL_VALUE_CHARS} printable characters.",
                 path=f"{path}.{key}",
             )
     return labels
@@ -53,7 +55,7 @@ def requirements(
 ) -> Requirements:
     vram = request.min_vram_gb if request.min_vram_gb is not None else bundle.resources.min_vram_gb
     if vram is not None and vram < 0:
-        raise Invalid("min_vram_gb is 0 or more.", path="$.min_vram_gb")
+        raise Invalid("min_vram_gb must be 0 or more.", path="$.min_vram_gb")
     gpus = check_gpus(request.gpus, "$.gpus") if request.gpus is not None else gpus_of(bundle)
     labels = check_labels(request.worker_labels, "$.worker_labels")
     return Requirements(
@@ -128,13 +130,13 @@ def decide_submission(
 def _check_publish_secret(name: str, facts: Facts) -> None:
     if name in facts.withheld_secrets:
         raise Invalid(
-            f"The secret '{name}' is for jobs of others.",
+            f"The secret '{name}' is reserved for other users' jobs.",
             path="$.publish.secret",
-            next_step="Ask its owner to name you, too: 'simpletuner secrets set NAME --for YOU'.",
+            next_step="Ask its owner to allow you as well: 'simpletuner secrets set NAME --for YOU'.",
         )
     if name not in facts.secrets:
         raise Invalid(
-            f"The model is to be published with the secret '{name}', and there is none of this name.",
+            f"Publishing the model needs the secret '{name}', but it does not exist.",
             path="$.publish.secret",
             next_step=f"Store it with 'simpletuner secrets set {name}'.",
         )
@@ -147,15 +149,16 @@ def check_secrets(bundle: Bundle, facts: Facts) -> None:
     for variable, name in bundle.secrets.items():
         if name in facts.withheld_secrets:
             raise Invalid(
-                f"The secret '{name}' is for jobs of others.",
+                f"The secret '{name}' is reserved for other users' jobs.",
                 path=f"$.secrets.{variable}",
-                next_step="Ask its owner to name you, too: 'simpletuner secrets set NAME --for YOU'.",
+                next_step="Ask its owner to allow you as well: 'simpletuner secrets set NAME --for YOU'.",
             )
         if name not in facts.secrets:
             raise Invalid(
-                f"The config wants the secret '{name}' as {variable}, and there is none of this name.",
+                f"The config needs the secret '{name}' as {variable}, but it does not exist.",
                 path=f"$.secrets.{variable}",
-                next_step=f"Store it with 'simpletuner secrets set {name}', or name another in the config.",
+                next_step=f"Store it with 'simpletuner secrets set {name}', or reference another in the "
+                "config.",
             )
 
 
@@ -167,9 +170,9 @@ def _dependencies(job_ids: Sequence[str], facts: Facts) -> list[Job]:
             raise Invalid(f"There is no job {job_id} to depend on.", path="$.depends_on")
         if job.terminal and job.state is not JobState.COMPLETED:
             raise Invalid(
-                f"Job {job_id} ended {job.state}: waiting for it is in vain.",
+                f"Job {job_id} ended as {job.state}, so this job can never start.",
                 path="$.depends_on",
-                next_step=f"Try {job_id} again, and submit this one so that it depends on the new job.",
+                next_step=f"Retry {job_id}, and submit this one so that it depends on the new job.",
             )
     return [facts.dependencies[job_id] for job_id in job_ids]
 
@@ -201,15 +204,15 @@ def new_job(
     priority = read_priority(request.priority)
     retries = policy.max_retries if request.max_retries is None else request.max_retries
     if not 0 <= retries <= MAX_RETRIES:
-        raise Invalid(f"max_retries is between 0 and {MAX_RETRIES}.", path="$.max_retries")
+        raise Invalid(f"max_retries must be between 0 and {MAX_RETRIES}.", path="$.max_retries")
     if request.time_limit_s is not None and request.time_limit_s <= 0:
-        raise Invalid("time_limit_s is more than 0.", path="$.time_limit_s")
+        raise Invalid("time_limit_s must be more than 0.", path="$.time_limit_s")
     if request.on_time_limit == "requeue" and request.time_limit_s is None:
         raise Invalid("on_time_limit 'requeue' needs a time_limit_s.", path="$.on_time_limit")
     if len(request.depends_on) > MAX_DEPENDENCIES:
-        raise Invalid(f"A job depends on at most {MAX_DEPENDENCIES} others.", path="$.depends_on")
+        raise Invalid(f"A job can depend on at most {MAX_DEPENDENCIES} others.", path="$.depends_on")
     if request.name is not None and not (1 <= len(request.name) <= 200 and request.name.isprintable()):
-        raise Invalid("A job's name has 1 to 200 printable characters.", path="$.name")
+        raise Invalid("A job name must have 1 to 200 printable characters.", path="$.name")
     return Job(
         id=job_id,
         seq=seq,
@@ -253,7 +256,7 @@ def retried(
     who tries it again could give it. Those it depends on must have completed or still be on their way.
     """
     if not old.terminal:
-        raise WrongJobState(f"The job is {old.state}; only an ended one can be tried again.", state=old.state)
+        raise WrongJobState(f"The job is {old.state}; only an ended job can be retried.", state=old.state)
     check_secrets(bundle, facts)
     check_trainer(bundle, by)
     if facts.team:

@@ -94,10 +94,12 @@ def read_priority(requested: int | str) -> int:
     if isinstance(requested, str):
         named = PRIORITY_NAMES.get(requested.lower())
         if named is None:
-            raise Invalid(f"priority is a number or one of {', '.join(PRIORITY_NAMES)}.", path="$.priority")
+            raise Invalid(
+                f"priority must be a number or one of {', '.join(PRIORITY_NAMES)}.", path="$.priority"
+            )
         return named
     if not -MAX_PRIORITY <= requested <= MAX_PRIORITY:
-        raise Invalid(f"priority is between -{MAX_PRIORITY} and {MAX_PRIORITY}.", path="$.priority")
+        raise Invalid(f"priority must be between -{MAX_PRIORITY} and {MAX_PRIORITY}.", path="$.priority")
     return requested
 
 
@@ -112,7 +114,7 @@ def permitted(
     target = permitted_target(request.target, by)
     if target is Target.LOCAL and not local_enabled:
         raise Invalid(
-            "This orchestrator does not run jobs itself.",
+            "This orchestrator runs no jobs itself.",
             path="$.target",
             next_step="Use target 'worker' or 'auto', or start the server with --local.",
         )

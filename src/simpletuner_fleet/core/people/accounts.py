@@ -24,8 +24,8 @@ FRESH_LOGIN_S = 12 * 3_600.0
 """Within so long of a log-in its user may make tokens, users, links and secrets."""
 FIRST_KEY_LIFE_S = 15 * 60.0
 PERSONAL_KEY_LIFE_S = DAY_S
-NAME_RULE = N_("A user's name has 1 to 64 printable characters and no blank at its ends.")
-PASSWORD_RULE = N_("A password has 10 to 256 characters.")
+NAME_RULE = N_("A user name must have 1 to 64 printable characters and no leading or trailing spaces.")
+PASSWORD_RULE = N_("A password must have 10 to 256 characters.")
 TOO_EASY = N_("This password is too easy to guess.")
 
 

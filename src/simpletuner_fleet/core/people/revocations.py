@@ -1,10 +1,13 @@
 """What was taken away from whom since a backup was made. The backup cannot know it, and a restore must not give it back."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+import msgspec
 from msgspec import Struct
 
-from simpletuner_fleet.core.events import Event, EventType
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.events import EventType
 
 TAKES_AWAY = frozenset(
     {
@@ -19,18 +22,39 @@ TAKES_AWAY = frozenset(
 )
 
 
+MOST_LINES = 40_000
 UNREADABLE = "unreadable"
 """Stands for a line of a journal that nobody can read: it may have told of anything."""
 
 
 class Revocation(Struct, frozen=True, omit_defaults=True):
-    """One line of the journal. The first of a journal names no event: it says from when on the journal is whole."""
+    """One line of the journal. The first of a journal names no event: it says from when on the journal is whole.
+
+    After a backup is what either the time or the audit log's own number says: rather something is withdrawn twice than
+    given back.
+    """
 
     at: float
     event: str = ""
     id: str = ""
     role: str = ""
     """The role that a user has had since."""
+    seq: int | None = None
+    """Of the entry in the audit log; of a first line, of the newest entry then."""
+
+    def is_after(self, backup: "BackupMoment") -> bool:
+        """By either measure: a clock may have been set, and after a restore the audit log counts on from an older number."""
+        return self.at >= backup.at or (self.seq is not None and self.seq > backup.seq)
+
+    def is_whole_for(self, backup: "BackupMoment") -> bool:
+        return self.event == "" and (self.at <= backup.at if self.seq is None else self.seq <= backup.seq)
+
+
+class BackupMoment(NamedTuple):
+    """When a backup was made: by the clock of whoever made it, and by its newest entry of the audit log."""
+
+    at: float
+    seq: int
 
 
 class Withdrawn(Struct, frozen=True, kw_only=True):
@@ -45,23 +69,53 @@ class Withdrawn(Struct, frozen=True, kw_only=True):
     roles: dict[str, str] = {}
 
 
-def revocation_of(event: Event, at: float) -> Revocation | None:
-    if event.type not in TAKES_AWAY:
-        return None
-    role = event.details.get("now", "") if event.type is EventType.USER_ROLE_CHANGED else ""
-    return Revocation(at=at, event=event.type, id=event.target_id, role=str(role))
+def noted_in(entry: AuditEntry) -> Revocation:
+    """What the journal says of an entry of the audit log, of a kind that takes something away."""
+    role = entry.details.get("now", "") if entry.event_type == EventType.USER_ROLE_CHANGED else ""
+    return Revocation(at=entry.at, event=entry.event_type, id=entry.target_id, role=str(role), seq=entry.seq)
 
 
-def withdrawn_since(backup_at: float, journal: Iterable[Revocation]) -> Withdrawn:
+def journal_lines(noted: Iterable[Revocation]) -> bytes:
+    # A line that a crash has cut off must not take the next one with it.
+    return b"\n" + b"".join(msgspec.json.encode(one) + b"\n" for one in noted)
+
+
+def read_lines(content: bytes) -> list[Revocation]:
+    """A last line that was cut off by a crash was never answered for; any other that cannot be read is told as such."""
+    *lines, last = content.split(b"\n")
+    noted = [_read(line) for line in lines if line]
+    return [*noted, *(one for one in [_read(last)] if last and one.event != UNREADABLE)]
+
+
+def _read(line: bytes) -> Revocation:
+    try:
+        return msgspec.json.decode(line, type=Revocation)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Revocation(at=0.0, event=UNREADABLE)
+
+
+def joined(noted: Iterable[Revocation], more: Iterable[Revocation]) -> list[Revocation]:
+    """One journal of both, each line once; of a very long one the oldest part goes, and it says so."""
+    lines = list(dict.fromkeys([*noted, *more]))
+    if len(lines) <= MOST_LINES:
+        return lines
+    gone, kept = lines[: -MOST_LINES // 2], lines[-MOST_LINES // 2 :]
+    seqs = [one.seq for one in gone if one.seq is not None]
+    begin = Revocation(at=max(one.at for one in gone), seq=max(seqs) if seqs else None)
+    return [begin, *(one for one in kept if one.event)]
+
+
+def withdrawn_since(backup: BackupMoment, journal: Iterable[Revocation]) -> Withdrawn:
     """Reads all that was noted since the backup began. A journal that began later tells too little."""
     noted = list(journal)
     if any(one.event == UNREADABLE for one in noted):
         return Withdrawn(everything=True)
-    if not any(one.event == "" and one.at <= backup_at for one in noted):
+    if not any(one.is_whole_for(backup) for one in noted):
         return Withdrawn(everything=True)
     tokens, workers, passwords, disabled = set[str](), set[str](), set[str](), set[str]()
     roles: dict[str, str] = {}
-    for one in sorted((one for one in noted if one.at >= backup_at), key=lambda one: one.at):
+    later = [one for one in noted if one.is_after(backup)]
+    for one in sorted(later, key=lambda one: (one.seq or 0, one.at)):
         match one.event:
             case EventType.TOKEN_REVOKED:
                 tokens.add(one.id)

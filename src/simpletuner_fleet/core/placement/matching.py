@@ -15,21 +15,21 @@ from simpletuner_fleet.core.workers.worker import AdminState, Connection, Gpu, W
 class Refusal(StrEnum):
     """In the order in which they are tried: what can never fit first, what does not fit now last."""
 
-    NOT_REMOTE = N_("is the orchestrator's own machine, and the job asks for a remote worker")
-    NOT_LOCAL = N_("is a remote worker, and the job asks for the orchestrator's own GPUs")
+    NOT_REMOTE = N_("is the orchestrator's own machine, but the job asks for a remote worker")
+    NOT_LOCAL = N_("is a remote worker, but the job asks for the orchestrator's own GPUs")
     TOO_FEW_GPUS = N_("has too few GPUs")
     TOO_LITTLE_VRAM = N_("has too few GPUs with enough memory")
-    WRONG_ACCELERATOR = N_("has another kind of accelerator")
+    WRONG_ACCELERATOR = N_("has a different kind of accelerator")
     TRAINER_MISSING = N_("cannot run this trainer")
-    LABELS_DIFFER = N_("does not carry the labels asked for")
-    NO_ROOM_FOR_DATA = N_("has no data cache that could hold the job's datasets")
+    LABELS_DIFFER = N_("does not have the required labels")
+    NO_ROOM_FOR_DATA = N_("has no data cache large enough for the job's datasets")
     NOT_FOR_TEAM = N_("is not for the job's team")
     OFFLINE = N_("is not connected")
-    RECONNECTING = N_("has lost its connection and is expected back")
+    RECONNECTING = N_("lost its connection and is expected back")
     DRAINING = N_("is draining")
-    SET_ASIDE = N_("could not start what it was given, and is set aside for a while")
-    UNUSABLE = N_("has GPUs that are unhealthy or used by somebody else")
-    HELD_ELSEWHERE = N_("has GPUs that another worker of the same machine uses")
+    SET_ASIDE = N_("failed to start its last jobs and is set aside for a while")
+    UNUSABLE = N_("has GPUs that are unhealthy or in use by another program")
+    HELD_ELSEWHERE = N_("has GPUs that another worker on the same machine is using")
     BUSY = N_("is busy")
 
 

@@ -89,13 +89,13 @@ REASONS: dict[str, Reason] = {
         Reason(
             code=Code.LABELS_MATCH_NONE,
             kind=Kind.CHANGE,
-            sentence=N_("no worker carries the label %(unmatched)s as asked for"),
-            label=N_("no worker has the labels"),
+            sentence=N_("no worker has the required label %(unmatched)s"),
+            label=N_("no worker has the required labels"),
             refusals=(Refusal.LABELS_DIFFER,),
             impossible=True,
             fixes=(
                 N_("Check for a label mismatch between the job and the workers: simpletuner workers list"),
-                N_("Give a worker the label: simpletuner workers set-labels NAME KEY=VALUE"),
+                N_("Add the label to a worker: simpletuner workers set-labels NAME KEY=VALUE"),
             ),
             advice=(
                 N_("check for label mismatch between job and workers:  simpletuner workers list"),
@@ -130,7 +130,7 @@ REASONS: dict[str, Reason] = {
         Reason(
             code=Code.WRONG_ACCELERATOR,
             kind=Kind.CHANGE,
-            sentence=N_("no worker has %(gpus)s accelerators of the kind '%(accelerator)s'"),
+            sentence=N_("no worker has %(gpus)s accelerators of kind '%(accelerator)s'"),
             label=N_("another kind of accelerator"),
             refusals=(Refusal.WRONG_ACCELERATOR,),
             impossible=True,
@@ -150,7 +150,8 @@ REASONS: dict[str, Reason] = {
             code=Code.DATA_TOO_LARGE,
             kind=Kind.ADMIN,
             sentence=N_(
-                "the job's datasets have %(data_gb)s GB, the largest data cache of a matching worker %(largest_data_gb)s GB"
+                "the job's datasets total %(data_gb)s GB; the largest data cache of a matching worker is "
+                "%(largest_data_gb)s GB"
             ),
             label=N_("no worker has room for the datasets"),
             refusals=(Refusal.NO_ROOM_FOR_DATA,),
@@ -172,7 +173,7 @@ REASONS: dict[str, Reason] = {
             code=Code.ALL_MATCHING_BUSY,
             kind=Kind.WAIT,
             sentence=N_("all matching workers are busy"),
-            label=N_("fitting workers are busy"),
+            label=N_("matching workers are busy"),
             refusals=(Refusal.BUSY, Refusal.HELD_ELSEWHERE),
             advice=(_SEE_STATUS, _SEE_CONNECTED, N_("check for label mismatch between job and workers")),
         ),
@@ -180,7 +181,7 @@ REASONS: dict[str, Reason] = {
             code=Code.ALL_MATCHING_OFFLINE,
             kind=Kind.ADMIN,
             sentence=N_("all matching workers are offline"),
-            label=N_("fitting workers are offline"),
+            label=N_("matching workers are offline"),
             refusals=(Refusal.OFFLINE,),
             fixes=(N_("Start a matching worker: simpletuner workers list --status offline"),),
             advice=(_SEE_STATUS, _SEE_CONNECTED),
@@ -190,67 +191,71 @@ REASONS: dict[str, Reason] = {
             code=Code.ALL_MATCHING_RECONNECTING,
             kind=Kind.WAIT,
             sentence=N_("%(worker)s lost its connection %(ago_s)s s ago"),
-            label=N_("fitting workers are reconnecting"),
+            label=N_("matching workers are reconnecting"),
             refusals=(Refusal.RECONNECTING,),
-            fixes=(N_("Wait for it to come back, or look at the machine and the network of %(worker)s."),),
-            advice=(_SEE_STATUS, N_("look at the worker's machine and network if it does not come back")),
+            fixes=(N_("Wait for it to reconnect, or check the machine and network of %(worker)s."),),
+            advice=(_SEE_STATUS, N_("check the worker's machine and network if it does not reconnect")),
         ),
         Reason(
             code=Code.ALL_MATCHING_DRAINING,
             kind=Kind.ADMIN,
             sentence=N_("all matching workers are draining"),
-            label=N_("fitting workers are draining"),
+            label=N_("matching workers are draining"),
             refusals=(Refusal.DRAINING,),
-            fixes=(N_("Let a draining worker work again: simpletuner workers resume NAME"),),
-            advice=(N_("let one work again:  simpletuner workers resume NAME"), _SEE_STATUS),
+            fixes=(N_("Put a draining worker back to work: simpletuner workers resume NAME"),),
+            advice=(N_("put one back to work:  simpletuner workers resume NAME"), _SEE_STATUS),
         ),
         Reason(
             code=Code.ALL_MATCHING_SET_ASIDE,
             kind=Kind.ADMIN,
-            sentence=N_(
-                "all matching workers could not start what they were given, and are set aside for a while"
-            ),
-            label=N_("fitting workers are set aside"),
+            sentence=N_("all matching workers failed to start their last jobs and are set aside for a while"),
+            label=N_("matching workers are set aside"),
             refusals=(Refusal.SET_ASIDE,),
             fixes=(
                 N_(
-                    "See what they could not start, mend it, and let one work again: simpletuner workers resume NAME"
+                    "See what they failed to start, fix it, and put one back to work: simpletuner "
+                    "workers resume NAME"
                 ),
             ),
             advice=(
                 N_("see what is wrong with them:  simpletuner workers list"),
-                N_("let one work again:  simpletuner workers resume NAME"),
+                N_("put one back to work:  simpletuner workers resume NAME"),
             ),
         ),
         Reason(
             code=Code.ALL_MATCHING_UNUSABLE,
             kind=Kind.ADMIN,
-            sentence=N_("the GPUs of all matching workers are unhealthy or used by somebody else"),
-            label=N_("fitting GPUs are unusable"),
+            sentence=N_("the GPUs of all matching workers are unhealthy or in use by another program"),
+            label=N_("matching GPUs are unusable"),
             refusals=(Refusal.UNUSABLE,),
             fixes=(
-                N_("See with nvidia-smi on the workers who uses the GPUs, or whether they must be reset."),
+                N_(
+                    "Check with nvidia-smi on the workers what is using the GPUs, or whether they need a "
+                    "reset."
+                ),
             ),
-            advice=(N_("see on the workers who uses the GPUs, or whether they must be reset:  nvidia-smi"),),
+            advice=(
+                N_("check what is using the GPUs on the workers, or whether they need a reset:  nvidia-smi"),
+            ),
         ),
         Reason(
             code=Code.BEHIND_OTHERS,
             kind=Kind.WAIT,
             sentence=N_("other jobs are ahead"),
-            label=N_("others are first"),
+            label=N_("other jobs come first"),
             advice=(N_("see the queue:  simpletuner jobs list --status queued"),),
         ),
         Reason(
             code=Code.RETRY_BACKOFF,
             kind=Kind.WAIT,
-            sentence=N_("waits %(wait_s)s s before the next try"),
-            label=N_("a pause before the next try"),
+            sentence=N_("waits %(wait_s)s s before the next attempt"),
+            label=N_("waiting before the next attempt"),
         ),
         Reason(
             code=Code.APPROVAL_REQUIRED,
             kind=Kind.ADMIN,
-            sentence=N_("waits for an approval"),
-            label=N_("waits for an approval"),
+            sentence=N_("waits for approval"),
+            label=N_("waits for approval"),
         ),
         Reason(
             code=Code.DEPENDENCY,
@@ -262,7 +267,7 @@ REASONS: dict[str, Reason] = {
             code=Code.QUOTA_USER,
             kind=Kind.WAIT,
             sentence=N_("the limit of running jobs is reached"),
-            label=N_("the user's limit is reached"),
+            label=N_("the user's job limit is reached"),
         ),
         Reason(
             code=Code.QUOTA_TEAM,
@@ -284,7 +289,7 @@ REASONS: dict[str, Reason] = {
             code=Code.QUOTA_GLOBAL,
             kind=Kind.WAIT,
             sentence=N_("the limit of running jobs is reached"),
-            label=N_("the fleet's limit is reached"),
+            label=N_("the fleet's job limit is reached"),
         ),
         Reason(
             code=Code.LOCAL_GPU_BUSY,
@@ -295,8 +300,8 @@ REASONS: dict[str, Reason] = {
         Reason(
             code=Code.LOCAL_NO_GPU,
             kind=Kind.CHANGE,
-            sentence=N_("the orchestrator itself has no fitting GPU"),
-            label=N_("the server has no fitting GPU"),
+            sentence=N_("the orchestrator itself has no suitable GPU"),
+            label=N_("the server has no suitable GPU"),
             refusals=(Refusal.NOT_LOCAL,),
             impossible=True,
             fixes=(N_("Submit with target 'worker' or 'auto', or start the server with --local."),),
@@ -316,7 +321,7 @@ CODE_OF_REFUSAL = {refusal: reason.code for reason in REASONS.values() for refus
 QUOTA_UNTIL = N_(
     "the quota %(quota)s is reached (%(kind)s, %(whose)s): %(used)s of %(ceiling)s until %(frees)s"
 )
-LABELS_TOGETHER = N_("no worker carries the label combination as asked for")
+LABELS_TOGETHER = N_("no worker has the required combination of labels")
 JOINED = N_("workers have joined")
 
 

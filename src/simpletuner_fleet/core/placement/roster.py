@@ -116,7 +116,7 @@ class Roster:
         """Returns the other workers that offer one of this worker's GPUs."""
         worker = self.workers.get(worker_id)
         gpus = [gpu.uuid for gpu in worker.gpus] if worker else []
-        return [other for other in self._offering(worker_id, gpus) if other != worker_id]
+        return [other for other in self.offering(worker_id, gpus) if other != worker_id]
 
     def put_worker(self, worker: Worker) -> None:
         known = self.workers.get(worker.id)
@@ -198,7 +198,7 @@ class Roster:
         self._finishing[job_id] = not (attempt and self._leaves_after_its_job(attempt.worker_id))
         if attempt and self._finishing[job_id]:
             self._occupy(attempt, False)
-            others = self._offering(attempt.worker_id, attempt.gpus)
+            others = self.offering(attempt.worker_id, attempt.gpus)
             self.freed += [attempt.worker_id, *(other for other in others if other != attempt.worker_id)]
 
     def _leaves_after_its_job(self, worker_id: str) -> bool:
@@ -209,7 +209,7 @@ class Roster:
         _add(self._live, attempt.worker_id, 1 if is_live else -1)
         for uuid in attempt.gpus:
             self._hold_gpu(gpu_identity(attempt.worker_id, uuid), attempt, is_live)
-        for worker_id in self._offering(attempt.worker_id, attempt.gpus):
+        for worker_id in self.offering(attempt.worker_id, attempt.gpus):
             self._occupancy.pop(worker_id, None)
             if worker_id in self.workers:
                 self._place_worker(self.workers[worker_id])
@@ -223,7 +223,7 @@ class Roster:
         if not holders:
             del self._gpu_holders[identity]
 
-    def _offering(self, worker_id: str, gpus: Iterable[str]) -> list[str]:
+    def offering(self, worker_id: str, gpus: Iterable[str]) -> list[str]:
         """Returns this worker and every other one that offers any of these GPUs of it."""
         keys = (gpu_identity(worker_id, uuid) for uuid in gpus)
         others = (other for key in keys for other in self._gpu_workers.get(key, ()))

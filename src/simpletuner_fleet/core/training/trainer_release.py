@@ -12,15 +12,16 @@ from simpletuner_fleet.core.marks import N_
 VERSION_LABEL = "trainer"
 """A worker tells its SimpleTuner's version as this label, so that a job can ask for one: `trainer>=4.3`."""
 LACKS_SIGNAL_FILE = N_(
-    "It cannot be asked for a checkpoint: a job that is stopped goes on from the last one it made by itself "
+    "It cannot be asked for a checkpoint: a stopped job resumes from the last one it saved on its own "
     "(3.2.1 and newer can)."
 )
 LACKS_GUARD = N_(
-    "It does not mark finished checkpoints: they are stored some seconds after they last changed "
-    "(4.3.2 and newer do)."
+    "It does not mark finished checkpoints: they are stored a few seconds after their last change (4.3.2 "
+    "and newer do)."
 )
 LACKS_EXIT_CODES = N_(
-    "It exits with code 0 after an error: its output and its steps are looked at instead (4.0 and newer do not)."
+    "It exits with code 0 after an error: its output and step count are checked instead (4.0 and newer "
+    "exit with an error)."
 )
 
 

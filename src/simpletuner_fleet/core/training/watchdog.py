@@ -80,7 +80,7 @@ def check_watchdog(asked: Watchdog, path: str) -> Watchdog:
     rules = rules_of(asked)
     if asked.stall_first_s is not None and rules.stall_first_s < rules.stall_s:
         raise Invalid(
-            f"stall_first_s is at least as long as stall_s ({rules.stall_s:g}).",
+            f"stall_first_s must be at least stall_s ({rules.stall_s:g}).",
             path=f"{path}.stall_first_s",
         )
     return asked

@@ -11,7 +11,7 @@ MAX_FOREIGN_GB = 1.0
 """A desktop takes some hundred MiB of a card that is still good for training."""
 
 UNHEALTHY = "unhealthy"
-OCCUPIED = "used by another program"
+OCCUPIED = "in use by another program"
 KNOWN = frozenset({UNHEALTHY, OCCUPIED})
 
 

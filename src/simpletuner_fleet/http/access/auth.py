@@ -187,7 +187,8 @@ class Authenticator:
             raise InvalidToken
         if died(attempt, self._now()):
             raise InvalidToken(
-                "Invalid token: the attempt it was made for has ended.", next_step="Nothing is left to do."
+                "Invalid token: the attempt it was issued for has ended.",
+                next_step="There is nothing left to do.",
             )
         return Principal(
             kind="upload", id=attempt.id, name=attempt.worker_name, token_hash=token_hash, attempt=attempt

@@ -136,6 +136,8 @@ class Deps(Struct, kw_only=True):
     """The searches of logs that are under way."""
     proven_at: float | None = None
     """When the store was last seen to accept a write."""
+    proving: "asyncio.Task[None] | None" = None
+    """The look at store and storage that is under way, for all who ask meanwhile."""
 
     audit_heads: AuditHeads | None = None
     """None: this orchestrator signs no heads of its audit log."""

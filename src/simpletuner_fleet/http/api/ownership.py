@@ -26,7 +26,7 @@ class OtherWorker(Forbidden):
     """This token belongs to another worker."""
 
     code = "other_worker"
-    next_step = "Use the worker_id that the registration answered with."
+    next_step = "Use the worker_id returned by the registration."
 
     def __init__(self) -> None:
         FleetError.__init__(self)
@@ -39,7 +39,7 @@ def refuse_other_worker(call: Call[Any], named: str | None) -> None:
 
 
 class NotYourJob(Forbidden):
-    """This job belongs to somebody else."""
+    """This job belongs to someone else."""
 
     code = "not_your_job"
     next_step = "Ask its owner or an administrator."

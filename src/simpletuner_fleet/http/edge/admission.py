@@ -81,7 +81,7 @@ class Admission:
     def check_host(self, exchange: Exchange) -> None:
         host = exchange.headers.get("host")
         if not self._hosts.holds(host):
-            raise HostNotAllowed(f"The server does not answer to the host '{(host or '')[:100]}'.")
+            raise HostNotAllowed(f"The server does not accept the host name '{(host or '')[:100]}'.")
 
     def address_of(self, exchange: Exchange) -> str:
         """The caller's own address, also behind our proxies."""

@@ -142,14 +142,14 @@ def check_content_type(header: str | None, wanted: str, form_is_json: bool) -> N
         )
     charset = parameters.partition("charset=")[2].strip(' "')
     if wanted == JSON and charset not in ("", "utf-8", "utf8"):
-        raise UnsupportedMediaType("JSON is always UTF-8.")
+        raise UnsupportedMediaType("JSON must be UTF-8.")
 
 
 def decode_json(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     refuse_deep(body)
     refuse_huge_integers(body)
     if b"\\u0000" in body and NUL_ESCAPE.search(body):
-        raise Malformed("A text in the request holds a NUL character.")
+        raise Malformed("The request contains a NUL character.")
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -237,9 +237,9 @@ def _pairs(query_string: bytes) -> list[tuple[str, str]]:
             max_num_fields=MAX_QUERY_FIELDS,
         )
     except ValueError as error:
-        raise Malformed(f"The query string cannot be read: {error}.") from None
+        raise Malformed(f"The query string is not readable: {error}.") from None
     if any("\0" in value for _, value in pairs):
-        raise Malformed("The query string holds a NUL character.")
+        raise Malformed("The query string contains a NUL character.")
     return pairs
 
 

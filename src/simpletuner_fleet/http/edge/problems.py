@@ -20,12 +20,12 @@ LEADER_RETRY_AFTER_S = 1
 
 
 class MethodNotAllowed(errors.FleetError):
-    """This path does not know the method."""
+    """This path does not support the method."""
 
     code = "method_not_allowed"
 
     def __init__(self, allowed: tuple[str, ...]) -> None:
-        super().__init__(f"This path knows {', '.join(allowed)} only.", allowed=list(allowed))
+        super().__init__(f"This path supports only {', '.join(allowed)}.", allowed=list(allowed))
 
 
 class RequestTimeout(errors.FleetError):
@@ -35,20 +35,20 @@ class RequestTimeout(errors.FleetError):
 
 
 class HostNotAllowed(errors.FleetError):
-    """The server does not answer to this host name."""
+    """The server does not accept this host name."""
 
     code = "host_not_allowed"
     next_step = "Start the server with '--allowed-host NAME', or use the machine's own name or address."
 
 
 class ForeignOrigin(errors.FleetError):
-    """A page of another site may not change anything here."""
+    """Pages of other sites may not change anything here."""
 
     code = "foreign_origin"
 
 
 class OriginMissing(ForeignOrigin):
-    """A change by session cookie must say that it comes from a page of this server."""
+    """A change made with a session cookie must come from a page of this server."""
 
     code = "origin_missing"
     next_step = "Programs use an API token: 'Authorization: Bearer st_…'."
@@ -114,7 +114,7 @@ def problem_of(error: Exception) -> ProblemAnswer:
     if status == 500:
         return _incident(error)
     if not isinstance(error, errors.FleetError):
-        error = errors.Conflict("Somebody else changed this at the same moment.", next_step="Try again.")
+        error = errors.Conflict("Someone else changed this at the same time.", next_step="Try again.")
     return ProblemAnswer(status, _body(error, status), _headers(error))
 
 

@@ -58,7 +58,7 @@ class Forwarder:
         """Raises NotLeader, while nothing was answered yet."""
         lease = None if self._is_over else self._leader()
         if lease is None or lease.holder == self._own_holder:
-            raise NotLeader("No orchestrator leads at this moment; nothing was changed.")
+            raise NotLeader("No orchestrator is leading right now; nothing was changed.")
         if PASSED_ON in exchange.headers:
             raise NotLeader(leader=lease.url)  # it was passed on once: never in a circle
         try:
@@ -70,7 +70,7 @@ class Forwarder:
                 return
             log.info("the leader at %s does not answer: %s", lease.url, str(error) or type(error).__name__)
             raise NotLeader(
-                f"The orchestrator that leads does not answer at {lease.url}.", leader=lease.url
+                f"The leading orchestrator does not respond at {lease.url}.", leader=lease.url
             ) from error
 
     async def _connections_to(self, lease: Lease) -> LeaderConnections:

@@ -82,7 +82,7 @@ class Roles:
         if edge is not None:
             self._know_caller(exchange)
             if not self._standing.may_promise(self._term):
-                raise NotLeader("This orchestrator is not sure that it still leads; nothing was changed.")
+                raise NotLeader("This orchestrator is not sure it still leads; nothing was changed.")
             await edge(exchange)
         elif exchange.path == READY:
             self._say_ready(exchange)
@@ -102,10 +102,10 @@ class Roles:
 
     def _say_ready(self, exchange: Exchange) -> None:
         if not self._standing.is_connected():
-            raise NotLeader("The database does not answer, so it is not known who leads.")
+            raise NotLeader("The database is not responding, so it is unknown who leads.")
         lease = self._standing.leader()
         if lease is None or lease.holder == self._standing.holder:
-            raise NotLeader("No orchestrator leads at this moment, or this one is about to.")
+            raise NotLeader("No orchestrator is leading right now, or this one is about to.")
         answer = FollowerReady(leader=lease.url)
         self._answer(exchange, 200, msgspec.to_builtins(answer))
 

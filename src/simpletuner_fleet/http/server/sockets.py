@@ -20,7 +20,7 @@ class CannotListen(FleetError):
 
 
 class AddressInUse(CannotListen):
-    """Another program listens on this port already."""
+    """Another program is already listening on this port."""
 
     code = "address_in_use"
 

@@ -27,10 +27,10 @@ PRIVATE, SHARED = 0o600, 0o644
 
 
 class BadCertificate(FleetError):
-    """The certificate cannot be used."""
+    """The certificate is not usable."""
 
     code = "bad_certificate"
-    next_step = "Give a PEM certificate (with its chain) and the unencrypted PEM key that belongs to it."
+    next_step = "Provide a PEM certificate (with its chain) and the matching unencrypted PEM key."
 
 
 class TlsFiles(Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ def stopping_view(attempt: Attempt) -> StoppingView | None:
 
 def _doing_now(stopping: Stopping, stored: int | None) -> str:
     if not stopping.save_s:
-        return "the trainer is asked to end"
+        return "stopping the trainer"
     if stored is not None and stored != stopping.had_step:
-        return f"the checkpoint of step {stored:,} is stored, the trainer is asked to end"
+        return f"the checkpoint of step {stored:,} is stored, stopping the trainer"
     return "saving a checkpoint first"

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from simpletuner_fleet.core.audit import AuditEntry, ChainCheck, Witness
+from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import (
     HOLDS_ATTEMPT,
     Attempt,
@@ -317,7 +318,9 @@ def outcome_problems(view: View, job_ids: Iterable[str], truth: Truth, unfenced:
                 problems.append(
                     ("S2", f"{job_id} epoch {attempt.epoch} is recorded as completed and was not")
                 )
-            if attempt.outcome is Outcome.EXPIRED_OFFER and (job_id, attempt.epoch) in truth.runs:
+            turn = Turn(job_id, attempt.epoch)
+            unasked = turn in truth.runs and turn not in truth.forgotten
+            if attempt.outcome is Outcome.EXPIRED_OFFER and unasked:
                 problems.append(("S4", f"{job_id} epoch {attempt.epoch} ran and was never accepted"))
     return problems
 

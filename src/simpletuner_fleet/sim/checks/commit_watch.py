@@ -1,12 +1,12 @@
 """The watch over a simulated store: after every commit it checks the rows that changed, and their audit entries."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.audit import AuditEntry, entry_hash
+from simpletuner_fleet.core.audit import AuditEntry, Witness, entry_hash
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, Attempt, Job, JobState, Outcome, Results
 from simpletuner_fleet.core.policy import Policy
@@ -21,7 +21,7 @@ from simpletuner_fleet.sim.checks.checkers import (
     that_train,
     worker_problems,
 )
-from simpletuner_fleet.sim.store import Changes
+from simpletuner_fleet.sim.server.store import Changes
 from simpletuner_fleet.sim.world import Violation
 
 EDGES = frozenset((before, after) for (before, _), after in JOB_TRANSITIONS.items())
@@ -56,6 +56,12 @@ class CommitWatch:
         self.outcomes: Counter[str] = Counter()
         self.event_types: Counter[str] = Counter()
         self.newest_epoch = 0
+        """Of all that were ever given, also where a restore has forgotten them."""
+        self.highest_epoch = HIGHEST_EPOCH
+        self.submitted: list[str] = []
+        """Every job, in the order in which the log names them."""
+        self.taken_away: list[str] = []
+        """Hashes of workers' tokens, by commits that nobody was told of yet."""
         self._head_hash = "0" * 64
         self._head_seq = 0
         self._status: dict[str, WorkerStatus] = {}
@@ -87,11 +93,35 @@ class CommitWatch:
         if entry.seq != self._head_seq + 1 or entry_hash(entry, self._head_hash) != entry.hash:
             raise Violation("A2", f"audit entry {entry.seq} does not follow {self._head_seq}")
         self._head_seq, self._head_hash = entry.seq, entry.hash
+        if entry.event_type == EventType.JOB_SUBMITTED:
+            self.submitted.append(entry.target_id)
         if entry.event_type == EventType.WORKER_STATUS_CHANGED:
             before = self._status.get(entry.target_id)
             if before is not None and entry.details["from"] != before:
                 raise Violation("A1", f"{entry.target_id} was {before}, not {entry.details['from']}")
             self._status[entry.target_id] = WorkerStatus(entry.details["to"])
+
+    def restored(self, entries: Sequence[AuditEntry], highest_epoch: int) -> None:
+        """The database is an older one again: what is checked from one commit to the next begins there."""
+        last = entries[-1] if entries else None
+        self._head_seq, self._head_hash = (last.seq, last.hash) if last else (0, "0" * 64)
+        self.submitted = [one.target_id for one in entries if one.event_type == EventType.JOB_SUBMITTED]
+        self._status.clear()
+        for entry in entries:
+            if entry.event_type == EventType.WORKER_STATUS_CHANGED:
+                self._status[entry.target_id] = WorkerStatus(entry.details["to"])
+        self.highest_epoch = highest_epoch
+
+    def log_problems(self, entries: Sequence[AuditEntry], witnesses: Iterable[Witness]) -> list[Problem]:
+        """Each entry was checked when it was written: the log must be as long as then, and end as it did."""
+        last = entries[-1] if entries else None
+        if len(entries) != self._head_seq or (last is not None and last.hash != self._head_hash):
+            return [("A2", f"the log has {len(entries)} entries, {self._head_seq} were written")]
+        return [
+            ("A2", f"{one.who} remembers another entry {one.seq}")
+            for one in witnesses
+            if not 0 < one.seq <= len(entries) or entries[one.seq - 1].hash != one.hash
+        ]
 
     def _attempt(self, attempt_id: str, chain: list[Attempt | None], changes: Changes) -> None:
         first, last = chain[0], chain[-1]
@@ -106,7 +136,7 @@ class CommitWatch:
         if first is None:
             if last.epoch <= self.newest_epoch:
                 raise Violation("S12", f"epoch {last.epoch} was given after {self.newest_epoch}")
-            if last.epoch > HIGHEST_EPOCH:
+            if last.epoch > self.highest_epoch:
                 raise Violation("S16", f"somebody's lie has used up the epochs: {last.epoch}")
             self.newest_epoch = last.epoch
             if last.live:
@@ -159,7 +189,11 @@ class CommitWatch:
             self._status.pop(worker_id, None)
             if self.view.live_attempts_of_worker(worker_id):
                 raise Violation("S10", f"{worker_id} was removed while it held attempts")
+            if first is not None and EventType.WORKER_DELETED in recorded:
+                self.taken_away.append(first.token_hash)
         elif first is not None:
+            if first.token_hash != last.token_hash:
+                self.taken_away.append(first.token_hash)
             expected += [
                 (first.admin is not last.admin, {EventType.WORKER_DRAINED, EventType.WORKER_RESUMED}),
                 (first.token_hash != last.token_hash, {EventType.WORKER_TOKEN_ROTATED}),
@@ -219,11 +253,12 @@ def early_losses(
     policy: Policy,
 ) -> list[Problem]:
     """Nobody is given up before a whole timeout of silence, less the two rounds by which the clock is coarse."""
+    lost = [entry for entry in entries if entry.event_type == EventType.JOB_LOST]
+    if not lost:
+        return []
     least_s = policy.heartbeat_timeout_s - 2 * policy.sweep_interval_s - 1e-6
     problems: list[Problem] = []
-    for entry in entries:
-        if entry.event_type != EventType.JOB_LOST:
-            continue
+    for entry in lost:
         why = str(entry.details.get("why", ""))
         turn = (entry.target_id, int(entry.details["epoch"]))
         worker_id = str(entry.details["worker_id"])

@@ -29,6 +29,8 @@ class Truth:
         self._active: dict[str, list[Run]] = {}
         self._by_gpu: dict[str, Run] = {}
         self._stored: set[str] = set()
+        self.forgotten: set[Turn] = set()
+        """What ran before a restore: the database may have lost how it began."""
 
     def begins(
         self,
@@ -72,6 +74,9 @@ class Truth:
                     f"{uuid} has two trainers: {other.job_id} epoch {other.epoch} and {run.job_id} epoch {run.epoch}",
                 )
             self._by_gpu[uuid] = run
+
+    def is_restored(self) -> None:
+        self.forgotten.update(self.runs)
 
     def stores(self, job_id: str) -> None:
         self._stored.add(job_id)

@@ -1,6 +1,6 @@
 """Files of a job as they are read from the storage, and how a try to publish them ends badly."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from msgspec import Struct
 
@@ -28,9 +28,15 @@ class PublishFailed(FleetError):
         """The status of its answer, 0 where there was none."""
 
 
+def always_leads() -> None:
+    """Whoever is alone leads."""
+
+
 class PublishedContent(Struct, frozen=True):
     blobs: Blobs
     files: tuple[FileEntry, ...]
+    insist_on_leading: Callable[[], None] = always_leads
+    """Called immediately before anything is changed where it is published to. Raises NotLeader."""
 
     async def read(self, file: FileEntry, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         """In pieces: a model may be larger than the memory."""
@@ -38,7 +44,7 @@ class PublishedContent(Struct, frozen=True):
         while start < end:
             piece = await self.blobs.read_object(file.sha256, start, min(CHUNK_BYTES, end - start))
             if not piece:
-                raise PublishFailed(f"{file.path} is not whole in the storage.")
+                raise PublishFailed(f"{file.path} is incomplete in storage.")
             yield piece
             start += len(piece)
 

@@ -4,7 +4,7 @@ Every step may be repeated: a repository that is there is taken, content that is
 """
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
@@ -12,7 +12,7 @@ import msgspec
 
 from simpletuner_fleet.core.publishing import Publish
 from simpletuner_fleet.core.training.checkpoint import FileEntry
-from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed
+from simpletuner_fleet.storage.publish.content import PublishedContent, PublishFailed, always_leads
 
 HUB_URL = "https://huggingface.co"
 SAMPLE_BYTES = 512
@@ -29,9 +29,17 @@ MAIN = "main"
 
 
 class Hub:
-    def __init__(self, http: httpx2.AsyncClient, token: str, url: str = HUB_URL) -> None:
+    def __init__(
+        self,
+        http: httpx2.AsyncClient,
+        token: str,
+        url: str = HUB_URL,
+        insist_on_leading: Callable[[], None] = always_leads,
+    ) -> None:
+        """`insist_on_leading` is called before every call."""
         self._http = http
         self._token = token
+        self._insist_on_leading = insist_on_leading
         self._url = url.rstrip("/")
 
     async def publish(
@@ -57,7 +65,7 @@ class Hub:
                 raise
         else:
             if BUSY in str(answer.get("error")):
-                raise PublishFailed("The Hub makes another repository of the same owner just now.")
+                raise PublishFailed("The Hub is busy creating another repository of this owner.")
 
     async def _is_there(self, repo: str) -> bool:
         try:
@@ -90,7 +98,7 @@ class Hub:
         (document,) = answer["objects"]
         if document.get("error"):
             raise PublishFailed(
-                f"The Hub does not take {file.path}: {document['error'].get('message')}.", hopeless=True
+                f"The Hub rejected {file.path}: {document['error'].get('message')}.", hopeless=True
             )
         upload = (document.get("actions") or {}).get("upload")
         if upload is None:
@@ -113,13 +121,15 @@ class Hub:
             url for _number, url in sorted((int(key), url) for key, url in headers.items() if key.isdecimal())
         ]
         if size < 1 or len(addresses) != -(-file.size // size):
-            raise PublishFailed(f"The Hub named {len(addresses)} places for the parts of {file.path}.")
+            raise PublishFailed(
+                f"The Hub returned {len(addresses)} upload URLs for the parts of {file.path}."
+            )
         parts = []
         for at, url in enumerate(addresses):
             length = min(size, file.size - at * size)
             etag = await self._put(url, {}, file, content, at * size, length)
             if not etag:
-                raise PublishFailed(f"The Hub's storage did not say what it took of {file.path}.")
+                raise PublishFailed(f"The Hub's storage did not confirm the upload of {file.path}.")
             parts.append({"partNumber": at + 1, "etag": etag})
         await self._call("POST", complete_url, {"oid": file.sha256, "parts": parts}, headers=LFS, own=False)
 
@@ -138,12 +148,13 @@ class Hub:
             async for piece in content.read(file, start, length):
                 yield piece
 
+        self._insist_on_leading()
         try:
             answer = await self._http.put(
                 url, content=pieces(), headers={**headers, "Content-Length": str(length)}, timeout=TIMEOUT
             )
         except httpx2.HTTPError as error:
-            raise PublishFailed(f"{file.path} could not be sent ({type(error).__name__}).") from error
+            raise PublishFailed(f"{file.path} could not be uploaded ({type(error).__name__}).") from error
         _check(answer, (), what=file.path)
         return str(answer.headers.get("etag", ""))
 
@@ -181,6 +192,7 @@ class Hub:
         said = {"Content-Type": "application/json", **(headers or {})}
         if own and url.startswith(self._url):
             said["Authorization"] = f"Bearer {self._token}"
+        self._insist_on_leading()
         try:
             answer = await self._http.request(method, url, content=sent, headers=said, timeout=TIMEOUT)
         except httpx2.HTTPError as error:

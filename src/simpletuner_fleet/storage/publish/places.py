@@ -13,7 +13,7 @@ async def publish_to_place(root_url: str | None, name: str, content: PublishedCo
     """Copies every file there; the same again is the same. Returns where it is."""
     if not root_url:
         raise PublishFailed(
-            "This server publishes to no folder: it was started without --publish-url.", hopeless=True
+            "This server cannot publish to folders: it was started without --publish-url.", hopeless=True
         )
     parts = urlsplit(root_url)
     if parts.scheme == "file":
@@ -33,9 +33,10 @@ async def _to_folder(folder: Path, content: PublishedContent) -> str:
                     out.write(piece)
                 out.flush()
                 os.fsync(out.fileno())
+            content.insist_on_leading()
             making.replace(target)
     except OSError as error:
-        raise PublishFailed(f"The folder cannot be written: {error.strerror or error}.") from error
+        raise PublishFailed(f"The folder is not writable: {error.strerror or error}.") from error
     return folder.as_uri()
 
 
@@ -60,9 +61,10 @@ async def _to_bucket(root_url: str, name: str, content: PublishedContent) -> str
             client_options={"allow_http": bool(endpoint and endpoint.startswith("http://"))},
         )
         for file in content.files:
+            content.insist_on_leading()
             await obstore.put_async(bucket, file.path, _pieces(content, file), chunk_size=16 * 1024 * 1024)
     except (BaseError, OSError) as error:
-        raise PublishFailed(f"The bucket did not take it ({type(error).__name__}).") from error
+        raise PublishFailed(f"The bucket rejected it ({type(error).__name__}).") from error
     return f"s3://{parts.netloc}/{prefix}"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from simpletuner_fleet.core.people.revocations import Withdrawn
-from simpletuner_fleet.core.restoring import RESTORED, least_epoch
+from simpletuner_fleet.core.restoring import LEAP, RESTORED, least_epoch
 
 UNUSABLE = "restored:"
 """Begins what stands in place of a hash: no secret has it."""
@@ -15,7 +15,12 @@ Run = Callable[[str, Mapping[str, Any]], object]
 
 def amend(run: Run, withdrawn: Withdrawn, link_prefix: str, now: float, note: str) -> None:
     """Runs statements that both databases understand, in the transaction of whoever calls it."""
-    run("UPDATE counters SET epoch = :least WHERE epoch < :least", {"least": least_epoch(now)})
+    run(
+        "UPDATE counters SET epoch = CASE WHEN epoch + :leap > :least THEN epoch + :leap ELSE :least END",
+        {"least": least_epoch(now), "leap": LEAP},
+    )
+    # Which agent was the newest then says nothing about now: one that was started since must not be sent away.
+    run("UPDATE workers SET incarnation = ''", {})
     run("DELETE FROM sessions", {})
     run(
         "DELETE FROM settings WHERE substr(key, 1, :chars) = :prefix",

@@ -17,7 +17,7 @@ PRIVATE = 0o600
 
 
 class BackupUnusable(FleetError):
-    """This backup cannot be used."""
+    """This backup is not usable."""
 
     code = "backup_unusable"
     next_step = "Use another backup: 'simpletuner backup verify FILE' says which are good."

@@ -4,9 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
-
-from simpletuner_fleet.core.people.revocations import UNREADABLE, Revocation
+from simpletuner_fleet.core.people.revocations import Revocation, journal_lines, read_lines
 
 JOURNAL_FILE = "revocations.jsonl"
 PRIVATE = 0o600
@@ -15,33 +13,21 @@ PRIVATE = 0o600
 class RevocationJournal:
     """Holds ids and times, no secrets and no hashes of any."""
 
-    def __init__(self, path: Path, now: float) -> None:
+    def __init__(self, path: Path, now: float, seq: int) -> None:
+        """Where there is none, it begins now, with the audit log at `seq`."""
         self._path = path
         if not path.exists():
-            self.note([Revocation(at=now)])
+            self.note([Revocation(at=now, seq=seq)])
 
     def note(self, taken: Iterable[Revocation]) -> None:
         """On the disk before it returns: whoever is noted that a token is revoked may rely on it."""
-        # A line that a crash has cut off must not take the next one with it.
-        lines = b"\n" + b"".join(msgspec.json.encode(one) + b"\n" for one in taken)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         try:
-            os.write(descriptor, lines)
+            os.write(descriptor, journal_lines(taken))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
 def read_journal(path: Path) -> list[Revocation]:
-    """A last line that was cut off by a crash was never answered for; any other that cannot be read is told as such."""
-    content = path.read_bytes()
-    *lines, last = content.split(b"\n")
-    noted = [_read(line) for line in lines if line]
-    return [*noted, *(one for one in [_read(last)] if last and one.event != UNREADABLE)]
-
-
-def _read(line: bytes) -> Revocation:
-    try:
-        return msgspec.json.decode(line, type=Revocation)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Revocation(at=0.0, event=UNREADABLE)
+    return read_lines(path.read_bytes())

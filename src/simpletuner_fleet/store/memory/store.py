@@ -63,7 +63,7 @@ class MemoryTx(MemoryView, MemoryDatasetsTx):
         if old is None or old.version != job.version:
             raise ConcurrentChange(f"job {job.id} is no longer at version {job.version}")
         if (old.state, job.state) not in LEGAL_EDGES:
-            raise IllegalTransition(f"A job that is {old.state} cannot become {job.state}.")
+            raise IllegalTransition(f"A job in state {old.state} cannot become {job.state}.")
         self._tables.set_job(job.id, replace(job, version=job.version + 1))
 
     def add_attempt(self, attempt: Attempt) -> None:
@@ -102,7 +102,7 @@ class MemoryTx(MemoryView, MemoryDatasetsTx):
 
     def _check_name_and_token(self, worker: Worker) -> None:
         if self._tables.worker_ids_by_name.get(name_key(worker.name), worker.id) != worker.id:
-            raise NameTaken(f"A living worker already has the name '{worker.name}'.")
+            raise NameTaken(f"A worker named '{worker.name}' already exists.")
         if self._tables.worker_ids_by_hash.get(worker.token_hash, worker.id) != worker.id:
             raise ConcurrentChange("two workers cannot share a token")
 
@@ -159,7 +159,7 @@ class MemoryTx(MemoryView, MemoryDatasetsTx):
 
     def _set_user(self, user: User) -> None:
         if self._tables.user_ids_by_name.get(name_key(user.name), user.id) != user.id:
-            raise NameTaken(f"Another user has the name '{user.name}'.", next_step="Choose another name.")
+            raise NameTaken(f"The name '{user.name}' is already taken.", next_step="Choose another name.")
         self._tables.set_user(user.id, user)
 
     def add_session(self, session: Session) -> None:

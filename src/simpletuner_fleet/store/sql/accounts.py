@@ -77,7 +77,7 @@ class AccountsTx(AccountsView):
 
 
 def user_name_taken(user: User) -> NameTaken:
-    return NameTaken(f"Another user has the name '{user.name}'.", next_step="Choose another name.")
+    return NameTaken(f"The name '{user.name}' is already taken.", next_step="Choose another name.")
 
 
 def _user_params(user: User) -> dict[str, Any]:

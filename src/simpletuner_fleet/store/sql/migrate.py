@@ -1,15 +1,18 @@
-"""Brings a database to the schema of this code, one numbered step at a time. There is no way back."""
+"""Brings a database to the schema of this code, one numbered step at a time. The way back is a backup."""
 
 from collections.abc import Sequence
 from importlib.resources import files
 
 from msgspec import Struct
 
+from simpletuner_fleet import __version__
 from simpletuner_fleet.core.jobs.job import JOB_TRANSITIONS, JobState
 from simpletuner_fleet.store.failures import StoreRefused
 from simpletuner_fleet.store.sql.database import SqlSession
 from simpletuner_fleet.store.sql.tallies import recount_jobs
 
+SCHEMA_RELEASE = "schema.release"
+"""The setting that says which release brought the database to the schema that it has."""
 SCHEMA_VERSION_TABLE = (
     "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL);"
 )
@@ -38,13 +41,27 @@ def migrate(session: SqlSession, migrations: Sequence[Migration]) -> None:
     newest = migrations[-1].number
     if reached > newest:
         raise StoreRefused(
-            f"This database has schema version {reached}, but this program knows only up to {newest}.",
-            next_step="Start the newer version of the program that has used it, or restore an older backup.",
+            f"This database was changed by a newer release, {_release_of(session)}: it has schema version {reached},"
+            f" and this one ({__version__}) knows only up to {newest}. Nothing was changed.",
+            next_step="Start that release, or a later one. To go back to this one, restore a backup that was made before"
+            " the upgrade: 'simpletuner backup restore FILE --replace'.",
         )
     for migration in migrations:
         if migration.number > reached:
             _apply(session, migration)
     _bring_up_to_date(session)
+
+
+def _release_of(session: SqlSession) -> str:
+    """Which release brought the database to its schema, as that release noted it."""
+    session.begin()
+    try:
+        row = session.row("SELECT value FROM settings WHERE key = :key", {"key": SCHEMA_RELEASE})
+    except Exception:  # the settings of a later release may lie elsewhere
+        row = None
+    finally:
+        session.rollback()
+    return str(row[0]) if row else "one that did not note its number"
 
 
 def _reached(session: SqlSession) -> int:
@@ -67,10 +84,19 @@ def _apply(session: SqlSession, migration: Migration) -> None:
             "INSERT INTO schema_version (version, name) VALUES (:version, :name)",
             {"version": migration.number, "name": migration.name},
         )
+        _note_release(session)
         session.commit()
     except BaseException:
         session.rollback()
         raise
+
+
+def _note_release(session: SqlSession) -> None:
+    session.run("DELETE FROM settings WHERE key = :key", {"key": SCHEMA_RELEASE})
+    session.run(
+        "INSERT INTO settings (key, value) VALUES (:key, :value)",
+        {"key": SCHEMA_RELEASE, "value": __version__},
+    )
 
 
 def _bring_up_to_date(session: SqlSession) -> None:

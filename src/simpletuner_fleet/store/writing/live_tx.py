@@ -96,7 +96,7 @@ class LiveTx(SqlView):
         if old is None or old.version != job.version:
             raise ConcurrentChange(f"job {job.id} is no longer at version {job.version}")
         if (old.state, job.state) not in LEGAL_EDGES:
-            raise IllegalTransition(f"A job that is {old.state} cannot become {job.state}.")
+            raise IllegalTransition(f"A job in state {old.state} cannot become {job.state}.")
         self._step.change(self._step.jobs, self._step.new_jobs, job.id, old)
         if old.state is not job.state:
             self._step.tallies[JOBS, old.state.value] -= 1
@@ -205,7 +205,7 @@ class LiveTx(SqlView):
 
     def _refuse_namesake(self, worker: Worker) -> None:
         if self._rows.worker_ids_by_name.get(name_key(worker.name), worker.id) != worker.id:
-            raise NameTaken(f"A living worker already has the name '{worker.name}'.")
+            raise NameTaken(f"A worker named '{worker.name}' already exists.")
         if self._rows.worker_ids_by_hash.get(worker.token_hash, worker.id) != worker.id:
             raise ConcurrentChange("two workers cannot share a token")
 

@@ -23,6 +23,9 @@ class RememberedBytes:
         while self._total > self._most_bytes:
             self._total -= len(self._items.popitem(last=False)[1])
 
+    def drop(self, key: str) -> None:
+        self._total -= len(self._items.pop(key, b""))
+
     def clear(self) -> None:
         self._items.clear()
         self._total = 0

@@ -191,6 +191,7 @@ class SqlTx(LiveTx, PeopleTx, UploadsTx, AccountsTx, DatasetsTx, PublicationsTx,
             job = self._rows.jobs.get(job_id)
             if job is not None and job.terminal and not self._waits_to_be_stored("jobs", "new_jobs", job_id):
                 self._rows.evict_job(job_id)
+                self._bundles.drop(job_id)  # nobody offers it any more
         for attempt_id in chain(attempts, more):
             attempt = self._rows.attempts.get(attempt_id)
             if (

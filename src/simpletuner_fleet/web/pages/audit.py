@@ -132,4 +132,4 @@ def _turned(query: AuditPageQuery, by: int) -> str:
     )
 
 
-ROUTES = (Route("GET", PATH, audit, "admin.audit", summary="The audit log", query=AuditPageQuery),)
+ROUTES = (Route("GET", PATH, audit, "admin.audit", summary="Audit log", query=AuditPageQuery),)

@@ -22,22 +22,22 @@ REGISTERS_WITHIN_S = 5.0
 DEMO_STEPS = 200
 GLOB_CHARS = frozenset("*?[")
 COMMANDS = (
-    ("uv", N_("uv"), N_("Installs and runs it in one go. Needs uv on the GPU machine.")),
-    ("pip", N_("pip"), N_("Into the Python environment that is active on the GPU machine.")),
+    ("uv", N_("uv"), N_("Installs and starts it in one step. Needs uv on the GPU machine.")),
+    ("pip", N_("pip"), N_("Installs into the Python environment that is active on the GPU machine.")),
     (
         "systemd",
         N_("systemd"),
-        N_("Starts with the machine and comes back after a crash. Needs simpletuner to be installed there."),
+        N_("Starts with the machine and restarts after a crash. simpletuner must be installed there."),
     ),
     (
         "container",
         N_("Container"),
-        N_("Instead of the image named here, take the one that your trainer is in."),
+        N_("Replace the image named here with the one that contains your trainer."),
     ),
     (
         "environment",
         N_("Cloud"),
-        N_("Environment variables for a cloud machine, where 'simpletuner worker' is the command to start."),
+        N_("Environment variables for a cloud machine that runs 'simpletuner worker' as its start command."),
     ),
 )
 
@@ -98,7 +98,7 @@ def join_box(machine: Joining, deps: Deps) -> JoinBox:
 
 
 def _steps(worker: Worker, came: bool) -> list[Step]:
-    token_made = Step(done=True, text=_("Token made"), at=worker.token_created_at)
+    token_made = Step(done=True, text=_("Token created"), at=worker.token_created_at)
     if not came:
         waiting = _("Waiting for %(worker)s", worker=worker.name)
         return [token_made, Step(done=False, text=waiting, at=worker.token_created_at, counts=True)]
@@ -118,7 +118,7 @@ def _connected_text(worker: Worker) -> str:
 
 def _gpus_text(worker: Worker) -> str:
     if not worker.gpus:
-        return _("No GPU found: it takes only jobs that need none")
+        return _("No GPU found: it accepts only jobs that need none")
     return ngettext(
         "%(n)s GPU found: %(name)s",
         "%(n)s GPUs found: %(name)s",
@@ -132,8 +132,8 @@ def _troubles(machine: Joining, deps: Deps) -> list[JoinTrouble]:
     troubles += [
         JoinTrouble(
             text=_(
-                "%(ip)s looked at this server's certificate and did not go on. "
-                "If it is your machine, its --ssl-fingerprint may be wrong.",
+                "%(ip)s rejected this server's certificate. If it is your machine, its --ssl-fingerprint "
+                "may be wrong.",
                 ip=ip,
             ),
             at=at,

@@ -102,7 +102,7 @@ async def _line(fleet: Fleet, cursor: str | None, size: int) -> JobSection:
     more = with_query("/jobs", show="waiting", cursor=following) if following else None
     rows = [job_row(info) for info in waiting]
     return JobSection(
-        id="in-line", title=N_("Waiting, in the order they start"), rows=rows, in_line=True, following=more
+        id="in-line", title=N_("Waiting, in start order"), rows=rows, in_line=True, following=more
     )
 
 

@@ -20,6 +20,7 @@ from simpletuner_fleet.web.pages.samples import Sample, samples_of
 from simpletuner_fleet.web.parts import sparkline
 from simpletuner_fleet.web.parts.cache import TimedCache
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
+from simpletuner_fleet.web.parts.job_state import outcome_name
 
 SPARK_POINTS = 60
 THUMBNAILS = 4
@@ -76,6 +77,7 @@ async def home(call: Call[None]) -> Reply:
             ended=[await _finished(deps, job_row(one)) for one in state.mine.ended],
             reasons=[(reason_label(current(), code), count) for code, count in _most(state.line.by_reason)],
             next_jobs=[job_row(one) for one in state.line.first],
+            outcome_name=outcome_name,
             lanes=state.lanes if call.query.all else _liveliest(state.lanes),
             lanes_hidden=0 if call.query.all else max(0, len(state.lanes) - LANES_SHOWN),
             since=deps.fleet.clock.now() - DAY_S,
@@ -108,7 +110,7 @@ def start_sentence(state: Overview) -> str:
     if not state.starts_now and state.room:
         return _("A job that needs no GPU would start now.")
     if not state.starts_now:
-        return _("Nothing is free: a new job waits in line.")
+        return _("Nothing is free: a new job will wait in the queue.")
     return ngettext(
         "A job with %(n)s GPU would start now.", "A job with %(n)s GPUs would start now.", state.starts_now
     )
@@ -123,15 +125,15 @@ def attention(need: Need) -> Attention:
     match need.kind:
         case "rows_unreadable":
             text = ngettext(
-                "%(n)s row of the database cannot be read and is set aside: run simpletuner doctor server",
-                "%(n)s rows of the database cannot be read and are set aside: run simpletuner doctor server",
+                "%(n)s unreadable database row was set aside: run simpletuner doctor server",
+                "%(n)s unreadable database rows were set aside: run simpletuner doctor server",
                 n,
             )
             return _about(need, text, "/admin/audit", "/admin/audit?target_id=", grave=True)
         case "workers_set_aside":
             text = ngettext(
-                "%(n)s worker could not start what it was given and is set aside",
-                "%(n)s workers could not start what they were given and are set aside",
+                "%(n)s worker failed to start its jobs and is set aside",
+                "%(n)s workers failed to start their jobs and are set aside",
                 n,
             )
             return _about(need, text, "/admin/workers", "/admin/workers/", grave=True)
@@ -139,7 +141,9 @@ def attention(need: Need) -> Attention:
             text = ngettext("%(n)s worker is offline", "%(n)s workers are offline", n)
             return _about(need, text, "/admin/workers?status=offline", "/admin/workers/", grave=True)
         case "jobs_failed":
-            text = ngettext("%(n)s job failed in the last day", "%(n)s jobs failed in the last day", n)
+            text = ngettext(
+                "%(n)s job failed in the last 24 hours", "%(n)s jobs failed in the last 24 hours", n
+            )
             return _about(need, text, "/jobs?show=failed", "/jobs/", grave=True)
         case "jobs_without_results":
             text = ngettext(
@@ -149,22 +153,24 @@ def attention(need: Need) -> Attention:
             )
             return _about(need, text, "/jobs", "/jobs/", grave=True)
         case "jobs_hopeless":
-            text = ngettext("%(n)s job can never start as it is", "%(n)s jobs can never start as they are", n)
+            text = ngettext(
+                "%(n)s job can never start as submitted", "%(n)s jobs can never start as submitted", n
+            )
             return _about(need, text, "/jobs?show=waiting", "/jobs/", grave=True)
         case "jobs_unapproved":
-            text = ngettext("%(n)s job waits for an approval", "%(n)s jobs wait for an approval", n)
+            text = ngettext("%(n)s job is waiting for approval", "%(n)s jobs are waiting for approval", n)
             return _about(need, text, "/jobs?show=waiting", "/jobs/")
         case "gpus_unusable":
             text = ngettext(
-                "%(n)s worker has GPUs that are unhealthy or used by somebody else",
-                "%(n)s workers have GPUs that are unhealthy or used by somebody else",
+                "%(n)s worker has GPUs that are unhealthy or in use by another program",
+                "%(n)s workers have GPUs that are unhealthy or in use by another program",
                 n,
             )
             return _about(need, text, "/admin/workers", "/admin/workers/")
         case "registrations_refused":
             text = ngettext(
-                "%(n)s attempt to join was refused in the last day",
-                "%(n)s attempts to join were refused in the last day",
+                "%(n)s join attempt was refused in the last 24 hours",
+                "%(n)s join attempts were refused in the last 24 hours",
                 n,
             )
             return _about(need, text, "/admin/audit?event_type=worker.registration_failed", "")

@@ -94,25 +94,25 @@ def yes_or_no(answer: bool) -> str:
 
 def jobs_kept_for(deps: Deps) -> Any:
     days = deps.fleet.policy.jobs_keep_days
-    return _("for ever") if days is None else days * DAY_S
+    return _("forever") if days is None else days * DAY_S
 
 
 def storage_of_a_user(deps: Deps) -> Any:
     allowed = deps.fleet.policy.user_storage_bytes
-    return _("as much as each job may") if allowed is None else allowed
+    return _("as much as each job may use") if allowed is None else allowed
 
 
 VARIABLES = {row.name: row.env for row in SERVER}
 
 KEEPING = (
     Fact(
-        title=N_("Logs, curves and files of jobs that ended"),
+        title=N_("Logs, curves and files of ended jobs"),
         value=lambda deps, call: jobs_kept_for(deps),
         look="duration",
         setting="jobs_keep_days",
     ),
     Fact(
-        title=N_("Checkpoints kept of each job"),
+        title=N_("Checkpoints kept per job"),
         value=lambda deps, call: deps.fleet.policy.checkpoints_keep,
         look="number",
         setting="checkpoints_keep",
@@ -136,22 +136,22 @@ KEEPING = (
         setting="data_storage_gb",
     ),
     Fact(
-        title=N_("Uploads leave free on the server's disk"),
+        title=N_("Free space that uploads leave on the server's disk"),
         value=lambda deps, call: deps.space.left_free_bytes(),
         look="size",
         setting="min_free_gb",
     ),
     Fact(
-        title=N_("Ephemeral workers that have gone"),
+        title=N_("Ephemeral workers that have left"),
         value=lambda deps, call: deps.fleet.policy.ephemeral_ttl_s,
         look="duration",
         setting="ephemeral_ttl_s",
     ),
-    Fact(title=N_("The audit log"), value=lambda deps, call: _("for ever")),
+    Fact(title=N_("Audit log"), value=lambda deps, call: _("forever")),
 )
 JOBS_AND_WORKERS = (
     Fact(
-        title=N_("A worker is offline after silence of"),
+        title=N_("Workers are offline after silence of"),
         value=lambda deps, call: deps.fleet.policy.heartbeat_timeout_s,
         look="duration",
         setting="heartbeat_timeout_s",
@@ -163,36 +163,36 @@ JOBS_AND_WORKERS = (
         setting="heartbeat_interval_s",
     ),
     Fact(
-        title=N_("Retries of a job whose worker was lost"),
+        title=N_("Retries after a lost worker"),
         value=lambda deps, call: deps.fleet.policy.max_retries,
         look="number",
         setting="max_retries",
     ),
     Fact(
-        title=N_("Jobs wait for an approval"),
+        title=N_("Jobs waiting for approval"),
         value=lambda deps, call: yes_or_no(deps.fleet.policy.require_approval),
         setting="require_approval",
     ),
     Fact(
-        title=N_("Time to end when a job is cancelled"),
+        title=N_("Time to exit after a cancel"),
         value=lambda deps, call: deps.fleet.policy.cancel_grace_s,
         look="duration",
         setting="cancel_grace_s",
     ),
     Fact(
-        title=N_("Time to save a checkpoint before it stops"),
+        title=N_("Time to save a checkpoint before stopping"),
         value=lambda deps, call: deps.fleet.policy.checkpoint_wait_s,
         look="duration",
         setting="checkpoint_wait_s",
     ),
     Fact(
-        title=N_("A job that ended well waits for its results"),
+        title=N_("A finished job is waiting for its results"),
         value=lambda deps, call: deps.fleet.policy.results_wait_s,
         look="duration",
         setting="results_wait_s",
     ),
     Fact(
-        title=N_("A worker's token is old after"),
+        title=N_("Worker tokens should be rotated after"),
         value=lambda deps, call: deps.fleet.policy.token_warn_age_s,
         look="duration",
         setting="token_warn_age_s",
@@ -222,13 +222,13 @@ THE_SERVER = (
         value=lambda deps, call: deps.local_problem() or yes_or_no(deps.local_enabled),
         setting="local",
     ),
-    Fact(title=N_("A log-in ends when unused for"), value=lambda deps, call: SESSION_IDLE_S, look="duration"),
+    Fact(title=N_("Sessions expire when idle for"), value=lambda deps, call: SESSION_IDLE_S, look="duration"),
     Fact(
-        title=N_("A log-in ends at the latest after"),
+        title=N_("Maximum session length"),
         value=lambda deps, call: SESSION_LIFE_S,
         look="duration",
     ),
 )
-FACTS = ((N_("Keeping"), KEEPING), (N_("Jobs and workers"), JOBS_AND_WORKERS), (N_("Server"), THE_SERVER))
+FACTS = ((N_("Retention"), KEEPING), (N_("Jobs and workers"), JOBS_AND_WORKERS), (N_("Server"), THE_SERVER))
 
 ROUTES = (Route("GET", "/admin/settings", settings, "admin.limits", summary="Settings"),)

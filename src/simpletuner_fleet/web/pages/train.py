@@ -284,7 +284,7 @@ def _reason(result: Submitted, free: int) -> str:
         return ""
     if free and why.code in (Code.ALL_MATCHING_BUSY, Code.BEHIND_OTHERS):
         return _(
-            "Fitting workers are free, but other jobs are first or the workers have not called back yet."
+            "Matching workers are free, but other jobs come first or the workers have not reported back yet."
         )
     return reason_text(current(), why)
 
@@ -294,19 +294,19 @@ def _headline(result: Submitted, possible: int) -> str:
         return _("Would start now")
     if result.job.state is JobState.BLOCKED:
         return _("Would wait for an approval or another job")
-    return _("Would wait") if possible else _("Could not start as it is")
+    return _("Would wait") if possible else _("Cannot start as configured")
 
 
 def _what_happens(result: Submitted, possible: int) -> list[str]:
     if result.would_start_now:
-        return [_("A fitting worker is offered the job at once.")]
+        return [_("A matching worker is offered the job at once.")]
     steps = []
     if result.position is not None:
-        steps.append(_("The job takes place %(place)s in the queue.", place=result.position))
+        steps.append(_("The job is at position %(place)s in the queue.", place=result.position))
     if possible:
-        steps.append(_("It starts by itself as soon as its turn comes."))
+        steps.append(_("It starts automatically when its turn comes."))
     else:
-        steps.append(_("It waits until a worker joins that fits, or until you cancel it."))
+        steps.append(_("It waits until a matching worker joins, or until you cancel it."))
     return steps
 
 

@@ -14,9 +14,9 @@ from simpletuner_fleet.web.frame.page import page, spoken, with_query
 PAGE_SIZE = 100
 LANGUAGE_NAMES = {language.code: language.name for language in LANGUAGES}
 ROLE_MEANINGS = {
-    Role.ADMIN: N_("May do everything, also administer workers, users and tokens."),
-    Role.MEMBER: N_("Trains: saves configs, submits jobs, cancels and retries their own."),
-    Role.VIEWER: N_("Looks at jobs and configs and changes nothing."),
+    Role.ADMIN: N_("Can do everything, including managing workers, users and tokens."),
+    Role.MEMBER: N_("Can train: saves configs, submits jobs, cancels and retries their own."),
+    Role.VIEWER: N_("Can view jobs and configs but change nothing."),
 }
 
 

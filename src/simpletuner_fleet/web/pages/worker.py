@@ -99,16 +99,16 @@ def state_sentence(info: WorkerDetails) -> str:
     worker, running = info.worker, len(info.running)
     if worker.admin is AdminState.DRAINING and running:
         return ngettext(
-            "It takes no more jobs, and is done after the one it runs.",
-            "It takes no more jobs, and is done after the %(n)s it runs.",
+            "It accepts no new jobs and finishes the one it is running.",
+            "It accepts no new jobs and finishes the %(n)s it is running.",
             running,
         )
     if worker.admin is AdminState.DRAINING:
-        return _("It takes no jobs until it is resumed.")
+        return _("It accepts no jobs until it is resumed.")
     if worker.connection is Connection.CONNECTING and worker.registered_at is None:
-        return _("It has not come yet.")
+        return _("Not connected yet.")
     if running:
-        return ngettext("It runs %(n)s job.", "It runs %(n)s jobs.", running)
+        return ngettext("It is running %(n)s job.", "It is running %(n)s jobs.", running)
     return status_meaning(current(), info.status)
 
 

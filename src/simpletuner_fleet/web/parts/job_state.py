@@ -42,22 +42,23 @@ def _running(job: Job, attempt: Attempt | None, worker: str) -> str:
         return _finishing(job, worker)
     if attempt and attempt.resumed_from_step is not None:
         return _(
-            "Runs on %(worker)s: attempt %(number)s, resumed from step %(step)s.",
+            "Running on %(worker)s: attempt %(number)s, resumed from step %(step)s.",
             worker=worker,
             number=attempt.number,
             step=attempt.resumed_from_step,
         )
     if attempt and attempt.number > 1:
         return _(
-            "Runs on %(worker)s: attempt %(number)s, from the start.", worker=worker, number=attempt.number
+            "Running on %(worker)s: attempt %(number)s, from the start.", worker=worker, number=attempt.number
         )
-    return _("Runs on %(worker)s.", worker=worker)
+    return _("Running on %(worker)s.", worker=worker)
 
 
 def _completed(job: Job, worker: str) -> str:
     if job.results is Results.MISSING:
         return _(
-            "Completed, but its results are MISSING: they are on the disk of %(worker)s alone.", worker=worker
+            "Completed, but its results are MISSING: they exist only on the disk of %(worker)s.",
+            worker=worker,
         )
     return _("Completed on %(worker)s.", worker=worker) if worker else _("Completed.")
 
@@ -68,13 +69,13 @@ def _finishing(job: Job, worker: str) -> str:
         return _(
             "Trained on %(worker)s; its results are not stored yet: %(why)s", worker=worker, why=str(why)
         )
-    return _("Trained on %(worker)s; its results are on their way.", worker=worker)
+    return _("Trained on %(worker)s; its results are being uploaded.", worker=worker)
 
 
 def _cancelling(attempt: Attempt | None) -> str:
     if attempt and attempt.stopping and attempt.stopping.save_s is not None:
-        return _("Cancelling: a checkpoint is saved first.")
-    return _("Cancelling: the trainer is being stopped.")
+        return _("Cancelling: saving a checkpoint first.")
+    return _("Cancelling: stopping the trainer.")
 
 
 def _failed(job: Job, attempt: Attempt | None) -> str:
@@ -86,7 +87,12 @@ def _failed(job: Job, attempt: Attempt | None) -> str:
 def outcome_text(attempt: Attempt) -> str:
     if attempt.outcome is not None:
         return _(OUTCOMES[attempt.outcome])
-    return _("offered") if attempt.state is AttemptState.OFFERED else _("runs")
+    return _("offered") if attempt.state is AttemptState.OFFERED else _("running")
+
+
+def outcome_name(outcome: str) -> str:
+    """Names how an attempt ended; an empty outcome is one that has not ended."""
+    return _(OUTCOMES[Outcome(outcome)]) if outcome else _("running")
 
 
 def began_text(attempt: Attempt) -> str:

@@ -7,26 +7,26 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         N_("Jobs"),
         (
-            ("jobs.read", N_("See jobs, their logs, curves and files")),
-            ("queue.read", N_("See the queue and why jobs wait")),
+            ("jobs.read", N_("View jobs, their logs, curves and files")),
+            ("queue.read", N_("View the queue and why jobs wait")),
             ("queue.submit", N_("Submit jobs")),
             ("queue.submit.local", N_("Submit jobs that run on the server's own machine")),
             ("queue.submit.command", N_("Submit jobs that are commands of one's own")),
             ("jobs.cancel", N_("Cancel jobs")),
-            ("queue.cancel", N_("Cancel jobs by the queue's address")),
-            ("jobs.retry", N_("Retry jobs that ended")),
-            ("queue.priority", N_("Move jobs in the queue")),
-            ("queue.approve", N_("Approve or reject jobs that wait for it")),
+            ("queue.cancel", N_("Cancel jobs through the queue API")),
+            ("jobs.retry", N_("Retry ended jobs")),
+            ("queue.priority", N_("Reorder jobs in the queue")),
+            ("queue.approve", N_("Approve or reject jobs that wait for approval")),
         ),
     ),
     (
         N_("Configs, data and secrets"),
         (
-            ("configs.read", N_("See configs")),
+            ("configs.read", N_("View configs")),
             ("configs.write", N_("Save and delete configs")),
-            ("data.read", N_("See and download datasets")),
+            ("data.read", N_("View and download datasets")),
             ("data.write", N_("Upload and delete datasets")),
-            ("secrets.read", N_("See the names of secrets, never their values")),
+            ("secrets.read", N_("View the names of secrets, never their values")),
             ("secrets.write", N_("Store and delete secrets")),
         ),
     ),
@@ -39,13 +39,13 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("admin.audit", N_("Read and verify the audit log")),
             ("admin.limits", N_("Set how many jobs may run at once")),
             ("admin.teams", N_("Manage teams")),
-            ("admin.see_all", N_("See what is private to others or another team's")),
-            (EVERYTHING, N_("Everything, also what later versions add")),
+            ("admin.see_all", N_("View what is private to others or to another team")),
+            (EVERYTHING, N_("Everything, including permissions added in later versions")),
         ),
     ),
 )
 PRESETS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (N_("Look only"), ("jobs.read", "queue.read", "configs.read", "data.read")),
+    (N_("Read only"), ("jobs.read", "queue.read", "configs.read", "data.read")),
     (
         N_("Submit and watch"),
         (

@@ -4,12 +4,12 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.languages import N_, _
 
 REFUSALS = {
-    "token_rotated": N_("%(ip)s came with a token that was rotated."),
-    "token_misshapen": N_("%(ip)s came with a token that was cut off or mistyped."),
-    "invalid_token": N_("%(ip)s came with a token that no worker has."),
-    "unauthenticated": N_("%(ip)s came without a token."),
-    "network_not_allowed": N_("%(ip)s is in a network that workers may not come from."),
-    "superseded": N_("%(ip)s came with this worker's token, but another machine is using it."),
+    "token_rotated": N_("%(ip)s used a token that has been rotated."),
+    "token_misshapen": N_("%(ip)s used a token that was truncated or mistyped."),
+    "invalid_token": N_("%(ip)s used a token that belongs to no worker."),
+    "unauthenticated": N_("%(ip)s sent no token."),
+    "network_not_allowed": N_("%(ip)s is in a network that workers may not connect from."),
+    "superseded": N_("%(ip)s used this worker's token, but another machine is already using it."),
 }
 
 

@@ -33,7 +33,7 @@ CHECKPOINTS = Field(
     keys=("checkpoint_step_interval", "checkpointing_steps"),
     label=N_("Steps between checkpoints"),
     kind="number",
-    hint=N_("What is lost with a worker is at most this much."),
+    hint=N_("At most this much work is lost if the worker dies."),
 )
 VALIDATION = Field(
     keys=("validation_step_interval", "validation_steps"),
@@ -44,9 +44,9 @@ PRECISION = Field(
     keys=("mixed_precision",), label=N_("Mixed precision"), kind="choice", choices=MIXED_PRECISION
 )
 FOLDER = Field(keys=("cwd",), label=N_("Working folder on the worker"))
-ARGUMENTS = Field(keys=("args",), label=N_("Arguments, one on each line"), kind="lines", wide=True)
+ARGUMENTS = Field(keys=("args",), label=N_("Arguments, one per line"), kind="lines", wide=True)
 LAUNCHER = (
-    Field(keys=("script",), label=N_("Script on the worker"), hint=N_("Either a script or a module.")),
+    Field(keys=("script",), label=N_("Script on the worker"), hint=N_("Set either a script or a module.")),
     Field(keys=("module",), label=N_("Python module")),
     ARGUMENTS,
     Field(keys=("num_processes",), label=N_("Processes"), kind="number"),
@@ -55,11 +55,11 @@ LAUNCHER = (
 FIELDS: dict[str, tuple[Field, ...]] = {
     "simpletuner": (
         Field(keys=("model_family",), label=N_("Model family"), choices=MODEL_FAMILIES),
-        Field(keys=("model_type",), label=N_("What is trained"), kind="choice", choices=("lora", "full")),
+        Field(keys=("model_type",), label=N_("Configuration"), kind="choice", choices=("lora", "full")),
         Field(
             keys=("pretrained_model_name_or_path",),
-            label=N_("Model to begin with"),
-            hint=N_("A name on the Hugging Face Hub, or a path on the worker."),
+            label=N_("Base model"),
+            hint=N_("A model on the Hugging Face Hub, or a path on the worker."),
             wide=True,
         ),
         Field(keys=("resolution",), label=N_("Resolution"), kind="number"),
@@ -72,7 +72,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         PRECISION,
         Field(keys=("optimizer",), label=N_("Optimizer")),
         VALIDATION,
-        Field(keys=("validation_prompt",), label=N_("Prompt of the sample images"), wide=True),
+        Field(keys=("validation_prompt",), label=N_("Sample image prompt"), wide=True),
     ),
     "demo": (
         STEPS,
@@ -86,9 +86,9 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "command": (
         Field(
             keys=("command",),
-            label=N_("Command, one word on each line"),
+            label=N_("Command, one argument per line"),
             kind="lines",
-            hint=N_("{config} and {output_dir} stand for the config's file and the folder to write to."),
+            hint=N_("{config} and {output_dir} stand for the config file and the output folder."),
             wide=True,
         ),
         FOLDER,

@@ -15,7 +15,7 @@ from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker
 
 LABELS_SHOWN = 4
 NOBODY: Mapping[str, Attempt] = {}
-UNUSABLE = {UNHEALTHY: N_("unhealthy"), OCCUPIED: N_("used by another program")}
+UNUSABLE = {UNHEALTHY: N_("unhealthy"), OCCUPIED: N_("in use by another program")}
 
 
 class GpuRow(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def _used_by(worker: Worker, holder: Attempt | None) -> str:
     """Says which other worker of the same machine uses a GPU, if one does."""
     if holder is None or holder.worker_id == worker.id:
         return ""
-    return _("used through worker %(worker)s", worker=holder.worker_name)
+    return _("in use by worker %(worker)s", worker=holder.worker_name)
 
 
 def _gpu_row(gpu: Gpu, point: GpuPoint | None, used_by: str) -> GpuRow:
@@ -136,7 +136,7 @@ def isolation_text(worker: Worker) -> str:
     """Returns nothing where the worker does not say. As it reports itself, whatever label an admin set."""
     match worker.reported_labels.get("isolation"):
         case "user":
-            return _("Own user for each job")
+            return _("Separate user for each job")
         case "namespace":
             return _("Sandbox")
         case "landlock":

@@ -19,7 +19,7 @@ async def test_a_cancel_with_a_checkpoint_first_is_seen_until_it_is_done_and_hur
         order = await worker.events.next("job_cancel")
         assert (order["reason"], order["grace_s"], order["save_s"]) == ("cancelled", 12, 300)
         hurried = await running.post(f"/api/queue/{job_id}/cancel")
-        assert hurried["stopping"]["sentence"] == "cancelling: the trainer is asked to end"
+        assert hurried["stopping"]["sentence"] == "cancelling: stopping the trainer"
         again = await worker.events.next("job_cancel")
         assert again["save_s"] is None
         await worker.report(offer, "cancelled")

@@ -104,7 +104,8 @@ async def test_what_cannot_be_gone_on_from_is_refused_with_what_there_is() -> No
         assert "JOB:STEP" in (await refused(running, 422, resume_from="../x"))["detail"]
         other_trainer = {"settings": {"model_family": "sdxl"}}
         assert (
-            "was trained by" in (await refused(running, 422, config=other_trainer, resume_from=old))["detail"]
+            "was trained with"
+            in (await refused(running, 422, config=other_trainer, resume_from=old))["detail"]
         )
         empty = await running.submit()
         reported = await refused(running, 422, resume_from=empty["job_id"])

@@ -1,5 +1,7 @@
+import asyncio
 import hashlib
 
+import httpx2
 import pytest
 
 from simpletuner_fleet.blobs.memory import MemoryBlobs
@@ -42,3 +44,28 @@ async def test_ready_says_that_the_storage_takes_nothing_and_when_it_does_again(
 async def test_a_storage_that_gives_back_something_else_is_not_ready(blobs: MemoryBlobs) -> None:
     async with orchestrator(blobs=blobs) as running:
         assert (await running.http.get("/health/ready")).status_code == 503
+
+
+class SlowDisk(MemoryBlobs):
+    """Takes its time, until it is let go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = asyncio.Event()
+        self.tries = 0
+
+    async def put_part(self, key: str, offset: int, data: bytes) -> int:
+        self.tries += 1
+        await self.goes_on.wait()
+        return await super().put_part(key, offset, data)
+
+
+async def test_a_prober_that_is_less_patient_than_the_storage_hears_of_it_in_the_end() -> None:
+    blobs = SlowDisk()
+    async with orchestrator(blobs=blobs) as running:
+        for _ in range(3):
+            with pytest.raises(httpx2.ReadTimeout):
+                await running.http.get("/health/ready", timeout=0.2)
+        blobs.goes_on.set()
+        assert (await running.http.get("/health/ready")).status_code == 200
+        assert blobs.tries == 1

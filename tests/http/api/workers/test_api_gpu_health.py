@@ -19,12 +19,12 @@ async def test_a_gpu_in_use_by_somebody_else_waits_and_is_handed_out_when_it_is_
             return (await running.get("/api/admin/workers"))["workers"][0]["gpus"][0]["unusable"]
 
         await sees(foreign_memory_gb=12.5, healthy=True)
-        assert await unusable() == "used by another program"
+        assert await unusable() == "in use by another program"
         job = await running.submit(config=GPU_JOB)
         job_now = await running.job(job["job_id"])
         assert (job_now["status"], job_now["explain"]["code"]) == ("queued", "ALL_MATCHING_UNUSABLE")
         await sees()
-        assert await unusable() == "used by another program"
+        assert await unusable() == "in use by another program"
         await sees(foreign_memory_gb=0.3, healthy=True)
         assert await unusable() is None
         offer = await agent.take()
@@ -48,7 +48,7 @@ async def test_a_worker_says_what_is_unusable_as_it_registers_and_its_heartbeats
         await agent.register(gpus=2)
         assert await unusable() == ["unhealthy", None]
         agent.incarnation = "i-2"
-        reasons = ("used by another program", "\x1b[31mnonsense")
+        reasons = ("in use by another program", "\x1b[31mnonsense")
         listed = [
             {"index": at, "uuid": uuid, "unusable": why}
             for at, (uuid, why) in enumerate(zip(uuids, reasons, strict=True))
@@ -62,4 +62,4 @@ async def test_a_worker_says_what_is_unusable_as_it_registers_and_its_heartbeats
             "attempts": [],
         }
         await agent.call("register", body)
-        assert await unusable() == ["used by another program", None]
+        assert await unusable() == ["in use by another program", None]

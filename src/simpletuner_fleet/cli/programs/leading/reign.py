@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from simpletuner_fleet import __version__
+from simpletuner_fleet.blobs.leaders import LeadersBlobs
 from simpletuner_fleet.blobs.opening import local_folder
 from simpletuner_fleet.cli.frame.private_files import read_private, stored_secret, write_private
 from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
@@ -33,6 +34,7 @@ from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.storage.audit_heads import AuditHeads, signing_key
 from simpletuner_fleet.storage.ownership import claim_storage, insist_on_shared_storage
 from simpletuner_fleet.storage.probe import prove_storage
+from simpletuner_fleet.storage.shared_journal import SharedJournal
 from simpletuner_fleet.storage.space import Reserve, SpaceKeeper, SpaceWatch
 from simpletuner_fleet.storage.sweeper import StorageSweeper
 from simpletuner_fleet.store.backup.journal import JOURNAL_FILE, RevocationJournal
@@ -91,6 +93,11 @@ class Reign:
 
     async def _begin(self) -> None:
         deps, fleet, args = self.deps, self.deps.fleet, self._args
+        head = await fleet.read(lambda view: view.audit_head())
+        own_journal = RevocationJournal(
+            self._plan.data_dir / JOURNAL_FILE, fleet.clock.now(), head.seq if head else 0
+        )
+        fleet.on_revoked = own_journal.note
         held_until = await hold_after_restore(fleet)
         if held_until is not None:
             deps.background_tasks.start(place_after_hold(fleet, held_until))
@@ -98,6 +105,11 @@ class Reign:
         if self._term is not None and not args.adopt_storage:
             await insist_on_shared_storage(deps.storage)
         await claim_storage(deps.storage, adopt=args.adopt_storage)
+        if self._term is not None:
+            journal = SharedJournal(fleet, deps.blobs)
+            await journal.start()
+            self._running.push_async_callback(journal.stop)
+            fleet.share_revoked = journal.note
         token, self.admin_token_from = stored_admin_token(self._plan.data_dir, args.admin_token)
         await people.set_admin_token(fleet, token)
         await note_start(fleet, __version__)
@@ -147,13 +159,16 @@ class Reign:
         fleet = Fleet(store, FleetIndex(), SteadyClock(), ids, hub, plan.policy, vault)
         heads = AuditHeads(fleet, signing_key(plan.data_dir / "audit.key"), self._heads_file())
         fleet.signed_heads = heads
-        fleet.on_revoked = RevocationJournal(plan.data_dir / JOURNAL_FILE, fleet.clock.now()).note
+        blobs = plan.blobs
+        if self._term is not None:
+            fleet.leads = self._term.may_promise
+            blobs = LeadersBlobs(plan.blobs, self._term.may_promise)
         files = plan.tls_files
         return Deps(
             fleet=fleet,
             audit_heads=heads,
             hub=hub,
-            blobs=plan.blobs,
+            blobs=blobs,
             credentials=remembered_credentials(fleet, hub),
             public_url=args.public_url,
             fingerprint=files.fingerprint if files and files.ca else None,

@@ -70,7 +70,7 @@ class MeBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NotAUser(Conflict):
-    """Only a user has a language and a password."""
+    """Only users have a language and a password."""
 
     code = "not_a_user"
 
@@ -150,7 +150,7 @@ async def change_me(call: Call[MeBody]) -> MeView | Reply:
 async def _new_password(call: Call[MeBody], wanted: str) -> LoggedIn:
     deps, caller = deps_of(call), call.principal
     if call.body.current_password is UNSET:
-        raise Invalid(N_("A new password needs the current one beside it."), path="$.current_password")
+        raise Invalid(N_("Setting a new password requires the current one."), path="$.current_password")
     deps.login_door.knock(call.ip, caller.name)
     login = await logins.change_password(
         deps.fleet, deps.passwords, caller.id, call.body.current_password, wanted, call.ip

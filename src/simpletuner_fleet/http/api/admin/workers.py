@@ -146,7 +146,7 @@ async def delete_worker(call: Call[None]) -> Done:
 def _label(text: str) -> tuple[str, str]:
     key, equals, pattern = text.partition("=")
     if not equals or not key:
-        raise Invalid("A label is asked for as key=value; the value may be a glob.", path="$.label")
+        raise Invalid("Write a required label as key=value; the value may contain wildcards.", path="$.label")
     return key, pattern
 
 

@@ -89,7 +89,7 @@ ROUTES = [
         get_concurrency,
         "queue.read",
         answer=ConcurrencyView,
-        summary="How many jobs may run at once, and whether shares count",
+        summary="Concurrent job limits",
         tags=TAGS,
     ),
     Route(

@@ -118,7 +118,7 @@ async def _child_for(pattern: str) -> AsyncIterator[Find]:
             raise PatternTooSlow(
                 "The pattern takes too long on this log.",
                 path="$.q",
-                next_step="Use fewer repeats inside repeats, or search for plain text (regex=0).",
+                next_step="Use fewer nested repeats, or search for plain text (regex=0).",
             ) from None
 
     async def find(block: bytes, room: int) -> list[Span]:
@@ -129,7 +129,7 @@ async def _child_for(pattern: str) -> AsyncIterator[Find]:
         words = pattern.encode()
         refusal = await ask(LENGTH.pack(len(words)) + words, CHILD_STARTS_WITHIN_S)
         if refusal:
-            raise Invalid(f"The pattern cannot be read: {refusal.decode('utf-8', 'replace')}.", path="$.q")
+            raise Invalid(f"The pattern is not readable: {refusal.decode('utf-8', 'replace')}.", path="$.q")
         yield find
     finally:
         with contextlib.suppress(ProcessLookupError):

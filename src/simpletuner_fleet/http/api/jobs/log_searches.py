@@ -61,7 +61,7 @@ async def search(call: Call[None]) -> Matches:
     _, attempt = await look(deps, call.path["id"], query.attempt)
     log = stored_log(deps, attempt, query.rank)
     if "\n" in query.q:
-        raise Invalid("Lines are searched one by one: there is no newline in them.", path="$.q")
+        raise Invalid("The search works line by line, so it cannot contain a newline.", path="$.q")
     if log is None:
         return Matches(attempt=None, rank=query.rank, matches=[], next=0, scanned=0, size=0, done=True)
     with deps.searching.one_more(call.principal.id, call.ip):

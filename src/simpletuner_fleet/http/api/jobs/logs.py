@@ -141,7 +141,7 @@ def _newest_told(tries: list[Attempt]) -> Attempt | None:
 async def _piece(deps: Deps, log: StoredLog | None, query: LogQuery) -> LogRange:
     given = [name for name in ("tail", "offset", "since", "before") if getattr(query, name) is not None]
     if len(given) > 1:
-        raise Invalid(f"Give {given[0]} or {given[1]}, not both.", path=f"$.{given[0]}")
+        raise Invalid(f"Set {given[0]} or {given[1]}, not both.", path=f"$.{given[0]}")
     since = _since(query.since, deps.fleet.clock.now())
     if log is None:
         return LogRange(query.offset or 0, 0, 0)

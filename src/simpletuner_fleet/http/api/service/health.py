@@ -1,5 +1,6 @@
 """Probes for those who keep the server running."""
 
+import asyncio
 from typing import Literal
 
 from msgspec import Struct
@@ -35,8 +36,16 @@ async def live(call: Call[None]) -> LiveAnswer:
 
 async def ready(call: Call[None]) -> ReadyAnswer:
     """Store and storage can be read and written; otherwise the answer is 503, and says which cannot."""
-    await _prove(whole_deps(call))
+    await _proof(whole_deps(call))
     return ReadyAnswer(storage="low" if whole_deps(call).space.is_low() else "ok")
+
+
+async def _proof(deps: Deps) -> None:
+    """Goes on though whoever asked has left: a prober that is less patient than the disk would never hear of an end."""
+    if deps.proving is None or deps.proving.done():
+        deps.proving = asyncio.create_task(_prove(deps))
+        deps.proving.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+    await asyncio.shield(deps.proving)
 
 
 async def _prove(deps: Deps) -> None:

@@ -31,7 +31,7 @@ export async function call(method, path, body) {
   try {
     answer = await fetch(path, init);
   } catch {
-    throw { title: t("The server did not answer."), detail: t("The connection is lost, or the server is restarting."), next: t("Try again in a moment.") };
+    throw { title: t("The server did not respond."), detail: t("The connection is lost, or the server is restarting."), next: t("Try again in a moment.") };
   }
   const type = answer.headers.get("content-type") || "";
   const told = type.includes("json") ? await answer.json() : null;

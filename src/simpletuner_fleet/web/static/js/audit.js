@@ -21,11 +21,11 @@ addEventListener("pageshow", () => { for (const field of form.elements) field.di
 
 function told(problem) {
   const { code, params, what } = problem;
-  if (code === "misplaced") return t("It stands after entry %(after)s.", params);
+  if (code === "misplaced") return t("It follows entry %(after)s.", params);
   if (code === "missing") return t("Entries %(first)s to %(last)s are missing.", params);
-  if (code === "changed") return t("It does not match its hash: it was changed.");
-  if (code === "contradicted") return t("%(who)s remembers another entry here.", params);
-  if (code === "cut_off") return t("The log ends at %(last)s, but %(who)s has seen entry %(seq)s: it was cut off.", params);
+  if (code === "changed") return t("It does not match its hash: it was altered.");
+  if (code === "contradicted") return t("%(who)s recorded a different entry here.", params);
+  if (code === "cut_off") return t("The log ends at %(last)s, but %(who)s has seen entry %(seq)s: it was truncated.", params);
   return what;
 }
 
@@ -42,7 +42,7 @@ document.addEventListener("verified", (event) => {
   const box = document.createElement("div");
   box.className = valid ? "note is-ok" : "note is-bad";
   const body = document.createElement("div");
-  body.append(line("strong", valid ? t("The log is whole.") : t("The log is not whole.")), " ",
+  body.append(line("strong", valid ? t("The log is intact.") : t("The log is not intact.")), " ",
     line("span", tn("%(n)s entry was checked.", "%(n)s entries were checked.", checked)));
   const list = document.createElement("ul");
   list.className = "more";

@@ -35,7 +35,7 @@ async function each(what, ids, body) {
       refused = problem;
     }
   }
-  if (done) toast(what === "cancel" ? tn("%(n)s job is being cancelled.", "%(n)s jobs are being cancelled.", done) : tn("%(n)s job goes in line again.", "%(n)s jobs go in line again.", done));
+  if (done) toast(what === "cancel" ? tn("%(n)s job is being cancelled.", "%(n)s jobs are being cancelled.", done) : tn("%(n)s job is queued again.", "%(n)s jobs are queued again.", done));
   if (refused) toast([refused.title, refused.detail].filter(Boolean).join(" "), true);
   show();
   refresh();

@@ -22,14 +22,14 @@ async function document_(file) {
   try {
     value = read(await file.text());
   } catch {
-    refuse(t("%(file)s is not JSON.", { file: file.name }), t("Mend the file and choose it again."));
+    refuse(t("%(file)s is not JSON.", { file: file.name }), t("Fix the file and choose it again."));
   }
   return value;
 }
 
 async function object(file) {
   const value = await document_(file);
-  if (value === null || typeof value !== "object" || Array.isArray(value)) refuse(t("%(file)s is no config.", { file: file.name }), t("A config is a JSON object."));
+  if (value === null || typeof value !== "object" || Array.isArray(value)) refuse(t("%(file)s is not a config.", { file: file.name }), t("A config must be a JSON object."));
   return value;
 }
 
@@ -38,10 +38,10 @@ const setting = (settings, key) => settings[key] ?? settings[`--${key}`];
 // One file may be a whole config, or a trainer's settings; of several, config.json holds the settings.
 async function bundleOf(list) {
   const shallow = list.filter((file) => !file.name.startsWith(".") && (file.webkitRelativePath || file.name).split("/").length <= 2);
-  if (shallow.reduce((sum, file) => sum + file.size, 0) > MOST_BYTES) refuse(t("This is larger than 4 MiB."), t("Keep data out of the config and refer to it by path."));
+  if (shallow.reduce((sum, file) => sum + file.size, 0) > MOST_BYTES) refuse(t("This is larger than 4 MiB."), t("Keep data out of the config and reference it by path."));
   const named = new Map(shallow.map((file) => [file.name, file]));
   const main = named.get(SETTINGS) ?? (shallow.length === 1 ? shallow[0] : null);
-  if (!main) refuse(t("There is no config.json among these files."), t("Choose the folder that holds it."));
+  if (!main) refuse(t("There is no config.json among these files."), t("Choose the folder that contains it."));
   const settings = await object(main);
   if ("settings" in settings) return settings;
   const loader = named.get(String(setting(settings, "data_backend_config") ?? "").split("/").at(-1)) ?? named.get(DATALOADER);

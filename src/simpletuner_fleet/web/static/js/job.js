@@ -68,7 +68,7 @@ function render() {
   if (!panels.some((panel) => panel.series.some((one) => one.points.length))) {
     const said = document.createElement("p");
     said.className = "muted";
-    said.textContent = t("No number has been told yet. Curves appear with the trainer's first step.");
+    said.textContent = t("No metrics yet. Curves appear with the trainer's first step.");
     place.append(said);
     return;
   }
@@ -93,7 +93,7 @@ function countLine() {
   const shown = Math.max(...panels.filter((panel) => !panel.small).flatMap((panel) => panel.series.map((one) => one.points.length)), 0);
   const line = document.createElement("p");
   line.className = "muted points";
-  line.textContent = t("%(shown)s of %(all)s points shown; of neighbours, the last.", { shown: number(shown), all: number(told.total) });
+  line.textContent = t("%(shown)s of %(all)s points shown: the last one of each interval.", { shown: number(shown), all: number(told.total) });
   return line;
 }
 
@@ -101,7 +101,7 @@ function table() {
   const fold = document.createElement("details");
   fold.className = "fold";
   const summary = document.createElement("summary");
-  summary.textContent = t("As a table");
+  summary.textContent = t("Show as table");
   fold.append(summary);
   fold.addEventListener("toggle", () => {
     if (!fold.open || fold.childElementCount > 1) return;
@@ -139,7 +139,7 @@ function controls() {
   const bar = document.getElementById("chart-controls");
   if (!bar) return;
   const axis = document.createElement("select");
-  axis.setAttribute("aria-label", t("Along"));
+  axis.setAttribute("aria-label", t("X axis"));
   axis.append(new Option(t("by step"), "step"), new Option(t("by time"), "time"));
   axis.value = view.axis;
   axis.addEventListener("change", () => { view.axis = axis.value; put("chart-axis", view.axis); render(); });

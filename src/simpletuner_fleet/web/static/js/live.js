@@ -25,13 +25,13 @@ function show() {
     button.setAttribute("aria-pressed", String(paused));
     button.querySelector(".said").textContent = shown === "live" ? t("Live") : shown === "paused" ? t("Paused")
       : shown === "lost" ? t("Not live") : t("Connecting…");
-    button.title = paused ? t("Updates are paused. Press to go on.") : t("Press to pause updates.");
+    button.title = paused ? t("Updates are paused. Click to resume.") : t("Click to pause updates.");
   }
   const stale = state === "lost";
   document.body.classList.toggle("stale", stale);
   if (banner) {
     banner.hidden = !stale;
-    if (stale) banner.textContent = t("Live updates are lost. What you see is of %(time)s. Trying again.", { time: clockTime(fresh) });
+    if (stale) banner.textContent = t("Live updates are interrupted. Showing data from %(time)s. Reconnecting.", { time: clockTime(fresh) });
   }
 }
 

@@ -31,7 +31,7 @@ function LogViewer(place) {
 
   async function openAtEnd() {
     stopFollowing();
-    say(t("Loading the log…"));
+    say(t("Loading log…"));
     const told = await page({});
     show(told);
     lines.append(told.lines);
@@ -47,12 +47,12 @@ function LogViewer(place) {
     state.size = told.size;
     state.ended = told.ended;
     ui.gap.hidden = !told.gap_bytes;
-    if (told.gap_bytes) ui.gap.textContent = t("%(n)s bytes were left out in the middle: the log was longer than is kept.", { n: told.gap_bytes });
+    if (told.gap_bytes) ui.gap.textContent = t("%(n)s bytes are missing in the middle: the log exceeded its size limit.", { n: told.gap_bytes });
     ui.raw.href = address({});
   }
 
   function empty() {
-    if (!lines.count) say(attempts.length ? t("Nothing was printed.") : t("The job has not started: there is no log yet."));
+    if (!lines.count) say(attempts.length ? t("No output.") : t("The job has not started: there is no log yet."));
   }
 
   async function openAround(offset) {

@@ -218,7 +218,7 @@ function mark(told) {
   for (const id of broken) tabOf(byId(id)).classList.add("wrong");
   if (!told) {
     shown.delete(outlook);
-    outlook.replaceChildren(Object.assign(document.createElement("p"), { className: "muted", textContent: t("Mend what is marked; then this looks for workers again.") }));
+    outlook.replaceChildren(Object.assign(document.createElement("p"), { className: "muted", textContent: t("Fix the marked fields to look for workers again.") }));
     return showSaving();
   }
   swap(outlook, told.outlook);
@@ -258,7 +258,7 @@ function showSaving() {
   const changed = fit && checked.changed;
   if (changed && touched) draft.keep({ name: named(), bundle });
   if (fit && !changed) draft.drop();
-  if (fit) byId("saved-state").textContent = !named() ? t("Not saved yet") : changed ? t("Changed, not saved yet") : t("Version %(version)s", { version: checked.saves_as - 1 });
+  if (fit) byId("saved-state").textContent = !named() ? t("Not saved") : changed ? t("Changed, not saved") : t("Version %(version)s", { version: checked.saves_as - 1 });
   if (!byId("save-choice")) return;
   byId("save-choice").hidden = !(changed && named() && checked.may_save);
   byId("save-text").textContent = changed ? t("Save it as version %(version)s of %(name)s", { version: checked.saves_as, name: named() }) : "";

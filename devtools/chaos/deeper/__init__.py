@@ -1,0 +1,1 @@
+"""Faults that need more than signals and a proxy: a false clock, a dying disk, lost packets, a database from yesterday."""

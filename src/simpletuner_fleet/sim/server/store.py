@@ -1,0 +1,204 @@
+"""The memory store with a crash switch and a witness of every commit."""
+
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, TypeVar, cast
+
+from msgspec import Struct, field
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.errors import NotLeader, StoreUnavailable
+from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.leadership import Lease
+from simpletuner_fleet.core.publishing import Publication
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.ports import RowObserver, Tx, View
+from simpletuner_fleet.sim.world import Violation
+from simpletuner_fleet.store.memory.store import MemoryStore
+from simpletuner_fleet.store.rows.live_rows import NobodyWatches
+
+T = TypeVar("T")
+CrashPoint = Literal["before commit", "after commit"]
+Backup = dict[str, Any]
+NOT_BACKED_UP = frozenset({"observer", "journal"})
+CHANGES_BY_SETTER = {
+    "set_job": "jobs",
+    "set_attempt": "attempts",
+    "set_worker": "workers",
+    "set_publication": "publications",
+}
+
+
+class SimCrash(BaseException):
+    """The orchestrator's process is gone, between any two lines. Nobody may catch it but the simulator."""
+
+
+class Changes(Struct):
+    """The changes of one transaction: each row's chain of values, the old one first, the final one last."""
+
+    jobs: dict[str, list[Job | None]] = field(default_factory=dict)
+    attempts: dict[str, list[Attempt | None]] = field(default_factory=dict)
+    workers: dict[str, list[Worker | None]] = field(default_factory=dict)
+    publications: dict[str, list[Publication | None]] = field(default_factory=dict)
+    audit: list[AuditEntry] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.attempts or self.workers or self.publications or self.audit)
+
+
+class StepBrokenOff(BaseException):
+    """The step needs what memory does not hold: it will be run again from its beginning."""
+
+
+class InterruptingTx:
+    """A transaction that breaks a step off at one of its calls, as a store does that needs its connection for it."""
+
+    def __init__(self, tx: Tx, calls_left: int) -> None:
+        self._tx = tx
+        self._calls_left = calls_left
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls_left -= 1
+        if self._calls_left < 0:
+            raise StepBrokenOff
+        return getattr(self._tx, name)
+
+
+class SimStore(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.crash_at: CrashPoint | None = None
+        self.watch: Callable[[Changes], None] = lambda changes: None
+        self.breaks_off_after: Callable[[], int | None] = lambda: None
+        """Asked at every step: after how many calls it is broken off, if at all."""
+        self.view: View = self._view
+        self.lease: Lease | None = None
+        """Who leads, where there are several orchestrators."""
+        self.terms: list[int] = []
+        self.disturbed = 0
+        """How often rows may have changed, or were changed and taken back."""
+        self._audited = 0
+
+    def fail_commits(self, count: int) -> None:
+        self.fail_next_commits(count)
+
+    def take_lease(self, lease: Lease) -> None:
+        if self.terms and lease.term <= self.terms[-1]:
+            raise Violation("T2", f"term {lease.term} began after {self.terms[-1]}")
+        self.terms.append(lease.term)
+        self.lease = lease
+
+    async def write(self, step: Callable[[Tx], T]) -> T:
+        changes: Changes | None = None
+
+        def watched(tx: Tx) -> T:
+            nonlocal changes
+            result = self._run(step, tx)
+            if self._tables.journal:
+                changes = self._gathered()
+                if changes and self.crash_at == "before commit":
+                    raise SimCrash
+            return result
+
+        try:
+            result = await super().write(watched)
+        except BaseException:
+            self.disturbed += 1
+            raise
+        self._audited = len(self._tables.audit)
+        if changes:
+            self.disturbed += 1
+            self.watch(changes)
+            if self.crash_at:
+                raise SimCrash
+        return result
+
+    def _run(self, step: Callable[[Tx], T], tx: Tx) -> T:
+        calls = self.breaks_off_after()
+        if calls is not None:
+            try:
+                return step(cast(Tx, InterruptingTx(tx, calls)))
+            except StepBrokenOff:
+                self.disturbed += 1
+                self._tables.take_back()
+        return step(tx)
+
+    def _gathered(self) -> Changes:
+        tables, changes = self._tables, Changes()
+        for setter, key, old in tables.journal:
+            kind = CHANGES_BY_SETTER.get(setter.__name__)
+            if kind is not None:
+                getattr(changes, kind).setdefault(key, []).append(old)
+        for kind in CHANGES_BY_SETTER.values():
+            chains: dict[str, list[Any]] = getattr(changes, kind)
+            if chains:
+                rows = getattr(tables, kind)
+                for key, chain in chains.items():
+                    chain.append(rows.get(key))
+        changes.audit = tables.audit[self._audited :]
+        return changes
+
+    # Backups
+
+    def backup(self) -> Backup:
+        return {
+            name: _copied(rows) for name, rows in vars(self._tables).items() if name not in NOT_BACKED_UP
+        } | {"lease": self.lease}
+
+    def restore(self, backup: Backup, amend: Callable[[Tx], None]) -> None:
+        """Puts the rows back as they were, amended before anybody uses them."""
+        for name, rows in backup.items():
+            if name != "lease":
+                setattr(self._tables, name, _copied(rows))
+        self.lease = backup["lease"]
+        self._tables.observer = NobodyWatches()
+        amend(self._tx)
+        self._tables.keep()
+        self._audited = len(self._tables.audit)
+        self.disturbed += 1
+
+
+def _copied(rows: Any) -> Any:
+    """Rows are never changed, only replaced: what holds them is copied, they are not."""
+    if isinstance(rows, defaultdict):
+        return defaultdict(rows.default_factory, {key: _copied(held) for key, held in rows.items()})
+    if isinstance(rows, dict):
+        return {key: _copied(held) for key, held in rows.items()}
+    return rows.copy() if isinstance(rows, list | set) else rows
+
+
+class ProcessStore:
+    """The database as one process of the orchestrator reaches it, with the fence of its term in every write."""
+
+    def __init__(self, shared: SimStore) -> None:
+        self.shared = shared
+        self.view = shared.view
+        self.term: int | None = None
+        self.is_cut = False
+        self.commits = 0
+
+    def observe(self, observer: RowObserver) -> None:
+        self.shared.observe(observer)
+
+    def find_trouble(self) -> str | None:
+        return None
+
+    @property
+    def is_stored(self) -> bool:
+        return self.shared.is_stored
+
+    def write(self, step: Callable[[Tx], T]) -> Coroutine[Any, Any, T]:
+        if self.is_cut:
+            raise StoreUnavailable
+        if self.term is not None and (self.shared.lease is None or self.shared.lease.term != self.term):
+            raise NotLeader
+        self.commits += 1
+        return self.shared.write(step)
+
+    async def read(self, look: Callable[[View], T]) -> T:
+        if self.is_cut:
+            raise StoreUnavailable
+        return look(self.view)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""

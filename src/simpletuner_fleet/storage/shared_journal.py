@@ -1,0 +1,103 @@
+"""The journal of revocations in the storage that all orchestrators share, so that it survives any of them.
+
+Each keeps one of its own, too, but that tells only of the time in which it led. This one is whole: whoever begins to lead
+brings in what the audit log knows and the journal does not, and notes from then on what is taken away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from simpletuner_fleet.core.people.revocations import (
+    TAKES_AWAY,
+    Revocation,
+    joined,
+    journal_lines,
+    noted_in,
+    read_lines,
+)
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.ports import AuditFilter, Blobs, View
+
+log = logging.getLogger(__name__)
+
+SHARED_JOURNAL = "revocations.jsonl"
+LOOKED_BACK_S = 86_400.0
+"""So far before its newest line the journal is compared with the audit log: the clocks of two leaders may differ."""
+MOST_ENTRIES = 100_000
+WRITTEN_WITHIN_S = 10.0
+RETRY_S = 5.0
+
+
+async def read_shared_journal(blobs: Blobs) -> list[Revocation] | None:
+    """None where the storage has none."""
+    content = await blobs.mark(SHARED_JOURNAL)
+    return None if content is None else read_lines(content)
+
+
+class SharedJournal:
+    """For the time in which one orchestrator leads."""
+
+    def __init__(self, fleet: Fleet, blobs: Blobs) -> None:
+        self._fleet = fleet
+        self._blobs = blobs
+        self._lines: list[Revocation] = []
+        self._unwritten = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """A journal that was not there begins now: nobody knows what was revoked before."""
+        stored = await read_shared_journal(self._blobs)
+        if stored is None:
+            head = await self._fleet.read(lambda view: view.audit_head())
+            self._lines = [Revocation(at=self._fleet.clock.now(), seq=head.seq if head else 0)]
+        else:
+            since = max((one.at for one in stored), default=0.0) - LOOKED_BACK_S
+            known = await self._fleet.read(lambda view: _taken_since(view, since))
+            self._lines = joined(stored, sorted(known, key=lambda one: one.seq or 0))
+        if self._lines != stored:
+            await self._write()
+        self._task = asyncio.create_task(self._write_again_for_ever())
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def note(self, taken: Sequence[Revocation]) -> None:
+        """In the storage before it returns, unless that is away: a revocation does not wait for it, its journal does."""
+        self._lines = joined(self._lines, taken)
+        try:
+            async with asyncio.timeout(WRITTEN_WITHIN_S):
+                await self._write()
+        except Exception as error:  # whatever it is: it was committed, and this server's own journal has it
+            log.warning("the journal of revocations in the storage is behind; it is tried again: %r", error)
+            self._unwritten.set()
+
+    async def _write(self) -> None:
+        async with self._writing:
+            self._unwritten.clear()
+            await self._blobs.put_mark(journal_lines(self._lines), SHARED_JOURNAL)
+
+    async def _write_again_for_ever(self) -> None:
+        while True:
+            await self._unwritten.wait()
+            await asyncio.sleep(RETRY_S)
+            try:
+                await self._write()
+            except Exception as error:
+                log.warning("the journal of revocations in the storage is still behind: %r", error)
+                self._unwritten.set()
+
+
+def _taken_since(view: View, since: float) -> list[Revocation]:
+    return [
+        noted_in(entry)
+        for kind in sorted(TAKES_AWAY)
+        for entry in view.audit_page(
+            AuditFilter(event_type=kind, since=since), MOST_ENTRIES, 0, newest_first=True
+        )
+    ]

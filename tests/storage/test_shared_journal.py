@@ -1,0 +1,112 @@
+"""The journal of revocations that all servers share: whichever leads goes on with it, and none of it is lost."""
+
+import asyncio
+
+import pytest
+
+from simpletuner_fleet.blobs.memory import MemoryBlobs
+from simpletuner_fleet.core.errors import StoreUnavailable
+from simpletuner_fleet.core.events import EventType
+from simpletuner_fleet.core.people import revocations
+from simpletuner_fleet.core.people.revocations import BackupMoment, Revocation, joined, withdrawn_since
+from simpletuner_fleet.storage import shared_journal
+from simpletuner_fleet.storage.shared_journal import SharedJournal, read_shared_journal
+from tests.http.api_kit import Running, orchestrator
+
+
+class AwayBlobs(MemoryBlobs):
+    away = False
+
+    async def put_mark(self, content: bytes, name: str = "fleet.json") -> None:
+        if self.away:
+            raise StoreUnavailable("The storage is away.")
+        await super().put_mark(content, name)
+
+
+async def begun(running: Running, blobs: MemoryBlobs) -> SharedJournal:
+    journal = SharedJournal(running.fleet, blobs)
+    await journal.start()
+    running.fleet.share_revoked = journal.note
+    return journal
+
+
+async def revoke_one(running: Running, name: str) -> str:
+    made = await running.post("/api/admin/tokens", {"name": name, "permissions": ["jobs.read"]})
+    assert (await running.http.delete(f"/api/admin/tokens/{made['id']}")).status_code == 200
+    return str(made["id"])
+
+
+async def seq_of(running: Running) -> int:
+    head = await running.fleet.read(lambda view: view.audit_head())
+    return head.seq if head else 0
+
+
+async def withdrawn_tokens(blobs: MemoryBlobs, seq: int) -> frozenset[str]:
+    noted = await read_shared_journal(blobs)
+    assert noted is not None
+    withdrawn = withdrawn_since(BackupMoment(0.0, seq), noted)
+    assert not withdrawn.everything
+    return withdrawn.tokens
+
+
+async def test_what_one_leader_noted_and_what_it_could_not_is_there_under_the_next() -> None:
+    blobs = AwayBlobs()
+    async with orchestrator() as running:
+        began = await seq_of(running)
+        first = await begun(running, blobs)
+        running.clock.at += 10
+        noted = await revoke_one(running, "noted")
+        assert await withdrawn_tokens(blobs, began) == {noted}
+        blobs.away = True
+        running.clock.at += 10
+        missed = await revoke_one(running, "missed")
+        assert await withdrawn_tokens(blobs, began) == {noted}, "and the revocation did not wait for it"
+        await first.stop()
+        running.fleet.share_revoked, blobs.away = None, False
+        second = await begun(running, blobs)
+        assert await withdrawn_tokens(blobs, began) == {noted, missed}, "the audit log had it"
+        await second.stop()
+
+
+async def test_a_journal_that_fell_behind_is_written_once_the_storage_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_journal, "RETRY_S", 0.01)
+    blobs = AwayBlobs()
+    async with orchestrator() as running:
+        journal, began = await begun(running, blobs), await seq_of(running)
+        blobs.away = True
+        missed = await revoke_one(running, "missed")
+        blobs.away = False
+        async with asyncio.timeout(10):
+            while missed not in await withdrawn_tokens(blobs, began):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await journal.stop()
+
+
+async def test_a_journal_that_begins_now_does_not_say_that_it_knows_the_past() -> None:
+    blobs = MemoryBlobs()
+    async with orchestrator() as running:
+        before = await seq_of(running)
+        await revoke_one(running, "before")
+        journal = await begun(running, blobs)
+        noted = await read_shared_journal(blobs)
+        assert noted == [Revocation(at=running.clock.at, seq=await seq_of(running))]
+        assert withdrawn_since(BackupMoment(0.0, before), noted).everything
+        await journal.stop()
+
+
+def test_a_very_long_journal_loses_its_oldest_part_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revocations, "MOST_LINES", 100)
+    lines = [Revocation(at=0.0, seq=0)]
+    lines += [
+        Revocation(at=1.0, event=EventType.TOKEN_REVOKED, id=f"t_{at}", seq=at)
+        for at in range(1, revocations.MOST_LINES + 1)
+    ]
+    shorter = joined(lines, [])
+    assert len(shorter) < len(lines)
+    begin = shorter[0].seq or 0
+    assert withdrawn_since(BackupMoment(1.0, begin - 1), shorter).everything
+    kept = withdrawn_since(BackupMoment(1.0, begin), shorter)
+    assert not kept.everything
+    assert kept.tokens == {f"t_{at}" for at in range(begin + 1, revocations.MOST_LINES + 1)}
