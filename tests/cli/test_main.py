@@ -17,6 +17,7 @@ import pytest
 
 from simpletuner_fleet.cli.commands import build_parser
 from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.cli.frame.unforeseen import unforeseen
 from simpletuner_fleet.cli.main import _command
 from tests.cli.conftest import FakeServer, Run
 
@@ -34,13 +35,51 @@ OPTIONS:
 def test_the_workers_help_shows_the_documented_options_verbatim(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("COLUMNS", raising=False)
     with pytest.raises(SystemExit) as done:
         build_parser().parse_args(["worker", "--help"])
     assert done.value.code == 0
     shown = capsys.readouterr().out
     assert "simpletuner worker [OPTIONS]" in shown
     assert SEED_OPTIONS in shown
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["server", "--help"], ["worker", "--help"], ["jobs", "submit", "--help"]]
+)
+def test_help_is_no_wider_than_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(words)
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 60
+
+
+def test_a_choice_that_is_none_is_told_with_its_option_and_all_there_are(run: Run) -> None:
+    result = run("jobs", "submit", "x", "--target", "cloud")
+    assert result.code == ExitCode.USAGE
+    assert "--target cannot be 'cloud'" in result.err
+    assert "expected one of worker, local, auto" in result.err
+    assert "--since" in run("jobs", "logs", "j_1", "--since", "yesterday").err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError(28, "No space left on device", "/full"), "E_MACHINE", "/full: No space left on device"),
+        (RuntimeError("odd"), "E_UNFORESEEN", "RuntimeError: odd"),
+        (ModuleNotFoundError("x", name="psycopg.errors"), "E_LIGHT_INSTALL", "psycopg"),
+    ],
+)
+def test_an_error_that_nobody_has_foreseen_is_told_without_a_stack_trace(
+    capsys: pytest.CaptureFixture[str], error: Exception, code: str, said: str
+) -> None:
+    trouble = unforeseen(error, {})
+    assert (trouble.code, capsys.readouterr().err) == (code, "")
+    assert said in trouble.why
+    unforeseen(error, {"SIMPLETUNER_VERBOSE": "1"})
+    assert type(error).__name__ in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

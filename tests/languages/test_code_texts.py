@@ -138,10 +138,10 @@ def test_the_funnel_says_how_many_went_at_each_step() -> None:
     ]
     assert funnel_texts(translator("en"), funnel) == [
         (5, "workers have joined"),
-        (2, "3 is busy"),
+        (2, "3 ruled out: is busy"),
         (1, "1 is moody"),
     ]
-    assert funnel_texts(translator("ja"), funnel)[1] == (2, "3 台: 実行中")
+    assert funnel_texts(translator("ja"), funnel)[1] == (2, "3 台除外: 実行中")
 
 
 def test_a_problem_is_told_in_the_readers_language() -> None:

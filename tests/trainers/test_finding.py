@@ -45,19 +45,22 @@ def test_the_usual_places_are_looked_at_and_only_one_that_has_the_trainer_is_tak
     home, folder = tmp_path / "home", tmp_path / "work"
     python_with(folder / ".venv")
     environment = {"HOME": str(home), "PATH": "/usr/bin"}
-    assert find_trainer_python(environment, sys.executable, folder) is None
+    search = find_trainer_python(environment, sys.executable, folder)
+    assert search.python is None
+    looked_at = {one.python: one.missing for one in search.looked_at}
+    assert looked_at[str(folder / ".venv" / "bin" / "python")] == ("simpletuner", "accelerate")
     checkout = python_with(home / "SimpleTuner" / ".venv", "simpletuner", "accelerate")
-    assert find_trainer_python(environment, sys.executable, folder) == str(checkout)
+    assert find_trainer_python(environment, sys.executable, folder).python == str(checkout)
     active = python_with(tmp_path / "active", "simpletuner", "accelerate")
     environment["VIRTUAL_ENV"] = str(tmp_path / "active")
-    assert find_trainer_python(environment, sys.executable, folder) == str(active)
+    assert find_trainer_python(environment, sys.executable, folder).python == str(active)
 
 
 @pytest.mark.parametrize("tool", ["uv/tools/simpletuner", "pipx/venvs/simpletuner"])
 def test_a_tool_of_uv_or_pipx_is_found(tmp_path: Path, tool: str) -> None:
     python = python_with(tmp_path / ".local" / "share" / tool, "simpletuner", "accelerate")
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin"}
-    assert find_trainer_python(environment, sys.executable, tmp_path / "empty") == str(python)
+    assert find_trainer_python(environment, sys.executable, tmp_path / "empty").python == str(python)
 
 
 def test_what_is_found_is_described_and_told_as_a_label(tmp_path: Path) -> None:
@@ -76,7 +79,23 @@ def test_a_python_without_the_trainer_is_said_to_have_none(tmp_path: Path) -> No
     python = python_with(tmp_path)
     registry = trainers_for(str(python), {"PATH": "/usr/bin"})
     assert version_label(registry) == {}
-    assert describe(registry) == [f"SimpleTuner is not installed in {python}"]
+    first, how = describe(registry)
+    assert first == f"SimpleTuner is not installed in {python}"
+    assert "pip install 'simpletuner[cuda]'" in how
+
+
+def test_where_it_is_nowhere_the_places_are_named_with_what_each_lacks(tmp_path: Path) -> None:
+    half = python_with(tmp_path / "SimpleTuner" / ".venv", "simpletuner")
+    broken = tmp_path / "simpletuner" / "venv" / "bin" / "python"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    registry = trainers_for(None, {"HOME": str(tmp_path), "PATH": "/usr/bin"})
+    first, places, how = describe(registry)
+    assert first == "SimpleTuner was not found"
+    assert f"{half} (no accelerate)" in places
+    assert f"{broken} (it does not run)" in places
+    assert "--trainer-python" in how
 
 
 def test_a_worker_does_not_start_with_a_python_that_is_none(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ PAGES = (
     PageRow("/jobs"),
     PageRow("/jobs/{id}", jobs=JOBS),
     *(PageRow(f"/jobs/{{id}}/{tab}", jobs=("running", "hostile")) for tab in JOB_TABS),
+    PageRow("/compare"),
     PageRow("/configs"),
     PageRow("/configs/{name}", names=("sdxl-cats",)),
     PageRow("/fleet"),

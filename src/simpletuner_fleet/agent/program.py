@@ -8,8 +8,7 @@ import signal
 import socket
 import ssl
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -35,7 +34,7 @@ from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
-from simpletuner_fleet.agent.isolation.walls import Walls, WallSurroundings, choose_walls
+from simpletuner_fleet.agent.isolation.walls import WallSurroundings, choose_walls
 from simpletuner_fleet.agent.machine_facts import MachineFacts
 from simpletuner_fleet.agent.memory import few_threads, stay_small
 from simpletuner_fleet.agent.retention import KeepLimits
@@ -54,7 +53,7 @@ from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, context_for_async
 from simpletuner_fleet.protocol.messages import Goodbye
 from simpletuner_fleet.trainers.environment import without_secrets
-from simpletuner_fleet.trainers.installed import describe, tell, trainers_for, version_label
+from simpletuner_fleet.trainers.installed import tell, trainers_for, version_label
 from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -86,8 +85,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     work_dir: Path | None = None
     trainer_python: str | None = None
-    max_jobs: int | None = 1
-    """None: as many as there are GPUs."""
+    max_jobs: int | None = None
+    """None: as many as its GPUs allow; one where it leaves after that."""
     upload_limit_mbps: float | None = None
     data_cache_dir: Path | None = None
     data_cache_gb: float | None = None
@@ -113,6 +112,12 @@ def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -
     return RESTARTED_BY_SYSTEMD_S if is_service else ADOPT_GRACE_S
 
 
+def jobs_at_once(settings: WorkerSettings, gpus: int) -> int:
+    if settings.max_jobs is not None:
+        return settings.max_jobs
+    return max(1, gpus) if settings.persistent else 1
+
+
 async def run_agent(
     settings: WorkerSettings, environment: dict[str, str], probe: GpuProbe | None = None
 ) -> Departure:
@@ -122,10 +127,10 @@ async def run_agent(
     become_undumpable()
     # A token may be rotated while we start: SIGHUP must not end us before we listen to it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    folder = settings.work_dir or default_state_dir(_folder_name(settings.name))
+    folder = work_folder(settings)
     with StateDir.open(folder) as state:
         token = TokenSource(settings.token, settings.token_file or state.path / "worker_token")
-        client, context = await _client_for(settings, token)
+        client, context = await client_for(settings, token)
         probe = probe or GpuProbe(environment)
         try:
             async with Runner(key=state.shim_key()) as runner, _data_cache(settings, state) as cache:
@@ -134,16 +139,16 @@ async def run_agent(
                 walls = await asyncio.to_thread(
                     choose_walls,
                     settings.isolation,
-                    _surroundings(settings, environment, state.path, cache.folder),
+                    surroundings(settings, environment, state.path, cache.folder),
                     state.path,
-                    settings.max_jobs or max(1, len(machine.gpus)),
+                    jobs_at_once(settings, len(machine.gpus)),
                 )
                 # As the same user a job could write into what its trainer's cache shows of it.
                 await asyncio.to_thread(cache.guard, walls.kind == "user")
                 machine = replace(machine, labels={**machine.labels, ISOLATION: walls.name})
                 inbox = Inbox(
                     persistent=settings.persistent,
-                    max_jobs=settings.max_jobs or max(1, len(machine.gpus)),
+                    max_jobs=jobs_at_once(settings, len(machine.gpus)),
                     release_grace_s=release_grace_s(settings.shutdown_grace_s),
                 )
                 trust = _shim_trust(settings.tls, context, state)
@@ -185,7 +190,7 @@ async def run_agent(
             await client.close()
 
 
-async def _client_for(
+async def client_for(
     settings: WorkerSettings, token: TokenSource
 ) -> tuple[OrchestratorClient, ssl.SSLContext | None]:
     """Begins at the first address whose certificate can be looked at; the others are looked at when they are needed."""
@@ -214,7 +219,7 @@ async def _tell_options(agent: Agent, trainers: Registry, client: OrchestratorCl
         log.exception("the options of the trainers could not be told")
 
 
-def _surroundings(
+def surroundings(
     settings: WorkerSettings, environment: dict[str, str], state: Path, cache: Path
 ) -> WallSurroundings:
     home = environment.get("HOME") or str(Path.home())
@@ -239,42 +244,6 @@ async def _data_cache(settings: WorkerSettings, state: StateDir) -> AsyncIterato
         yield cache
     finally:
         cache.close()
-
-
-async def check_worker(
-    settings: WorkerSettings, environment: dict[str, str], say: Callable[[str], None]
-) -> None:
-    """Tries everything a start needs and changes nothing; raises what the start would."""
-    token = TokenSource(settings.token, settings.token_file or Path(os.devnull))
-    say(f"token     {len(token.token)} characters, checksum fits")
-    client, context = await _client_for(settings, token)
-    say(f"TLS       {'certificate trusted' if context else 'none (plain HTTP)'}")
-    probe = GpuProbe(environment)
-    try:
-        await client.ask()
-        say(f"server    {client.url} accepts the token")
-        arrived = await client.try_part()
-        say(f"uploads   a part of {arrived / 2**20:g} MiB arrives")
-        inventory = await probe.find()
-        gpus = select_gpus(inventory.gpus, settings.gpus)
-        for gpu in gpus:
-            say(f"GPU {gpu.index:<5} {gpu.name}, {gpu.vram_gb:g} GB, {gpu.uuid}")
-        if not gpus:
-            say(f"GPU       none found{f': {inventory.problem}' if inventory.problem else ''}")
-        registry = await asyncio.to_thread(trainers_for, settings.trainer_python, environment)
-        say(f"trainers  {', '.join(await asyncio.to_thread(registry.available))}")
-        for line in await asyncio.to_thread(describe, registry):
-            say(f"trainer   {line}")
-        say(f"isolation {(await asyncio.to_thread(_tried_walls, settings, environment)).name}")
-    finally:
-        await probe.close()
-        await client.close()
-
-
-def _tried_walls(settings: WorkerSettings, environment: dict[str, str]) -> Walls:
-    with tempfile.TemporaryDirectory() as folder:
-        about = _surroundings(settings, environment, Path(folder), Path(folder))
-        return choose_walls(settings.isolation, about, Path(folder), 1)
 
 
 async def _look_around(
@@ -458,6 +427,10 @@ def _shim_trust(choices: Choices, context: ssl.SSLContext | None, state: StateDi
         write_whole(pinned, "".join(ssl.DER_cert_to_PEM_cert(one) for one in certificates).encode())
         return ShimTrust(pinned_certfile=str(pinned))
     return ShimTrust(cafile=choices.ca_cert, no_verify=choices.no_verify)
+
+
+def work_folder(settings: WorkerSettings) -> Path:
+    return settings.work_dir or default_state_dir(_folder_name(settings.name))
 
 
 def _folder_name(name: str) -> str:

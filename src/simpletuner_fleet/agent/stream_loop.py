@@ -6,6 +6,7 @@ import logging
 import msgspec
 
 from simpletuner_fleet.agent.agent import Agent, Departure
+from simpletuner_fleet.agent.greeting import Greeting
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.wire.backoff import MOST_S, NEXT_LEADER_S, Backoff
 from simpletuner_fleet.agent.wire.errors import UNREADABLE, Refused, TokenRejected, Unreachable
@@ -25,19 +26,22 @@ STOP_REASONS = {reason.value: reason for reason in (EndReason.STALE, EndReason.D
 
 async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
     """`give_up_after_s` bounds the first connection alone; whoever was connected once comes back for ever."""
-    backoff, complaint = Backoff(), _Complaint(agent)
+    backoff, complaint, greeting = Backoff(), _Complaint(agent), Greeting(agent.machine.name)
     deadline = boottime() + give_up_after_s if give_up_after_s is not None else None
     while True:
         most_s = MOST_S
         try:
-            await connect_once(agent, backoff)
+            await connect_once(agent, backoff, greeting)
             complaint.clear()
         except TokenRejected as problem:
+            greeting.line_is_lost()
             await _new_token(agent, problem)
         except Refused as problem:
+            greeting.line_is_lost()
             most_s = NEXT_LEADER_S if problem.code == NotLeader.code else MOST_S
             _answer_refusal(agent, problem, may_give_up=give_up_after_s is not None)
         except Unreachable as error:
+            greeting.line_is_lost()
             if error.refused:
                 await agent.connection_refused()
             complaint.make(error)
@@ -47,9 +51,10 @@ async def stream_loop(agent: Agent, give_up_after_s: float | None) -> None:
         await asyncio.sleep(backoff.next_s(most_s))
 
 
-async def connect_once(agent: Agent, backoff: Backoff) -> None:
+async def connect_once(agent: Agent, backoff: Backoff, greeting: Greeting) -> None:
     answer = await agent.register()
     log.debug("registered as %s, heartbeats every %g s", answer.worker_id, answer.heartbeat_interval_s)
+    greeting.say(answer, agent.client.url, persistent=agent.inbox.persistent)
     last_event_id = ""
     path = f"{answer.stream_url}&incarnation={agent.incarnation}"
     async with agent.client.stream(
@@ -138,14 +143,16 @@ class _Complaint:
     """Says what is wrong at once and in full, then only now and then."""
 
     def __init__(self, agent: Agent) -> None:
-        self._url = agent.client.url
+        self._agent = agent
         self._said_at: float | None = None
 
     def make(self, error: Unreachable) -> None:
         now = boottime()
         if self._said_at is None or now - self._said_at > SAY_AGAIN_S:
             self._said_at = now
-            log.error("%s", format_trouble(of_connection_error(error.cause, self._url)))
+            known = self._agent.connected.is_set()
+            trouble = of_connection_error(error.cause, self._agent.client.url, answered_before=known)
+            log.error("%s", format_trouble(trouble, in_log=True))
 
     def clear(self) -> None:
         self._said_at = None

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from typing import cast
 
 from simpletuner_fleet.cli.commands import build_parser
+from simpletuner_fleet.cli.frame.command_name import as_called
 from simpletuner_fleet.cli.frame.errors import CliError, CurlPrinted, ExitCode, usage
 from simpletuner_fleet.cli.frame.text import clean_lines
+from simpletuner_fleet.cli.frame.unforeseen import unforeseen
 from simpletuner_fleet.cli.programs.hide_token import hide_token
-from simpletuner_fleet.client.troubles import format_trouble
+from simpletuner_fleet.client.troubles import Trouble, format_trouble
 from simpletuner_fleet.languages import _, speak
 
 Command = Callable[[argparse.Namespace], int]
@@ -31,8 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
             hide_token(words, os.environ)
         return _flushed(_run(words))
     except CliError as error:
-        print(clean_lines(format_trouble(error.trouble)), file=sys.stderr)
-        return error.trouble.exit
+        return _tell(error.trouble)
     except CurlPrinted:
         return _flushed(ExitCode.OK)
     except KeyboardInterrupt:
@@ -40,6 +41,13 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         _close_quietly()
         return ExitCode.OK
+    except Exception as error:  # nobody is shown where in our code it was, unless they ask
+        return _tell(unforeseen(error, os.environ))
+
+
+def _tell(trouble: Trouble) -> int:
+    print(as_called(clean_lines(format_trouble(trouble))), file=sys.stderr)
+    return trouble.exit
 
 
 def _run(words: list[str]) -> int:

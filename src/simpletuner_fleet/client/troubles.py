@@ -77,6 +77,18 @@ TROUBLES = {
             UNREACHABLE,
         ),
         Trouble(
+            N_("the orchestrator at %(url)s does not answer over plain HTTP"),
+            N_("it hung up without an answer; a server that speaks only TLS does that"),
+            (
+                N_(
+                    "if it was started with --ssl, use https://%(host)s:%(port)s and the --ssl-fingerprint that it printed"
+                ),
+                N_("verify orchestrator URL and port"),
+            ),
+            "E_SPEAKS_TLS",
+            UNREACHABLE,
+        ),
+        Trouble(
             N_("something else answers in place of the orchestrator at %(url)s"),
             N_("HTTP status %(status)s, and not in the orchestrator's own format"),
             (
@@ -173,7 +185,7 @@ def trouble(code: str, url: str = "", **params: object) -> Trouble:
     )
 
 
-def of_connection_error(error: BaseException, url: str) -> Trouble:
+def of_connection_error(error: BaseException, url: str, *, answered_before: bool = False) -> Trouble:
     """The row for what a failed connection threw, looked for along its causes; HTTP clients wrap the real one."""
     for cause in _causes(error):
         match cause:
@@ -193,7 +205,13 @@ def of_connection_error(error: BaseException, url: str) -> Trouble:
                 return trouble("E_CONN_TIMEOUT", url)
             case OSError() if cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
                 return trouble("E_UNREACHABLE", url, detail=cause.strerror)
-    return _by_words(error, url)
+    speaks_tls = url.startswith("http:") and not answered_before and any(map(_hung_up, _causes(error)))
+    return trouble("E_SPEAKS_TLS", url) if speaks_tls else _by_words(error, url)
+
+
+def _hung_up(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, ConnectionResetError) or "disconnected" in text or "connectionclosed" in text
 
 
 def _by_words(error: BaseException, url: str) -> Trouble:
@@ -222,11 +240,11 @@ def _causes(error: BaseException) -> list[BaseException]:
     return causes
 
 
-def format_trouble(trouble: Trouble) -> str:
-    """Formats it as it is printed: what, why, next, code."""
+def format_trouble(trouble: Trouble, *, in_log: bool = False) -> str:
+    """Formats it as it is printed: what, why, next, code. A log has a word for errors of its own."""
     first, *more = trouble.next or ("simpletuner doctor",)
     lines = [
-        _("error: %(what)s", what=trouble.what),
+        trouble.what if in_log else _("error: %(what)s", what=trouble.what),
         _("  why:  %(why)s", why=trouble.why),
         _("  next: %(step)s", step=first),
     ]

@@ -16,6 +16,7 @@ from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.jobs import artifacts as artifacts_api
+from simpletuner_fleet.http.api.jobs import comparing as comparing_api
 from simpletuner_fleet.http.api.jobs import concurrency as concurrency_api
 from simpletuner_fleet.http.api.jobs import configs as configs_api
 from simpletuner_fleet.http.api.jobs import datasets as data_api
@@ -46,6 +47,7 @@ ROUTES: tuple[Route, ...] = (
     *queue_api.ROUTES,
     *concurrency_api.ROUTES,
     *jobs_api.ROUTES,
+    *comparing_api.ROUTES,
     *logs_api.ROUTES,
     *log_search_api.ROUTES,
     *log_intake_api.ROUTES,

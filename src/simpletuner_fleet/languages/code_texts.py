@@ -64,7 +64,9 @@ def funnel_texts(words: Words, funnel: Sequence[Any]) -> list[tuple[int, str]]:
     for step in funnel:
         left, name = int(_part(step, "left") or 0), str(_part(step, "step"))
         if lines and name.upper() in matching.Refusal.__members__:
-            refused = words.text("%(n)s %(why)s", n=lines[-1][0] - left, why=refusal_text(words, name))
+            refused = words.text(
+                "%(n)s ruled out: %(why)s", n=lines[-1][0] - left, why=refusal_text(words, name)
+            )
             lines.append((left, refused))
         else:
             lines.append((left, words.gettext(str(_part(step, "rule") or name))))

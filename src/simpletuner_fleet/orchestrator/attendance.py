@@ -492,6 +492,7 @@ def _answer(
         drain=given.drain,
         shutdown=given.shutdown,
         labels=worker.effective_labels,
+        worker_type=worker.chosen_type or "",
     )
     if message.current_job_id:
         resumed = next((item for item in kept if item.job_id == message.current_job_id), None)

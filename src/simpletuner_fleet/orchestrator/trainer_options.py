@@ -12,6 +12,7 @@ from simpletuner_fleet.core.configs.options import (
     check_settings,
     version_order,
 )
+from simpletuner_fleet.core.configs.trainer_names import check_trainer
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
@@ -51,9 +52,15 @@ def known_options(view: View, trainer: str) -> dict[str, Options]:
 
 async def check_config(fleet: Fleet, bundle: Bundle, version: str | None = None) -> CheckedOptions:
     """Against the named release, else the newest that any worker has told of."""
-    known = await fleet.read(lambda view: known_options(view, bundle.trainer))
+    known, of_workers = await fleet.read(
+        lambda view: (
+            known_options(view, bundle.trainer),
+            {name for worker in view.workers() for name in worker.trainers},
+        )
+    )
+    misnamed = check_trainer(bundle.trainer, of_workers)
     chosen = version or max(known, key=version_order, default=None)
     options = known.get(chosen) if chosen else None
     if options is None:
-        return CheckedOptions(None, [])
-    return CheckedOptions(options.version, check_settings(bundle, options))
+        return CheckedOptions(None, misnamed)
+    return CheckedOptions(options.version, [*misnamed, *check_settings(bundle, options)])

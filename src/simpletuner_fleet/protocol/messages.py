@@ -206,6 +206,8 @@ class Registered(Struct, kw_only=True):
     drain: bool = False
     shutdown: bool = False
     labels: dict[str, str] = {}
+    worker_type: str = ""
+    """As which it was created; empty where that was left to the worker."""
     audit_head: AuditHead | None = None
     audit_proofs: list[list[str] | None] = []
     """For each of the agent's `audit_heads`, that the log up to it is part of the log up to `audit_head`; None: there

@@ -1,13 +1,20 @@
 """The fleet in one look: what is free, what needs somebody, who is in line, what ran in the last day."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job, JobState, Requirements, Results
 from simpletuner_fleet.core.people.quotas import QuotaBook
-from simpletuner_fleet.core.placement.matching import FREE, Occupancy, allocate, in_service, is_open
+from simpletuner_fleet.core.placement.matching import (
+    FREE,
+    Occupancy,
+    allocate,
+    gpus_left_idle,
+    in_service,
+    is_open,
+)
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.policy import Policy
@@ -115,7 +122,7 @@ async def look(fleet: Fleet, owner: str | None, *, lanes: bool) -> Overview:
             gpus=gpu_kinds(workers, occupancy),
             starts_now=largest_start(workers, occupancy),
             room=any(is_open(worker, occupancy.get(worker.id, FREE)) for worker in workers),
-            needs=_needs(view, workers, hopeless, policy, now),
+            needs=_needs(view, workers, occupancy, hopeless, policy, now),
             line=QueueSummary(
                 waiting=sum(view.job_counts().get(state, 0) for state in WAITS),
                 by_reason=dict(Counter(str(why.code) for _, why in explained)),
@@ -183,7 +190,12 @@ def largest_start(workers: Sequence[Worker], occupancy: dict[str, Occupancy]) ->
 
 
 def _needs(
-    view: View, workers: Sequence[Worker], hopeless: Sequence[Job], policy: Policy, now: float
+    view: View,
+    workers: Sequence[Worker],
+    occupancy: Mapping[str, Occupancy],
+    hopeless: Sequence[Job],
+    policy: Policy,
+    now: float,
 ) -> list[Need]:
     away = [
         worker
@@ -192,6 +204,12 @@ def _needs(
     ]
     unusable = [
         worker for worker in workers if in_service(worker) and any(gpu.unusable for gpu in worker.gpus)
+    ]
+    idle = [
+        worker
+        for worker in workers
+        if worker.worker_type is WorkerType.PERSISTENT
+        and gpus_left_idle(worker, occupancy.get(worker.id, FREE))
     ]
     failed = [
         job
@@ -222,6 +240,7 @@ def _needs(
         _of_jobs("jobs_hopeless", hopeless),
         _of_jobs("jobs_unapproved", unapproved),
         _of_workers("gpus_unusable", unusable),
+        _of_workers("gpus_idle", idle),
         Need(kind="registrations_refused", count=refused),
         _of_workers("tokens_old", old),
     )

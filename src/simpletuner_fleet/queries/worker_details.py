@@ -10,6 +10,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.errors import NotFound
 from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.placement.matching import Occupancy, gpus_left_idle
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import AuditFilter, View
@@ -51,6 +52,8 @@ class WorkerDetails(Struct, frozen=True, kw_only=True):
     status: str
     gpu_holders: dict[str, Attempt]
     """By GPU, the attempt that holds it, on this worker or on another one of the same machine."""
+    idle_gpus: int
+    """Those that no job gets, since it takes no more jobs at a time."""
     running: list[SeenJob]
     runs: list[PastAttempt]
     """The last ones that ended, newest first."""
@@ -115,10 +118,12 @@ async def machine(fleet: Fleet, worker_id: str) -> WorkerDetails:
         live = view.live_attempts_of_worker(worker_id)
         jobs = [job for job in (view.job(attempt.job_id) for attempt in live) if job]
         ended = [one for one in view.attempts_of_worker(worker_id, LAST_ATTEMPTS + len(live)) if not one.live]
+        holders = gpu_holders_near(view, worker, live, neighbours)
         return WorkerDetails(
             worker=worker,
             status=worker.status(bool(live)),
-            gpu_holders=gpu_holders_near(view, worker, live, neighbours),
+            gpu_holders=holders,
+            idle_gpus=gpus_left_idle(worker, Occupancy(len(live), frozenset(holders))),
             running=with_reasons(view, jobs, now, fleet.book),
             runs=[
                 PastAttempt(attempt=one, title=_title(view.job(one.job_id))) for one in ended[:LAST_ATTEMPTS]

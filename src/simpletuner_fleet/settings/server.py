@@ -233,8 +233,10 @@ SERVER = (
     Setting(
         "public_url",
         values.url,
-        "Where workers and people reach this server (default: what they called)",
+        "Where workers and people reach this server (or SIMPLETUNER_PUBLIC_URL; default: as called, or its address)",
+        flags=("--public-url",),
         env="SIMPLETUNER_PUBLIC_URL",
+        metavar="URL",
         on_console=True,
     ),
     Setting(

@@ -96,10 +96,10 @@ WORKER = (
     Setting(
         "max_jobs",
         values.jobs_at_once,
-        "Jobs to run at once, or auto for one per GPU (default: 1)",
+        "Jobs to run at once (default: auto, as many as its GPUs allow; an ephemeral worker takes 1)",
         flags=("--max-jobs",),
         env="SIMPLETUNER_MAX_JOBS",
-        default=1,
+        default="auto",
         metavar="N",
     ),
     Setting(

@@ -14,7 +14,7 @@ from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import Blobs, Ending, View
 from simpletuner_fleet.storage.job_uploads import job_parts_folder
 from simpletuner_fleet.storage.logs import gap_key, log_key, times_key
-from simpletuner_fleet.storage.metrics import gpu_folder, metrics_folder
+from simpletuner_fleet.storage.metric_files import gpu_folder, metrics_folder
 from simpletuner_fleet.storage.storage import DELETING, Storage
 
 log = logging.getLogger(__name__)

@@ -4,6 +4,5 @@ from simpletuner_fleet.store.failures import StoreBusy, StoreRefused
 from simpletuner_fleet.store.memory.store import MemoryStore
 from simpletuner_fleet.store.opening import open_store
 from simpletuner_fleet.store.sqlite import SqliteStore
-from simpletuner_fleet.store.sqlite_file import sqlite_warning
 
-__all__ = ["MemoryStore", "SqliteStore", "StoreBusy", "StoreRefused", "open_store", "sqlite_warning"]
+__all__ = ["MemoryStore", "SqliteStore", "StoreBusy", "StoreRefused", "open_store"]

@@ -4,9 +4,10 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from simpletuner_fleet.core.worker_errors import TrainerPythonMissing
-from simpletuner_fleet.trainers.packages import has_packages
+from simpletuner_fleet.trainers.packages import missing_packages
 
 TRAINER_PACKAGES = ("simpletuner", "accelerate")
 ENVIRONMENT_FOLDERS = (".venv", "venv")
@@ -31,16 +32,31 @@ def checked_python(named: str) -> str:
     return os.path.abspath(path)
 
 
-def find_trainer_python(environment: Mapping[str, str], own: str, folder: Path) -> str | None:
-    """The first of the usual places whose Python has the trainer."""
-    return next(
-        (
-            python
-            for python in dict.fromkeys(usual_places(environment, own, folder))
-            if os.access(python, os.X_OK) and has_packages(python, environment, *TRAINER_PACKAGES)
-        ),
-        None,
-    )
+class LookedAt(NamedTuple):
+    """A Python that has no trainer, and what it lacks; None where it cannot be run at all."""
+
+    python: str
+    missing: tuple[str, ...] | None
+
+
+class TrainerSearch(NamedTuple):
+    python: str | None
+    """The one that has it."""
+    looked_at: tuple[LookedAt, ...]
+    """Those that were passed over."""
+
+
+def find_trainer_python(environment: Mapping[str, str], own: str, folder: Path) -> TrainerSearch:
+    """Finds the first of the usual places whose Python has the trainer."""
+    looked_at: list[LookedAt] = []
+    for python in dict.fromkeys(usual_places(environment, own, folder)):
+        if not os.access(python, os.X_OK):
+            continue
+        missing = missing_packages(python, environment, *TRAINER_PACKAGES)
+        if missing == ():
+            return TrainerSearch(python, tuple(looked_at))
+        looked_at.append(LookedAt(python, missing))
+    return TrainerSearch(None, tuple(looked_at))
 
 
 def usual_places(environment: Mapping[str, str], own: str, folder: Path) -> Iterator[str]:

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from simpletuner_fleet.core.training.trainer_release import VERSION_LABEL
-from simpletuner_fleet.trainers.finding import checked_python, find_trainer_python
+from simpletuner_fleet.trainers.finding import LookedAt, checked_python, find_trainer_python
 from simpletuner_fleet.trainers.registry import Registry
 
 log = logging.getLogger(__name__)
+
+INSTALL_LINE = (
+    "python3 -m venv ~/SimpleTuner/.venv && ~/SimpleTuner/.venv/bin/pip install 'simpletuner[cuda]'"
+)
+"""Where a worker finds it by itself."""
+MOST_TOLD = 8
 
 
 def trainers_for(named: str | None, environment: Mapping[str, str]) -> Registry:
@@ -19,8 +25,8 @@ def trainers_for(named: str | None, environment: Mapping[str, str]) -> Registry:
     """
     if named:
         return Registry.load(trainer_python=checked_python(named), environment=environment)
-    python = find_trainer_python(environment, sys.executable, Path.cwd())
-    return Registry.load(trainer_python=python, environment=environment)
+    python, looked_at = find_trainer_python(environment, sys.executable, Path.cwd())
+    return Registry.load(trainer_python=python, environment=environment, looked_at=looked_at)
 
 
 def version_label(registry: Registry) -> dict[str, str]:
@@ -32,17 +38,31 @@ def version_label(registry: Registry) -> dict[str, str]:
 def describe(registry: Registry) -> list[str]:
     """A line for each thing worth knowing, the most important one first."""
     if not registry.has_simpletuner():
-        return [f"SimpleTuner is not installed in {registry.trainer_python}"]
+        return _not_found(registry)
     release = registry.simpletuner()
     version = release.version or "of unknown version"
     return [f"SimpleTuner {version} ({registry.trainer_python})", *release.missing]
 
 
+def _not_found(registry: Registry) -> list[str]:
+    """Says which Pythons were looked at, what each lacks, and how the trainer is installed."""
+    how = f"to install it: {INSTALL_LINE}; or name its Python with --trainer-python PATH"
+    if not registry.looked_at:
+        return [f"SimpleTuner is not installed in {registry.trainer_python}", how]
+    named = [f"{one.python} ({_lack(one)})" for one in registry.looked_at[:MOST_TOLD]]
+    more = len(registry.looked_at) - len(named)
+    places = ", ".join(named) + (f" and {more} more" if more else "")
+    return ["SimpleTuner was not found", f"looked at {places}", how]
+
+
+def _lack(one: LookedAt) -> str:
+    return "it does not run" if one.missing is None else f"no {' and no '.join(one.missing)}"
+
+
 def tell(registry: Registry, *, named: bool) -> None:
     """Whoever named a Python wants to hear that it has no trainer; others may want no trainer at all."""
-    first, *missing = describe(registry)
-    log.log(
-        logging.WARNING if named and not registry.has_simpletuner() else logging.INFO, "trainer: %s", first
-    )
-    for sentence in missing:
-        log.warning("trainer: %s", sentence)
+    first, *more = describe(registry)
+    absent = not registry.has_simpletuner()
+    log.log(logging.WARNING if named and absent else logging.INFO, "trainer: %s", first)
+    for sentence in more:
+        log.log(logging.INFO if absent else logging.WARNING, "trainer: %s", sentence)

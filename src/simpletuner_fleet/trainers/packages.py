@@ -9,8 +9,7 @@ PROBE_TIMEOUT_S = 30.0
 MAX_VERSION_CHARS = 64
 _PROBE = """
 import importlib.util, sys
-found = all(importlib.util.find_spec(name) for name in sys.argv[1:])
-sys.exit(0 if found else 3)
+print(*(name for name in sys.argv[1:] if not importlib.util.find_spec(name)))
 """
 
 _VERSION = """
@@ -20,8 +19,16 @@ print(importlib.metadata.version(sys.argv[1]))
 
 
 def has_packages(python: str, environment: Mapping[str, str], *names: str) -> bool:
-    """Looked for in a child, away from the worker's own modules, and not imported: that may be a gigabyte."""
-    return _ask(python, environment, _PROBE, *names) is not None
+    return missing_packages(python, environment, *names) == ()
+
+
+def missing_packages(python: str, environment: Mapping[str, str], *names: str) -> tuple[str, ...] | None:
+    """Looked for in a child, away from the worker's own modules, and not imported: that may be a gigabyte.
+
+    None where the Python itself cannot be run.
+    """
+    answer = _ask(python, environment, _PROBE, *names)
+    return None if answer is None else tuple(answer.split())
 
 
 def version_of(python: str, environment: Mapping[str, str], distribution: str) -> str:

@@ -13,6 +13,7 @@ from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, habits_of
 from simpletuner_fleet.trainers.command import CommandTrainer
 from simpletuner_fleet.trainers.contract import Surroundings, Trainer, TrainerError
 from simpletuner_fleet.trainers.demo.plugin import DemoTrainer
+from simpletuner_fleet.trainers.finding import LookedAt
 from simpletuner_fleet.trainers.simpletuner import SimpleTunerTrainer
 from simpletuner_fleet.trainers.torchrun import TorchrunTrainer
 
@@ -29,12 +30,25 @@ BUILT_IN: tuple[Callable[[Surroundings], Trainer], ...] = (
 
 
 class Registry:
-    def __init__(self, trainers: Iterable[Trainer], trainer_python: str = sys.executable) -> None:
+    def __init__(
+        self,
+        trainers: Iterable[Trainer],
+        trainer_python: str = sys.executable,
+        looked_at: tuple[LookedAt, ...] = (),
+    ) -> None:
         self.trainer_python = trainer_python
+        self.looked_at = looked_at
+        """Pythons in which the fleet's own trainer was looked for, and not found."""
         self._trainers = {trainer.name: trainer for trainer in trainers}
 
     @classmethod
-    def load(cls, *, trainer_python: str | None = None, environment: Mapping[str, str] | None = None) -> Self:
+    def load(
+        cls,
+        *,
+        trainer_python: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        looked_at: tuple[LookedAt, ...] = (),
+    ) -> Self:
         """A plug-in may replace a built-in trainer by taking its name."""
         surroundings = Surroundings(
             environment=dict(os.environ if environment is None else environment),
@@ -42,7 +56,7 @@ class Registry:
         )
         built_in = [make(surroundings) for make in BUILT_IN]
         available = [*built_in, *plug_ins(entry_points(group=ENTRY_POINTS), surroundings)]
-        return cls(available, surroundings.trainer_python)
+        return cls(available, surroundings.trainer_python, looked_at)
 
     def has_simpletuner(self) -> bool:
         trainer = self._trainers.get(SimpleTunerTrainer.name)

@@ -5,6 +5,7 @@ from simpletuner_fleet.web.frame import assets
 from simpletuner_fleet.web.pages import (
     approvals,
     audit,
+    compare,
     configs,
     create_worker,
     job,
@@ -28,6 +29,7 @@ ROUTES: tuple[Route, ...] = (
     *overview.ROUTES,
     *jobs.ROUTES,
     *job.ROUTES,
+    *compare.ROUTES,
     *samples.ROUTES,
     *train.ROUTES,
     *configs.ROUTES,

@@ -18,7 +18,7 @@ from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.blobs.memory import MemoryBlobs
 from simpletuner_fleet.core.training.metrics import Point, read_bar
 from simpletuner_fleet.protocol.messages import GpuSample, JobSubmit, ReportStatus, StatusReport
-from simpletuner_fleet.storage.metrics import RECORD, metrics_key
+from simpletuner_fleet.storage.metric_files import RECORD, metrics_folder
 from simpletuner_fleet.store.memory.store import MemoryStore
 from tests.agent.metrics.test_tensorboard import NAME, scalars
 from tests.http.api_kit import Agent, Running, TurnedClock, orchestrator, until
@@ -69,7 +69,7 @@ class Attempt:
         return [bucket["step"] for bucket in answer["series"].get("loss", [])]
 
     async def records(self, blobs: Any) -> list[int]:
-        data = await blobs.read(metrics_key(self.offer.attempt_id, "step"), 0, 10**9)
+        data = await blobs.read(f"{metrics_folder(self.offer.attempt_id)}/step", 0, 10**9)
         return [step for step, _, _ in RECORD.iter_unpack(data)]
 
 
@@ -267,7 +267,7 @@ async def test_an_orchestrator_that_was_away_or_lost_points_gets_them_all(source
     follower.trainer_ended()
     await asyncio.sleep(0.05)
     assert not follower.over.is_set()
-    index = metrics_key(one.offer.attempt_id, "step")
+    index = f"{metrics_folder(one.offer.attempt_id)}/step"
     kept = await blobs.read(index, 0, 10 * RECORD.size)
     await blobs.delete(index)
     await blobs.append(index, 0, kept)

@@ -27,7 +27,7 @@ ENVIRONMENTS = {
     "W&B secret": TRAINERS,
     "upload token 0": TRAINERS,
     "upload token 1": TRAINERS,
-    "worker's token": r"environment: \S+ \S*simpletuner worker ",
+    "worker's token": r"environment: \S+ \S*simpletuner(?:-fleet)? worker ",
 }
 """The processes that have it in their environment on purpose: the job that asked for it, the worker that was given it."""
 

@@ -66,8 +66,10 @@ GUARDS: dict[str, tuple[str, ...]] = {
     "jobs.read": (
         "GET /api/jobs/{id}/metrics",
         "GET /api/jobs",
+        "GET /api/compare",
         "GET /api/jobs/{id}",
         "GET /api/jobs/{id}/explain",
+        "GET /api/jobs/{id}/outlook",
         "GET /api/jobs/{id}/attempts",
         "GET /api/jobs/{id}/events",
         "GET /api/jobs/{id}/logs",
@@ -241,6 +243,7 @@ FETCHES_NOTHING = Rule(
 RULES: dict[str, Rule] = {
     "GET /api/jobs/{id}": ALWAYS,
     "GET /api/jobs/{id}/explain": ALWAYS,
+    "GET /api/jobs/{id}/outlook": ALWAYS,
     "GET /api/jobs/{id}/attempts": ALWAYS,
     "GET /api/jobs/{id}/events": ALWAYS,
     "GET /api/jobs/{id}/logs": ALWAYS,

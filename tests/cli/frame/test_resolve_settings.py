@@ -171,6 +171,28 @@ def test_a_file_that_cannot_be_used_is_a_usage_error(text: str, home: Path) -> N
     assert refused.value.trouble.exit == ExitCode.USAGE
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("port = 1\n", "'port' stands outside of any table: put it under [server]"),
+        ("[sever]\nport = 1\n", "there is no table 'sever'; did you mean [server]?"),
+        ("[server]\nprot = 1\n", "[server] has no setting 'prot'; did you mean 'port'?"),
+    ],
+)
+def test_what_a_file_says_in_vain_is_told_with_what_was_meant(text: str, said: str, home: Path) -> None:
+    file = home / "bad.toml"
+    file.write_text(text)
+    with pytest.raises(CliError) as refused:
+        resolve_settings.resolve("server", parsed("server", "--config", str(file)), {})
+    assert refused.value.trouble.why == said
+
+
+def test_a_misspelt_variable_is_told_and_the_trainers_own_are_not() -> None:
+    variables = {"SIMPLETUNER_PUBLC_URL": "x", "SIMPLETUNER_SKIP_TORCH": "1", "SIMPLETUNER_LOG_LEVEL": "x"}
+    _, notes = resolve_settings.resolve("server", parsed("server"), variables)
+    assert notes == ["note: SIMPLETUNER_PUBLC_URL is not a setting; did you mean SIMPLETUNER_PUBLIC_URL?"]
+
+
 def test_the_defaults_are_the_documented_ones() -> None:
     settings, _ = resolve_settings.resolve(
         "server", parsed("server"), {"XDG_CONFIG_HOME": "/nowhere", "HOME": "/h"}
@@ -182,4 +204,4 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert settings["local"].value is None
     settings, _ = resolve_settings.resolve("worker", parsed("worker"), {"XDG_CONFIG_HOME": "/nowhere"})
     assert settings["persistent"].value is False
-    assert settings["max_jobs"].value == 1
+    assert settings["max_jobs"].value == "auto"

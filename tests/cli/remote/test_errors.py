@@ -178,7 +178,8 @@ def test_invalid_token(ask: Run, server: FakeServer) -> None:
     result = ask("workers", "list")
     assert result.code == ExitCode.AUTH
     assert "Invalid token" in result.err
-    assert "the token may have been rotated: request a new one" in result.err
+    assert "simpletuner login" in result.err
+    assert "rotate-token" not in result.err, "that is for workers"
     assert "check for whitespace in the token string" in result.err
     assert "environment SIMPLETUNER_API_TOKEN" in result.err
     assert "st_secret" not in result.err

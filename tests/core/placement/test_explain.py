@@ -1,4 +1,5 @@
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from simpletuner_fleet.core.placement.explain import (
     has_joined,
     survey,
 )
-from simpletuner_fleet.core.placement.matching import FREE, Occupancy, why_never, why_not_now
+from simpletuner_fleet.core.placement.matching import FREE, Occupancy, gpus_left_idle, why_never, why_not_now
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reasons import IMPOSSIBLE, REASONS, Code, Kind, sentence
 from simpletuner_fleet.core.workers.start_trouble import StartTrouble
@@ -265,3 +266,23 @@ def test_without_a_remote_worker_an_automatic_job_is_told_that_there_is_none() -
     own_machine = a_worker(local=True, gpus=0)
     surveyed = survey(Requirements(target=Target.AUTO, gpus=1, trainer="command"), [(own_machine, FREE)])
     assert surveyed.code is Code.NO_WORKERS
+
+
+def test_gpus_that_a_worker_leaves_unused_are_told_with_what_would_use_them() -> None:
+    worker = a_worker(gpus=8, max_jobs=1)
+    held = Occupancy(1, frozenset(gpu.uuid for gpu in worker.gpus[:2]))
+    assert gpus_left_idle(worker, held) == 6
+    surveyed = survey(Requirements(gpus=4), [(worker, held)])
+    assert surveyed.code is Code.ALL_MATCHING_BUSY
+    assert surveyed.fixes == (
+        "w_1 has 6 unused GPUs, but takes only 1 job(s) at a time: start it with --max-jobs auto.",
+    )
+    assert survey(Requirements(gpus=7), [(worker, held)]).fixes == (), "six would not do"
+
+
+@pytest.mark.parametrize(
+    ("facts", "live"),
+    [({"max_jobs": 2}, 1), ({"max_jobs": 8}, 8), ({"connection": Connection.OFFLINE}, 1), ({"gpus": 1}, 1)],
+)
+def test_a_worker_that_takes_more_or_cannot_leaves_none_unused(facts: dict[str, Any], live: int) -> None:
+    assert gpus_left_idle(a_worker(**{"gpus": 8, "max_jobs": 1, **facts}), Occupancy(live)) == 0

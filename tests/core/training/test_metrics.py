@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from simpletuner_fleet.core.training.metrics import (
     KEY,
     MAX_KEYS,
-    downsample,
     eta_s,
     key_of,
     last_bar,
@@ -118,26 +117,6 @@ def test_bars_of_other_programs_are_read_or_passed_over() -> None:
 
 def test_a_long_line_that_is_no_bar_costs_no_time() -> None:
     assert last_bar("a" + " " * 1_000_000 + "\r" + "5% " * 300_000) is None
-
-
-@given(st.lists(numbers, max_size=300), st.integers(1, 50))
-def test_downsampling_loses_no_peak_no_valley_and_no_end(values: list[float], count: int) -> None:
-    samples = [(step, float(step), value) for step, value in enumerate(values)]
-    buckets = downsample(samples, count)
-    assert len(buckets) == min(count, len(values))
-    finite = [value for value in values if math.isfinite(value)]
-    assert min((b.min for b in buckets if b.min is not None), default=None) == min(finite, default=None)
-    assert max((b.max for b in buckets if b.max is not None), default=None) == max(finite, default=None)
-    assert [bucket.step for bucket in buckets] == sorted({bucket.step for bucket in buckets})
-    if buckets:
-        assert buckets[-1].step == len(values) - 1
-        assert same(buckets[-1].last, values[-1])
-
-
-@given(st.lists(numbers, max_size=60))
-def test_with_room_for_all_nothing_is_put_together(values: list[float]) -> None:
-    samples = [(step, 0.0, value) for step, value in enumerate(values)]
-    assert [bucket.step for bucket in downsample(samples, 60)] == list(range(len(values)))
 
 
 def test_rate_and_eta_are_told_once_they_can_be() -> None:

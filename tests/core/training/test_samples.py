@@ -3,7 +3,14 @@
 import pytest
 
 from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest, StoredManifest
-from simpletuner_fleet.core.training.samples import MOST, drawn_order, step_in, with_earlier
+from simpletuner_fleet.core.training.samples import (
+    MOST,
+    Caption,
+    caption_in,
+    drawn_order,
+    step_in,
+    with_earlier,
+)
 
 
 def picture(path: str, content: str = "a") -> FileEntry:
@@ -90,3 +97,13 @@ def test_only_pictures_stay_and_only_where_they_are_in_nobodys_way() -> None:
 def test_other_artifacts_are_left_as_they_are() -> None:
     output = samples(*drawn(1), name="output")
     assert with_earlier(output, [stored(*drawn(2), name="output"), stored(*drawn(3))]) == output
+
+
+def test_a_name_tells_the_prompt_its_number_and_its_size() -> None:
+    assert caption_in("validation_images/step_200_cat_0_1024x1024.png") == Caption("cat", 0, "1024x1024")
+    assert caption_in("step_200_old_man_3_512x768.png") == Caption("old_man", 3, "512x768")
+    assert caption_in("step_90_cat.jpg") == Caption("cat", 0, "")
+    assert caption_in("step_90.png") == Caption("", 0, "")
+    assert caption_in("samples.png") == Caption("samples", 0, "")
+    assert caption_in("cat-step100.png") == Caption("cat", 0, "")
+    assert caption_in("cat_step_100.png") == Caption("cat", 0, "")

@@ -193,7 +193,7 @@ def test_the_connection_command_of_a_new_worker_can_be_pasted(bare_world: World)
     world.start_server("--ssl")
     created: Json = world.post("/api/admin/workers", {"name": "pasted", "worker_type": "persistent"})
     words = shlex.split(created["connection_command"])
-    assert words[:2] == ["simpletuner", "worker"]
+    assert words[:2] == ["simpletuner-fleet", "worker"]
     worker = world.worker_of(created)
     del worker.environment["SIMPLETUNER_WORKER_TOKEN"]
     worker.start(*words[2:])

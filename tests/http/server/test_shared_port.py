@@ -38,7 +38,10 @@ def test_the_line_that_joins_a_worker_is_tls_and_pinned_and_works(tmp_path: Path
         created = http.post("/api/admin/workers", json={"name": "gpu-1"}).json()
         words = shlex.split(created["connection_command"])
         url = words[words.index("--orchestrator-url") + 1]
-        assert url == server.url.replace("http:", "https:")
+        assert urlsplit(url).scheme == "https"
+        offered = [url, *created["address"]["others"]]
+        assert at(server, address, "https") in offered, "an address that another machine can use"
+        assert not any("127.0.0.1" in one or "localhost" in one for one in offered)
         words[words.index(url)] = at(server, address, "https")
         checked = cli(tmp_path / "other", *words[1:], "--check")
         assert checked.returncode == 0, checked.stderr

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -239,6 +240,18 @@ class OrchestratorClient:
     async def ask(self) -> None:
         """A call that changes nothing: is there an orchestrator, and does it take the token?"""
         await self._send("control", "GET", "/api/workers/queue", b"", _HasJobs, {})
+
+    async def clock_skew_s(self) -> float | None:
+        """How far this machine's clock is ahead of the orchestrator's; None where its answer has no time."""
+        async with self._line() as line:
+            try:
+                answer = await line.http.get(line.url + "/health/live", timeout=CONNECT_TIMEOUT_S)
+            except NO_ANSWER as error:
+                raise no_answer(error) from error
+        try:
+            return time.time() - parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
+        except ValueError:
+            return None
 
     async def goodbye(self, message: Goodbye) -> None:
         await self._control_call("/api/workers/disconnect", message, dict[str, Any])

@@ -27,6 +27,7 @@ from simpletuner_fleet.cli.commands.teams import TEAMS
 from simpletuner_fleet.cli.commands.tokens import TOKENS
 from simpletuner_fleet.cli.commands.users import USERS
 from simpletuner_fleet.cli.commands.workers import WORKERS
+from simpletuner_fleet.cli.frame.command_name import command_name
 from simpletuner_fleet.cli.frame.parser import Parser, WideHelp
 
 PACKAGE = "simpletuner_fleet.cli"
@@ -48,16 +49,17 @@ NOUNS = (
 
 
 def build_parser() -> Parser:
+    name = command_name()
     root = Parser(
-        prog="simpletuner",
+        prog=name,
         description="Train on every GPU machine you have: one orchestrator, many workers.",
-        epilog="'simpletuner worker' runs an agent on this machine, 'simpletuner workers' administers all of them. "
-        "'simpletuner COMMAND --help' tells more.",
+        epilog=f"'{name} worker' runs an agent on this machine, '{name} workers' administers all of them. "
+        f"'{name} COMMAND --help' tells more.",
     )
     add_help(root)
     root.add_argument("--version", action="version", version=f"simpletuner-fleet {__version__}")
     root.set_defaults(run="", parser=root)
-    commands = _children(root, "command", "COMMAND", "simpletuner")
+    commands = _children(root, "command", "COMMAND", name)
     talk = talk_options()
     for program in PROGRAMS:
         _add_program(commands, program)
@@ -69,6 +71,11 @@ def build_parser() -> Parser:
     return root
 
 
+def command_words() -> frozenset[str]:
+    """Every first word that is a command of ours."""
+    return frozenset({row.name for row in (*PROGRAMS, *NOUNS, *OTHERS)} | {"service"})
+
+
 def _children(parser: Parser, dest: str, metavar: str, prog: str, title: str = "COMMANDS") -> Any:
     return parser.add_subparsers(dest=dest, metavar=metavar, title=title, parser_class=Parser, prog=prog)
 
@@ -78,7 +85,7 @@ def _add_program(commands: Any, program: Program) -> None:
         program.name,
         help=program.help,
         description=program.help,
-        usage=f"simpletuner {program.name} [OPTIONS]",
+        usage=f"{command_name()} {program.name} [OPTIONS]",
         formatter_class=WideHelp,
     )
     parser.set_defaults(run=f"{PACKAGE}.{program.run}", parser=parser)
@@ -90,7 +97,7 @@ def _add_program(commands: Any, program: Program) -> None:
 
 
 def _add_noun(commands: Any, noun: Noun, talk: Parser) -> None:
-    verbs = _add_group(commands, noun.name, noun.help, noun.help, f"simpletuner {noun.name}")
+    verbs = _add_group(commands, noun.name, noun.help, noun.help, f"{command_name()} {noun.name}")
     for verb in noun.verbs:
         _add_command(
             verbs, _command_of(noun, verb), talk if verb.formats == FORMATS else talk_options(verb.formats)
@@ -119,12 +126,12 @@ def _add_group(commands: Any, name: str, help: str, description: str, prog: str)
 
 
 def _add_service(commands: Any) -> None:
-    verbs = _add_group(commands, "service", SERVICE_HELP, SERVICE_DESCRIPTION, "simpletuner service")
+    verbs = _add_group(commands, "service", SERVICE_HELP, SERVICE_DESCRIPTION, f"{command_name()} service")
     for verb in SERVICE_VERBS:
         parser: Parser = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
         add_help(parser)
         parser.set_defaults(run="", parser=parser)
-        roles = _children(parser, "role", "ROLE", f"simpletuner service {verb.name}", title="ROLES")
+        roles = _children(parser, "role", "ROLE", f"{command_name()} service {verb.name}", title="ROLES")
         for program in PROGRAMS:
             _add_service_role(roles, verb, program)
 

@@ -168,7 +168,7 @@ def command_clash(environ: Mapping[str, str]) -> Iterator[CheckFinding]:
     except metadata.PackageNotFoundError:
         yield good(_("command"), f"{own if own.exists() else first or sys.executable}")
         return
-    yield bad(
+    yield doubt(
         _("command"),
         _(
             "the trainer simpletuner %(version)s is installed in the same environment and provides the "

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from simpletuner_fleet.cli.frame.command_name import as_called
 from simpletuner_fleet.cli.frame.text import clean, harmless_json
 from simpletuner_fleet.languages import _
 
@@ -149,7 +150,7 @@ class Output:
     def say(self, text: str) -> None:
         """Says what happened, for people."""
         if not self.quiet:
-            print(clean(text), file=sys.stderr)
+            print(as_called(clean(text)), file=sys.stderr)
 
     def say_all(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -158,7 +159,7 @@ class Output:
     def hint(self, text: str) -> None:
         """Says what one might do next, only to somebody who is looking."""
         if not self.quiet and sys.stderr.isatty():
-            print(clean(text), file=sys.stderr)
+            print(as_called(clean(text)), file=sys.stderr)
 
 
 def dig(item: Any, path: str) -> Any:

@@ -11,13 +11,17 @@ from simpletuner_fleet.cli.frame.errors import CliError, usage
 from simpletuner_fleet.languages import _
 
 HELP_COLUMN = 27
+SHORT_LIST = 5
+"""As many words are all told; of more commands the nearest one."""
 
 
 class Help(argparse.HelpFormatter):
-    least_width = 40
+    least_width = 78
+    """Where nobody says how wide the terminal is."""
 
     def __init__(self, prog: str) -> None:
-        width = max(shutil.get_terminal_size().columns - 2, self.least_width)
+        columns = shutil.get_terminal_size((self.least_width + 2, 24)).columns
+        width = max(columns - 2, 40)
         super().__init__(prog, max_help_position=HELP_COLUMN, width=width)
 
     def add_usage(
@@ -34,7 +38,7 @@ class Help(argparse.HelpFormatter):
 
 
 class WideHelp(Help):
-    """Keeps the documented lines of `worker` whole: the longest has 82 characters."""
+    """Keeps the documented lines of `worker` whole where there is no terminal: the longest has 82 characters."""
 
     least_width = 86
 
@@ -51,10 +55,19 @@ class Parser(argparse.ArgumentParser):
         raise self.complaint(message)
 
     def complaint(self, message: str) -> CliError:
+        named = re.match(r"argument (.+?): (.+)", message, re.DOTALL)
+        name, message = (named[1], named[2]) if named else ("", message)
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if choice:
             choices = re.findall(r"'([^']+)'", choice[2]) or [name.strip() for name in choice[2].split(",")]
-            return self._unknown(choice[1], choices)
+            is_word = not name.startswith("-") and len(choices) > SHORT_LIST
+            return self._unknown(choice[1], choices) if is_word else self._wrong(name, choice[1], choices)
+        if named:
+            return usage(
+                _("%(prog)s: %(name)s has a value that cannot be used", prog=self.prog, name=name),
+                message,
+                f"{self.prog} --help",
+            )
         return usage(
             f"{self.prog}: {message}",
             _("the command cannot be parsed"),
@@ -70,6 +83,17 @@ class Parser(argparse.ArgumentParser):
             _("%(prog)s: unexpected argument '%(word)s'", prog=self.prog, word=word),
             _("the command takes no further argument here"),
             f"{self.prog} --help",
+        )
+
+    def _wrong(self, name: str, word: str, choices: list[str]) -> CliError:
+        near = difflib.get_close_matches(word, choices, n=1)
+        guess = [_("did you mean '%(near)s'?", near=near[0])] if near else []
+        return usage(
+            _("%(prog)s: %(name)s cannot be '%(word)s'", prog=self.prog, name=name, word=word),
+            "; ".join([_("expected one of %(allowed)s", allowed=", ".join(choices)), *guess]),
+            " ".join([self.prog, *([name.split("/")[-1]] if name.startswith("-") else []), near[0]])
+            if near
+            else f"{self.prog} --help",
         )
 
     def _unknown(self, word: str, names: Iterable[str]) -> CliError:

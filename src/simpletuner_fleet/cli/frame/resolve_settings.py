@@ -4,6 +4,7 @@ Each is resolved on its own, and each remembers where it came from.
 """
 
 import argparse
+import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import GROUPS, Setting, values
 
 SYSTEM_FILE = Path("/etc/simpletuner/config.toml")
+PREFIX, ALIKE = "SIMPLETUNER_", 0.93
 HIDDEN_TOKEN = "_SIMPLETUNER_WORKER_TOKEN_FLAG"
 """Carries `--worker-token` over the re-exec that takes it off the command line."""
 
@@ -50,7 +52,7 @@ def resolve(
 ) -> tuple[dict[str, Resolved], list[str]]:
     """Returns every setting of the group with its value and source, and notes for the user."""
     files = _tables(group, getattr(args, "config_file", None), environ)
-    notes: list[str] = []
+    notes = _misspelt_variables(environ)
     resolved = {row.name: _resolve_one(row, args, environ, files, notes) for row in GROUPS[group]}
     return resolved, notes
 
@@ -142,14 +144,55 @@ def _read_table(file: Path, group: str, *, required: bool) -> dict[str, Any] | N
         raise _unreadable(file, error.strerror or str(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise _unreadable(file, str(error)) from None
+    for key in document:
+        if key not in GROUPS:
+            raise _unreadable(file, _outside(key))
     table = document.get(group, {})
     if not isinstance(table, dict):
         raise _unreadable(file, _("[%(group)s] is not a table", group=group))
     table = {key.replace("-", "_"): value for key, value in table.items()}
     unknown = sorted(set(table) - {row.name for row in GROUPS[group]})
     if unknown:
-        raise _unreadable(file, _("[%(group)s] has no setting '%(name)s'", group=group, name=unknown[0]))
+        raise _unreadable(file, _misspelt(group, unknown[0]))
     return table
+
+
+def _misspelt_variables(environ: Mapping[str, str]) -> list[str]:
+    """Tells of variables that resemble one of ours. Others may be the trainer's, whose names begin alike."""
+    ours = {row.env for rows in GROUPS.values() for row in rows if row.env}
+    notes = []
+    for name in sorted(environ):
+        near = difflib.get_close_matches(name, ours, n=1, cutoff=ALIKE) if name.startswith(PREFIX) else []
+        if near and name not in ours:
+            notes.append(f"note: {name} is not a setting; did you mean {near[0]}?")
+    return notes
+
+
+def _outside(key: str) -> str:
+    """Says what is wrong with a name at the top of the file, where only tables stand."""
+    home = [group for group, rows in GROUPS.items() if any(row.name == key.replace("-", "_") for row in rows)]
+    if home:
+        return _("'%(name)s' stands outside of any table: put it under [%(group)s]", name=key, group=home[0])
+    near = difflib.get_close_matches(key, GROUPS, n=1)
+    if near:
+        return _("there is no table '%(name)s'; did you mean [%(near)s]?", name=key, near=near[0])
+    return _(
+        "there is no table '%(name)s'; there are %(tables)s",
+        name=key,
+        tables=", ".join(f"[{group}]" for group in GROUPS),
+    )
+
+
+def _misspelt(group: str, name: str) -> str:
+    near = difflib.get_close_matches(name, [row.name for row in GROUPS[group]], n=1)
+    if near:
+        return _(
+            "[%(group)s] has no setting '%(name)s'; did you mean '%(near)s'?",
+            group=group,
+            name=name,
+            near=near[0],
+        )
+    return _("[%(group)s] has no setting '%(name)s'", group=group, name=name)
 
 
 def _unreadable(file: Path, why: str) -> CliError:

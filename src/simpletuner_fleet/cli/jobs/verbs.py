@@ -92,7 +92,7 @@ def explain(args: argparse.Namespace) -> int:
             return ExitCode.OK
         for line in job_text.explained(answer):
             print(line)
-        for step in answer.get("fixes") or of_reason(str(answer.get("code"))):
+        for step in job_text.fixes(answer) or of_reason(str(answer.get("code"))):
             out.say(_("next: %(step)s", step=step))
     return ExitCode.OK
 

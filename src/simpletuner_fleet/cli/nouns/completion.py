@@ -1,14 +1,49 @@
-"""Completion scripts: static text, so that pressing TAB starts no Python."""
+"""Completion scripts: static text, so that pressing TAB starts no Python, but where it takes an id or a name."""
 
 import argparse
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from simpletuner_fleet.cli.commands import build_parser
+from simpletuner_fleet.cli.frame.command_name import command_name
 from simpletuner_fleet.cli.frame.errors import ExitCode
+
+NAMES = "{} list -o name"
+IDS_AND_NAMES = "{} list | tail -n +2 | cut -f1,2 | tr '\\t' '\\n'"
+LISTS = {
+    ("jobs", "job"): NAMES.format("jobs"),
+    ("jobs", "jobs"): NAMES.format("jobs"),
+    ("jobs", "config_ref"): NAMES.format("configs"),
+    ("workers", "worker"): IDS_AND_NAMES.format("workers"),
+    ("configs", "name"): NAMES.format("configs"),
+    ("data", "dataset"): IDS_AND_NAMES.format("data"),
+    ("secrets", "name"): NAMES.format("secrets"),
+}
+"""By noun and argument, the command that lists what could stand there."""
 
 
 def completion(args: argparse.Namespace) -> int:
     import shtab  # used by this command alone
 
-    sys.stdout.write(shtab.complete(build_parser(), shell=args.shell) + "\n")
+    parser = build_parser()
+    for action, listing in _named_things(parser):
+        action.complete = shtab.cmd(f"{command_name()} {listing} 2>/dev/null")  # type: ignore[attr-defined]
+    sys.stdout.write(shtab.complete(parser, shell=args.shell) + "\n")
     return ExitCode.OK
+
+
+def _named_things(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Action, str]]:
+    for noun, below in _children(parser):
+        for _verb, command in _children(below):
+            for action in command._actions:
+                listing = LISTS.get((noun, action.dest))
+                if listing and not action.option_strings:
+                    yield action, listing
+
+
+def _children(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            choices: dict[str, Any] = action.choices
+            yield from choices.items()

@@ -11,6 +11,7 @@ from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.api import Api, connected
 from simpletuner_fleet.core.configs.bundle import DEFAULT_TRAINER, gpus_of, read_bundle
 from simpletuner_fleet.core.configs.options import check_settings
+from simpletuner_fleet.core.configs.trainer_names import check_trainer
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.trainers.simpletuner_options import ask_options
 
@@ -28,9 +29,7 @@ def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
         "checked_against": None,
         "findings": [],
     }
-    if bundle.trainer != DEFAULT_TRAINER:
-        return unchecked
-    if python:
+    if python and bundle.trainer == DEFAULT_TRAINER:
         options = ask_options(python, os.environ)
         if options is None:
             raise fail(
@@ -52,7 +51,9 @@ def checked_config(args: argparse.Namespace, body: dict[str, Any]) -> Checked:
         with connected(args) as api:
             return ask_orchestrator(api, body)
     except CliError:
-        return unchecked
+        misnamed = check_trainer(bundle.trainer)
+        wrong = any(finding.level == "error" for finding in misnamed)
+        return {**unchecked, "valid": not wrong, "findings": msgspec.to_builtins(misnamed)}
 
 
 def ask_orchestrator(api: Api, body: dict[str, Any]) -> Checked:

@@ -204,12 +204,34 @@ def _show_token(out: Output, answer: dict[str, Any]) -> None:
     """Prints the token once, on stdout; on a terminal so that the whole command can be copied in one piece."""
     if not out.terminal or out.format != "table" or out.fields:
         out.item(answer, MADE, id_field="worker_id")
+        if not out.for_programs:
+            out.say_all(address_notes(answer.get("address") or {}))
         return
     print(f"{clean(answer.get('name') or 'worker')} ({clean(answer['worker_id'])})\n")
     print(f"  {_('Token, shown only once:')}\n\n  {clean(answer['token'])}")
     if answer.get("connection_command"):
         print(f"\n  {_('Start it on the GPU machine:')}\n\n{_indented(str(answer['connection_command']))}")
     sys.stdout.flush()
+    out.say_all(address_notes(answer.get("address") or {}))
+
+
+def address_notes(address: dict[str, Any]) -> list[str]:
+    """Says where the address in the command may be wrong, and how it is chosen."""
+    if address.get("sure") == "loopback":
+        return [
+            _("Only this machine can reach the server at %(url)s.", url=address["url"]),
+            _("To let other machines in, stop it and start it with:  %(line)s", line=address["to_change"]),
+        ]
+    if address.get("sure") == "guessed":
+        return [
+            _(
+                "If the GPU machine cannot reach %(url)s, use %(others)s, or set the address once on the server: "
+                "--public-url URL (SIMPLETUNER_PUBLIC_URL).",
+                url=address["url"],
+                others=", ".join(address["others"]),
+            )
+        ]
+    return []
 
 
 def _indented(command: str) -> str:

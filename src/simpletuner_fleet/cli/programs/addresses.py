@@ -1,10 +1,16 @@
 """Addresses of the server as people and programs on this machine read them."""
 
+import argparse
+import shlex
 import socket
 from urllib.parse import parse_qs, urlsplit
 
+from simpletuner_fleet.cli.frame.resolve_settings import Rank
 from simpletuner_fleet.client.trust import is_loopback
+from simpletuner_fleet.core.workers.reach import reach_of
+from simpletuner_fleet.http.access.networks import addresses_for_others
 from simpletuner_fleet.http.server.serving import Listening
+from simpletuner_fleet.languages import _
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
@@ -40,6 +46,28 @@ def _address_towards(host: str) -> str:
         except OSError:
             pass
     return "127.0.0.1"
+
+
+def reached_at(args: argparse.Namespace, listening: Listening) -> str:
+    """Says which address other machines take, and how that is changed."""
+    if args.public_url:
+        return str(args.public_url)
+    if is_loopback(args.host):
+        return _("this machine only; for others start it with: %(line)s", line=line_for_others(args))
+    reach = reach_of(args.host, "localhost", addresses_for_others())
+    hosts = (reach.host, *reach.others)
+    first, *others = (Listening(host, listening.port, listening.tls).url for host in hosts)
+    if not others:
+        return first
+    return _("%(first)s or %(others)s (--public-url URL says which)", first=first, others=", ".join(others))
+
+
+def line_for_others(args: argparse.Namespace) -> str:
+    """Returns how a server that only its own machine reaches is started for others."""
+    words = ["simpletuner", "server", "--host", "0.0.0.0", "--port", str(args.port or 8001)]
+    if args.sources["data_dir"].rank is Rank.FLAG:
+        words += ["--data-dir", args.data_dir]
+    return shlex.join(words)
 
 
 def without_password(url: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.cli.frame.unforeseen import insist_on_server_packages
 from simpletuner_fleet.cli.jobs.finishing_notes import finishing_text
 from simpletuner_fleet.cli.programs.browser import open_page
 from simpletuner_fleet.cli.programs.demo_fleet import DemoFleet
@@ -22,6 +23,7 @@ TERMINAL = ("completed", "failed", "cancelled")
 
 
 def demo(args: argparse.Namespace) -> int:
+    insist_on_server_packages()
     folder = Path(tempfile.mkdtemp(prefix="simpletuner-demo-"))
     fleet = DemoFleet(folder)
     try:

@@ -6,12 +6,14 @@ import sys
 
 from simpletuner_fleet.cli.frame import resolve_settings
 from simpletuner_fleet.cli.frame.errors import usage
+from simpletuner_fleet.cli.frame.unforeseen import insist_on_server_packages
 from simpletuner_fleet.cli.programs.hide_token import forget_tokens
 from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.languages import _
 
 
 def server(args: argparse.Namespace) -> int:
+    insist_on_server_packages()
     _apply("server", args)
     _check_server(args)
     forget_tokens("SIMPLETUNER_ADMIN_TOKEN", "SIMPLETUNER_API_TOKEN")

@@ -17,9 +17,16 @@ import uvloop
 
 from simpletuner_fleet import __version__
 from simpletuner_fleet.blobs.opening import StorageRefused, open_blobs
+from simpletuner_fleet.cli.frame.command_name import as_called
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.frame.private_files import private_folder, stored_secret, write_private
-from simpletuner_fleet.cli.programs.addresses import ANY_ADDRESS, internal_url, own_url, without_password
+from simpletuner_fleet.cli.programs.addresses import (
+    ANY_ADDRESS,
+    internal_url,
+    own_url,
+    reached_at,
+    without_password,
+)
 from simpletuner_fleet.cli.programs.admin_token import check_admin_token, stored_admin_token
 from simpletuner_fleet.cli.programs.browser import open_page
 from simpletuner_fleet.cli.programs.leading.reign import Reign, ServerPlan
@@ -42,7 +49,7 @@ from simpletuner_fleet.orchestrator import accounts
 from simpletuner_fleet.ports import Blobs, Store
 from simpletuner_fleet.storage.audit_heads import signing_key
 from simpletuner_fleet.storage.ownership import FLEET_ID, insist_on_mark
-from simpletuner_fleet.store import open_store, sqlite_warning
+from simpletuner_fleet.store import open_store
 from simpletuner_fleet.store.opening import POSTGRES_PREFIXES
 from simpletuner_fleet.store.sealing import KeyFile
 
@@ -296,8 +303,7 @@ class _Server:
             asyncio.get_running_loop().run_in_executor(
                 None, open_page, self._console(listening), self._data_dir
             )
-        for warning in self._warnings():
-            log.warning("%s", warning)
+        self._warn()
 
     def _start_local_worker(self, listening: Listening, reign: Reign) -> None:
         reign.start_local_worker(self._own_url(listening), self._tls.fingerprint if self._tls else None)
@@ -312,7 +318,8 @@ class _Server:
 
     def _announce(self, listening: Listening, admin_token_from: str) -> None:
         rows = {
-            N_("listening on"): self._public_url or listening.url,
+            N_("listening on"): listening.url,
+            N_("reached at"): reached_at(self._args, listening),
             N_("data"): str(self._data_dir),
             N_("database"): without_password(self._database_url),
             N_("admin token"): admin_token_from,
@@ -328,16 +335,13 @@ class _Server:
             link = self._console(listening)
             rows[N_("first log-in")] = _("%(link)s (works once, within 15 minutes)", link=link)
         lines = [f"  {_(name):<12} {current().gettext(text)}" for name, text in rows.items()]
-        print("\n".join([f"SimpleTuner Fleet {__version__}", *lines]), file=sys.stderr, flush=True)
+        print(as_called("\n".join([f"SimpleTuner Fleet {__version__}", *lines])), file=sys.stderr, flush=True)
 
-    def _warnings(self) -> list[str]:
-        warnings = []
+    def _warn(self) -> None:
         if self._beyond_loopback and not self._tls:
-            warnings.append(
+            log.warning(
                 "--plain-http: tokens and jobs travel unencrypted. Leave it out: other machines are then served by TLS"
             )
-        sqlite = sqlite_warning() if self._database_url.startswith("sqlite:") else None
-        return [*warnings, sqlite] if sqlite else warnings
 
     def _reload(self, context: ssl.SSLContext | None) -> None:
         """Reads a renewed certificate at SIGHUP, without dropping anyone."""

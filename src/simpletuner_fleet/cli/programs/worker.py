@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 from simpletuner_fleet.agent.agent import Departure
+from simpletuner_fleet.agent.checking import check_worker
 from simpletuner_fleet.agent.isolation.places import JobPath
 from simpletuner_fleet.agent.program import (
     SHUTDOWN_GRACE_S,
     WorkerSettings,
-    check_worker,
     default_name,
     exit_status,
     run_agent,
@@ -52,16 +52,18 @@ def run_worker(args: argparse.Namespace) -> int:
         restarted_within_s=args.restarted_within,
         isolation=args.isolation,
         job_paths=tuple(JobPath(path, writable) for path, writable in args.job_path),
-        max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs or 1),
+        max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs),
     )
     try:
         if getattr(args, "check", False):
-            asyncio.run(check_worker(settings, dict(os.environ), print))
+            asyncio.run(check_worker(settings, dict(os.environ), lambda line: print(line, flush=True)))
             return 0
         departure = asyncio.run(run_agent(settings, dict(os.environ)))
     except TrustError as error:
         return _tell(troubles.Trouble(error.what, error.why, (error.next,), error.code, troubles.TLS))
-    except (InvalidToken, TokenRejected) as error:
+    except InvalidToken as error:
+        return _tell(_wrong_token(error.detail))
+    except TokenRejected as error:
         return _tell(troubles.trouble("E_INVALID_TOKEN", settings.url, detail=error.detail))
     except Refused as error:
         return _tell(_refusal(settings.url, error.detail, error.code))
@@ -74,6 +76,8 @@ def run_worker(args: argparse.Namespace) -> int:
         return _tell(
             troubles.Trouble(_("the worker cannot start"), error.detail, following, error.code, status)
         )
+    except OSError as error:
+        return _tell(_machine_trouble(error))
     return _depart(departure, settings)
 
 
@@ -97,6 +101,33 @@ def _depart(departure: Departure, settings: WorkerSettings) -> int:
         return _tell(_refusal(settings.url, departure.reason, departure.code))
     logging.getLogger(__name__).error("%s", departure.reason)
     return exit_status(departure)
+
+
+def _wrong_token(detail: str) -> troubles.Trouble:
+    """Found without asking anybody."""
+    return troubles.Trouble(
+        _("Invalid token: this cannot be a worker's token"),
+        detail,
+        (
+            _("copy it again, whole and without whitespace"),
+            _("check for whitespace in the token string"),
+            _("if it is lost, request a new one (simpletuner workers rotate-token NAME)"),
+        ),
+        "E_INVALID_TOKEN",
+        troubles.AUTH,
+    )
+
+
+def _machine_trouble(error: OSError) -> troubles.Trouble:
+    """For what the disk or the system refuses: a full disk, a folder that may not be written."""
+    where = f"{error.filename}: " if error.filename else ""
+    return troubles.Trouble(
+        _("the worker cannot go on"),
+        f"{where}{error.strerror or error}",
+        (_("look at the disk and the folder:  df -h"), _("or name another folder with --work-dir")),
+        "E_MACHINE",
+        troubles.FAILED,
+    )
 
 
 def _refusal(url: str, detail: str, code: str) -> troubles.Trouble:

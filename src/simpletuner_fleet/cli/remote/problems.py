@@ -5,7 +5,6 @@ from typing import Any
 
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
 from simpletuner_fleet.cli.remote.connection import ConnectionSettings
-from simpletuner_fleet.client.troubles import trouble
 from simpletuner_fleet.languages import N_, _, current
 from simpletuner_fleet.languages.code_texts import problem_detail, problem_next, problem_title
 
@@ -64,17 +63,20 @@ def _not_let_in(code: str, detail: str, where: ConnectionSettings) -> CliError:
             code,
             ExitCode.AUTH,
         )
-    refusal = trouble(
-        "E_INVALID_TOKEN",
-        where.url,
-        detail=_(
+    return fail(
+        _("Invalid token: the server at %(url)s does not know this API token", url=where.url),
+        _(
             "%(detail)s (it came from: %(where)s)",
             detail=detail.removeprefix("Invalid token: "),
             where=where.token_from,
         ),
-    )
-    return CliError(
-        refusal._replace(next=(*refusal.next, _("log in again: simpletuner login %(url)s", url=where.url)))
+        (
+            _("log in again: simpletuner login %(url)s", url=where.url),
+            _("or ask an administrator for a new one:  simpletuner tokens create NAME"),
+            _("check for whitespace in the token string"),
+        ),
+        "E_INVALID_TOKEN",
+        ExitCode.AUTH,
     )
 
 
@@ -87,10 +89,7 @@ def _document(body: bytes) -> dict[str, Any]:
 
 
 def _field_errors(problem: dict[str, Any]) -> list[str]:
-    errors = problem.get("errors")
-    if not isinstance(errors, list):
-        return []
-    fields = [error for error in errors if isinstance(error, dict)]
+    fields = _errors(problem)
     lines = [f"{error.get('path', '$')}: {error.get('detail', '')}" for error in fields]
     if len(lines) != 1 or fields[0].get("detail") != problem.get("detail"):
         return lines
@@ -107,4 +106,21 @@ def _usual_next(status: int, problem: dict[str, Any]) -> str:
         )
     if status == 404:
         return _("list what exists:  simpletuner jobs list, workers list, configs list")
+    if status in (400, 413, 422):
+        fields = [str(error.get("path", "")).removeprefix("$.") for error in _errors(problem)]
+        named = ", ".join(field for field in fields if field and field != "$")
+        return (
+            _("change %(fields)s and try again", fields=named)
+            if named
+            else _("change the request as the line above says, and try again")
+        )
+    if status == 409:
+        return _("see how things are now:  simpletuner status")
+    if status in (429, 503):
+        return _("wait a little and try again; if it stays so:  simpletuner doctor")
     return "simpletuner doctor"
+
+
+def _errors(problem: dict[str, Any]) -> list[dict[str, Any]]:
+    errors = problem.get("errors")
+    return [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []

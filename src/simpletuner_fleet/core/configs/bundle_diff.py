@@ -1,6 +1,6 @@
 """What changed from one version of a config to another, field by field."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field, to_builtins
@@ -14,6 +14,20 @@ class Change(Struct, frozen=True, kw_only=True):
     path: str
     was: Any | UnsetType = UNSET
     is_: Any | UnsetType = field(default=UNSET, name="is")
+
+
+class DifferingField(Struct, frozen=True, kw_only=True):
+    """A field that is not the same in all of several configs: its value in each, absent where it has none."""
+
+    path: str
+    values: list[Any | UnsetType]
+
+
+def differing_fields(bundles: Sequence[Bundle]) -> list[DifferingField]:
+    leaves = [dict(_leaves("$", _plain(bundle))) for bundle in bundles]
+    paths = sorted({path for one in leaves for path in one})
+    fields = [DifferingField(path=path, values=[one.get(path, UNSET) for one in leaves]) for path in paths]
+    return [one for one in fields if any(_differ(one.values[0], value) for value in one.values[1:])]
 
 
 def diff_bundles(was: Bundle, now: Bundle) -> list[Change]:
@@ -31,6 +45,21 @@ def _plain(bundle: Bundle) -> dict[str, Any]:
     return plain
 
 
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{path}.{key}", inner)
+    elif isinstance(value, list) and value:
+        for index, inner in enumerate(value):
+            yield from _leaves(f"{path}[{index}]", inner)
+    else:
+        yield path, value
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return type(one) is not type(other) or one != other
+
+
 def _changes(path: str, was: Any, now: Any) -> Iterator[Change]:
     if isinstance(was, dict) and isinstance(now, dict):
         for key in sorted(was.keys() | now.keys()):
@@ -38,7 +67,7 @@ def _changes(path: str, was: Any, now: Any) -> Iterator[Change]:
     elif isinstance(was, list) and isinstance(now, list):
         for index in range(max(len(was), len(now))):
             yield from _changes(f"{path}[{index}]", *(_item(side, index) for side in (was, now)))
-    elif type(was) is not type(now) or was != now:
+    elif _differ(was, now):
         yield Change(path=path, was=was, is_=now)
 
 

@@ -12,6 +12,8 @@ from simpletuner_fleet.core.placement.matching import (
     STEPS,
     Occupancy,
     Refusal,
+    allocate,
+    gpus_left_idle,
     labels_match,
     why_not_now,
 )
@@ -102,12 +104,15 @@ def survey(
     for step in STEPS:
         if refused[step]:
             left -= refused[step]
-            funnel.append(FunnelStep(step.name.lower(), left, f"{refused[step]} {step.value}"))
+            funnel.append(FunnelStep(step.name.lower(), left, f"{refused[step]} ruled out: {step.value}"))
     code = _code(requires, refused, left)
     if code in IMPOSSIBLE and requires.target is Target.AUTO and all(worker.local for worker, _ in verdicts):
         code = Code.NO_WORKERS
     eligible = [worker for worker, refusal in verdicts if refusal not in WRONG_PLACE]
     params = _params(code, requires, eligible)
+    if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
+        busy = [worker.id for worker, refusal in verdicts if refusal is Refusal.BUSY]
+        params |= _held_back([pair for pair in asked if pair[0].id in busy], requires)
     explained = sorted((item for item in verdicts if item[1]), key=lambda item: -_depth(item[1]))
     return Survey(
         code=code,
@@ -167,6 +172,15 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
             if not any(labels_match(((key, pattern),), worker.effective_labels) for worker in workers)
         ]
     return params
+
+
+def _held_back(busy: list[tuple[Worker, Occupancy]], requires: Requirements) -> dict[str, Any]:
+    """Names a worker whose GPUs would do, if it took more jobs at a time."""
+    for worker, occupancy in busy:
+        idle = gpus_left_idle(worker, occupancy)
+        if idle and requires.gpus and allocate(worker, occupancy, requires):
+            return {"full_worker": worker.name, "idle_gpus": idle, "at_once": worker.max_jobs}
+    return {}
 
 
 def _vram_of_nth(worker: Worker, gpus: int) -> float:

@@ -123,6 +123,14 @@ def is_open(worker: Worker, occupancy: Occupancy) -> bool:
     return in_service(worker) and occupancy.live < worker.max_jobs
 
 
+def gpus_left_idle(worker: Worker, occupancy: Occupancy) -> int:
+    """How many healthy GPUs no job gets, since the worker takes fewer jobs at a time than it has GPUs."""
+    full = worker.max_jobs <= occupancy.live and worker.max_jobs < len(worker.gpus)
+    if not full or not in_service(worker):
+        return 0
+    return sum(not gpu.unusable and gpu.uuid not in occupancy.gpus for gpu in worker.gpus)
+
+
 def allocate(
     worker: Worker, occupancy: Occupancy, requires: Requirements, pool: Pool | None = None
 ) -> tuple[Gpu, ...] | None:

@@ -323,6 +323,10 @@ QUOTA_UNTIL = N_(
 )
 LABELS_TOGETHER = N_("no worker has the required combination of labels")
 JOINED = N_("workers have joined")
+MORE_AT_ONCE = N_(
+    "%(full_worker)s has %(idle_gpus)s unused GPUs, but takes only %(at_once)s job(s) at a time: "
+    "start it with --max-jobs auto."
+)
 
 
 def sentence(code: str, params: dict[str, Any]) -> str:
@@ -347,7 +351,8 @@ def open_sentence(code: str, params: dict[str, Any]) -> Sentence:
 
 def open_fixes(code: str, params: dict[str, Any]) -> tuple[Sentence, ...]:
     """Returns what would help, before the blanks are filled. Raises KeyError for a code of another version."""
-    return tuple((text, _blanks(params)) for text in REASONS[code].fixes)
+    more = (MORE_AT_ONCE,) if "full_worker" in params else ()
+    return tuple((text, _blanks(params)) for text in (*more, *REASONS[code].fixes))
 
 
 def _blanks(params: dict[str, Any]) -> dict[str, str]:

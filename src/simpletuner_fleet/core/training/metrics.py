@@ -1,12 +1,11 @@
 """What a training says of itself: lines of numbers and progress bars in, points, rates and curves out."""
 
-import itertools
 import json
 import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
@@ -67,20 +66,6 @@ class Bar(Struct, frozen=True, kw_only=True):
             or _OF_TRAINING.search(self.description) is not None
             or loss_of(self.values) is not None
         )
-
-
-Sample = tuple[int, float, float]
-"""Step, time, value: there may be millions."""
-
-
-class Bucket(NamedTuple):
-    """Neighbouring samples as one; `min` and `max` are of the finite values, None where there is none."""
-
-    step: int
-    at: float
-    min: float | None
-    max: float | None
-    last: float
 
 
 def read_point(line: str | bytes) -> Point | None:
@@ -177,20 +162,6 @@ def eta_s(step: int, total: int | None, rate: float | None) -> float | None:
         return None
     left_s = max(0, total - step) / rate
     return left_s if math.isfinite(left_s) else None
-
-
-def downsample(samples: Sequence[Sample], count: int) -> list[Bucket]:
-    """At most `count` buckets of equally many samples: no peak and no valley is lost."""
-    size = len(samples)
-    count = min(count, size)
-    edges = [at * size // count for at in range(count + 1)] if count else []
-    return [_bucket(samples[start:end]) for start, end in itertools.pairwise(edges)]
-
-
-def _bucket(samples: Sequence[Sample]) -> Bucket:
-    finite = [value for _, _, value in samples if math.isfinite(value)]
-    step, at, last = samples[-1]
-    return Bucket(step, at, min(finite, default=None), max(finite, default=None), last)
 
 
 def _first(fields: dict[str, Any], names: Iterable[str], read: Any) -> Any:

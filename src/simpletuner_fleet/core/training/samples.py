@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -13,6 +14,12 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 MAX_BYTES = 32 * 1024 * 1024
 MOST = 64
 _STEP = re.compile(r"steps?[-_. =]*(\d{1,15})(?!\d)", re.ASCII | re.IGNORECASE)
+_DRAWN = re.compile(
+    r"(?:(?P<before>.*?)[-_. ]*)?\bsteps?[-_. =]*\d{1,15}(?:[-_. ]+(?P<after>.+?))?$",
+    re.ASCII | re.IGNORECASE,
+)
+_SIZE = re.compile(r"(?:^|[-_. ])(\d{2,5}x\d{2,5})$", re.ASCII)
+_INDEX = re.compile(r"(?:^|[-_. ])(\d{1,4})$", re.ASCII)
 _NUMBER = re.compile(r"(?<!\d)\d{1,15}(?!\d)", re.ASCII)
 
 
@@ -24,6 +31,30 @@ def step_in(path: str) -> int | None:
     """The step that a picture's name, or a folder it lies in, tells: `step_200_cat_0_1024x1024.png` is of step 200."""
     numbers = _STEP.findall(path)
     return int(numbers[-1]) if numbers else None
+
+
+class Caption(NamedTuple):
+    """What a picture's name tells besides its step. Pictures that differ in their step alone show one thing as it grows."""
+
+    prompt: str = ""
+    """The trainer's short name of the prompt."""
+    number: int = 0
+    """Which of several that were drawn of one prompt at once."""
+    size: str = ""
+
+
+def caption_in(path: str) -> Caption:
+    """`step_200_cat_0_1024x1024.png` is the first of the prompt `cat`, 1024x1024."""
+    stem = path.rpartition("/")[2].rpartition(".")[0]
+    drawn = _DRAWN.match(stem.replace("_", " "))
+    rest = (drawn["after"] or drawn["before"] or "") if drawn else stem.replace("_", " ")
+    size = _SIZE.search(rest)
+    rest = rest[: size.start()] if size else rest
+    number = _INDEX.search(rest)
+    rest = rest[: number.start()] if number else rest
+    return Caption(
+        rest.strip(" -_.").replace(" ", "_"), int(number[1]) if number else 0, size[1] if size else ""
+    )
 
 
 def drawn_order(path: str, step: int | None = None) -> tuple[int, int, str]:

@@ -15,6 +15,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_FORWARDED_HOPS = 32
 SIOCGIFADDR = 0x8915
+BRIDGES = ("docker", "br-", "veth", "virbr", "cni", "flannel", "podman", "lxc", "lxd")
+"""How interfaces begin behind which there are only containers of the same machine."""
+FAR_AWAY = "198.51.100.1"
+"""An address that is nobody's (RFC 5737)."""
 
 
 class BadNetwork(FleetError):
@@ -107,10 +111,30 @@ def machine_addresses() -> list[str]:
     return list(dict.fromkeys(addresses))
 
 
-def _ipv4_addresses() -> list[str]:
+def addresses_for_others() -> list[str]:
+    """The machine's addresses by which others may find it, the one that leads out first; bridges of containers are none."""
+    way_out = _way_out()
+    addresses = [*_ipv4_addresses(skip=BRIDGES), *(one for one in _ipv6_addresses() if one != "::1")]
+    kept = [one for one in dict.fromkeys(addresses) if not is_loopback(one)]
+    return sorted(kept, key=lambda one: (one != way_out, ":" in one))
+
+
+def _way_out() -> str:
+    """Returns the address that the default route begins at. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((FAR_AWAY, 9))
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
+
+
+def _ipv4_addresses(skip: tuple[str, ...] = ()) -> list[str]:
     addresses = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, interface in socket.if_nameindex():
+            if interface.startswith(skip):
+                continue
             request = struct.pack("256s", interface.encode()[:15])
             with suppress(OSError):
                 answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)

@@ -9,12 +9,14 @@ from msgspec import Struct, field
 
 from simpletuner_fleet.core.errors import InvalidToken
 from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.workers.reach import HowSure, reach_of
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.sight import SeenFleet
 from simpletuner_fleet.engine.streams import StreamHub, Wakeups
 from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
+from simpletuner_fleet.http.access.networks import addresses_for_others, without_port
 from simpletuner_fleet.http.api.open_streams import FOLLOWERS, SEARCHES, STREAMS, Open
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
@@ -98,6 +100,18 @@ def end_no_streams(token_hashes: Collection[str]) -> None:
     """Does nothing: no edge serves any streams yet."""
 
 
+class JoinAddress(Struct, frozen=True, kw_only=True):
+    """Where another machine reaches this orchestrator."""
+
+    url: str
+    sure: HowSure
+    """How sure that is: `named`, `called`, `guessed` or `loopback`."""
+    others: tuple[str, ...] = ()
+    """Where it may be reached as well, where `url` was guessed."""
+    to_change: str = ""
+    """How the server is started so that others reach it, where nobody does."""
+
+
 class Deps(Struct, kw_only=True):
     fleet: Fleet
     hub: StreamHub
@@ -124,6 +138,11 @@ class Deps(Struct, kw_only=True):
     """Says why the worker beside the server stays off; '' where it does not."""
     beyond_loopback: bool = False
     """The server is bound to more than this machine."""
+    bound_to: str = "127.0.0.1"
+    line_for_others: str = "simpletuner server --host 0.0.0.0 --port 8001"
+    """How it is started so that other machines reach it."""
+    addresses: Callable[[], list[str]] = addresses_for_others
+    """The machine's own, by which others may find it."""
     plain_for_own_machine_only: bool = False
     """Other machines reach this server by TLS, though this one may do without."""
     metrics_public: bool = False
@@ -162,11 +181,20 @@ class Deps(Struct, kw_only=True):
     def base_url(self, call: Call[Any]) -> str:
         return self.public_url or f"{'https' if call.secure else 'http'}://{call.headers.get('host', '')}"
 
-    def join_url(self, call: Call[Any]) -> str:
+    def join_address(self, call: Call[Any]) -> JoinAddress:
         """Returns where another machine reaches this orchestrator, whichever way the caller came."""
-        if self.plain_for_own_machine_only and not self.public_url:
-            return f"https://{call.headers.get('host', '')}"
-        return self.base_url(call)
+        if self.public_url:
+            return JoinAddress(url=self.public_url, sure=HowSure.NAMED)
+        scheme = "https" if call.secure or self.plain_for_own_machine_only else "http"
+        called = call.headers.get("host", "")
+        host = without_port(called)
+        port = called.removeprefix(f"[{host}]").removeprefix(host)
+        reach = reach_of(self.bound_to, host, self.addresses())
+        urls = [
+            f"{scheme}://{one if ':' not in one else f'[{one}]'}{port}" for one in (reach.host, *reach.others)
+        ]
+        to_change = self.line_for_others if reach.sure is HowSure.LOOPBACK else ""
+        return JoinAddress(url=urls[0], sure=reach.sure, others=tuple(urls[1:]), to_change=to_change)
 
 
 class SeenDeps:

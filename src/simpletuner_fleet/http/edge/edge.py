@@ -11,7 +11,7 @@ from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.http.access.auth import ANONYMOUS, Principal, WorkerAuthFailure
 from simpletuner_fleet.http.access.credential_cache import CredentialSource
 from simpletuner_fleet.http.access.hosts import comes_from_browser
-from simpletuner_fleet.http.edge import problems
+from simpletuner_fleet.http.edge import compression, problems
 from simpletuner_fleet.http.edge.admission import Admission, EdgeSettings
 from simpletuner_fleet.http.edge.bodies import (
     JSON,
@@ -35,8 +35,8 @@ __all__ = ("Edge", "EdgeSettings", "ProblemPage", "build_app")
 Observe = Callable[[str, str, int, float], None]
 """Called with (method, path of the row, status, seconds) after every answer; streams count when they begin."""
 ProblemPage = Callable[[problems.ProblemAnswer, Mapping[str, str], str, Principal], Reply | None]
-"""Given (problem, headers of the request, path, who asked as far as it is known): what a person who asked for a page
-sees; None: the problem itself."""
+"""Given (problem, headers of the request, path and query, who asked as far as it is known): what a person who asked for
+a page sees; None: the problem itself."""
 HUNG_UP = 499
 STRUCTURED = (msgspec.Struct, dict)
 
@@ -165,7 +165,12 @@ class Edge:
             exchange.respond(self._heads.plain(204, exchange.path, ""), b"")
             return 204
         if isinstance(answer, STRUCTURED):
-            exchange.respond(self._heads.plain(status, exchange.path, JSON), self._encode(answer))
+            body = self._encode(answer)
+            if status == 200 and compression.is_worth_it(exchange, body, JSON):
+                head = self._heads.with_more(status, exchange.path, JSON, {}, compression.HEADERS)
+                exchange.respond(head, compression.gzipped(body))
+            else:
+                exchange.respond(self._heads.plain(status, exchange.path, JSON), body)
             return status
         if self._observe:
             self._observe(exchange.method, call.route.path, 200, self._monotonic() - began)
@@ -176,11 +181,15 @@ class Edge:
         self, reply: Reply, status: int, exchange: Exchange, more: Sequence[tuple[bytes, bytes]] = ()
     ) -> int:
         status = reply.status or status
-        cookies = [(b"set-cookie", cookie.encode("latin-1")) for cookie in reply.cookies]
+        headers = [(b"set-cookie", cookie.encode("latin-1")) for cookie in reply.cookies]
+        body = self._bytes_of(reply.body)
+        if status == 200 and compression.is_worth_it(exchange, body, reply.content_type):
+            body = compression.gzipped(body)
+            headers += compression.HEADERS
         head = self._heads.with_more(
-            status, exchange.path, reply.content_type, reply.headers, [*cookies, *more]
+            status, exchange.path, reply.content_type, reply.headers, [*headers, *more]
         )
-        exchange.respond(head, self._bytes_of(reply.body))
+        exchange.respond(head, body)
         return status
 
     def _bytes_of(self, body: Any) -> bytes:
@@ -233,7 +242,8 @@ class Edge:
         if self._problem_page is None or not wants_page or exchange.path.startswith("/api/"):
             return None
         try:
-            return self._problem_page(problem, exchange.headers, exchange.path, principal)
+            address = exchange.path + (f"?{exchange.query.decode('latin-1')}" if exchange.query else "")
+            return self._problem_page(problem, exchange.headers, address, principal)
         except Exception:  # still the outermost frame: the page is lost, the problem behind it must not be
             log.exception("the page for a problem with status %d could not be made", problem.status)
             return None

@@ -17,7 +17,7 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
 def time_tag(at: float | str | None, style: str = "relative", missing: str = MISSING) -> Markup:
-    """`style`: relative, clock (time of day), date (day and time), elapsed (counting up from it)."""
+    """`style`: relative, clock (time of day), date (day and time), moment (with seconds), elapsed (counting up from it)."""
     stamp = rfc3339(at) if isinstance(at, int | float) else at
     if not stamp:
         return Markup("<span class='muted'>{}</span>").format(missing)

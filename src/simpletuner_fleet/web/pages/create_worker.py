@@ -1,17 +1,16 @@
 """Create Worker: a name and choices, then the token once, then the box that shows the machine come in, or fail to."""
 
-from typing import Any
-
-import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.workers.worker import Connection, Worker, WorkerStatus
+from simpletuner_fleet.http.api.admin.connection_commands import WHEEL, package
 from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _, ngettext
 from simpletuner_fleet.queries.worker_details import Joining, joining
 from simpletuner_fleet.web.frame.page import page, spoken
+from simpletuner_fleet.web.parts.demo_job import demo_job
 from simpletuner_fleet.web.parts.refusals import refusal_text
 from simpletuner_fleet.web.parts.worker_rows import status_names, tls_text
 
@@ -19,7 +18,6 @@ PERMISSION = "admin.workers"
 REFUSALS_SHOWN = 5
 REGISTERS_WITHIN_S = 5.0
 """After it has looked at our certificate; who takes longer has probably given up."""
-DEMO_STEPS = 200
 GLOB_CHARS = frozenset("*?[")
 COMMANDS = (
     ("uv", N_("uv"), N_("Installs and starts it in one step. Needs uv on the GPU machine.")),
@@ -27,7 +25,9 @@ COMMANDS = (
     (
         "systemd",
         N_("systemd"),
-        N_("Starts with the machine and restarts after a crash. simpletuner must be installed there."),
+        N_(
+            "Starts with the machine and comes back after a crash. Needs simpletuner-fleet to be installed there."
+        ),
     ),
     (
         "container",
@@ -37,7 +37,9 @@ COMMANDS = (
     (
         "environment",
         N_("Cloud"),
-        N_("Environment variables for a cloud machine that runs 'simpletuner worker' as its start command."),
+        N_(
+            "Environment variables for a cloud machine, where 'simpletuner-fleet worker' is the command to start."
+        ),
     ),
 )
 
@@ -79,6 +81,8 @@ async def create(call: Call[None]) -> Reply:
             "workers/worker_create.html",
             box=box,
             commands=COMMANDS,
+            address=deps.join_address(call),
+            wheel=package() if package() == WHEEL else "",
             status_names=status_names(),
             may_submit=call.principal.can("queue.submit"),
         )
@@ -156,21 +160,8 @@ def demo_body(worker: Worker, status: str) -> str:
     able = status in (WorkerStatus.IDLE, WorkerStatus.BUSY) and worker.connection is Connection.CONNECTED
     if not able or "demo" not in worker.trainers or not host or GLOB_CHARS & set(host):
         return ""
-    body: dict[str, Any] = {
-        "name": f"demo on {worker.name}",
-        "target": "worker",
-        "worker_labels": {"hostname": host},
-        "gpus": 1 if any(not gpu.unusable for gpu in worker.gpus) else 0,
-        "config": {
-            "trainer": "demo",
-            "settings": {
-                "max_train_steps": DEMO_STEPS,
-                "checkpointing_steps": DEMO_STEPS // 4,
-                "validation_steps": DEMO_STEPS // 2,
-            },
-        },
-    }
-    return msgspec.json.encode(body).decode()
+    gpus = 1 if any(not gpu.unusable for gpu in worker.gpus) else 0
+    return demo_job(f"demo on {worker.name}", "worker", gpus, {"hostname": host})
 
 
 ROUTES = (

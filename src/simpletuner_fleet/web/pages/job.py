@@ -19,12 +19,13 @@ from simpletuner_fleet.languages.code_texts import fix_texts, funnel_texts
 from simpletuner_fleet.languages.names import event_name, failure_name, target_name
 from simpletuner_fleet.ports import JobNote, View
 from simpletuner_fleet.queries import read_models
+from simpletuner_fleet.queries.outlook import outlook
 from simpletuner_fleet.queries.read_models import SeenJob
 from simpletuner_fleet.storage import artifacts
 from simpletuner_fleet.web.frame.page import page, spoken
-from simpletuner_fleet.web.pages.samples import samples_of
 from simpletuner_fleet.web.parts.audit_rows import detail_pairs
 from simpletuner_fleet.web.parts.differences import differences, json_text
+from simpletuner_fleet.web.parts.gallery import gallery_of, prompts_of
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.parts.job_state import began_text, outcome_text, state_sentence
 from simpletuner_fleet.web.parts.names import all_names
@@ -59,10 +60,11 @@ class JobEventRow(Struct, frozen=True, kw_only=True):
 async def overview(call: Call[None]) -> Reply:
     deps, job_id = deps_of(call), call.path["id"]
     explained = await read_models.explained(deps.fleet, job_id)
+    ahead = await outlook(deps.fleet, job_id)
     attempts = await read_models.attempts_of(deps.fleet, job_id)
     manifests = await artifacts.manifests_of(deps.fleet, job_id)
-    notes, publication = await deps.fleet.read(
-        lambda view: (view.notes_of_job(job_id), view.publication(job_id))
+    notes, publication, prompts = await deps.fleet.read(
+        lambda view: (view.notes_of_job(job_id), view.publication(job_id), _prompts(view, job_id))
     )
     with spoken(call):
         words = current()
@@ -73,10 +75,12 @@ async def overview(call: Call[None]) -> Reply:
             attempts=[attempt for attempt in reversed(attempts) if attempt.accepted_at is not None],
             offers=len(attempts),
             manifests=manifests,
-            samples=samples_of(manifests, 24),
+            gallery=gallery_of(manifests, prompts),
             failure=_failure(attempts),
             funnel=funnel_texts(words, explained.funnel),
             fixes=fix_texts(words, explained),
+            outlook=ahead,
+            asked_at=deps.fleet.clock.now(),
             notes=list(reversed(notes))[:5],
             publication=publication,
             outcome_text=outcome_text,
@@ -99,7 +103,9 @@ async def metrics_tab(call: Call[None]) -> Reply:
 
 
 async def checkpoints(call: Call[None]) -> Reply:
-    manifests = await artifacts.manifests_of(deps_of(call).fleet, call.path["id"])
+    fleet, job_id = deps_of(call).fleet, call.path["id"]
+    manifests = await artifacts.manifests_of(fleet, job_id)
+    prompts = await fleet.read(lambda view: _prompts(view, job_id))
     return await _job_page(
         call,
         "jobs/job_checkpoints.html",
@@ -110,7 +116,7 @@ async def checkpoints(call: Call[None]) -> Reply:
             key=lambda one: one.step or 0,
             reverse=True,
         ),
-        samples=samples_of(manifests),
+        gallery=gallery_of(manifests, prompts),
     )
 
 
@@ -119,7 +125,7 @@ async def config(call: Call[None]) -> Reply:
     info = await read_models.one_job(fleet, job_id)
 
     def look(view: View) -> tuple[Bundle, Bundle | None, int | None]:
-        own = read_bundle(msgspec.json.decode(view.job_bundle(job_id) or b"{}"))
+        own = _bundle(view, job_id)
         earlier = _earlier_run(view, info)
         return (own, *earlier)
 
@@ -155,7 +161,7 @@ async def events(call: Call[None]) -> Reply:
             *(_remark(note) for note in notes),
         ]
         return await _job_page(
-            call, "jobs/job_events.html", "events", rows=sorted(rows, key=lambda one: one.at, reverse=True)
+            call, "jobs/job_events.html", "events", rows=sorted(rows, key=lambda one: one.at)[::-1]
         )
 
 
@@ -214,6 +220,14 @@ def _saved_by(view: View, job: Job) -> str:
     """Returns who saved the version of the config that the job runs; empty where it came with the request."""
     saved = view.config(job.config_name, job.config_version) if job.config_version else None
     return name_of(view, saved.created_by) if saved else ""
+
+
+def _bundle(view: View, job_id: str) -> Bundle:
+    return read_bundle(msgspec.json.decode(view.job_bundle(job_id) or b"{}"))
+
+
+def _prompts(view: View, job_id: str) -> dict[str, str]:
+    return prompts_of(_bundle(view, job_id))
 
 
 def _earlier_run(view: View, info: SeenJob) -> tuple[Bundle | None, int | None]:

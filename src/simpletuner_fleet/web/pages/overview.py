@@ -14,13 +14,14 @@ from simpletuner_fleet.languages import _, current, ngettext
 from simpletuner_fleet.languages.code_texts import reason_label
 from simpletuner_fleet.queries import overview, read_models
 from simpletuner_fleet.queries.overview import DAY_S, GpuKind, Need, Overview, WorkerLane
-from simpletuner_fleet.storage import artifacts, metrics
+from simpletuner_fleet.storage import artifacts, curves
 from simpletuner_fleet.web.frame.page import page, spoken
-from simpletuner_fleet.web.pages.samples import Sample, samples_of
 from simpletuner_fleet.web.parts import sparkline
 from simpletuner_fleet.web.parts.cache import TimedCache
+from simpletuner_fleet.web.parts.demo_job import demo_job
 from simpletuner_fleet.web.parts.job_rows import JobRow, job_row, pace_text, risk_text
 from simpletuner_fleet.web.parts.job_state import outcome_name
+from simpletuner_fleet.web.parts.samples import Sample, samples_of
 
 SPARK_POINTS = 60
 THUMBNAILS = 4
@@ -70,6 +71,8 @@ async def home(call: Call[None]) -> Reply:
             may_all=may_all,
             first_run=not state.workers
             and not (state.mine.running or state.mine.waiting or state.mine.ended),
+            demo=demo_job("demo", "local" if _runs_here(deps) else "auto", 0),
+            demo_starts_now=_runs_here(deps),
             needs=[attention(need) for need in state.needs if may_all or need.kind.startswith("jobs_")],
             sentence=start_sentence(state),
             running=[await _running(deps, job_row(one)) for one in state.mine.running],
@@ -86,6 +89,10 @@ async def home(call: Call[None]) -> Reply:
             pace_text=pace_text,
             risk_text=risk_text,
         )
+
+
+def _runs_here(deps: Deps) -> bool:
+    return deps.local_enabled and not deps.local_problem()
 
 
 async def fleet_page(call: Call[None]) -> Reply:
@@ -129,7 +136,7 @@ def attention(need: Need) -> Attention:
                 "%(n)s unreadable database rows were set aside: run simpletuner doctor server",
                 n,
             )
-            return _about(need, text, "/admin/audit", "/admin/audit?target_id=", grave=True)
+            return _about(need, text, "/admin/audit", "/admin/audit?target=", grave=True)
         case "workers_set_aside":
             text = ngettext(
                 "%(n)s worker failed to start its jobs and is set aside",
@@ -160,20 +167,15 @@ def attention(need: Need) -> Attention:
         case "jobs_unapproved":
             text = ngettext("%(n)s job is waiting for approval", "%(n)s jobs are waiting for approval", n)
             return _about(need, text, "/jobs?show=waiting", "/jobs/")
-        case "gpus_unusable":
-            text = ngettext(
-                "%(n)s worker has GPUs that are unhealthy or in use by another program",
-                "%(n)s workers have GPUs that are unhealthy or in use by another program",
-                n,
-            )
-            return _about(need, text, "/admin/workers", "/admin/workers/")
+        case "gpus_unusable" | "gpus_idle":
+            return _about(need, _gpus_text(need), "/admin/workers", "/admin/workers/")
         case "registrations_refused":
             text = ngettext(
                 "%(n)s join attempt was refused in the last 24 hours",
                 "%(n)s join attempts were refused in the last 24 hours",
                 n,
             )
-            return _about(need, text, "/admin/audit?event_type=worker.registration_failed", "")
+            return _about(need, text, "/admin/audit?event=worker.registration_failed", "")
         case _:
             text = ngettext(
                 "%(n)s worker's token is old and should be rotated",
@@ -181,6 +183,20 @@ def attention(need: Need) -> Attention:
                 n,
             )
             return _about(need, text, "/admin/workers", "/admin/workers/")
+
+
+def _gpus_text(need: Need) -> str:
+    if need.kind == "gpus_idle":
+        return ngettext(
+            "%(n)s worker has unused GPUs: it takes no more jobs at a time (--max-jobs auto)",
+            "%(n)s workers have unused GPUs: they take no more jobs at a time (--max-jobs auto)",
+            need.count,
+        )
+    return ngettext(
+        "%(n)s worker has GPUs that are unhealthy or in use by another program",
+        "%(n)s workers have GPUs that are unhealthy or in use by another program",
+        need.count,
+    )
 
 
 def _about(need: Need, text: str, href: str, each: str, grave: bool = False) -> Attention:
@@ -192,8 +208,8 @@ async def _running(deps: Deps, row: JobRow) -> RunningJobCard:
     """A curve is read whole, however long the training: not again for every look at a page that looks each second."""
 
     async def make_path() -> str:
-        curves = await metrics.curves(deps.fleet, deps.blobs, row.id, ["loss"], SPARK_POINTS, None)
-        return sparkline.path(curves.series.get("loss", []))
+        curve_set = await curves.curves(deps.storage, row.id, ["loss"], SPARK_POINTS)
+        return sparkline.path(curve_set.series.get("loss", []))
 
     spark = await _sparks.get(deps.fleet, row.id, make_path)
     return RunningJobCard(row=row, spark=spark, pace=pace_text(row.steps.rate), risk=risk_text(row.steps))

@@ -1,44 +1,10 @@
-"""Pictures a training made: found among its stored files, shown only if they are what they claim to be."""
-
-from collections.abc import Sequence
-
-from msgspec import Struct
+"""A picture that a training made, shown only if it is what it claims to be."""
 
 from simpletuner_fleet.core.errors import NotFound
-from simpletuner_fleet.core.training.checkpoint import FileEntry, StoredManifest
-from simpletuner_fleet.core.training.samples import MAX_BYTES, MOST, drawn_order, is_picture, step_in
+from simpletuner_fleet.core.training.samples import MAX_BYTES
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.storage import artifacts
-
-
-class Sample(Struct, frozen=True, kw_only=True):
-    url: str
-    name: str
-    step: int | None
-    sha256: str
-
-
-def samples_of(manifests: Sequence[StoredManifest], most: int = MOST) -> list[Sample]:
-    """Returns the pictures, newest first, each once however many checkpoints carry it."""
-    samples: dict[str, Sample] = {}
-    for manifest in reversed(manifests):
-        pictures = [file for file in manifest.files if is_picture(file.path) and file.size <= MAX_BYTES]
-        pictures.sort(key=lambda file: drawn_order(file.path, manifest.step), reverse=True)
-        for file in pictures:
-            if len(samples) < most:
-                samples.setdefault(file.sha256, _sample(manifest, file))
-    return list(samples.values())
-
-
-def _sample(manifest: StoredManifest, file: FileEntry) -> Sample:
-    step = step_in(file.path)
-    return Sample(
-        url=f"/jobs/{manifest.job_id}/pictures/{manifest.id}/{file.sha256}",
-        name=file.path,
-        step=manifest.step if step is None else step,
-        sha256=file.sha256,
-    )
 
 
 def picture_type(head: bytes) -> str | None:

@@ -202,7 +202,7 @@ THE_SERVER = (
     Fact(title=N_("Version"), value=lambda deps, call: __version__, look="code"),
     Fact(
         title=N_("Address for workers"),
-        value=lambda deps, call: deps.join_url(call),
+        value=lambda deps, call: deps.join_address(call).url,
         look="code",
         setting="public_url",
     ),

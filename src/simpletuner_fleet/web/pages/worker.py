@@ -11,6 +11,7 @@ from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.training.trainer_release import VERSION_LABEL, release_of
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerStatus
 from simpletuner_fleet.engine.gpu_history import GpuHistory
+from simpletuner_fleet.http.api.admin.connection_commands import WHEEL, package
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import _, current, ngettext
@@ -27,6 +28,7 @@ from simpletuner_fleet.web.parts.refusals import refusal_text
 from simpletuner_fleet.web.parts.worker_rows import (
     GpuRow,
     gpu_rows,
+    idle_text,
     is_not_isolated,
     isolation_text,
     tls_is_weak,
@@ -89,6 +91,9 @@ async def worker_page(call: Call[None]) -> Reply:
             kept_because=kept_because(worker, info.status),
             drain_waits=DRAIN_WAITS_S,
             commands=COMMANDS,
+            address=deps_of(call).join_address(call),
+            wheel=package() if package() == WHEEL else "",
+            idle=idle_text(worker, info.idle_gpus),
             outcome_text=outcome_text,
             pace_text=pace_text,
             risk_text=risk_text,

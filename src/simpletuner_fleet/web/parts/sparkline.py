@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from simpletuner_fleet.core.training.metrics import Bucket
+from simpletuner_fleet.core.training.bands import Bucket
 
 WIDTH, HEIGHT, MARGIN = 120.0, 28.0, 2.0
 

@@ -9,7 +9,7 @@ from simpletuner_fleet.core.workers.gpu_health import OCCUPIED, UNHEALTHY
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerStatus
 from simpletuner_fleet.engine.gpu_history import GpuPoint
 from simpletuner_fleet.http.access.networks import is_loopback
-from simpletuner_fleet.languages import N_, _, current
+from simpletuner_fleet.languages import N_, _, current, ngettext
 from simpletuner_fleet.languages.names import status_name, worker_type_name
 from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker
 
@@ -111,6 +111,17 @@ def _memory_text(gpu: Gpu, used: float | None) -> str:
         used=f"{used:.1f}",
         total=f"{gpu.vram_gb:g}",
     )
+
+
+def idle_text(worker: Worker, idle: int) -> str:
+    """Says how many GPUs no job gets, since the worker takes no more jobs at a time; nothing where all are in use."""
+    if not idle:
+        return ""
+    unused = ngettext("%(n)s GPU unused", "%(n)s GPUs unused", idle)
+    takes = ngettext(
+        "this worker takes one job at a time", "this worker takes %(n)s jobs at a time", worker.max_jobs
+    )
+    return _("%(unused)s: %(takes)s.", unused=unused, takes=takes)
 
 
 def status_names() -> dict[str, str]:

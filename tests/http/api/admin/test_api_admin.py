@@ -22,7 +22,7 @@ async def test_creating_a_worker_answers_what_the_documents_print() -> None:
         assert re.fullmatch(r"wt_[0-9A-Za-z]{49}", created["token"])
         assert created["name"] == "gpu-worker-1"
         assert created["connection_command"] == (
-            f"simpletuner worker --orchestrator-url {running.listening.url}"
+            f"simpletuner-fleet worker --orchestrator-url {running.listening.url}"
             f" --worker-token {created['token']} --name gpu-worker-1 --persistent"
         )
 
@@ -31,7 +31,7 @@ async def test_the_connection_command_repeats_every_choice_made() -> None:
     async with orchestrator(public_url="https://fleet.example", fingerprint="sha256:ab") as running:
         created = await running.create_worker("spot-1", worker_type="ephemeral")
         assert created["connection_command"] == (
-            f"simpletuner worker --orchestrator-url https://fleet.example"
+            f"simpletuner-fleet worker --orchestrator-url https://fleet.example"
             f" --worker-token {created['token']} --name spot-1 --ssl-fingerprint sha256:ab"
         )
 

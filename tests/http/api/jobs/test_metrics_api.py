@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.blobs.folder import FolderBlobs
-from simpletuner_fleet.storage.metrics import RECORD
+from simpletuner_fleet.storage.metric_files import RECORD
 from tests.http.api_kit import Agent, Running, orchestrator
 
 
@@ -252,3 +252,65 @@ async def test_what_is_no_number_of_a_gpu_is_refused() -> None:
             refused = await trainer.send_gpus(0, [{"step": 1, "at": 1.0, "values": {key: 1}}], expect=422)
             assert refused["code"] == "invalid", refused
         await trainer.send_gpus(0, [gpu_point(0, 1.0)] * 501, expect=413)
+
+
+async def test_whoever_has_the_cursor_is_told_only_what_changed() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        await trainer.send_steps(0, range(400))
+        first = await curves(running, trainer, points=100)
+        assert (len(first["series"]["loss"]), first["begins"]) == (100, {"loss": 0})
+        await trainer.send_steps(400, range(400, 401))
+        second = await curves(running, trainer, points=1000, after=first["cursor"])
+        assert second["begins"] == {"loss": 400}
+        assert steps_of(second) == [400]
+        third = await curves(running, trainer, points=1000, after=second["cursor"])
+        assert (steps_of(third), third["begins"], third["total"]) == ([], {"loss": 401}, 401)
+        elsewhere = await curves(running, trainer, points=1000, after="1.1")
+        assert (len(elsewhere["series"]["loss"]), elsewhere["begins"]) == (401, {"loss": 0})
+        refused = await running.http.get(f"/api/jobs/{trainer.offer['job_id']}/metrics?after=nonsense")
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "$.after")
+
+
+async def test_a_part_of_the_steps_is_shown_finer() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        await trainer.send_steps(0, range(500))
+        part = await curves(running, trainer, points=20, from_step=100, to_step=109)
+        assert steps_of(part) == list(range(100, 110))
+
+
+async def test_curves_that_were_looked_at_follow_a_new_attempt_and_what_stands_there_twice(
+    tmp_path: Path,
+) -> None:
+    blobs = FolderBlobs(tmp_path)
+    async with orchestrator(blobs=blobs) as running:
+        first = await training(running)
+        await first.send(0, [point(step, loss=1) for step in range(1, 31)])
+        seen = await curves(running, first)
+        await first.agent.report(first.offer, "released", error="going")
+        await first.agent.heartbeat()
+        second = Trainer(first.agent, await first.agent.take())
+        await second.send(0, [point(step, loss=2) for step in range(21, 26)])
+        metrics = await curves(running, second, after=seen["cursor"])
+        assert (steps_of(metrics), metrics["begins"]) == (list(range(1, 26)), {"loss": 0})
+        twice = b"".join(RECORD.pack(step, 5.0, 9.0) for step in (26, 27))
+        await blobs.append(f"metrics/{second.offer['attempt_id']}/loss", 5 * RECORD.size, twice)
+        await curves(running, second)
+        await second.send(5, [point(step, loss=3) for step in range(26, 29)])
+        metrics = await curves(running, second, after=metrics["cursor"])
+        assert (steps_of(metrics), metrics["begins"]) == (list(range(1, 29)), {"loss": 0})
+        assert [bucket["last"] for bucket in metrics["series"]["loss"][-3:]] == [3.0, 3.0, 3.0]
+
+
+async def test_a_long_answer_travels_compressed_to_whoever_can_read_that() -> None:
+    async with orchestrator() as running:
+        trainer = await training(running)
+        await trainer.send_steps(0, range(400))
+        path = f"/api/jobs/{trainer.offer['job_id']}/metrics"
+        answer = await running.http.get(path, headers={"accept-encoding": "gzip"})
+        assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "accept-encoding")
+        assert len(answer.json()["series"]["loss"]) == 400
+        plain = await running.http.get(path, headers={"accept-encoding": "identity"})
+        assert "content-encoding" not in plain.headers
+        assert plain.json()["series"] == answer.json()["series"]

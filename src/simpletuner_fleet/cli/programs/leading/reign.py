@@ -12,6 +12,7 @@ from simpletuner_fleet import __version__
 from simpletuner_fleet.blobs.leaders import LeadersBlobs
 from simpletuner_fleet.blobs.opening import local_folder
 from simpletuner_fleet.cli.frame.private_files import read_private, stored_secret, write_private
+from simpletuner_fleet.cli.programs.addresses import line_for_others
 from simpletuner_fleet.cli.programs.admin_token import stored_admin_token
 from simpletuner_fleet.cli.programs.local_worker import LocalWorker
 from simpletuner_fleet.core.events import ORCHESTRATOR
@@ -44,6 +45,7 @@ from simpletuner_fleet.web.frame.problems import problem_page
 
 BACKGROUND_TASKS_TIMEOUT_S = 0.5
 LOCAL_WORKER_LEAVES_AFTER_S = 300.0
+LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1/128")
 """It goes on with its job while a killed server is started again, and not for longer."""
 
 
@@ -175,6 +177,8 @@ class Reign:
             local_enabled=plan.local,
             local_problem=lambda: self._local_worker.problem if self._local_worker else "",
             beyond_loopback=plan.beyond_loopback,
+            bound_to=args.host,
+            line_for_others=line_for_others(args),
             plain_for_own_machine_only=plan.shares_port,
             metrics_public=args.metrics_public,
             space=self._space(),
@@ -209,11 +213,16 @@ class Reign:
             beyond_loopback=self._plan.beyond_loopback,
             allowed_hosts=tuple(name for name in allowed if name),
             trusted_proxies=",".join(args.trusted_proxies),
-            worker_networks=",".join(args.worker_networks),
+            worker_networks=",".join(self._worker_networks()),
             tls=self._plan.tls_files is not None and not self._plan.shares_port,
             term=term.number if term else None,
             may_promise=term.may_promise if term else None,
         )
+
+    def _worker_networks(self) -> list[str]:
+        """The worker beside the server comes from this machine, whatever networks the others come from."""
+        named: list[str] = self._args.worker_networks
+        return [*named, *LOOPBACK_NETWORKS] if named and self._plan.local else named
 
     async def _know_local_worker(self, fleet: Fleet) -> None:
         path = self._plan.data_dir / "local_worker_token"

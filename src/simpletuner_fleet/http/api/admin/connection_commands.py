@@ -2,6 +2,8 @@
 
 import shlex
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -10,10 +12,12 @@ from simpletuner_fleet import __version__
 from simpletuner_fleet.client.trust import is_loopback
 from simpletuner_fleet.core.workers.worker import Worker, WorkerType
 
-PACKAGE = f"simpletuner-fleet=={__version__}"
+WHEEL = f"./simpletuner_fleet-{__version__}-py3-none-any.whl"
 IMAGE = "python:3.12-slim"
 """Any image with Python will do; a trainer's own image is the better one."""
-PROGRAM = ("simpletuner", "worker")
+DISTRIBUTION = "simpletuner-fleet"
+PROGRAM = (DISTRIBUTION, "worker")
+"""By the name that is ours alone: a GPU machine may have the trainer's `simpletuner`, too."""
 TOKEN_VARIABLE = "SIMPLETUNER_WORKER_TOKEN"
 
 
@@ -24,6 +28,16 @@ class ConnectionCommands(Struct, frozen=True, kw_only=True):
     container: str
     environment: str
     """Lines of NAME=value, for clouds that take them as a block."""
+
+
+@cache
+def package() -> str:
+    """Returns what pip is asked for on the GPU machine; a server that was itself installed from a file names that file."""
+    try:
+        from_file = distribution(DISTRIBUTION).read_text("direct_url.json")  # PEP 610
+    except PackageNotFoundError:
+        from_file = None
+    return WHEEL if from_file else f"{DISTRIBUTION}=={__version__}"
 
 
 def connection_command(worker: Worker, token: str, url: str, fingerprint: str | None) -> str:
@@ -38,8 +52,8 @@ def connection_commands(worker: Worker, token: str, url: str, fingerprint: str |
     given = f"{TOKEN_VARIABLE}={shlex.quote(token)}"  # an environment is its user's to see, arguments are everybody's
     variables = _variables(worker, url, fingerprint)
     return ConnectionCommands(
-        uv=f"{given} {_lines([('uvx', '--from', PACKAGE, *PROGRAM), *options])}",
-        pip=f"{shlex.join(['python3', '-m', 'pip', 'install', PACKAGE])} && \\\n{given} {_lines([PROGRAM, *options])}",
+        uv=f"{given} {_lines([('uvx', '--from', package(), *PROGRAM), *options])}",
+        pip=f"{shlex.join(['python3', '-m', 'pip', 'install', package()])} && \\\n{given} {_lines([PROGRAM, *options])}",
         systemd=_service(token, [target, *choices]),
         container=_container(token, variables),
         environment="\n".join(
@@ -52,14 +66,16 @@ def _service(token: str, options: list[tuple[str, ...]]) -> str:
     """The token goes in by the standard input: a command line is visible to every user of the machine."""
     install = ["service", "install", "worker", "--worker-token-file", "-"]
     command = _lines([install, *options])
-    return f'printf "%s\\n" {shlex.quote(token)} | sudo "$(command -v simpletuner)" {command}'
+    return f'printf "%s\\n" {shlex.quote(token)} | sudo "$(command -v simpletuner-fleet)" {command}'
 
 
 def _container(token: str, variables: dict[str, str]) -> str:
     passed = [("-e", f"{name}={value}") for name, value in variables.items()]
-    start = f"pip install --quiet {PACKAGE} && exec simpletuner worker"
+    start = f"pip install --quiet {package()} && exec {' '.join(PROGRAM)}"
     run = ["docker", "run", "--rm", "--init", "--gpus", "all", "--ipc", "host", "-e", TOKEN_VARIABLE]
-    return f"{TOKEN_VARIABLE}={shlex.quote(token)} {_lines([run, *passed, [IMAGE, 'sh', '-c', start]])}"
+    beside = ' \\\n  -v "$PWD":/wheel:ro -w /wheel' if package() == WHEEL else ""
+    head, tail = _lines([run]), _lines([*passed, [IMAGE, "sh", "-c", start]])
+    return f"{TOKEN_VARIABLE}={shlex.quote(token)} {head}{beside} \\\n  {tail}"
 
 
 def _choices(worker: Worker, url: str, fingerprint: str | None) -> list[tuple[str, ...]]:

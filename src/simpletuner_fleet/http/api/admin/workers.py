@@ -13,7 +13,7 @@ from simpletuner_fleet.http.api.admin.connection_commands import (
     connection_command,
     connection_commands,
 )
-from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.deps import JoinAddress, deps_of
 from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import Done
 from simpletuner_fleet.http.views.workers import WorkerListView, WorkerView, worker_view
@@ -40,6 +40,8 @@ class WorkerToken(Struct, kw_only=True):
     connection_command: str
     connection_commands: ConnectionCommands
     """The same for other ways to install and run it."""
+    address: JoinAddress
+    """The address of this server that these commands name, and how sure it is."""
 
 
 class Pulse(Struct, kw_only=True):
@@ -158,7 +160,8 @@ def _shown(call: Call[Any], seen: read_models.SeenWorker) -> WorkerView:
 
 def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:
     deps = deps_of(call)
-    registration = (worker, token, deps.join_url(call), deps.fingerprint)
+    address = deps.join_address(call)
+    registration = (worker, token, address.url, deps.fingerprint)
     return WorkerToken(
         worker_id=worker.id,
         token=token,
@@ -167,6 +170,7 @@ def _with_token(call: Call[Any], worker: Worker, token: str) -> WorkerToken:
         labels=worker.labels,
         connection_command=connection_command(*registration),
         connection_commands=connection_commands(*registration),
+        address=address,
     )
 
 

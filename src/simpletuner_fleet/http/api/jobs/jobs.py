@@ -6,10 +6,11 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.jobs.job import JobState
+from simpletuner_fleet.core.placement.forecast import OtherWay
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.jobs.queue import CancelBody, PageSize, cancel, current, shown, submitter
 from simpletuner_fleet.http.api.ownership import refuse_job_of_another
-from simpletuner_fleet.http.edge.routes import Call, Route
+from simpletuner_fleet.http.edge.routes import Call, Route, rfc3339
 from simpletuner_fleet.http.views.jobs import (
     AttemptsView,
     ExplainView,
@@ -24,7 +25,7 @@ from simpletuner_fleet.http.views.jobs import (
 from simpletuner_fleet.http.views.times import read_time
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.ports import JobFilter
-from simpletuner_fleet.queries import read_models
+from simpletuner_fleet.queries import outlook, read_models
 
 TAGS = ("jobs",)
 EVENTS_TOLD = 1000
@@ -63,6 +64,38 @@ async def explain(call: Call[None]) -> ExplainView:
     return explain_view(await read_models.explained(deps_of(call).fleet, call.path["id"]))
 
 
+class StartForecastView(Struct, kw_only=True):
+    """If the others end as they tell, and nobody comes between."""
+
+    at: str | None
+    worker: str
+    job_id: str
+    job: str
+    """The one whose end it waits for."""
+    ahead: int
+    """How many wait before it: with each of them it is less sure."""
+
+
+class OutlookView(Struct, kw_only=True):
+    start: StartForecastView | None
+    """Null where nobody can say: no running job that must end before tells how fast it goes."""
+    now_with: list[OtherWay]
+    """Requests with which it would start now; each differs in one field."""
+
+
+async def when(call: Call[None]) -> OutlookView:
+    prospect = await outlook.outlook(deps_of(call).fleet, call.path["id"])
+    start = prospect.start
+    return OutlookView(
+        start=StartForecastView(
+            at=rfc3339(start.at), worker=start.worker, job_id=start.job_id, job=start.job, ahead=start.ahead
+        )
+        if start
+        else None,
+        now_with=prospect.now_with,
+    )
+
+
 async def attempts(call: Call[None]) -> AttemptsView:
     rows = await read_models.attempts_of(deps_of(call).fleet, call.path["id"])
     return AttemptsView([attempt_view(attempt) for attempt in rows])
@@ -97,6 +130,12 @@ ROUTES = [
     _get("/api/jobs", list_jobs, JobsPage, "Jobs, newest first", JobListQuery),
     _get("/api/jobs/{id}", get_job, WholeJobView, "One job"),
     _get("/api/jobs/{id}/explain", explain, ExplainView, "Why a job waits, and what would help"),
+    _get(
+        "/api/jobs/{id}/outlook",
+        when,
+        OutlookView,
+        "When a waiting job would start, and what would start now",
+    ),
     _get("/api/jobs/{id}/attempts", attempts, AttemptsView, "Every try at a job, oldest first"),
     _get("/api/jobs/{id}/events", events, JobEventsView, "What happened to a job"),
     Route(

@@ -99,13 +99,26 @@ export function showProblem(place, problem) {
 }
 
 function mark(form, problem) {
-  for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
-  const name = (problem?.path || "").replace(/^\$\.?/, "").replace(/\[.*$/, "");
-  const field = name && form.elements.namedItem?.(name);
-  if (field instanceof HTMLElement) {
-    field.setAttribute("aria-invalid", "true");
-    field.focus();
+  for (const said of form.querySelectorAll(".field-error")) said.remove();
+  for (const field of form.querySelectorAll("[aria-invalid]")) {
+    field.removeAttribute("aria-invalid");
+    field.removeAttribute("aria-errormessage");
   }
+  const refused = problem?.errors?.length ? problem.errors : problem?.path ? [problem] : [];
+  const marked = refused.map((one) => markField(form, one)).filter(Boolean);
+  marked[0]?.focus();
+}
+
+// What is wrong stands at the field that it is about.
+function markField(form, { path, message, detail }) {
+  const name = (path || "").replace(/^\$\.?/, "").replace(/\[.*$/, "");
+  const field = name && form.elements.namedItem?.(name);
+  if (!(field instanceof HTMLElement)) return null;
+  const said = Object.assign(document.createElement("span"), { className: "field-error bad-text", id: `wrong-${name}`, textContent: message || detail || "" });
+  field.after(said);
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-errormessage", said.id);
+  return field;
 }
 
 function follow(then, told, element) {

@@ -6,3 +6,4 @@ import "./dialogs.js";
 import "./actions.js";
 import "./keys.js";
 import "./live.js";
+import "./told.js";

@@ -4,6 +4,7 @@ import { refresh } from "./live.js";
 import { toast } from "./toast.js";
 import { tn } from "./words.js";
 
+const MOST_COMPARED = 8;
 const chosen = new Set();
 const bar = document.querySelector("[data-batch]");
 const dialog = document.getElementById("batch-cancel");
@@ -20,6 +21,7 @@ function show() {
   if (!bar) return;
   bar.hidden = chosen.size === 0;
   bar.querySelector("[data-batch-count]").textContent = tn("%(n)s job selected", "%(n)s jobs selected", chosen.size);
+  bar.querySelector("[data-batch-compare]").disabled = chosen.size > MOST_COMPARED;
   for (const button of bar.querySelectorAll("[data-batch-do]")) button.disabled = rowsThatMay(button.dataset.batchDo).length === 0;
 }
 
@@ -53,7 +55,9 @@ document.addEventListener("change", (event) => {
 
 bar?.addEventListener("click", (event) => {
   const button = event.target.closest("[data-batch-do]");
-  if (event.target.closest("[data-batch-clear]")) {
+  if (event.target.closest("[data-batch-compare]")) {
+    location.assign(`/compare?${new URLSearchParams([...chosen].map((id) => ["job", id]))}`);
+  } else if (event.target.closest("[data-batch-clear]")) {
     chosen.clear();
     show();
   } else if (button?.dataset.batchDo === "retry") {

@@ -5,6 +5,7 @@ import { lang } from "./words.js";
 const relative = new Intl.RelativeTimeFormat(lang, { numeric: "auto", style: "short" });
 const clock = new Intl.DateTimeFormat(lang, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat(lang, { dateStyle: "medium", timeStyle: "short" });
+const moment = new Intl.DateTimeFormat(lang, { dateStyle: "medium", timeStyle: "medium" });
 const whole = new Intl.DateTimeFormat(lang, { dateStyle: "full", timeStyle: "long" });
 const STEPS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 const UNITS = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte", "petabyte"];
@@ -56,6 +57,7 @@ function showTime(element) {
   if (Number.isNaN(at)) return;
   const style = element.dataset.time;
   const text = style === "clock" ? clock.format(at) : style === "date" ? day.format(at)
+    : style === "moment" ? moment.format(at)
     : style === "hour" ? new Intl.DateTimeFormat(lang, { hour: "2-digit", minute: "2-digit" }).format(at)
     : style === "elapsed" ? duration((now() - at) / 1000) : ago(at);
   if (element.textContent !== text) element.textContent = text;

@@ -2,10 +2,13 @@
 // concerns them: <section id="x" data-region="jobs job:j_1 workers">. What is stale says so.
 import { heard, now } from "./clock.js";
 import { clockTime } from "./format.js";
+import { patch } from "./progress.js";
 import { t } from "./words.js";
 
 const SOON_MS = 250;
 const SETTLE_MS = 1000;
+const PROGRESS_MS = 5000;
+const PATCHED_MS = 15000;
 const button = document.getElementById("live");
 const banner = document.getElementById("stale");
 const regions = () => [...document.querySelectorAll("[data-region]")];
@@ -17,6 +20,8 @@ let dirty = false;
 let timer = null;
 let fetching = null;
 let begun = 0;
+let later = null;
+const progress = new Map();
 
 function show() {
   const shown = paused ? "paused" : state;
@@ -73,6 +78,8 @@ async function swap(region, text) {
 
 async function fetchRegions() {
   dirty = false;
+  clearTimeout(later);
+  later = null;
   begun = Date.now();
   fetching = new AbortController();
   try {
@@ -103,6 +110,22 @@ function soon() {
   }, wait);
 }
 
+// A step more changes no list and no button: it is written where it stands, and the rest of the page follows in a while.
+function isOnlyProgress(data) {
+  if (data.type !== "job" || !data.progress?.step) return false;
+  const [before, told] = [progress.get(data.id), JSON.stringify([data.status, data.progress])];
+  progress.set(data.id, told);
+  return before !== undefined && before !== told && JSON.parse(before)[0] === data.status;
+}
+
+function inAWhile(wait) {
+  later ??= setTimeout(() => {
+    later = null;
+    dirty = true;
+    soon();
+  }, wait);
+}
+
 export function refresh() {
   dirty = true;
   if (!fetching) fetchRegions();
@@ -122,8 +145,11 @@ function listen(message) {
     if (data.type === "ping" || data.type === "ready") {
       if (!dirty) fresh = now();
     } else if (regions().some((region) => concerns(region, data))) {
-      dirty = true;
-      soon();
+      if (isOnlyProgress(data)) inAWhile(patch(data.id, data.progress) ? PATCHED_MS : PROGRESS_MS);
+      else {
+        dirty = true;
+        soon();
+      }
     }
   }
   show();

@@ -1,0 +1,20 @@
+"""The name by which this program was called: `simpletuner`, or `simpletuner-fleet` where a trainer may own the other."""
+
+import re
+import sys
+from pathlib import Path
+
+SHORT, ALWAYS = "simpletuner", "simpletuner-fleet"
+OURS = re.compile(
+    r"(?<![\w./-])simpletuner (?=(?:server|worker|workers|jobs|configs|secrets|data|audit|tokens|users|backup|"
+    r"service|status|doctor|login|logout|whoami|demo|version|completion|COMMAND|--help)\b)"
+)
+
+
+def command_name() -> str:
+    return ALWAYS if Path(sys.argv[0]).name == ALWAYS else SHORT
+
+
+def as_called(text: str) -> str:
+    """Returns the text with its commands as the reader can paste them."""
+    return OURS.sub(f"{ALWAYS} ", text) if command_name() == ALWAYS else text

@@ -1,0 +1,24 @@
+"""Whether anybody has the trainer that a config names."""
+
+import difflib
+from collections.abc import Collection
+
+from simpletuner_fleet.core.configs.options import OptionFinding
+
+BUILT_IN = ("accelerate", "command", "demo", "simpletuner", "torchrun")
+
+
+def check_trainer(name: str, of_workers: Collection[str] = ()) -> list[OptionFinding]:
+    """`of_workers` are those that workers have. One that resembles another is misspelt; else it may be yet to come."""
+    known = sorted({*BUILT_IN, *of_workers})
+    if name in known:
+        return []
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return [
+        OptionFinding(
+            path="$.trainer",
+            level="error" if near else "warning",
+            detail=f"No worker has a trainer '{name}'.",
+            next=f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(known)}.",
+        )
+    ]

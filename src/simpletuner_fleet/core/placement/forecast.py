@@ -1,0 +1,120 @@
+"""When a waiting job would start, by what the running ones tell of themselves, and what it could ask for to start now.
+
+Only a job that tells how fast it goes, or that has a time limit, has a known end. Where an end is not known nothing is said.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from simpletuner_fleet.core.jobs.job import Job, Requirements, Target
+from simpletuner_fleet.core.placement.matching import Occupancy, Refusal, allocate, is_open, why_not_now
+from simpletuner_fleet.core.workers.worker import Worker
+
+Asked = Callable[[], Iterable[tuple[Worker, Occupancy]]]
+MOST_OTHER_WAYS = 4
+
+
+class RunningJob(Struct, frozen=True, kw_only=True):
+    """What holds GPUs of a worker, and until when; None where that is not known."""
+
+    job_id: str
+    title: str
+    gpus: frozenset[str]
+    ends_at: float | None
+
+
+class StartForecast(Struct, frozen=True, kw_only=True):
+    """When it starts, if the others end as they tell and nobody comes between."""
+
+    at: float
+    worker: str
+    job_id: str
+    """The last of those that must end before."""
+    job: str
+    ahead: int
+    """How many wait before it: with each of them it is less sure."""
+
+
+class OtherWay(Struct, frozen=True, kw_only=True):
+    """A request with which a fitting worker has room now. One field differs from what the job asks for."""
+
+    gpus: int | None = None
+    min_vram_gb: float | None = None
+    without_label: str | None = None
+    target: str | None = None
+
+
+def ends_at(job: Job, started_at: float | None, now: float) -> float | None:
+    """Returns when a running job ends by its own rate, or at its time limit if that comes before."""
+    left_s = job.progress.eta_s if job.progress else None
+    by_rate = now + left_s if left_s is not None else None
+    by_limit = started_at + job.time_limit_s if job.time_limit_s and started_at is not None else None
+    return min((at for at in (by_rate, by_limit) if at is not None), default=None)
+
+
+def forecast(
+    requires: Requirements, busy: Iterable[tuple[Worker, Sequence[RunningJob]]], ahead: int, now: float
+) -> StartForecast | None:
+    """Those ahead are taken to want the same workers, one each: whoever is behind more than there are is told nothing."""
+    free_again = [(until, worker) for worker, running in busy if (until := _until(worker, running, requires))]
+    freed = sorted(free_again, key=lambda one: (one[0].ends_at or now, one[1].name))
+    if ahead >= len(freed):
+        return None
+    last, worker = freed[ahead]
+    return StartForecast(
+        at=max(now, last.ends_at or now), worker=worker.name, job_id=last.job_id, job=last.title, ahead=ahead
+    )
+
+
+def _until(worker: Worker, running: Sequence[RunningJob], requires: Requirements) -> RunningJob | None:
+    """Returns the job with whose end a worker has room, if all that must end before have a known end."""
+    held, live = frozenset[str]().union(*(one.gpus for one in running)), len(running)
+    known = sorted((one for one in running if one.ends_at is not None), key=lambda one: one.ends_at or 0.0)
+    for one in known:
+        held, live = held - one.gpus, live - 1
+        occupancy = Occupancy(live, held)
+        if is_open(worker, occupancy) and allocate(worker, occupancy, requires) is not None:
+            return one
+    return None
+
+
+def is_busy(worker: Worker, occupancy: Occupancy, requires: Requirements) -> bool:
+    return why_not_now(worker, occupancy, requires) is Refusal.BUSY
+
+
+def other_ways(requires: Requirements, asked: Asked) -> list[OtherWay]:
+    """Returns what would start now, the least given up first; nothing where the request itself would."""
+    if _has_room(requires, asked):
+        return []
+    ways = (way for way, changed in _smaller(requires, asked) if _has_room(changed, asked))
+    chosen: list[OtherWay] = []
+    for way in ways:
+        if not any(_same_kind(way, other) for other in chosen):
+            chosen.append(way)
+    return chosen[:MOST_OTHER_WAYS]
+
+
+def _smaller(requires: Requirements, asked: Asked) -> Iterator[tuple[OtherWay, Requirements]]:
+    sizes = {gpu.vram_gb for worker, _ in asked() for gpu in worker.gpus}
+    for size in sorted((size for size in sizes if 0 < size < requires.min_vram_gb), reverse=True):
+        yield OtherWay(min_vram_gb=size), replace(requires, min_vram_gb=size)
+    for gpus in range(requires.gpus - 1, 0, -1):
+        yield OtherWay(gpus=gpus), replace(requires, gpus=gpus)
+    for label in requires.labels:
+        yield (
+            OtherWay(without_label=label[0]),
+            replace(requires, labels=tuple(one for one in requires.labels if one != label)),
+        )
+    if requires.target is not Target.AUTO:
+        yield OtherWay(target=Target.AUTO), replace(requires, target=Target.AUTO)
+
+
+def _has_room(requires: Requirements, asked: Asked) -> bool:
+    return any(why_not_now(worker, occupancy, requires) is None for worker, occupancy in asked())
+
+
+def _same_kind(one: OtherWay, other: OtherWay) -> bool:
+    fields = ("gpus", "min_vram_gb", "target")
+    return any(getattr(one, name) is not None and getattr(other, name) is not None for name in fields)

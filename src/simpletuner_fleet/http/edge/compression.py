@@ -1,0 +1,27 @@
+"""Answers made smaller on the wire, where it is worth the time and the caller can read them."""
+
+import zlib
+
+from simpletuner_fleet.http.edge.exchange import Exchange, RawHeaders
+
+HEADERS: RawHeaders = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+WORTH_IT_BYTES = 1024
+"""Smaller ones fit a packet or two anyway: no answer to a worker pays for a look at its headers."""
+LEVEL = 3
+GZIP_WINDOW = 31
+KINDS = ("text/", "application/json", "image/svg+xml")
+
+
+def is_worth_it(exchange: Exchange, body: bytes, content_type: str) -> bool:
+    """Only what is looked at: an answer to a request that acts may hold a secret, whose length would tell of it."""
+    return (
+        len(body) >= WORTH_IT_BYTES
+        and exchange.method == "GET"
+        and content_type.startswith(KINDS)
+        and "gzip" in exchange.headers.get("accept-encoding", "")
+    )
+
+
+def gzipped(body: bytes) -> bytes:
+    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP_WINDOW)
+    return packer.compress(body) + packer.flush()

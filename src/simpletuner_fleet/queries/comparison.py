@@ -1,0 +1,57 @@
+"""Several runs side by side: how each went, and in what their configs differ."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from simpletuner_fleet.core.configs.bundle import Bundle, read_bundle
+from simpletuner_fleet.core.configs.bundle_diff import DifferingField, differing_fields
+from simpletuner_fleet.core.errors import Invalid, NotFound
+from simpletuner_fleet.core.jobs.job import Job
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.ports import JobFilter, View
+from simpletuner_fleet.queries.read_models import SeenJob, with_reasons
+
+MOST_RUNS = 8
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    runs: list[SeenJob]
+    bundles: list[Bundle]
+    """In the same order."""
+    differences: list[DifferingField]
+
+
+async def compared(fleet: Fleet, job_ids: Sequence[str]) -> Comparison:
+    job_ids = list(dict.fromkeys(job_ids))
+    if len(job_ids) > MOST_RUNS:
+        raise Invalid(f"At most {MOST_RUNS} runs can be compared at once.", path="$.job")
+    now = fleet.clock.now()
+
+    def look(view: View) -> Comparison:
+        jobs = [_job(view, job_id) for job_id in job_ids]
+        bundles = [read_bundle(msgspec.json.decode(view.job_bundle(job.id) or b"{}")) for job in jobs]
+        runs = with_reasons(view, jobs, now, fleet.book)
+        return Comparison(runs=runs, bundles=bundles, differences=differing_fields(bundles))
+
+    return await fleet.read(look)
+
+
+async def found_job(fleet: Fleet, text: str) -> str | None:
+    """Returns the newest job of this id, or with this in its name; None where there is none."""
+
+    def look(view: View) -> str | None:
+        if view.job(text) is not None:
+            return text
+        jobs = view.jobs_page(JobFilter(text=text), None, 1)
+        return jobs[0].id if jobs else None
+
+    return await fleet.read(look)
+
+
+def _job(view: View, job_id: str) -> Job:
+    job = view.job(job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.")
+    return job

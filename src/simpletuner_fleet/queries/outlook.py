@@ -1,0 +1,72 @@
+"""When a waiting job would start, and what would start now instead."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.errors import NotFound
+from simpletuner_fleet.core.jobs.job import Hold, JobState
+from simpletuner_fleet.core.placement.forecast import (
+    OtherWay,
+    RunningJob,
+    StartForecast,
+    ends_at,
+    forecast,
+    is_busy,
+    other_ways,
+)
+from simpletuner_fleet.core.placement.matching import Occupancy
+from simpletuner_fleet.core.placement.place import limit_of
+from simpletuner_fleet.core.workers.worker import Worker
+from simpletuner_fleet.engine.fleet import Fleet
+from simpletuner_fleet.engine.index import read_limits, roster_of
+from simpletuner_fleet.ports import View
+
+
+class JobOutlook(Struct, frozen=True, kw_only=True):
+    start: StartForecast | None = None
+    """None where nobody can say."""
+    now_with: list[OtherWay] = []
+
+
+async def outlook(fleet: Fleet, job_id: str) -> JobOutlook:
+    now = fleet.clock.now()
+    return await fleet.read(lambda view: _outlook(view, job_id, now))
+
+
+def _outlook(view: View, job_id: str, now: float) -> JobOutlook:
+    job = view.job(job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.")
+    if job.state is not JobState.QUEUED or job.hold is not Hold.NONE:
+        return JobOutlook()
+    roster = roster_of(view)
+    if limit_of(roster, job, read_limits(view)) is not None:
+        return JobOutlook()
+
+    def asked() -> Iterable[tuple[Worker, Occupancy]]:
+        return ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
+
+    busy = [
+        (worker, _running_on(view, worker, now))
+        for worker, occupancy in asked()
+        if is_busy(worker, occupancy, job.requires)
+    ]
+    ahead = view.queued_ahead(job.rank, job.seq)
+    return JobOutlook(
+        start=forecast(job.requires, busy, ahead, now), now_with=other_ways(job.requires, asked)
+    )
+
+
+def _running_on(view: View, worker: Worker, now: float) -> list[RunningJob]:
+    attempts = view.live_attempts_of_worker(worker.id)
+    jobs = [(attempt, view.job(attempt.job_id)) for attempt in attempts]
+    return [
+        RunningJob(
+            job_id=attempt.job_id,
+            title=(job.name or job.config_name) if job else attempt.job_id,
+            gpus=frozenset(attempt.gpus),
+            ends_at=ends_at(job, attempt.started_at, now) if job else None,
+        )
+        for attempt, job in jobs
+    ]

@@ -1,0 +1,86 @@
+"""Up to eight runs side by side: their curves, in what their configs differ, and what they drew at the same steps."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct
+
+from simpletuner_fleet.core.bounds import Name
+from simpletuner_fleet.http.api.deps import deps as deps_of
+from simpletuner_fleet.http.edge.routes import Call, Reply, Route
+from simpletuner_fleet.queries.comparison import MOST_RUNS, Comparison, compared, found_job
+from simpletuner_fleet.storage import artifacts
+from simpletuner_fleet.web.frame.environment import data_block
+from simpletuner_fleet.web.frame.page import page, spoken, with_query
+from simpletuner_fleet.web.parts.differences import json_text
+from simpletuner_fleet.web.parts.gallery import GalleryFrame, gallery_of, prompts_of
+from simpletuner_fleet.web.parts.job_rows import job_row
+
+VALUE_CHARS = 2_000
+
+
+class ComparePageQuery(Struct, kw_only=True):
+    job: Annotated[list[Name], Meta(max_length=MOST_RUNS)] = []
+    add: Annotated[str, Meta(max_length=200)] = ""
+    """A job's id or a part of its name."""
+
+
+class PromptRow(Struct, frozen=True, kw_only=True):
+    """One prompt's frames, with the name of the run that each is of."""
+
+    title: str
+    frames: list[tuple[str, GalleryFrame]]
+
+
+async def compare(call: Call[None]) -> Reply:
+    deps, query = deps_of(call), call.query
+    ids = list(dict.fromkeys(query.job))
+    wanted = query.add.strip()
+    added = await found_job(deps.fleet, wanted) if wanted else None
+    if added and added not in ids and len(ids) < MOST_RUNS:
+        return Reply(body=b"", status=303, headers={"location": with_query("/compare", job=[*ids, added])})
+    comparison = await compared(deps.fleet, ids)
+    manifests = [await artifacts.manifests_of(deps.fleet, one) for one in ids]
+    with spoken(call):
+        rows = [job_row(seen) for seen in comparison.runs]
+        titles = [row.title for row in rows]
+        names = [row.title if titles.count(row.title) == 1 else f"{row.title} ({row.id})" for row in rows]
+        galleries = [
+            gallery_of(own, prompts_of(bundle))
+            for own, bundle in zip(manifests, comparison.bundles, strict=True)
+        ]
+        return page(
+            call,
+            "jobs/compare.html",
+            ids=ids,
+            rows=rows,
+            names=names,
+            runs=data_block([{"id": id, "name": name} for id, name in zip(ids, names, strict=True)]),
+            differences=_differences(comparison),
+            prompts=_prompt_rows(names, galleries),
+            missing=wanted if wanted and not added else "",
+            full=len(ids) >= MOST_RUNS,
+            with_query=with_query,
+        )
+
+
+def _differences(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    return [
+        (
+            one.path.removeprefix("$."),
+            ["" if value is UNSET else json_text(value)[:VALUE_CHARS] for value in one.values],
+        )
+        for one in comparison.differences
+    ]
+
+
+def _prompt_rows(names: list[str], galleries: list[list[GalleryFrame]]) -> list[PromptRow]:
+    rows: dict[str, PromptRow] = {}
+    for name, gallery in zip(names, galleries, strict=True):
+        for frame in gallery:
+            rows.setdefault(frame.id, PromptRow(title=frame.title, frames=[])).frames.append((name, frame))
+    return [rows[id] for id in sorted(rows)]
+
+
+ROUTES = (
+    Route("GET", "/compare", compare, "jobs.read", summary="Runs side by side", query=ComparePageQuery),
+)
