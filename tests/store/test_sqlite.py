@@ -169,7 +169,7 @@ async def test_no_look_walks_a_table_that_has_an_index_for_it(tmp_path: Path) ->
     await SqliteStore(tmp_path / "fleet.db").close()
     connection = sqlite3.connect(tmp_path / "fleet.db")
     for name, index in EXPECTED_INDEXES.items():
-        text, _ = by_position(getattr(statements, name))
+        text, _ = by_position(getattr(statements, name).replace("{seen}", ""))
         plan = " ".join(
             row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", [1] * text.count("?"))
         )

@@ -9,12 +9,11 @@ from simpletuner_fleet.core.people.accounts import Role
 from simpletuner_fleet.core.people.approvals import ApprovalRule
 from simpletuner_fleet.core.people.ownership import Writer
 from simpletuner_fleet.core.people.quotas import Quota
-from simpletuner_fleet.core.people.teams import Team, TeamRole, role_in, team_for, visibility_of
+from simpletuner_fleet.core.people.teams import TEAM_PREFIX, Team, TeamRole, role_in, team_for, visibility_of
 from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
 from simpletuner_fleet.core.placement.shares import FairShare
 from simpletuner_fleet.ports import View
 
-TEAM_PREFIX = "team:"
 QUOTA_PREFIX = "quota:"
 RULE_PREFIX = "approval_rule:"
 FAIR_SHARE_SETTING = "fair_share"

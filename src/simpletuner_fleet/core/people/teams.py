@@ -10,6 +10,8 @@ from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.policy import MAX_PRIORITY
 
+TEAM_PREFIX = "team:"
+"""Begins the name of the setting that holds a team."""
 MAX_TEAM_NAME_CHARS = 64
 MAX_MEMBERS = 10_000
 MAX_PATTERNS = 64

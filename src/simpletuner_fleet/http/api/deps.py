@@ -1,6 +1,7 @@
 """What the composition root hands to every handler."""
 
 import asyncio
+import copy
 import time
 from collections.abc import Callable, Collection
 from typing import Any, cast
@@ -201,10 +202,19 @@ class SeenDeps:
     """Everything a handler is given, with the fleet as its caller may see it."""
 
     __slots__ = ("_whole", "fleet")
+    _whole: Deps
+    fleet: SeenFleet
 
     def __init__(self, whole: Deps, fleet: SeenFleet) -> None:
         object.__setattr__(self, "_whole", whole)
         object.__setattr__(self, "fleet", fleet)
+
+    @property
+    def storage(self) -> Storage:
+        """The same files and locks, beside the fleet as the caller may see it."""
+        seen = copy.copy(self._whole.storage)
+        seen.fleet = self.fleet
+        return seen
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)

@@ -11,6 +11,7 @@ from simpletuner_fleet.core.errors import Conflict, Invalid, NameTaken, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.teams import (
     MAX_MEMBERS,
+    TEAM_PREFIX,
     Membership,
     Team,
     TeamRole,
@@ -21,7 +22,6 @@ from simpletuner_fleet.core.people.teams import (
 )
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.organisation import TEAM_PREFIX
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.ports import View
 
