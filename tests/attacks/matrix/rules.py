@@ -30,7 +30,7 @@ HOLDS: dict[str, frozenset[str]] = {
     "ann, its owner": frozenset(MEMBERS),
     "bob, a colleague": frozenset(MEMBERS),
     "vic, who looks on": READING,
-    "a token that steers": STEERING,
+    "a token that steers": STEERING | {"queue.submit.command"},
     "a token that reads": frozenset({"jobs.read", "queue.read"}),
     "a token with all else": frozenset(EVERYTHING) - STEERING - {"jobs.read", "queue.read"},
 }

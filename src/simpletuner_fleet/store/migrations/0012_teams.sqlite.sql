@@ -15,3 +15,8 @@ CREATE TABLE approvals (
 );
 CREATE INDEX approvals_pending ON approvals (asked_at, job_id) WHERE state = 'pending';
 CREATE INDEX approvals_due ON approvals (expires_at, job_id) WHERE state = 'pending';
+-- Tokens that could submit or retry jobs of the trainer `command` still can.
+UPDATE api_tokens SET permissions = replace(permissions, '"queue.submit"', '"queue.submit","queue.submit.command"')
+    WHERE permissions LIKE '%"queue.submit"%';
+UPDATE api_tokens SET permissions = replace(permissions, '"jobs.retry"', '"jobs.retry","queue.submit.command"')
+    WHERE permissions LIKE '%"jobs.retry"%' AND permissions NOT LIKE '%"queue.submit"%';
