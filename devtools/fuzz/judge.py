@@ -25,6 +25,7 @@ from simpletuner_fleet.sim.checks.checkers import (
 STATUS_LINE = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 ON_PURPOSE = ("store_unavailable", "storage_unavailable")
 """Codes of a 5xx that we say on purpose: try again later."""
+OWN_FORMATS = (b"application/problem+json", b"text/html")
 EVERYTHING = 10**9
 SHOWN_BYTES = 1500
 LOOKS = 5
@@ -116,6 +117,8 @@ def wrong_with_bytes(written: bytes) -> str | None:
     for status in STATUS_LINE.findall(written):
         if status >= b"500" and not any(code.encode() in written for code in ON_PURPOSE):
             return f"answered {status.decode()}: {written[:300]!r}"
+        if status == b"400" and not any(form in written for form in OWN_FORMATS):
+            return f"answered in a foreign format: {written[:300]!r}"
     return None if not written or written.startswith(b"HTTP/1.1 ") else f"answered no HTTP: {written[:300]!r}"
 
 

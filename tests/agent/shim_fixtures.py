@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from simpletuner_fleet.agent.guard.orphans import ATTEMPT_TAG
+from simpletuner_fleet.agent.guard.runner import Runner, RunningTrainer
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo
 
 PATIENCE_S = 30.0
@@ -32,6 +33,13 @@ def order_for(folder: Path, program: str | list[str], **changes: Any) -> Order:
         "output": str(folder / "output.log"),
     }
     return Order(**{**facts, **changes})
+
+
+async def start(
+    runner: Runner, order: Order, lease_s: float | None = None, leased_at: float | None = None
+) -> RunningTrainer:
+    """Both steps at once, as where nobody has to be asked in between."""
+    return await runner.go(await runner.hold(await runner.take(), order), lease_s, leased_at)
 
 
 async def until(true: Callable[[], Any], what: str = "it") -> Any:

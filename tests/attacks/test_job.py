@@ -193,7 +193,7 @@ async def test_a_full_disk_lets_uploads_wait_and_everything_else_go_on() -> None
             await worker.put(WEIGHTS, 100, 200, expect=503),
         ):
             assert refused["code"] == "storage_low"
-            assert "uploads wait" in refused["detail"]
+            assert "uploads are paused" in refused["detail"]
         job_id = worker.offer["job_id"]
         log = await worker.agent.http.put(
             f"{worker.base}/logs",

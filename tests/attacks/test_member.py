@@ -5,6 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.attacks.people import people
 from tests.http.api_kit import CPU_CONFIG, Agent
@@ -50,6 +51,25 @@ async def test_a_config_stays_its_owners_and_an_admin_stands_above() -> None:
         assert (await alice.delete("/api/configs/hers")).status_code == 200
         await put(bob, "/api/configs/hers", CPU_CONFIG)
         await put(alice, "/api/configs/hers", CPU_CONFIG, expect=403)
+
+
+async def test_an_approval_that_was_refused_or_never_given_is_not_got_round_by_trying_again() -> None:
+    """A member's own job, rejected or cancelled before anybody approved it, waits again: also the retry of a retry."""
+    async with people(policy=Policy(require_approval=True)) as here:
+        mallory = await here.log_in("mallory", "member")
+        rejected, cancelled = [
+            (await mallory.post("/api/queue/submit", json={"config": CPU_CONFIG})).json()["job_id"]
+            for _ in range(2)
+        ]
+        await here.running.post(f"/api/queue/{rejected}/reject", {"reason": "too dear"})
+        assert (await mallory.post(f"/api/jobs/{cancelled}/cancel")).status_code == 200
+        for job in (rejected, cancelled):
+            for _ in range(2):
+                again = (await mallory.post(f"/api/jobs/{job}/retry")).json()
+                assert (again["status"], again["explain"]["code"]) == ("blocked", "APPROVAL_REQUIRED")
+                assert (await mallory.post(f"/api/queue/{again['id']}/approve")).status_code == 403
+                job = again["id"]
+                await mallory.post(f"/api/jobs/{job}/cancel")
 
 
 async def test_a_submission_by_name_says_which_version_by_whom_it_runs() -> None:

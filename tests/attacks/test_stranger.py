@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import shlex
 import socket
 import time
@@ -202,16 +203,25 @@ def settled_size(log: Path) -> int:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("tls", [(), ("--ssl",), ("--host", "0.0.0.0")], ids=["plain", "tls", "both"])
-def test_what_is_no_request_leaves_no_line_in_the_log(tmp_path: Path, tls: tuple[str, ...]) -> None:
+def test_what_is_no_request_is_refused_in_our_own_format_and_leaves_no_line_in_the_log(
+    tmp_path: Path, tls: tuple[str, ...]
+) -> None:
     noise = (b"\x16\x03\x01 garbage", b"GET / HTTP/9.9\r\n\r\n", bytes(50), b"NONSENSE\r\n\r\n")
     with server_process(tmp_path / "home", "--no-local", *tls) as server:
         port = int(server.url.rpartition(":")[2])
         before = settled_size(server.log)
+        answers = set()
         for turn in range(80):
             with socket.create_connection(("127.0.0.1", port)) as line, contextlib.suppress(OSError):
                 line.settimeout(0.2)
                 line.sendall(noise[turn % len(noise)])
-                line.recv(100)
+                answers.add(line.recv(4096))
+        in_http = [answer for answer in answers if answer.startswith(b"HTTP/1.1 ")]
+        assert in_http or tls
+        for answer in in_http:
+            assert b"\r\ncontent-type: application/problem+json\r\n" in answer
+            problem = json.loads(answer.partition(b"\r\n\r\n")[2])
+            assert (problem["status"], problem["code"]) == (400, "unreadable_request")
         assert server.log.stat().st_size == before, server.log.read_bytes()[before:][-2000:]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.guard.orphans import ATTEMPT_TAG
 from simpletuner_fleet.agent.guard.runner import Runner
-from simpletuner_fleet.agent.guard.shim_client import Order
+from simpletuner_fleet.agent.guard.shim_client import Order, ReadyWall
 from simpletuner_fleet.agent.isolation.places import JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.walls import Walls, WallSurroundings, choose_walls
@@ -52,13 +52,18 @@ async def run(folder: Path, asked: str, script: str, grants: list[tuple[str, boo
             hidden=(str(state.path), str(home / ".simpletuner")),
         )
         walls = walls_of(asked, about, state.path)
-        async with Runner(key=state.shim_key()) as runner:
+        async with Runner(key=state.shim_key(), walls=walls) as runner:
             victim = state.create_attempt(f"a_victim_{os.getpid()}")
-            held = await runner.start(prepared(walls, victim, None, VICTIM, {"VICTIMS_SECRET": SECRET}))
+            order = prepared(walls, victim, None, VICTIM, {"VICTIMS_SECRET": SECRET})
+            held = await runner.go(await runner.hold(await runner.take_bare(), order))
             while not (victim.output_dir / "ready").exists():
                 assert held.pid, await held.wait()
                 await asyncio.sleep(0.01)
-            thief = state.create_attempt(f"a_thief_{os.getpid()}")
+            shim = await runner.take()
+            thief = state.attempt(f"a_thief_{os.getpid()}")
+            moved_in = shim.ready is not None and walls.move_in(shim.ready, thief)
+            assert moved_in == (walls.kind in ("user", "namespace"))
+            state.create_attempt(thief.attempt_id)
             view = cached(cache, thief)
             facts = {
                 "state": str(state.path),
@@ -70,9 +75,8 @@ async def run(folder: Path, asked: str, script: str, grants: list[tuple[str, boo
                 "home": str(home),
                 "euid": os.geteuid(),
             }
-            running = await runner.start(
-                prepared(walls, thief, view.parent, script, {"FACTS": json.dumps(facts)})
-            )
+            order = prepared(walls, thief, view.parent, script, {"FACTS": json.dumps(facts)}, shim.ready)
+            running = await runner.go(await runner.hold(shim, order))
             ended = await running.wait()
             still_alive = is_there(held.pid)
             held.stop(0)
@@ -113,10 +117,17 @@ def is_there(pid: int | None) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-def prepared(walls: Walls, attempt: AttemptDir, view: Path | None, script: str, env: dict[str, str]) -> Order:
+def prepared(
+    walls: Walls,
+    attempt: AttemptDir,
+    view: Path | None,
+    script: str,
+    env: dict[str, str],
+    ready: ReadyWall | None = None,
+) -> Order:
     environment = {**without_secrets(os.environ), **env, ATTEMPT_TAG: attempt.attempt_id}
     launch = Launch(argv=[sys.executable, "-c", script], env=environment, cwd=str(attempt.job_dir))
-    launch, wall = walls.raise_around(attempt, view, launch, list(env))
+    launch, wall = walls.raise_around(attempt, view, launch, list(env), ready=ready)
     return Order(
         attempt_id=attempt.attempt_id,
         attempt_dir=str(attempt.path),

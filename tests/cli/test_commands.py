@@ -419,7 +419,7 @@ def test_audit_is_listed_and_verified(ask: Run, server: FakeServer) -> None:
     )
     broken = ask("audit", "verify")
     assert broken.code == ExitCode.FAILED
-    assert "entry 3: it was changed" in broken.out
+    assert "entry 3: it was altered" in broken.out
 
 
 def test_tokens_are_made_listed_and_revoked(ask: Run, server: FakeServer) -> None:
@@ -508,7 +508,7 @@ def test_a_config_that_would_escape_its_folder_is_not_written(
         ("{", "not JSON"),
         ("[]", "not a JSON object"),
         ('{"settings": {}, "typo": 1}', "no field 'typo'"),
-        ('{"num_processes": "many"}', "num_processes is a whole number"),
+        ('{"num_processes": "many"}', "num_processes must be a whole number"),
         ('{"trainer": "command", "settings": {}}', "settings.command"),
     ],
 )

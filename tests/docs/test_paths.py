@@ -27,6 +27,7 @@ def folders() -> set[str]:
     return {path.name for top in (ROOT, PACKAGE) for path in top.iterdir() if path.is_dir()} - {
         "build",
         "dist",
+        ".dev",
     }
 
 

@@ -19,6 +19,7 @@ from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Paths, TrainerError
 from simpletuner_fleet.trainers.registry import Registry
+from tests.agent.shim_fixtures import start
 
 async def main(folder):
     registry = Registry.load(environment={"PATH": os.environ["PATH"]})
@@ -41,7 +42,7 @@ async def main(folder):
             cwd=launch.cwd, output=str(attempt.output_log),
         )
         async with Runner() as runner:
-            running = await runner.start(order)
+            running = await start(runner, order)
             ended = await running.wait()
             await running.release()
         print(json.dumps({

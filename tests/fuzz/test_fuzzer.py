@@ -61,7 +61,8 @@ def test_an_answer_in_a_foreign_format_or_a_fault_of_ours_is_seen(answer: LineAn
 def test_what_is_answered_to_nonsense_is_looked_at_too() -> None:
     assert wrong_with_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\nHTTP/1.1 500 X\r\n\r\n")
     assert wrong_with_bytes(b"Traceback")
-    assert wrong_with_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n") is None
+    assert wrong_with_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert wrong_with_bytes(b"HTTP/1.1 400 X\r\ncontent-type: application/problem+json\r\n\r\n{}") is None
 
 
 def test_a_line_with_a_traceback_is_seen() -> None:

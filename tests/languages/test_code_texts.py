@@ -13,6 +13,7 @@ from simpletuner_fleet.languages import LANGUAGES, names, translator
 from simpletuner_fleet.languages.code_texts import (
     fix_texts,
     funnel_texts,
+    groups_text,
     kind_text,
     problem_detail,
     problem_next,
@@ -185,3 +186,15 @@ def test_what_a_stopping_job_does_is_told_in_every_language(
     sentence = f"{DOING[reason]}: {_doing_now(stopping, stored)}"
     for language in LANGUAGES[1:]:
         assert detail_text(translator(language.code), sentence) != sentence
+
+
+def test_what_groups_do_for_jobs_is_told_in_every_language_with_what_is_lacking() -> None:
+    labels = {"cgroup": "kill+pids", "job_pids": "77", "cgroup_lacks": "no-controller"}
+    assert groups_text(translator("en"), labels) == (
+        "kill, no memory limit, at most 77 processes and threads for each job: the controller is not there"
+    )
+    for lang in ("pt-BR", "hi", "zh-Hans", "ja"):
+        sentence = groups_text(translator(lang), labels)
+        assert "77" in sentence
+        assert "memory limit" not in sentence
+    assert groups_text(translator("ja"), {}) == "", "an older agent does not say"

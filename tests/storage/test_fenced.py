@@ -51,7 +51,9 @@ SENDERS = [
 async def picture(running: Running, job_id: str) -> list[Any]:
     """What a person sees of the job's output and numbers."""
     page = await running.http.get(f"/api/jobs/{job_id}/logs", headers={"Accept": "application/json"})
-    return [page.json()["lines"], page.json()["gap_bytes"], await running.get(f"/api/jobs/{job_id}/metrics")]
+    curves = await running.get(f"/api/jobs/{job_id}/metrics")
+    del curves["cursor"]  # says how often something was added, not what there is
+    return [page.json()["lines"], page.json()["gap_bytes"], curves]
 
 
 async def lose(running: Running, agent: Agent) -> None:

@@ -12,7 +12,7 @@ from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Paths
 from simpletuner_fleet.trainers.registry import Registry
-from tests.agent.shim_fixtures import read, until
+from tests.agent.shim_fixtures import read, start, until
 
 TRAIN = """
 import json, os, sys, time
@@ -59,7 +59,7 @@ async def test_a_command_runs_to_completion_with_its_config_gpus_and_output(tmp_
     given = offer(steps=7, then_sleep_s=0)
     with StateDir.open(tmp_path / "worker") as state:
         async with Runner() as runner:
-            running = await runner.start(order_for(state, given))
+            running = await start(runner, order_for(state, given))
             ended = await running.wait()
             await running.release()
         made = json.loads(read(state.attempt(given.attempt_id).output_dir / "model.json"))
@@ -73,7 +73,7 @@ async def test_a_command_is_stopped_and_what_it_made_stays(tmp_path: Path) -> No
     with StateDir.open(tmp_path / "worker") as state:
         attempt = state.attempt(given.attempt_id)
         async with Runner() as runner:
-            running = await runner.start(order_for(state, given))
+            running = await start(runner, order_for(state, given))
             await until(lambda: "trained" in read(attempt.output_log))
             running.stop(600)
             ended = await running.wait()

@@ -112,7 +112,7 @@ FENCING = (
     Mutant(
         "superseded-is-heard",
         "two agents with one token take turns",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         "    if message.incarnation in worker.retired:\n        raise Superseded",
         "    if message.incarnation in worker.retired[:0]:\n        raise Superseded",
         DEFENDED,
@@ -161,7 +161,7 @@ FENCING = (
         "no-second-guardian",
         "what a launcher started outlives agent and shim",
         "agent/guard/shim_trainer.py",
-        "    leave_nothing(keeper_pid)\n    os._exit(0)\n",
+        "    leave_nothing(keeper_pid, os.fsdecode(group))\n    os._exit(0)\n",
         "    os._exit(0)\n",
         ("tests/agent/guard/test_shim.py",),
     ),
@@ -176,7 +176,7 @@ FENCING = (
     Mutant(
         "one-token-goes-to-and-fro",
         "two agents with one token take it from each other without end",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         "    if taken_over and contested:\n",
         "    if False:\n",
         ("tests/http/api/workers/test_api_stream.py",),
@@ -192,7 +192,7 @@ FENCING = (
     Mutant(
         "epoch-lie",
         "one worker's lie uses up the numbers of all attempts to come",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         " for item in held if item.epoch <= MAX_EPOCH)",
         " for item in held)",
         FOUND_OR_SIM,

@@ -25,8 +25,8 @@ PLACING = (
         "submit-places-nothing",
         "a submitted job waits for another cause",
         "engine/transaction.py",
-        "        if waits(job):\n            self.causes.append(ClassHasJob(job.class_id))",
-        "        if waits(job) and before is not None:\n            self.causes.append(ClassHasJob(job.class_id))",
+        "        if waits(job):\n            self.causes.append(ClassHasJob(job.line))",
+        "        if waits(job) and before is not None:\n            self.causes.append(ClassHasJob(job.line))",
         ("tests/orchestrator/test_dispatch_causes.py", *SIM),
     ),
     Mutant(
@@ -154,7 +154,7 @@ PLACING = (
     Mutant(
         "late-registration",
         "a late copy of an older agent's registration leaves it connecting for ever",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         "    reconnecting = (known_process or message.legacy) and",
         "    reconnecting = known_process and",
         FOUND_OR_SIM,

@@ -63,7 +63,7 @@ TRAFFIC = (
     Mutant(
         "successor-undone",
         "a late registration of a process that is gone takes the job from its successor",
-        "orchestrator/attendance.py",
+        "orchestrator/registration.py",
         "is_older(message.incarnation, worker.incarnation)",
         "is_older(worker.incarnation, message.incarnation)",
         STOPPING,

@@ -12,6 +12,7 @@ from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.endings import AttemptEnding
 from simpletuner_fleet.agent.guard import completion
+from simpletuner_fleet.agent.guard.orphans import end_group
 from simpletuner_fleet.agent.guard.runner import (
     EndedAttempt,
     Runner,
@@ -19,8 +20,8 @@ from simpletuner_fleet.agent.guard.runner import (
     TrainerExit,
 )
 from simpletuner_fleet.agent.guard.shim_client import Order, ReportTo, Wall
-from simpletuner_fleet.agent.isolation.job_files import hand_over
-from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
+from simpletuner_fleet.agent.isolation.cgroups import NO_CGROUPS, Cgroups
+from simpletuner_fleet.agent.isolation.named_paths import Named, refuse_path
 from simpletuner_fleet.agent.isolation.walls import NO_WALLS, Walls
 from simpletuner_fleet.agent.preparation import Preparation, blame_for, explain_start_failure
 from simpletuner_fleet.agent.retention import NOT_STORED, KeepLimits, tidy
@@ -34,6 +35,7 @@ from simpletuner_fleet.agent.senders import (
 from simpletuner_fleet.agent.ship.log_stream import LogLimits
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
 from simpletuner_fleet.agent.ship.output_log import last_lines
+from simpletuner_fleet.agent.starts import Starts
 from simpletuner_fleet.agent.state_dir import AttemptDir, StateDir
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
@@ -84,6 +86,7 @@ class Attempts:
         events: AttemptEvents | None = None,
         walls: Walls = NO_WALLS,
         adopt_grace_s: float = ADOPT_GRACE_S,
+        cgroups: Cgroups = NO_CGROUPS,
     ) -> None:
         """`adopt_grace_s` is how long a trainer waits for a new agent after this one has died."""
         self._adopt_grace_s = adopt_grace_s
@@ -92,6 +95,7 @@ class Attempts:
         self._client = client
         self._trust = trust
         self._walls = walls
+        self._cgroups = cgroups
         self.data = data
         self._folders: dict[Turn, str] = {}
         self._masks: dict[Turn, Mask] = {}
@@ -100,23 +104,24 @@ class Attempts:
         """Of those that run."""
         self._events = events or NoEvents()
         self.senders = AttemptSenders(client, self._events, bandwidth or Bandwidth(), log_limits)
-        self.preparation = Preparation(state, trainers, client, data, walls.clean)
+        self.preparation = Preparation(state, trainers, client, data, walls.clean, self._must_see)
+        self._starts = Starts(state, runner, self.preparation, walls, data, self._order)
         self._stopping: dict[Turn, asyncio.Task[None]] = {}
 
     def prepare(self, offer: JobSubmit) -> None:
-        """Folder and config are written while the acceptance is on its way; nothing runs yet."""
-        self._folders[turn_of(offer)] = offer.attempt_id
-        self._masks[turn_of(offer)] = mask_of(offer)
-        self.preparation.begin(offer)
+        """Folder, config and wall are made while the acceptance is on its way; nothing of the job runs yet."""
+        turn = turn_of(offer)
+        self._folders[turn] = offer.attempt_id
+        self._masks[turn] = mask_of(offer)
+        self._starts.prepare(offer)
 
     async def start(self, offer: JobSubmit, lease_s: float, leased_at: float) -> AttemptEnding | None:
         """Returns None once the trainer runs, else why it does not."""
         turn = turn_of(offer)
         try:
-            launch = await self.preparation.take(turn)
-            launch, wall = await asyncio.to_thread(self._raise_wall, offer, launch)
-            running = await self._runner.start(self._order(offer, launch, wall, lease_s, leased_at))
+            running = await self._starts.start(offer, lease_s, leased_at)
         except Exception as error:  # half an upgrade, anybody's plug-in: whatever it is, the attempt must end
+            await self._starts.forget(turn)
             explanation = self._masks.get(turn, NO_MASK).text(explain_start_failure(error))
             return AttemptEnding(reason=EndReason.START_FAILED, error=explanation, blame=blame_for(error))
         self._watch(offer, running)
@@ -124,33 +129,10 @@ class Attempts:
             return self._ending(turn, await running.wait())
         return None
 
-    def _raise_wall(self, offer: JobSubmit, launch: Launch) -> tuple[Launch, Wall | None]:
-        attempt = self._state.attempt(offer.attempt_id)
-        data = self.data.folder_of(offer.attempt_id) if self.data and offer.datasets else None
-        cache = self.preparation.caches.place_of(offer.attempt_id)
-        self._fit_to_wall(offer, launch, [path for path in (attempt.job_dir, data, cache) if path])
-        chosen = [*offer.env, *(offer.secrets or {})]
-        downloads = self.preparation.take_downloads(offer) if self._walls.kind else None
-        launch, wall = self._walls.raise_around(attempt, data, launch, chosen, cache, downloads)
-        output = self.preparation.habits(offer).output_folder(self.preparation.paths(attempt))
-        if (
-            wall
-            and wall.uid is not None
-            and wall.gid is not None
-            and not output.is_relative_to(attempt.job_dir)
-        ):
-            output.mkdir(parents=True, exist_ok=True)
-            hand_over(output, wall.uid, wall.gid)
-        return launch, wall
-
-    def _fit_to_wall(self, offer: JobSubmit, launch: Launch, own: list[Path]) -> None:
-        """Raises PathNotGranted. Data that the trainer wants to write beside, and may not, is shown where it may."""
+    def _must_see(self, where: str, path: str, own: list[Path]) -> None:
         reach = self._walls.reach()
-        if reach is None:
-            return
-        refuse_unseen(self.preparation.located(offer), launch, reach, own, self._walls.home)
-        paths = self.preparation.paths(self._state.attempt(offer.attempt_id))
-        self.preparation.habits(offer).show_data(paths, reach.may_write)
+        if reach:
+            refuse_path(Named(where, path, made_by_job=False), reach, own, self._walls.home)
 
     async def ended(self, turn: Turn) -> AttemptEnding:
         """Returns when the process tree is gone."""
@@ -218,7 +200,7 @@ class Attempts:
 
     async def forget(self, turn: Turn) -> None:
         """Nothing is owed any more: the shim may go; the job's output stays on the disk."""
-        await self.preparation.forget(turn)
+        await self._starts.forget(turn)
         stopping = self._stopping.pop(turn, None)
         if stopping:
             stopping.cancel()
@@ -243,6 +225,11 @@ class Attempts:
             await running.release()
         if attempt_id:
             self._walls.lower(attempt_id)
+            await asyncio.to_thread(self._leave_no_group, attempt_id)
+
+    def _leave_no_group(self, attempt_id: str) -> None:
+        with suppress(StateDirError):
+            end_group(self._state.attempt(attempt_id).path)
 
     def _mark(self, attempt_id: str, mark: str) -> None:
         """Keeps its folder from being removed. A full disk keeps nobody from going on; an id that cannot name a folder
@@ -264,14 +251,20 @@ class Attempts:
         for attempt in self._state.attempts():
             offer = attempt.load_order()
             if offer is None:
+                # Its group may have been made before its order was written.
+                await asyncio.to_thread(end_group, attempt.path)
                 continue
             if attempt.retired:
+                await asyncio.to_thread(end_group, attempt.path)
                 attempt.retire()  # again: the process before this one may have ended half-way
                 continue
             self._folders[turn_of(offer)] = offer.attempt_id
             attempts += await self._find(attempt, offer)
         running = [one.offer for one in attempts if one.running]
         await self.preparation.take_up(running)
+        # Only now it is known whose users the running ones are.
+        await asyncio.to_thread(self._walls.forget_spares)
+        self._runner.warm_up()
         return attempts
 
     async def _find(self, attempt: AttemptDir, offer: JobSubmit) -> list[FoundAttempt]:
@@ -313,9 +306,8 @@ class Attempts:
             await asyncio.sleep(SHIM_LOOK_S)
         return True
 
-    def _order(
-        self, offer: JobSubmit, launch: Launch, wall: Wall | None, lease_s: float, leased_at: float
-    ) -> Order:
+    def _order(self, offer: JobSubmit, launch: Launch, wall: Wall | None) -> Order:
+        """Makes the attempt's control group as well. Blocks: it is called in a thread."""
         attempt = self._state.attempt(offer.attempt_id)
         report = None
         if isinstance(offer.upload_token, str):
@@ -336,8 +328,6 @@ class Attempts:
             env=launch.env,
             cwd=launch.cwd,
             output=str(attempt.output_log),
-            lease_s=lease_s,
-            leased_at=leased_at,
             on_partition=offer.on_partition,
             adopt_grace_s=self._adopt_grace_s,
             time_limit_s=offer.time_limit_s,
@@ -346,6 +336,7 @@ class Attempts:
             exit_tells=self.preparation.habits(offer).exit_tells(offer),
             hidden=[value.decode() for value in self._masks.get(turn_of(offer), NO_MASK).values],
             wall=wall,
+            cgroup=self._cgroups.group_for(attempt),
         )
 
     def _watch(self, offer: JobSubmit, running: RunningTrainer) -> None:

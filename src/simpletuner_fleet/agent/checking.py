@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, select_gpus
+from simpletuner_fleet.agent.isolation.cgroups import choose_cgroups
 from simpletuner_fleet.agent.isolation.walls import Walls, choose_walls
 from simpletuner_fleet.agent.program import (
     WorkerSettings,
@@ -60,6 +61,8 @@ async def check_worker(
     await asyncio.to_thread(_check_trainers, settings, environment, findings)
     walls = await asyncio.to_thread(_tried_walls, settings, environment)
     (findings.doubt if walls.name == "none" else findings.good)("isolation", walls.name)
+    cgroups = await asyncio.to_thread(choose_cgroups, settings.limits, change=False)
+    (findings.doubt if cgroups.lack else findings.good)("cgroup", cgroups.sentence())
     say(_conclusion(findings.doubts))
 
 
@@ -82,7 +85,7 @@ async def _check_way(settings: WorkerSettings, client: OrchestratorClient, findi
     else:
         findings.good("clock", _("agrees with the server's"))
     arrived = await client.try_part()
-    findings.good("uploads", _("a part of %(size)s MiB arrives", size=f"{arrived / 2**20:g}"))
+    findings.good("uploads", _("an upload of %(size)s arrives intact", size=f"{arrived / 2**20:g} MiB"))
 
 
 def _tls_sentence(kind: str) -> str:

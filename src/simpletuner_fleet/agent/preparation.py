@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from simpletuner_fleet.agent.actions import turn_of
 from simpletuner_fleet.agent.data.data_cache import remove_links
@@ -40,7 +41,10 @@ class Preparation:
         client: OrchestratorClient,
         data: Datasets | None,
         clean: Callable[[Path], None] = lambda cache: None,
+        must_see: Callable[[str, str, list[Path]], None] = lambda where, path, own: None,
     ) -> None:
+        """`must_see` raises PathNotGranted for a path that jobs see nothing of, and that is none of the attempt's own."""
+        self._must_see = must_see
         self._state, self._trainers, self._client, self._data = state, trainers, client, data
         self.caches = KeptCaches(state.path / "caches", clean=clean)
         self.downloads = KeptCaches(state.path / "downloads")
@@ -48,9 +52,8 @@ class Preparation:
         self.launches: dict[Turn, asyncio.Task[Launch]] = {}
         """How each attempt that is not started yet is to be."""
 
-    def begin(self, offer: JobSubmit) -> None:
-        """Folder and config are written; nothing runs yet."""
-        self.launches[turn_of(offer)] = asyncio.create_task(asyncio.to_thread(self._prepare, offer))
+    def begin(self, turn: Turn, launch: Coroutine[Any, Any, Launch]) -> None:
+        self.launches[turn] = asyncio.create_task(launch)
 
     async def take(self, turn: Turn) -> Launch:
         return await self.launches.pop(turn)
@@ -108,11 +111,11 @@ class Preparation:
             fetching.cancel()
         return None
 
-    def _prepare(self, offer: JobSubmit) -> Launch:
+    def prepare(self, offer: JobSubmit) -> Launch:
+        """Folder and config are written; nothing runs yet. Blocks: call it in a thread."""
         if offer.missing_secrets:
             raise TrainerError(_explain_missing(offer.missing_secrets))
-        attempt = self._state.create_attempt(offer.attempt_id)
-        attempt.save_order(offer)
+        self._state.create_attempt(offer.attempt_id)
         self._take_caches(offer)
         return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
 
@@ -189,11 +192,15 @@ class Preparation:
             return CheckpointHabits()
 
     def paths(self, attempt: AttemptDir) -> Paths:
+        cache = self.caches.place_of(attempt.attempt_id)
+        data = self._data.folder_of(attempt.attempt_id) if self._data else None
+        own = [folder for folder in (attempt.job_dir, cache, data) if folder]
         return Paths(
             attempt_dir=attempt.job_dir,
             config_dir=attempt.config_dir,
             output_dir=attempt.output_dir,
-            cache_dir=self.caches.place_of(attempt.attempt_id),
+            cache_dir=cache,
+            must_see=lambda where, path: self._must_see(where, path, own),
         )
 
 
@@ -207,9 +214,11 @@ def _explain_missing(names: list[str]) -> str:
 def blame_for(error: Exception) -> Blame:
     """A config that no trainer takes, data that is not there: the same anywhere. All else is this machine's.
 
-    What a worker's owner did not grant is no fault of the worker, which would be set aside for it.
+    What this worker's owner did not grant another's may have: no fault of the worker, which would be set aside for it.
     """
-    return Blame.JOB if isinstance(error, TrainerError | DataFailed | PathNotGranted) else Blame.WORKER
+    if isinstance(error, PathNotGranted):
+        return Blame.ELSEWHERE
+    return Blame.JOB if isinstance(error, TrainerError | DataFailed) else Blame.WORKER
 
 
 def explain_start_failure(error: Exception) -> str:

@@ -32,6 +32,7 @@ from simpletuner_fleet.agent.guard.runner import Runner
 from simpletuner_fleet.agent.guard.shim_client import boottime
 from simpletuner_fleet.agent.heartbeat_loop import heartbeat_loop
 from simpletuner_fleet.agent.inbox import Inbox, Phase
+from simpletuner_fleet.agent.isolation.cgroups import JobLimits, choose_cgroups
 from simpletuner_fleet.agent.isolation.places import KEPT_BY_SERVICES, JobPath
 from simpletuner_fleet.agent.isolation.undumpable import become_undumpable
 from simpletuner_fleet.agent.isolation.walls import WallSurroundings, choose_walls
@@ -101,6 +102,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """None: as long as the service manager takes for it, where one started the agent."""
     isolation: str = "auto"
     job_paths: tuple[JobPath, ...] = ()
+    limits: JobLimits = JobLimits()
 
 
 def adopted_within_s(settings: WorkerSettings, environment: Mapping[str, str]) -> float:
@@ -128,12 +130,15 @@ async def run_agent(
     # A token may be rotated while we start: SIGHUP must not end us before we listen to it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     folder = work_folder(settings)
+    # Before anything is started: what this process starts belongs to the same group.
+    cgroups = await asyncio.to_thread(choose_cgroups, settings.limits)
+    log.info("control groups of jobs: %s", cgroups.sentence())
     with StateDir.open(folder) as state:
         token = TokenSource(settings.token, settings.token_file or state.path / "worker_token")
         client, context = await client_for(settings, token)
         probe = probe or GpuProbe(environment)
         try:
-            async with Runner(key=state.shim_key()) as runner, _data_cache(settings, state) as cache:
+            async with _data_cache(settings, state) as cache:
                 trainers = await asyncio.to_thread(trainers_for, settings.trainer_python, environment)
                 machine = await _look_around(settings, state, probe, trainers)
                 walls = await asyncio.to_thread(
@@ -145,7 +150,8 @@ async def run_agent(
                 )
                 # As the same user a job could write into what its trainer's cache shows of it.
                 await asyncio.to_thread(cache.guard, walls.kind == "user")
-                machine = replace(machine, labels={**machine.labels, ISOLATION: walls.name})
+                labels = {**machine.labels, ISOLATION: walls.name, **cgroups.labels()}
+                machine = replace(machine, labels=labels)
                 inbox = Inbox(
                     persistent=settings.persistent,
                     max_jobs=jobs_at_once(settings, len(machine.gpus)),
@@ -156,35 +162,38 @@ async def run_agent(
                 log_limits = LogLimits.of(settings.max_log_mb * 1024 * 1024)
                 data = Datasets(cache, client)
 
-                def make_attempts(events: AttemptEvents) -> Attempts:
-                    return Attempts(
-                        state,
-                        runner,
-                        trainers,
-                        client,
-                        trust,
-                        bandwidth,
-                        log_limits,
-                        data,
-                        events,
-                        walls,
-                        adopted_within_s(settings, environment),
-                    )
+                async with Runner(key=state.shim_key(), walls=walls) as runner:
 
-                agent = Agent(
-                    machine,
-                    inbox,
-                    client,
-                    token,
-                    Spool(state.spool_dir),
-                    make_attempts,
-                    AuditMemory(state.path / "audit_heads.jsonl"),
-                )
-                telling = asyncio.create_task(_tell_options(agent, trainers, client, state.path))
-                try:
-                    return await _live(agent, probe, settings)
-                finally:
-                    telling.cancel()
+                    def make_attempts(events: AttemptEvents) -> Attempts:
+                        return Attempts(
+                            state,
+                            runner,
+                            trainers,
+                            client,
+                            trust,
+                            bandwidth,
+                            log_limits,
+                            data,
+                            events,
+                            walls,
+                            adopted_within_s(settings, environment),
+                            cgroups,
+                        )
+
+                    agent = Agent(
+                        machine,
+                        inbox,
+                        client,
+                        token,
+                        Spool(state.spool_dir),
+                        make_attempts,
+                        AuditMemory(state.path / "audit_heads.jsonl"),
+                    )
+                    telling = asyncio.create_task(_tell_options(agent, trainers, client, state.path))
+                    try:
+                        return await _live(agent, probe, settings)
+                    finally:
+                        telling.cancel()
         finally:
             await probe.close()
             await client.close()

@@ -58,6 +58,19 @@ class AttemptDir(Struct, frozen=True):
         return self.job_dir / "config"
 
     @property
+    def home_dir(self) -> Path:
+        return self.job_dir / "home"
+
+    @property
+    def temporary_dir(self) -> Path:
+        return self.job_dir / "tmp"
+
+    def folders_for_new(self) -> list[Path]:
+        """All that stands behind a wall, and what it stands in."""
+        job = self.job_dir_for_new()
+        return [self.path, job, *(job / name for name in ("output", "config", "home", "tmp"))]
+
+    @property
     def has_trainer(self) -> bool:
         """Or had one: the shim writes so once it can be spoken to."""
         return (self.path / "trainer.json").exists() or (self.path / "exit.json").exists()

@@ -115,7 +115,7 @@ def _check_plain(target: SplitResult, choices: Choices, warn: Warn) -> None:
             "E_PLAIN_HTTP",
         )
     warn(
-        f"WARNING: --plain-http: the token and the jobs travel in the clear to {target.netloc}, for anyone on the "
+        f"WARNING: --plain-http: the token and the jobs travel unencrypted to {target.netloc}, for anyone on the "
         "network to read."
     )
 

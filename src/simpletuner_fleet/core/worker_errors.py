@@ -39,6 +39,16 @@ class IsolationUnavailable(FleetError):
     )
 
 
+class JobLimitUnavailable(FleetError):
+    """A limit for jobs was asked for that this machine does not let the worker hold."""
+
+    code = "job_limit_unavailable"
+    next_step = (
+        "Install the worker with 'simpletuner service install worker', or start it in a group of its own: "
+        "systemd-run --scope -p Delegate=yes simpletuner worker …; or leave the limit out."
+    )
+
+
 class JobPathError(FleetError):
     """--job-path names a path that does not exist or that no job may access."""
 

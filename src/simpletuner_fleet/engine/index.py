@@ -7,6 +7,7 @@ from simpletuner_fleet.core.people.teams import pools_of
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.placement.usage import UseLedger
 from simpletuner_fleet.core.policy import Limits
+from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.counting import book_of, shares_of
 from simpletuner_fleet.engine.organisation import Organisation, read_organisation
@@ -100,6 +101,12 @@ class FleetIndex:
 def read_limits(view: View) -> Limits:
     stored = view.setting(LIMITS_SETTING)
     return msgspec.json.decode(stored, type=Limits) if stored else Limits()
+
+
+def held_until(view: View) -> float | None:
+    """Until when nothing is placed after a restore, as whoever leads has written it down."""
+    stored = view.setting(HELD_UNTIL)
+    return float(stored) if stored else None
 
 
 def roster_of(view: View) -> Roster:

@@ -250,7 +250,7 @@ class Transaction:
         for worker_id in freed:
             self._offer_to(worker_id)
         if waits(job):
-            self.causes.append(ClassHasJob(job.class_id))
+            self.causes.append(ClassHasJob(job.line))
         if job.worker_id and job.state in TOLD_TO_WORKERS:
             self.wake(job.worker_id)
         if before is None or before.state is not job.state:

@@ -37,7 +37,7 @@ from simpletuner_fleet.http.api.workers import stream as worker_stream
 from simpletuner_fleet.http.api.workers import uploads as uploads_api
 from simpletuner_fleet.http.edge.edge import Edge, EdgeSettings, ProblemPage, build_app
 from simpletuner_fleet.http.edge.routes import Route
-from simpletuner_fleet.orchestrator import attendance
+from simpletuner_fleet.orchestrator import registration
 
 ROUTES: tuple[Route, ...] = (
     *worker_api.ROUTES,
@@ -82,13 +82,13 @@ def build_api(
     """`pages` are for people alone: the document for programs leaves them out."""
 
     async def note_failure(failure: FailedProof) -> None:
-        refusal = attendance.FailedRegistration(
+        refusal = registration.FailedRegistration(
             ip=failure.ip,
             why=f"{failure.path}: {failure.why}",
             code=failure.code,
             token_hash=failure.token_hash,
         )
-        await attendance.registration_failed(deps.fleet, refusal)
+        await registration.registration_failed(deps.fleet, refusal)
 
     table = [*ROUTES, *further]
     deps.fleet.on_first_offer = deps.telemetry.first_offer

@@ -5,6 +5,7 @@ from typing import Any
 
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.placement import matching, reasons
+from simpletuner_fleet.core.workers import job_groups
 from simpletuner_fleet.languages.details import detail_text
 from simpletuner_fleet.languages.words import Words
 
@@ -45,6 +46,13 @@ def _translated(
     except (KeyError, TypeError):
         pass
     return english
+
+
+def groups_text(words: Words, labels: Mapping[str, str]) -> str:
+    """Says what control groups do for the jobs of a worker with these labels; '' where it does not say."""
+    pieces, why = job_groups.open_pieces(labels)
+    facts = ", ".join(words.text(text, **blanks) for text, blanks in pieces)
+    return f"{facts}: {words.gettext(why[0])}" if why else facts
 
 
 def kind_text(words: Words, kind: str) -> str:

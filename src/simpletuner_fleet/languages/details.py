@@ -29,6 +29,8 @@ OF_ENDS = (
     N_("the trainer failed"),
     N_("the trainer and its supervisor were killed"),
     N_("the trainer's supervisor was killed"),
+    N_("the job reached the memory limit of its worker, %(gb)s GB (--job-memory-gb)"),
+    N_("the job reached the process limit of its worker, %(count)s processes and threads (--job-pids)"),
     N_("the time limit of %(seconds)s s was reached"),
     N_("the time limit was reached"),
     N_("the worker agent died"),

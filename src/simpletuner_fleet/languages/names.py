@@ -50,6 +50,8 @@ FAILURES = {
     "disk_full": N_("Disk full"),
     "path_not_granted": N_("Path not accessible to jobs"),
     "out_of_memory": N_("Out of system memory"),
+    "memory_limit": N_("The worker's memory limit for jobs reached"),
+    "process_limit": N_("The worker's process limit for jobs reached"),
     "cuda": N_("CUDA or GPU driver error"),
     "nccl": N_("Processes lost contact with each other (NCCL)"),
     "segfault": N_("Native crash (segmentation fault)"),

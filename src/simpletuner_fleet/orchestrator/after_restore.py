@@ -7,13 +7,11 @@ import msgspec
 from msgspec import Struct
 
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.restoring import RESTORED, placing_from
+from simpletuner_fleet.core.restoring import HELD_UNTIL, RESTORED, placing_from
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 
 log = logging.getLogger(__name__)
-
-HELD_UNTIL = "restore.held_until"
 
 
 class RestoreNote(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Workers come, stay and go: registration, streams, heartbeats, goodbyes."""
+"""Workers stay and go: streams, heartbeats, goodbyes."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,23 +9,17 @@ from simpletuner_fleet.core.audit import Witness
 from simpletuner_fleet.core.bounds import MAX_REMARK_CHARS
 from simpletuner_fleet.core.errors import (
     InvalidToken,
-    StaleMessage,
     StoreUnavailable,
     Superseded,
     UnreadableRow,
 )
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.jobs import lifecycle, stopping
-from simpletuner_fleet.core.jobs.decision import Decision
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Outcome, is_finishing
 from simpletuner_fleet.core.jobs.reconcile import (
-    ELSEWHERE,
     Held,
-    Reconciliation,
-    is_older,
     may_readopt,
-    reconcile,
 )
 from simpletuner_fleet.core.workers.gpu_health import Health
 from simpletuner_fleet.core.workers.heartbeat import HeartbeatDecision, HeartbeatFacts, decide_heartbeat
@@ -34,7 +28,7 @@ from simpletuner_fleet.engine.dispatch import place_waiting_jobs
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.orders import orders_for, stale_order
 from simpletuner_fleet.engine.transaction import Transaction
-from simpletuner_fleet.orchestrator.inventory import held_data, with_facts
+from simpletuner_fleet.orchestrator.inventory import held_data
 from simpletuner_fleet.orchestrator.losing import give_up
 from simpletuner_fleet.orchestrator.report import gpus_free
 from simpletuner_fleet.protocol.messages import (
@@ -46,72 +40,10 @@ from simpletuner_fleet.protocol.messages import (
     HeldAttempt,
     HeldState,
     Orders,
-    Register,
-    Registered,
     StopAttempt,
 )
 
-RETIRED_KEPT = 16
-HEADS_TAKEN = 2
 IDLE = "idle"
-MAX_EPOCH = 2**40
-"""No honest worker has seen a higher one; a lie must not use up the numbers there are."""
-
-
-async def register(fleet: Fleet, worker_id: str, message: Register, *, ip: str, base_url: str) -> Registered:
-    contested = fleet.presence.is_contested(worker_id)
-    answer, kept, taken_over = await fleet.act(
-        lambda transaction: _register(transaction, worker_id, message, ip, base_url, contested)
-    )
-    if taken_over:
-        fleet.presence.changed_hands(worker_id)
-    fleet.presence.heard(worker_id, fleet.clock.now())
-    for attempt in kept:
-        fleet.presence.confirmed(Turn(attempt.job_id, attempt.epoch), worker_id)
-    for head in (*message.audit_heads[:HEADS_TAKEN], message.audit_head):
-        _witness(fleet, worker_id, head)
-    answer.audit_head = _told_head(fleet)
-    signed = fleet.signed_heads
-    if signed and signed.newest and message.audit_heads:
-        answer.audit_proofs = await signed.proofs(message.audit_heads[:HEADS_TAKEN], signed.newest)
-    return answer
-
-
-class FailedRegistration(Struct, frozen=True, kw_only=True):
-    """Of somebody who wanted to join. `code` names the sentence that people are told."""
-
-    ip: str
-    why: str
-    code: str = "refused"
-    worker_id: str = ""
-    """As which worker they came, where that is known."""
-    token_hash: str = ""
-    """Of a token that nobody has now."""
-
-
-async def registration_failed(fleet: Fleet, refusal: FailedRegistration) -> None:
-    """A refused attempt leaves its trace, too; one with a token that was rotated is laid at its worker's door."""
-    await fleet.act(lambda transaction: _record_refusal(transaction, refusal))
-
-
-def _record_refusal(transaction: Transaction, refusal: FailedRegistration) -> None:
-    former = _former_owner(transaction, refusal.token_hash)
-    code = "token_rotated" if former else refusal.code
-    worker_id = former or refusal.worker_id
-    event = Event(
-        type=EventType.WORKER_REGISTRATION_FAILED,
-        actor=Actor("unknown", "unknown", refusal.ip),
-        target_type="worker",
-        target_id=worker_id,
-        details={"why": refusal.why, "code": code},
-    )
-    transaction.record(event)
-    transaction.publish("audit", id=worker_id, event_type=event.type)
-
-
-def _former_owner(transaction: Transaction, token_hash: str) -> str:
-    workers = transaction.index.roster.workers.values() if token_hash else ()
-    return next((worker.id for worker in workers if token_hash in worker.former_tokens), "")
 
 
 async def stream_opened(fleet: Fleet, worker_id: str, ip: str, incarnation: str = "") -> None:
@@ -179,8 +111,8 @@ async def heartbeat(fleet: Fleet, worker_id: str, message: Heartbeat, *, base_ur
     samples = [one for one in message.gpus if one.uuid in gpus]
     if samples:
         fleet.gpu_history.note(worker_id, fleet.clock.now(), samples)
-    _witness(fleet, worker_id, message.audit_head)
-    answer.audit_head = _told_head(fleet)
+    witness(fleet, worker_id, message.audit_head)
+    answer.audit_head = told_head(fleet)
     return answer
 
 
@@ -238,7 +170,7 @@ def _heartbeat(
 
 def _facts(message: Heartbeat) -> HeartbeatFacts:
     return HeartbeatFacts(
-        held=tuple(_held_as(item) for item in message.attempts or ()),
+        held=tuple(held_as(item) for item in message.attempts or ()),
         leaving=message.status == LEAVING,
         runs_nothing=message.status == IDLE and not message.current_job_id,
         health={one.uuid: Health(one.healthy, one.foreign_memory_gb) for one in message.gpus},
@@ -246,19 +178,19 @@ def _facts(message: Heartbeat) -> HeartbeatFacts:
     )
 
 
-def _held_as(item: HeldAttempt) -> Held:
+def held_as(item: HeldAttempt) -> Held:
     return Held(item.job_id, item.epoch, item.state is not HeldState.ACCEPTING)
 
 
 def _follow_heartbeat(
     transaction: Transaction, worker: Worker, decision: HeartbeatDecision
 ) -> list[StopAttempt]:
-    visit = _Visit()
+    visit = Visit()
     for attempt in decision.lost:
         why = "its worker says that it runs nothing"
         give_up(transaction, attempt, why)
     if decision.strays:
-        _take_back(transaction, worker.id, worker.incarnation, decision.strays, visit)
+        take_back(transaction, worker.id, worker.incarnation, decision.strays, visit)
     if decision.worker is not None:
         transaction.save_worker(decision.worker)
     if decision.came_back:
@@ -307,12 +239,12 @@ def must_be_newest(worker: Worker, incarnation: str) -> None:
         raise Superseded
 
 
-def _told_head(fleet: Fleet) -> AuditHead | None:
+def told_head(fleet: Fleet) -> AuditHead | None:
     signed = fleet.signed_heads.newest if fleet.signed_heads else None
     return signed or fleet.audit_head
 
 
-def _witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
+def witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
     """Remembers the first head that a worker brings, and the newest: what comes later cannot make the first forgotten.
 
     A signed one counts only if the signature is ours. Older agents bring heads without one.
@@ -330,98 +262,15 @@ def _witness(fleet: Fleet, worker_id: str, head: AuditHead | None) -> None:
     fleet.witnesses[worker_id] = brought
 
 
-class _Visit(Struct):
+class Visit(Struct):
     """What a registration changes, gathered for the answer."""
 
     keep: list[Attempt] = []
     stop: list[StopAttempt] = []
 
 
-def _register(
-    transaction: Transaction, worker_id: str, message: Register, ip: str, base_url: str, contested: bool
-) -> tuple[Registered, list[Attempt], bool]:
-    """Returns also whether it was taken from an agent on another machine that is still there."""
-    worker = transaction.worker(worker_id)
-    _refuse_old_news(worker, message)
-    taken_over = (
-        bool(worker.home and message.home)
-        and worker.home != message.home
-        and worker_id in transaction.index.reachable
-    )
-    if taken_over and contested:
-        raise Superseded
-    same_home = not worker.home or not message.home or worker.home == message.home
-    known_process = bool(message.incarnation) and worker.incarnation == message.incarnation
-    held = _held(transaction, worker, message)
-    reconciliation = reconcile(transaction.live_attempts(worker_id), held, same_home)
-    transaction.tx.raise_epoch_to(max((item.epoch for item in held if item.epoch <= MAX_EPOCH), default=0))
-    visit = _apply_reconciliation(transaction, worker_id, message.incarnation, reconciliation)
-    transaction.save_worker(
-        _newcomer(transaction.worker(worker_id), message, known_process, ip, transaction.now)
-    )
-    transaction.record(
-        Event(
-            type=EventType.WORKER_REGISTERED,
-            actor=Actor(worker_id, worker.name, ip),
-            target_type="worker",
-            target_id=worker_id,
-            details={"gpu_count": len(transaction.worker(worker_id).gpus), "version": message.version},
-        )
-    )
-    return _answer(transaction, worker_id, message, visit, base_url), visit.keep, taken_over
-
-
-def _refuse_old_news(worker: Worker, message: Register) -> None:
-    if not message.incarnation:
-        return
-    if message.incarnation in worker.retired:
-        raise Superseded
-    # A process that ended before this was read: its successor in the same folder is here already.
-    same_home = bool(message.home) and message.home == worker.home
-    if (
-        same_home
-        and worker.connection is not Connection.OFFLINE
-        and is_older(message.incarnation, worker.incarnation)
-    ):
-        raise StaleMessage
-    if message.incarnation == worker.incarnation and 0 < message.seq <= worker.message_seq:
-        raise StaleMessage
-
-
-def _held(transaction: Transaction, worker: Worker, message: Register) -> list[Held]:
-    if message.attempts is not None:
-        return [_held_as(item) for item in message.attempts]
-    return [
-        Held(attempt.job_id, attempt.epoch, started=True)
-        for attempt in transaction.live_attempts(worker.id)
-        if attempt.job_id == message.current_job_id
-    ]
-
-
-def _apply_reconciliation(
-    transaction: Transaction, worker_id: str, incarnation: str, reconciliation: Reconciliation
-) -> _Visit:
-    visit = _Visit()
-    for attempt in reconciliation.lost:
-        why = "the worker came back without its trainer"
-        give_up(transaction, attempt, why)
-    for attempt in reconciliation.accept:
-        job = transaction.job(attempt.job_id)
-        transaction.apply(lifecycle.accept(job, attempt, incarnation=incarnation, now=transaction.now))
-        visit.keep.append(transaction.attempt(attempt.id))
-    for attempt in reconciliation.keep:
-        if incarnation and attempt.incarnation != incarnation:
-            transaction.apply(Decision(attempt=replace(attempt, incarnation=incarnation)))
-        visit.keep.append(transaction.attempt(attempt.id))
-    for attempt in reconciliation.doubtful:
-        # The next registration comes from the same folder as this one, and knows as little of it.
-        transaction.apply(Decision(attempt=replace(attempt, incarnation=ELSEWHERE)))
-    _take_back(transaction, worker_id, incarnation, reconciliation.stop, visit)
-    return visit
-
-
-def _take_back(
-    transaction: Transaction, worker_id: str, incarnation: str, strays: Sequence[Held], visit: _Visit
+def take_back(
+    transaction: Transaction, worker_id: str, incarnation: str, strays: Sequence[Held], visit: Visit
 ) -> None:
     """Attempts the worker holds that we gave up: they go on if nobody else was asked, else they are stopped."""
     for held in strays:
@@ -442,63 +291,6 @@ def _take_back(
         if attempt.outcome is Outcome.LOST and attempt.incarnation == incarnation:
             transaction.apply(lifecycle.survived(job, worker_id))
         visit.stop.append(stale_order(attempt))
-
-
-def _newcomer(worker: Worker, message: Register, known_process: bool, ip: str, now: float) -> Worker:
-    # An older agent has no name for its process: a late copy of its registration must not undo its open stream.
-    reconnecting = (known_process or message.legacy) and worker.connection is Connection.CONNECTED
-    retired = worker.retired
-    if worker.incarnation and message.incarnation and not known_process:
-        retired = (*retired, worker.incarnation)[-RETIRED_KEPT:]
-    return replace(
-        with_facts(worker, message),
-        connection=Connection.CONNECTED if reconnecting else Connection.CONNECTING,
-        incarnation=message.incarnation,
-        retired=retired,
-        # A new process may have been mended; the same one that merely came back was not.
-        start_trouble=worker.start_trouble if known_process else None,
-        home=message.home or worker.home,
-        address=ip,
-        message_seq=message.seq,
-        registered_at=now,
-        last_heartbeat=now,
-        offline_since=None,
-    )
-
-
-def _answer(
-    transaction: Transaction, worker_id: str, message: Register, visit: _Visit, base_url: str
-) -> Registered:
-    worker = transaction.worker(worker_id)
-    live = transaction.live_attempts(worker_id)
-    given = orders_for(
-        transaction.tx, worker, live, transaction.ids, transaction.vault, base_url, transaction.policy
-    )
-    kept = [
-        HeldAttempt(job_id=attempt.job_id, epoch=attempt.epoch, attempt=attempt.number)
-        for attempt in visit.keep
-    ]
-    answer = Registered(
-        worker_id=worker.id,
-        name=worker.name,
-        status=worker.status(bool(live)),
-        heartbeat_interval_s=transaction.policy.heartbeat_interval_s,
-        heartbeat_timeout_s=transaction.policy.heartbeat_timeout_s,
-        stream_url=f"/api/workers/stream?worker_id={worker.id}",
-        ping_interval_s=transaction.policy.ping_interval_s,
-        jobs=given.jobs,
-        stop=[*given.stop, *visit.stop],
-        keep=kept,
-        drain=given.drain,
-        shutdown=given.shutdown,
-        labels=worker.effective_labels,
-        worker_type=worker.chosen_type or "",
-    )
-    if message.current_job_id:
-        resumed = next((item for item in kept if item.job_id == message.current_job_id), None)
-        answer.resume_job = {"job_id": resumed.job_id} if resumed else None
-        answer.abandon_job = None if resumed else message.current_job_id
-    return answer
 
 
 def _stream_opened(transaction: Transaction, worker_id: str, ip: str, incarnation: str) -> None:

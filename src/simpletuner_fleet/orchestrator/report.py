@@ -12,7 +12,7 @@ from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, EndReason, Jo
 from simpletuner_fleet.core.jobs.lifecycle import End
 from simpletuner_fleet.core.jobs.progress import read_progress
 from simpletuner_fleet.core.jobs.reconcile import may_readopt
-from simpletuner_fleet.core.jobs.start_failure import not_started
+from simpletuner_fleet.core.jobs.start_failure import not_granted, not_started
 from simpletuner_fleet.core.workers.start_trouble import Blame, after_start_failure
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
@@ -167,6 +167,8 @@ def _judge_worker(transaction: Transaction, attempt: Attempt, message: StatusRep
     if worker is None:
         return
     blame = _blame(message)
+    if blame is Blame.ELSEWHERE:
+        return
     if blame is not None:
         why = (message.error or "")[:MAX_ERROR_CHARS]
         trouble = after_start_failure(
@@ -189,7 +191,7 @@ def _blame(message: StatusReport) -> Blame | None:
     """None where something ran, or where it is the job's own fault."""
     if message.status is not ReportStatus.FAILED or message.reason != EndReason.START_FAILED:
         return None
-    return {blame.value: blame for blame in (Blame.WORKER, Blame.UNCLEAR)}.get(message.blame)
+    return {blame.value: blame for blame in (Blame.ELSEWHERE, Blame.WORKER, Blame.UNCLEAR)}.get(message.blame)
 
 
 def _nothing_left(transaction: Transaction, job: Job, attempt: Attempt) -> bool:
@@ -216,6 +218,10 @@ def _decide(transaction: Transaction, job: Job, attempt: Attempt, message: Statu
         case ReportStatus.COMPLETED:
             return lifecycle.completed(job, attempt, end, now=now)
         case ReportStatus.FAILED if blame := _blame(message):
+            worker = transaction.tx.worker(attempt.worker_id)
+            if blame is Blame.ELSEWHERE and worker is not None:
+                others = transaction.index.roster.workers.values()
+                return not_granted(job, attempt, end.error, worker, others, now=now)
             earlier = transaction.tx.attempts_of_job(job.id)
             return not_started(job, attempt, end.error, blame, earlier, policy, now=now)
         case ReportStatus.FAILED:

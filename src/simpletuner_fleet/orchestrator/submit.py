@@ -356,7 +356,8 @@ def _add(
 def _must_start_now(transaction: Transaction, job: Job) -> None:
     if _would_start_now(transaction, job):
         return
-    explanation = why_waiting(transaction.index.roster, job, transaction.limits, transaction.now)
+    index = transaction.index
+    explanation = why_waiting(index.roster, job, transaction.limits, transaction.now, index.placing_from)
     raise CannotBePlaced(
         f"The job cannot start now: {explanation.sentence}.",
         next_step=explanation.fixes[0] if explanation.fixes else "Submit it without no_wait to queue it.",
@@ -365,7 +366,7 @@ def _must_start_now(transaction: Transaction, job: Job) -> None:
 
 
 def _would_start_now(transaction: Transaction, job: Job) -> bool:
-    if job.state is not JobState.QUEUED:
+    if job.state is not JobState.QUEUED or transaction.index.holds_placements(transaction.now):
         return False
     return isinstance(would_start_now(transaction.index.roster, job, transaction.limits), Placement)
 
@@ -382,12 +383,15 @@ def _dry_run_answer(transaction: Transaction, job: Job) -> Submitted:
 
 def _answer(transaction: Transaction, job: Job, would_start_now: bool | None = None) -> Submitted:
     waits = job.state in (JobState.QUEUED, JobState.BLOCKED) and not would_start_now
-    book = transaction.index.roster.book
+    index = transaction.index
+    book = index.roster.book
     warnings = [quota_params(book, one) for one in book.nearly_reached(job)] if book else []
     explanation = (
-        why_waiting(transaction.index.roster, job, transaction.limits, transaction.now) if waits else None
+        why_waiting(index.roster, job, transaction.limits, transaction.now, index.placing_from)
+        if waits
+        else None
     )
-    position = transaction.index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
+    position = index.roster.position(job.rank) if waits and job.state is JobState.QUEUED else None
     return Submitted(
         job=job,
         position=position,

@@ -17,12 +17,12 @@ from simpletuner_fleet.core.placement.forecast import (
     is_busy,
     other_ways,
 )
-from simpletuner_fleet.core.placement.matching import Occupancy
+from simpletuner_fleet.core.placement.matching import Occupancy, has_refused
 from simpletuner_fleet.core.placement.place import limit_of
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
-from simpletuner_fleet.engine.index import read_limits
+from simpletuner_fleet.engine.index import held_until, read_limits
 from simpletuner_fleet.engine.sight import unrestricted
 from simpletuner_fleet.ports import View
 from simpletuner_fleet.queries.explainer import Explainer
@@ -47,6 +47,9 @@ def _outlook(view: View, book: QuotaBook | None, job_id: str, now: float) -> Job
         raise NotFound(f"There is no job {job_id}.")
     if job.state is not JobState.QUEUED or job.hold is not Hold.NONE:
         return JobOutlook()
+    held = held_until(unrestricted(view))
+    if held is not None and now < held:
+        return JobOutlook()
     roster = Explainer(view, book).roster
     if limit_of(roster, job, read_limits(unrestricted(view))) is not None:
         return JobOutlook()
@@ -55,7 +58,11 @@ def _outlook(view: View, book: QuotaBook | None, job_id: str, now: float) -> Job
     usable = [_as_far_as_the_team_may(worker, pool) if pool else worker for worker in workers]
 
     def asked() -> Iterable[tuple[Worker, Occupancy]]:
-        return ((worker, roster.occupancy(worker.id)) for worker in usable)
+        return (
+            (worker, roster.occupancy(worker.id))
+            for worker in usable
+            if not has_refused(worker, job.refused_by)
+        )
 
     busy = [
         (worker, _running_on(view, worker, now))

@@ -130,6 +130,22 @@ WORKER = (
         action="append",
     ),
     Setting(
+        "job_memory_gb",
+        values.gigabytes,
+        "Main memory that one job may take (default: all but a reserve for the machine, where cgroups allow); 0: no limit",
+        flags=("--job-memory-gb",),
+        env="SIMPLETUNER_JOB_MEMORY_GB",
+        metavar="GB",
+    ),
+    Setting(
+        "job_pids",
+        values.count,
+        "Processes and threads that one job may have (default: 32768, where cgroups allow); 0: no limit",
+        flags=("--job-pids",),
+        env="SIMPLETUNER_JOB_PIDS",
+        metavar="COUNT",
+    ),
+    Setting(
         "data_cache_dir",
         values.path,
         "Where datasets are kept between jobs (default: data-cache in the work dir)",

@@ -78,6 +78,7 @@ def working_folder(settings: dict[str, Any], fill: Callable[[str], str], paths: 
     folder = Path(fill(cwd)).expanduser()
     if not folder.is_absolute():
         folder = paths.attempt_dir / folder
+    paths.must_see("settings.cwd", str(folder))
     if not folder.is_dir() or not os.access(folder, os.X_OK):
         raise TrainerError(f"settings.cwd: there is no folder {str(folder)!r} on this worker.")
     return str(folder)

@@ -1,6 +1,6 @@
 """What a trainer is to the worker: a name, whether it can run here, and how a job becomes a command."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,10 @@ class TrainerError(FleetError):
     code = "trainer_config"
 
 
+def everything_is_seen(where: str, path: str) -> None:
+    """Where no wall stands, a job sees what the worker does."""
+
+
 class Paths(Struct, frozen=True, kw_only=True):
     """The attempt's own folders; all exist."""
 
@@ -24,6 +28,9 @@ class Paths(Struct, frozen=True, kw_only=True):
     output_dir: Path
     cache_dir: Path | None = None
     """What is in it is there again for the next attempt with the same cache key; nobody else uses it meanwhile."""
+    must_see: Callable[[str, str], None] = everything_is_seen
+    """To be asked, with the setting's name, before a path of the worker is looked at: raises where jobs see nothing of
+    it, whether there is something or not."""
 
     @property
     def rank_log_dir(self) -> Path:

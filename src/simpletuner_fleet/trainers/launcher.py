@@ -86,6 +86,8 @@ def _program(order: JobSubmit, fill: Callable[[str], str], paths: Paths, cwd: st
         return ["-m", str(settings["module"])]
     name = fill(settings["script"])
     script = paths.config_dir / name if name in order.files else Path(cwd) / Path(name).expanduser()
+    if name not in order.files:
+        paths.must_see("settings.script", str(script))
     if name not in order.files and not (script.is_file() and os.access(script, os.R_OK)):
         raise TrainerError(
             f"settings.script: there is no file {str(script)!r} on this worker.",

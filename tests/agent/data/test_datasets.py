@@ -309,15 +309,21 @@ def test_a_cache_without_a_limit_takes_most_of_the_disk_and_no_more(tmp_path: Pa
     assert 0 < limit <= min(data_cache.USUAL_LIMIT_BYTES, shutil.disk_usage(tmp_path).total)
 
 
-def attempts_in(folder: Path, client: OrchestratorClient, data: Datasets | None) -> Attempts:
+@pytest.fixture
+async def runner() -> AsyncIterator[Runner]:
+    async with Runner() as runner:
+        yield runner
+
+
+def attempts_in(runner: Runner, folder: Path, client: OrchestratorClient, data: Datasets | None) -> Attempts:
     state, registry = StateDir.open(folder), Registry.load(environment={})
-    return Attempts(state, Runner(), registry, client, ShimTrust(), data=data)
+    return Attempts(state, runner, registry, client, ShimTrust(), data=data)
 
 
-async def test_a_trainer_is_given_the_folders_of_its_data(tmp_path: Path) -> None:
+async def test_a_trainer_is_given_the_folders_of_its_data(tmp_path: Path, runner: Runner) -> None:
     async with a_server() as (_, client):
         cache = DataCache.open(tmp_path / "cache", LIMIT)
-        attempts = attempts_in(tmp_path / "state", client, Datasets(cache, client))
+        attempts = attempts_in(runner, tmp_path / "state", client, Datasets(cache, client))
         wanted = offer(pets=PETS)
         attempts.prepare(wanted)
         assert await attempts.preparation.put_in_place(wanted, lambda: True) is None
@@ -342,38 +348,40 @@ async def ending_of(
     return ending
 
 
-async def test_data_that_cannot_be_had_fails_the_job_with_a_class_of_its_own(tmp_path: Path) -> None:
+async def test_data_that_cannot_be_had_fails_the_job_with_a_class_of_its_own(
+    tmp_path: Path, runner: Runner
+) -> None:
     async with a_server(COWS) as (_, client):
         cache = DataCache.open(tmp_path / "cache", LIMIT)
-        attempts = attempts_in(tmp_path / "state", client, Datasets(cache, client))
+        attempts = attempts_in(runner, tmp_path / "state", client, Datasets(cache, client))
         report = final_report(None, await ending_of(attempts, offer(pets=PETS)))
         assert report.status is ReportStatus.FAILED
         assert classify(None, None, None, report.error).code == "data"
 
 
-async def test_a_worker_without_a_cache_says_so(tmp_path: Path) -> None:
+async def test_a_worker_without_a_cache_says_so(tmp_path: Path, runner: Runner) -> None:
     async with a_server() as (_, client):
-        ending = await ending_of(attempts_in(tmp_path, client, None), offer(pets=PETS))
+        ending = await ending_of(attempts_in(runner, tmp_path, client, None), offer(pets=PETS))
         assert ending.error is not None
         assert classify(None, None, None, ending.error).code == "data"
 
 
-async def test_an_orchestrator_out_of_reach_gives_the_job_back(tmp_path: Path) -> None:
+async def test_an_orchestrator_out_of_reach_gives_the_job_back(tmp_path: Path, runner: Runner) -> None:
     async with a_server() as (server, client):
         cache = DataCache.open(tmp_path / "cache", LIMIT)
         server.line = lambda: 0
         with pytest.raises(DataUnreachable):
             await bring(cache, client, offer(pets=PETS))
-        attempts = attempts_in(tmp_path / "state", client, Datasets(cache, client, patience_s=0.0))
+        attempts = attempts_in(runner, tmp_path / "state", client, Datasets(cache, client, patience_s=0.0))
         report = final_report(None, await ending_of(attempts, offer(pets=PETS)))
         assert report.status is ReportStatus.RELEASED
 
 
-async def test_a_cancelled_job_stops_fetching_and_keeps_what_came(tmp_path: Path) -> None:
+async def test_a_cancelled_job_stops_fetching_and_keeps_what_came(tmp_path: Path, runner: Runner) -> None:
     async with a_server() as (server, client):
         cache = DataCache.open(tmp_path / "cache", LIMIT)
         server.line = lambda: 200_000
-        attempts = attempts_in(tmp_path / "state", client, Datasets(cache, client))
+        attempts = attempts_in(runner, tmp_path / "state", client, Datasets(cache, client))
         looks = iter([True, False])
         ending = await ending_of(attempts, offer(pets=PETS), lambda: next(looks))
         assert ending.reason == "stopped"

@@ -75,8 +75,14 @@ async def client_of(url: str) -> AsyncIterator[OrchestratorClient]:
         await client.close()
 
 
-def attempts_in(folder: Path, client: OrchestratorClient) -> Attempts:
-    return Attempts(StateDir.open(folder), Runner(), Registry.load(environment={}), client, ShimTrust())
+@pytest.fixture
+async def runner() -> AsyncIterator[Runner]:
+    async with Runner() as runner:
+        yield runner
+
+
+def attempts_in(runner: Runner, folder: Path, client: OrchestratorClient) -> Attempts:
+    return Attempts(StateDir.open(folder), runner, Registry.load(environment={}), client, ShimTrust())
 
 
 def assert_in_place(folder: Path) -> None:
@@ -159,9 +165,9 @@ def test_no_description_of_a_checkpoint_leads_out_of_its_folder(
 
 
 @pytest.mark.parametrize("trainer", ["command", "demo"])
-async def test_the_trainer_is_told_to_go_on_from_it(tmp_path: Path, trainer: str) -> None:
+async def test_the_trainer_is_told_to_go_on_from_it(tmp_path: Path, runner: Runner, trainer: str) -> None:
     async with a_server() as (_, client):
-        attempts = attempts_in(tmp_path, client)
+        attempts = attempts_in(runner, tmp_path, client)
         order = offer(trainer)
         attempts.prepare(order)
         assert await attempts.preparation.put_in_place(order, lambda: True) is None
@@ -175,10 +181,12 @@ async def test_the_trainer_is_told_to_go_on_from_it(tmp_path: Path, trainer: str
             assert launch.env["SIMPLETUNER_RESUME_FROM"] == str(folder / "output" / "checkpoint-40")
 
 
-async def test_without_its_checkpoint_an_attempt_is_given_back_and_not_started(tmp_path: Path) -> None:
+async def test_without_its_checkpoint_an_attempt_is_given_back_and_not_started(
+    tmp_path: Path, runner: Runner
+) -> None:
     async with a_server() as (server, client):
         server.objects.clear()
-        attempts = attempts_in(tmp_path, client)
+        attempts = attempts_in(runner, tmp_path, client)
         attempts.prepare(offer())
         ending = await attempts.preparation.put_in_place(offer(), lambda: True)
         assert ending is not None
@@ -188,9 +196,9 @@ async def test_without_its_checkpoint_an_attempt_is_given_back_and_not_started(t
         assert "cannot be fetched" in report.error
 
 
-async def test_a_cancel_ends_the_fetching(tmp_path: Path) -> None:
+async def test_a_cancel_ends_the_fetching(tmp_path: Path, runner: Runner) -> None:
     async with client_of("http://127.0.0.1:9") as client:
-        attempts = attempts_in(tmp_path, client)
+        attempts = attempts_in(runner, tmp_path, client)
         attempts.prepare(offer())
         wanted = [True]
         placing = asyncio.create_task(attempts.preparation.put_in_place(offer(), lambda: wanted[0]))

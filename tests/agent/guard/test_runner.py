@@ -23,6 +23,7 @@ from tests.agent.shim_fixtures import (
     pid_in,
     read,
     shim_of,
+    start,
     until,
 )
 
@@ -43,7 +44,7 @@ def own_shims() -> list[int]:
 
 async def test_a_trainer_that_ends_well_gives_exit_code_zero_and_its_last_lines(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, "print('all done')"))
+        running = await start(runner, order_for(folder, "print('all done')"))
         ended = await running.wait()
         await running.release()
     assert (ended.reason, ended.exit_code, ended.signal) == ("exited", 0, None)
@@ -52,7 +53,7 @@ async def test_a_trainer_that_ends_well_gives_exit_code_zero_and_its_last_lines(
 
 async def test_who_leaves_the_runner_hangs_up_and_the_trainer_goes_on(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, "import time; time.sleep(60)", lease_s=60.0))
+        running = await start(runner, order_for(folder, "import time; time.sleep(60)"), 60.0)
     try:
         assert running._shim.link._writer.is_closing()
         assert running.pid is not None
@@ -70,7 +71,7 @@ async def test_who_leaves_the_runner_hangs_up_and_the_trainer_goes_on(folder: Pa
 
 async def test_a_release_that_is_cancelled_leaves_the_shim_to_the_runner(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, "pass"))
+        running = await start(runner, order_for(folder, "pass"))
         await running.wait()
         releasing = asyncio.create_task(running.release())
         await asyncio.sleep(0)
@@ -82,7 +83,7 @@ async def test_a_release_that_is_cancelled_leaves_the_shim_to_the_runner(folder:
 async def test_the_exit_code_and_the_output_of_a_failing_trainer_are_told(folder: Path) -> None:
     program = "import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr); sys.exit(3)"
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, program))
+        running = await start(runner, order_for(folder, program))
         ended = await running.wait()
         await running.release()
     assert (ended.reason, ended.exit_code) == ("exited", 3)
@@ -91,7 +92,7 @@ async def test_the_exit_code_and_the_output_of_a_failing_trainer_are_told(folder
 
 async def test_a_trainer_that_a_signal_ends_is_told_with_the_signal(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, "import os; os.kill(os.getpid(), 11)"))
+        running = await start(runner, order_for(folder, "import os; os.kill(os.getpid(), 11)"))
         ended = await running.wait()
         await running.release()
     assert (ended.reason, ended.exit_code, ended.signal) == ("exited", None, signal.SIGSEGV)
@@ -99,7 +100,7 @@ async def test_a_trainer_that_a_signal_ends_is_told_with_the_signal(folder: Path
 
 async def test_a_program_that_is_not_there_is_a_failed_start_with_a_clear_message(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, ["no-such-trainer", "--fast"]))
+        running = await start(runner, order_for(folder, ["no-such-trainer", "--fast"]))
         ended = await running.wait()
         await running.release()
     assert running.pid is None
@@ -109,7 +110,7 @@ async def test_a_program_that_is_not_there_is_a_failed_start_with_a_clear_messag
 
 async def test_a_working_folder_that_is_not_there_is_named(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, ["true"], cwd="/no/such/folder"))
+        running = await start(runner, order_for(folder, ["true"], cwd="/no/such/folder"))
         ended = await running.wait()
         await running.release()
     assert ended.error == "cannot start '/no/such/folder': No such file or directory"
@@ -117,7 +118,7 @@ async def test_a_working_folder_that_is_not_there_is_named(folder: Path) -> None
 
 async def test_the_end_is_on_disk_before_it_is_told(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, "raise SystemExit(5)"))
+        running = await start(runner, order_for(folder, "raise SystemExit(5)"))
         await running.wait()
         recorded = json.loads((folder / "exit.json").read_text())
         trainer = json.loads((folder / "trainer.json").read_text())
@@ -137,7 +138,7 @@ async def test_the_environment_is_exactly_the_given_one_and_nothing_else_is_inhe
     )
     env = {"ONLY": "this", "LC_CTYPE": "C.UTF-8"}
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, program, env=env))
+        running = await start(runner, order_for(folder, program, env=env))
         ended = await running.wait()
         await running.release()
     seen = json.loads(ended.last_lines)
@@ -154,7 +155,7 @@ async def test_a_shim_knows_nothing_of_the_workers_environment(
 ) -> None:
     monkeypatch.setenv("SIMPLETUNER_WORKER_TOKEN", "wt_canary")
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, "import time; time.sleep(600)"))
+        running = await start(runner, order_for(folder, "import time; time.sleep(600)"))
         assert running.pid is not None
         shim = shim_of(running.pid)
         assert "canary" not in environment_of(shim) + environment_of(running.pid)
@@ -165,7 +166,7 @@ async def test_a_shim_knows_nothing_of_the_workers_environment(
 
 async def test_a_double_forked_daemon_ends_with_its_trainer(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, DOUBLE_FORK))
+        running = await start(runner, order_for(folder, DOUBLE_FORK))
         ended = await running.wait()
         daemon = pid_in(folder / "daemon.pid")
         assert daemon is not None
@@ -176,7 +177,7 @@ async def test_a_double_forked_daemon_ends_with_its_trainer(folder: Path) -> Non
 
 async def test_a_stop_ends_the_tree_to_the_last_double_forked_process(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
+        running = await start(runner, order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
         daemon = await until(lambda: pid_in(folder / "daemon.pid"))
         assert running.pid is not None
         running.stop(0.1)
@@ -198,7 +199,7 @@ print("ready", flush=True)
 time.sleep(600)
 """
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, program))
+        running = await start(runner, order_for(folder, program))
         await until(lambda: "ready" in read(folder / "output.log"))
         running.stop(600)
         ended = await running.wait()
@@ -220,7 +221,7 @@ open("ready", "w").close()
 time.sleep(600)
 """
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, program))
+        running = await start(runner, order_for(folder, program))
         await until((folder / "ready").exists)
         running.stop(600)
         await running.wait()
@@ -233,7 +234,7 @@ async def test_a_second_stop_can_shorten_the_grace(folder: Path) -> None:
         "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     )
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, program))
+        running = await start(runner, order_for(folder, program))
         await until(lambda: "deaf" in read(folder / "output.log"))
         running.stop(600)
         running.stop(0)
@@ -244,7 +245,7 @@ async def test_a_second_stop_can_shorten_the_grace(folder: Path) -> None:
 
 async def test_a_lease_that_runs_out_pauses_the_tree_and_a_renewal_lets_it_go_on(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, TICKER, lease_s=0.3))
+        running = await start(runner, order_for(folder, TICKER), 0.3)
         await until(lambda: read(folder / "ticks"))
         await until(lambda: running.paused, "the pause")
         ticks = read(folder / "ticks")
@@ -261,8 +262,7 @@ async def test_a_lease_that_runs_out_pauses_the_tree_and_a_renewal_lets_it_go_on
 
 async def test_a_renewal_that_was_held_up_on_its_way_is_worth_nothing(folder: Path) -> None:
     async with Runner() as runner:
-        order = order_for(folder, TICKER, lease_s=61, leased_at=boottime() - 60)
-        running = await runner.start(order)
+        running = await start(runner, order_for(folder, TICKER), 61, boottime() - 60)
         await until(lambda: running.paused)
         running.renew(30, since=boottime() - 60)
         running.renew(30, since=boottime() - 31)
@@ -277,8 +277,7 @@ async def test_a_renewal_that_was_held_up_on_its_way_is_worth_nothing(folder: Pa
 
 async def test_a_trainer_whose_lease_ran_out_before_its_start_is_never_started(folder: Path) -> None:
     async with Runner() as runner:
-        order = order_for(folder, "open('started', 'w')", lease_s=5, leased_at=boottime() - 6)
-        running = await runner.start(order)
+        running = await start(runner, order_for(folder, "open('started', 'w')"), 5, boottime() - 6)
         ending = await running.wait()
         assert (running.pid, ending.reason) == (None, "fenced")
         assert "started" not in os.listdir(folder)
@@ -287,7 +286,7 @@ async def test_a_trainer_whose_lease_ran_out_before_its_start_is_never_started(f
 
 async def test_a_guard_that_meets_a_defect_ends_its_tree_first(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
+        running = await start(runner, order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
         daemon = await until(lambda: pid_in(folder / "daemon.pid"))
         running._shim.link._writer.write(b"not a message\n")
         ended = await running.wait()
@@ -304,7 +303,7 @@ async def test_a_paused_trainer_can_be_stopped_in_grace(folder: Path) -> None:
         "while True: time.sleep(0.05)"
     )
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, program, lease_s=600))
+        running = await start(runner, order_for(folder, program), 600)
         await until(lambda: "on" in read(folder / "output.log"))
         running.renew(0)
         await until(lambda: running.paused)
@@ -316,9 +315,7 @@ async def test_a_paused_trainer_can_be_stopped_in_grace(folder: Path) -> None:
 
 async def test_a_lease_that_runs_out_ends_the_tree_where_the_job_says_stop(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(
-            order_for(folder, DOUBLE_FORK + TICKER, lease_s=600, on_partition="stop")
-        )
+        running = await start(runner, order_for(folder, DOUBLE_FORK + TICKER, on_partition="stop"), 600)
         daemon = await until(lambda: pid_in(folder / "daemon.pid"))
         running.renew(0)
         ended = await running.wait()
@@ -329,7 +326,7 @@ async def test_a_lease_that_runs_out_ends_the_tree_where_the_job_says_stop(folde
 
 async def test_a_lease_that_runs_out_changes_nothing_where_the_job_says_continue(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, TICKER, lease_s=0, on_partition="continue"))
+        running = await start(runner, order_for(folder, TICKER, on_partition="continue"), 0)
         await until(lambda: len(read(folder / "ticks")) > 100)
         assert not running.paused
         running.stop(0)
@@ -340,7 +337,7 @@ async def test_a_lease_that_runs_out_changes_nothing_where_the_job_says_continue
 async def test_a_time_limit_ends_the_trainer(folder: Path) -> None:
     order = order_for(folder, "import time; time.sleep(600)", time_limit_s=0.2, kill_grace_s=600)
     async with Runner() as runner:
-        running = await runner.start(order)
+        running = await start(runner, order)
         ended = await running.wait()
         await running.release()
     assert (ended.reason, ended.signal) == ("time_limit", signal.SIGTERM)
@@ -352,7 +349,7 @@ async def test_at_a_time_limit_that_allows_a_checkpoint_the_agent_is_told_and_ha
     limit_reached = asyncio.Event()
     order = order_for(folder, TICKER, time_limit_s=0.2, time_limit_save_s=600.0)
     async with Runner() as runner:
-        running = await runner.start(order)
+        running = await start(runner, order)
         running.on_out_of_time = limit_reached.set
         async with asyncio.timeout(20):
             await limit_reached.wait()
@@ -370,7 +367,7 @@ async def test_a_checkpoint_that_takes_too_long_does_not_outlive_the_time_limit_
 ) -> None:
     order = order_for(folder, TICKER, time_limit_s=0.1, time_limit_save_s=0.2, kill_grace_s=0.1)
     async with Runner() as runner:
-        running = await runner.start(order)
+        running = await start(runner, order)
         ended = await running.wait()
         await running.release()
     assert ended.reason == "time_limit"
@@ -390,7 +387,7 @@ async def test_a_flood_of_output_blocks_neither_the_trainer_nor_the_loop(folder:
 
     async with Runner() as runner:
         ticking = asyncio.create_task(tick())
-        running = await runner.start(order_for(folder, program))
+        running = await start(runner, order_for(folder, program))
         ended = await running.wait()
         await running.release()
         ticking.cancel()
@@ -402,7 +399,7 @@ async def test_a_flood_of_output_blocks_neither_the_trainer_nor_the_loop(folder:
 
 async def test_a_silent_trainer_blocks_nothing(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, "import time; time.sleep(600)"))
+        running = await start(runner, order_for(folder, "import time; time.sleep(600)"))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(running.wait(), 0.05)
         running.stop(0)
@@ -413,7 +410,7 @@ async def test_a_silent_trainer_blocks_nothing(folder: Path) -> None:
 
 async def test_a_killed_shim_leaves_no_process_behind(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
+        running = await start(runner, order_for(folder, DOUBLE_FORK + "time.sleep(600)"))
         daemon = await until(lambda: pid_in(folder / "daemon.pid"))
         assert running.pid is not None
         os.kill(shim_of(running.pid), signal.SIGKILL)
@@ -427,8 +424,8 @@ async def test_a_killed_shim_leaves_no_process_behind(folder: Path) -> None:
 async def test_two_attempts_run_beside_each_other_and_end_apart(tmp_path: Path) -> None:
     async with Runner() as runner:
         first_id, second_id = (f"a_{secrets.token_hex(6)}" for _ in range(2))
-        first = await runner.start(order_for(tmp_path / first_id, TICKER))
-        second = await runner.start(order_for(tmp_path / second_id, TICKER))
+        first = await start(runner, order_for(tmp_path / first_id, TICKER))
+        second = await start(runner, order_for(tmp_path / second_id, TICKER))
         first.stop(0)
         await first.wait()
         ticks = len(read(tmp_path / second_id / "ticks"))
@@ -441,24 +438,26 @@ async def test_two_attempts_run_beside_each_other_and_end_apart(tmp_path: Path) 
 
 async def test_a_dead_spare_is_replaced(folder: Path) -> None:
     async with Runner() as runner:
+        runner.warm_up()
         spare = (await until(own_shims))[0]
         os.kill(spare, signal.SIGKILL)
         await until(lambda: not alive(spare))
-        running = await runner.start(order_for(folder, "print('fine')"))
+        running = await start(runner, order_for(folder, "print('fine')"))
         ended = await running.wait()
         await running.release()
     assert ended.last_lines == "fine"
 
 
 async def test_leaving_the_runner_lets_the_spare_go() -> None:
-    async with Runner():
+    async with Runner() as runner:
+        runner.warm_up()
         await until(own_shims)
     assert not own_shims()
 
 
 async def test_an_end_stays_readable_after_the_shim_is_gone(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, "print('bye'); raise SystemExit(6)"))
+        running = await start(runner, order_for(folder, "print('bye'); raise SystemExit(6)"))
         await running.wait()
         await running.release()
         adopted = await runner.adopt(folder)
@@ -477,7 +476,7 @@ async def test_an_attempt_that_was_given_up_is_not_started_any_more(folder: Path
     order = order_for(folder, TICKER)
     assert AttemptDir(folder).claim()
     async with Runner() as runner:
-        running = await runner.start(order)
+        running = await start(runner, order)
         ended = await running.wait()
     assert running.pid is None
     assert ended.reason == "shim_lost"
@@ -486,7 +485,7 @@ async def test_an_attempt_that_was_given_up_is_not_started_any_more(folder: Path
 
 async def test_an_attempt_that_was_begun_cannot_be_given_up(folder: Path) -> None:
     async with Runner() as runner:
-        running = await runner.start(order_for(folder, "pass"))
+        running = await start(runner, order_for(folder, "pass"))
         assert not AttemptDir(folder).claim()
         await running.release()
 
@@ -506,3 +505,48 @@ async def test_a_line_to_a_guardian_that_begins_wrongly_is_closed(tmp_path: Path
             await link.expect(Hello)
         async with asyncio.timeout(5.0):
             await closed.wait()
+
+
+async def test_nothing_of_a_held_trainer_runs_before_the_word_to_go(folder: Path) -> None:
+    async with Runner() as runner:
+        held = await runner.hold(await runner.take(), order_for(folder, "open('ran', 'w').close()"))
+        await asyncio.sleep(0.2)
+        assert not (folder / "ran").exists()
+        assert not (folder / "begun").exists()
+        running = await runner.go(held)
+        assert (await running.wait()).exit_code == 0
+        await running.release()
+    assert (folder / "ran").exists()
+
+
+async def test_a_held_trainer_that_is_dismissed_leaves_no_process_and_never_ran(folder: Path) -> None:
+    async with Runner() as runner:
+        shim = await runner.take()
+        await runner.hold(shim, order_for(folder, "open('ran', 'w').close()"))
+        assert shim.child is not None
+        below = psutil.Process(shim.child.pid).children(recursive=True)
+        assert below
+        await runner.dismiss(shim)
+        assert not [child for child in below if alive(child.pid)]
+    assert sorted(os.listdir(folder)) == ["output.log"]
+    assert AttemptDir(folder).claim()
+
+
+async def test_what_keeps_a_held_trainer_from_its_start_is_told_when_it_is_to_go(folder: Path) -> None:
+    async with Runner() as runner:
+        held = await runner.hold(await runner.take(), order_for(folder, ["true"], cwd="/no/such/folder"))
+        assert not held.gone
+        ended = await (await runner.go(held)).wait()
+    assert ended.reason == "start_failed"
+    assert "/no/such/folder" in (ended.error or "")
+
+
+async def test_the_death_of_a_held_trainers_shim_is_told_when_it_is_to_go(folder: Path) -> None:
+    async with Runner() as runner:
+        shim = await runner.take()
+        held = await runner.hold(shim, order_for(folder, TICKER))
+        assert shim.child is not None
+        shim.child.kill()
+        running = await runner.go(held)
+        assert (running.pid, (await running.wait()).reason) == (None, "shim_lost")
+    assert not (folder / "ticks").exists()

@@ -26,6 +26,7 @@ from tests.agent.shim_fixtures import (
     read,
     report_to,
     shim_of,
+    start,
     until,
 )
 
@@ -52,11 +53,16 @@ class Agent:
 
 
 @contextlib.asynccontextmanager
-async def agent_running(order: Order) -> AsyncIterator[Agent]:
+async def agent_running(order: Order, lease_s: float | None = None) -> AsyncIterator[Agent]:
     order_file = Path(order.attempt_dir) / "test-order.json"
     order_file.write_bytes(msgspec.json.encode(order))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, AGENT, order_file, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
+        sys.executable,
+        AGENT,
+        order_file,
+        *([str(lease_s)] if lease_s else []),
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
     )
     assert process.stdout is not None
     trainer = int(await process.stdout.readline())
@@ -93,8 +99,8 @@ async def test_a_killed_agent_takes_its_trainer_along_and_the_shim_reports_it(fo
 
 
 async def test_a_new_agent_within_the_grace_goes_on_with_the_same_trainer(folder: Path) -> None:
-    order = order_for(folder, TICKER, adopt_grace_s=600, lease_s=600)
-    async with agent_running(order) as agent:
+    order = order_for(folder, TICKER, adopt_grace_s=600)
+    async with agent_running(order, lease_s=600) as agent:
         await until(lambda: read(folder / "ticks"))
         await agent.kill()
         async with Runner() as runner:
@@ -206,7 +212,7 @@ while True: time.sleep(600)
 async def test_a_frozen_agent_does_not_renew_so_its_trainer_is_paused_and_goes_on_afterwards(
     folder: Path,
 ) -> None:
-    async with agent_running(order_for(folder, TICKER, lease_s=0.5, adopt_grace_s=0)) as agent:
+    async with agent_running(order_for(folder, TICKER, adopt_grace_s=0), lease_s=0.5) as agent:
         await until(lambda: read(folder / "ticks"))
         os.kill(agent.process.pid, signal.SIGSTOP)
         await until(lambda: state_of(agent.trainer) == "T", "the pause")
@@ -282,7 +288,7 @@ async def test_a_full_disk_at_the_end_makes_no_failure_of_a_training_that_comple
     for name in (".exit.json.tmp", "shim.err"):
         os.symlink("/dev/full", folder / name)
     async with Runner() as runner:
-        running = await runner.start(order)
+        running = await start(runner, order)
         ended = await running.wait()
         assert (ended.reason, ended.exit_code) == ("exited", 0)
         await running.release()

@@ -23,7 +23,9 @@ def disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def look(disk: Path, *, argv: tuple[str, ...] = ("python",), own_user: bool = False, **parts: Any) -> str:
+def look(
+    disk: Path, *, argv: tuple[str, ...] = ("python",), own_user: bool = False, home: str = "", **parts: Any
+) -> str:
     """What was said against it, or ''."""
     places: list[Place] = [
         (str(disk / "granted"), str(disk / "granted"), "ro"),
@@ -44,7 +46,7 @@ def look(disk: Path, *, argv: tuple[str, ...] = ("python",), own_user: bool = Fa
     )
     launch = Launch(argv=list(argv), env={}, cwd=str(disk / "job"))
     try:
-        refuse_unseen(offer, launch, Reach(places, own_user), [disk / "job"], str(disk / "home"))
+        refuse_unseen(offer, launch, Reach(places, own_user), [disk / "job"], home or str(disk / "home"))
     except PathNotGranted as refusal:
         return refusal.detail
     return ""
@@ -58,34 +60,60 @@ def test_a_path_that_is_not_granted_is_named_with_the_option_that_grants_it(disk
     failure = classify(None, None, None, said)
     assert (failure.code, failure.evidence) == ("path_not_granted", said)
     assert model in look(disk, dataloader=[{"id": "cats", "instance_data_dir": model}])
-    assert model in look(disk, env={"MODEL": model})
+    assert model in look(disk, env={"MODEL_DIR": model})
     assert model in look(disk, argv=(f"{model}",))
     assert "models" in look(disk, config={"model": "~/models"})
 
 
-def test_it_is_the_jobs_trouble_and_sets_no_worker_aside() -> None:
-    assert blame_for(PathNotGranted("settings.x names /x, which is not granted to jobs")) is Blame.JOB
+def test_it_is_no_fault_of_the_worker_and_another_may_grant_it() -> None:
+    assert blame_for(PathNotGranted("settings.x names /x, which is not granted to jobs")) is Blame.ELSEWHERE
 
 
-def test_what_is_granted_not_there_the_jobs_own_or_no_path_is_no_trouble(disk: Path) -> None:
+@pytest.mark.parametrize("own_user", [False, True])
+@pytest.mark.parametrize("where", ["model", "output_dir", "cache_dir"])
+def test_nobody_learns_what_is_on_the_worker_beyond_what_is_granted(
+    disk: Path, where: str, own_user: bool
+) -> None:
+    """A folder, one that is closed, a link, what is the worker's own: as if none were there."""
+    outside = Path("/opt/../srv") / disk.name
+    (disk / "secret").chmod(0o700)
+    (disk / "link").symlink_to("/usr/bin")
+    said = {
+        look(disk, config={where: str(path)}, own_user=own_user, home="/nobody").replace(str(path), "PATH")
+        for path in (
+            disk / "secret",
+            disk / "nothing",
+            disk / "link",
+            disk / "state",
+            disk / "nothing/at/all",
+        )
+    }
+    assert len(said) == 1
+    if where != "cache_dir":
+        assert "not granted to jobs" in said.pop()
+    assert look(disk, config={where: str(outside)}, own_user=own_user), (
+        "nor where jobs have folders of their own"
+    )
+
+
+def test_what_is_granted_the_jobs_own_or_no_path_is_no_trouble(disk: Path) -> None:
     assert not look(
         disk,
         config={
             "model": str(disk / "granted"),
-            "vae": str(disk / "nothing"),
+            "vae": str(disk / "granted/nothing"),
             "config": str(disk / "job"),
             "name": "someone/model",
             "prompt": "/imagine a cat",
+            "places": "/data:/models",
+            "command": ["sed", "/pattern/d"],
             "steps": 3,
             "noise": "/dev/urandom",
             "load": "/proc/loadavg",
         },
-        argv=("/usr/bin/env", "true"),
+        argv=("/usr/bin/env", "/pattern/d"),
+        env={"PREFIX": "/api/v1", "PYTHONPATH": "/a:/b"},
     )
-
-
-def test_of_what_no_grant_opens_nothing_is_told(disk: Path) -> None:
-    assert not look(disk, config={"model": str(disk / "state")})
 
 
 def test_a_job_may_write_in_its_own_tmp_whatever_the_workers_holds(tmp_path: Path, disk: Path) -> None:

@@ -46,10 +46,19 @@ def test_a_link_is_seen_where_both_its_name_and_its_end_are(disk: Path) -> None:
     assert not seen.sees(str(disk / "alias/model"))
 
 
-def test_nobody_learns_what_is_in_a_hidden_folder(disk: Path) -> None:
-    seen = reach(disk)
-    assert seen.is_hidden(str(disk / "state/worker_token"))
-    assert not seen.is_hidden(str(disk / "read/model"))
+def test_a_link_of_somebodys_own_into_the_system_is_not_seen(disk: Path) -> None:
+    """Only those of the root folder are the same behind the wall: /bin, /lib."""
+    (disk / "python").symlink_to("/usr/bin/env")
+    assert not Reach([("/usr", "/usr", "ro")], own_user=False).sees(str(disk / "python"))
+
+
+def test_what_lies_in_a_closed_folder_is_the_same_whether_it_is_there_or_not(disk: Path) -> None:
+    (disk / "read").chmod(0o755)
+    (disk / "read/model").chmod(0o700)
+    mine = reach(disk, own_user=True)
+    for name in ("weights", "nothing", "nothing/at/all"):
+        assert mine.unreadable(str(disk / "read/model" / name), with_content=True) == str(disk / "read/model")
+    assert mine.unreadable(str(disk / "read/nothing/here"), with_content=True) is None
 
 
 def test_a_user_of_its_own_is_bound_by_permissions(disk: Path) -> None:

@@ -49,9 +49,12 @@ def test_a_right_config_is_found_right() -> None:
         ({"max_train_steps": "many"}, "'max_train_steps' must be a whole number, not \"many\"."),
         ({"max_train_steps": 1000.0}, "'max_train_steps' must be a whole number, not 1000.0."),
         ({"max_train_steps": True}, "'max_train_steps' must be a whole number, not true."),
-        ({"lr": "fast"}, "'lr' is a number"),
-        ({"use_ema": "maybe"}, "'use_ema' is true or false"),
-        ({"model_family": "fluxx"}, "it is one of sdxl, flux. Did you mean 'flux'?"),
+        ({"lr": "fast"}, "'lr' must be a number"),
+        ({"use_ema": "maybe"}, "'use_ema' must be true or false"),
+        (
+            {"model_family": "fluxx"},
+            "'model_family' must be one of sdxl, flux, not \"fluxx\". Did you mean 'flux'?",
+        ),
         ({"lora_type": "lycoris"}, "needs a lycoris_config"),
     ],
 )

@@ -452,7 +452,7 @@ def test_a_trainer_that_may_run_is_asked_to_stop(job: Job, attempt: Attempt, exp
 
 @pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])
 def test_what_is_over_can_be_neither_cancelled_nor_moved(state: JobState) -> None:
-    with pytest.raises(WrongJobState, match=f"The job is {state} already"):
+    with pytest.raises(WrongJobState, match=f"The job is already {state}"):
         stopping.cancel(holding(state), ENDED, explicit_accept=True, actor=ADMIN, now=NOW)
     with pytest.raises(WrongJobState):
         lifecycle.set_priority(holding(state), 1, POLICY, ADMIN)
@@ -525,7 +525,7 @@ def test_a_bad_end_of_a_dependency_ends_the_wait(waiting: Job, state: JobState, 
     decision = lifecycle.dependency_ended(waiting, bad, others_pending=others_pending, now=NOW)
     job = job_of(decision)
     assert (job.state, job.reason, job.hold) == (JobState.FAILED, "dependency_failed", Hold.NONE)
-    assert job.error == f"it depends on j_0, which ended {state}"
+    assert job.error == f"it depends on j_0, which ended as {state}"
     assert types(decision) == ["job.failed"]
 
 

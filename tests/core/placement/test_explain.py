@@ -45,7 +45,8 @@ SURVEYS: list[tuple[Code, Survey]] = [
     (Code.WRONG_ACCELERATOR, asked(Requirements(accelerator="rocm"), a_worker())),
     (Code.TRAINER_MISSING, asked(Requirements(trainer="command"), a_worker())),
     (Code.DATA_TOO_LARGE, asked(Requirements(datasets=(("d1", 7),)), a_worker())),
-    (Code.NOT_FOR_TEAM, survey(REMOTE, [(a_worker(), FREE)], Pool((("room", "a"),), ()))),
+    (Code.NOT_FOR_TEAM, survey(REMOTE, [(a_worker(), FREE)], pool=Pool((("room", "a"),), ()))),
+    (Code.PATH_NOT_GRANTED, survey(REMOTE, [(a_worker("w_1"), FREE)], ("w_1 i_w_1",))),
     (Code.ALL_MATCHING_BUSY, asked(REMOTE, a_worker(), held=BUSY)),
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.OFFLINE))),
     (Code.ALL_MATCHING_OFFLINE, asked(REMOTE, a_worker(connection=Connection.CONNECTING, registered_at=NOW))),
@@ -106,7 +107,7 @@ def test_a_job_with_a_reason_of_its_own_gives_that(code: Code, job: Job, limit: 
 def test_together_these_tests_reach_every_code() -> None:
     reached = {code for code, _ in SURVEYS} | {
         *(Code.APPROVAL_REQUIRED, Code.DEPENDENCY, Code.RETRY_BACKOFF, Code.NOT_WAITING),
-        *(Code.QUOTA_USER, Code.QUOTA_GLOBAL, Code.QUOTA_TEAM, Code.QUOTA),
+        *(Code.QUOTA_USER, Code.QUOTA_GLOBAL, Code.QUOTA_TEAM, Code.QUOTA, Code.HELD_AFTER_RESTORE),
     }
     assert reached == set(Code) == set(REASONS)
 
@@ -139,6 +140,29 @@ def test_a_backoff_is_told_before_a_limit_and_a_limit_before_a_busy_fleet() -> N
     assert code_of(held_back, fleet, limit=Ceiling(Code.QUOTA_USER, {})) is Code.RETRY_BACKOFF
     assert code_of(a_job(), fleet, limit=Ceiling(Code.QUOTA_USER, {})) is Code.QUOTA_USER
     assert code_of(a_job(), fleet) is Code.ALL_MATCHING_BUSY
+
+
+def test_after_a_restore_the_hold_is_named_with_its_end_and_before_what_else_keeps_a_job_waiting() -> None:
+    fleet = asked(REMOTE, a_worker())
+    for job in (a_job(), a_job(hold=Hold.BACKOFF, not_before=NOW + 9)):
+        explanation = explain(
+            job, fleet, limit=Ceiling(Code.QUOTA_USER, {}), ahead=0, now=NOW, held_until=NOW + 20
+        )
+        assert explanation.code is Code.HELD_AFTER_RESTORE
+        assert explanation.params == {"wait_s": 20.0, "until": NOW + 20}
+        assert explanation.sentence.startswith("the server was restored from a backup: nothing is placed for")
+        assert "another 20 s" in explanation.sentence
+    over = explain(a_job(), fleet, limit=None, ahead=0, now=NOW + 20, held_until=NOW + 20)
+    assert over.code is Code.BEHIND_OTHERS
+    never = explain(
+        a_job(),
+        asked(Requirements(gpus=16), a_worker()),
+        limit=None,
+        ahead=0,
+        now=NOW,
+        held_until=NOW + 20,
+    )
+    assert never.code is Code.GPU_COUNT_TOO_LARGE, "waiting would not help"
 
 
 def test_a_wait_counts_down_and_never_below_zero() -> None:

@@ -197,5 +197,5 @@ def test_a_killed_shim_takes_its_trainer_along_and_the_attempt_has_failed(world:
     os.kill(world.shim_of(job_id), signal.SIGKILL)
     job = world.becomes(job_id, "failed")
     assert not alive(trainer)
-    assert "guardian" in job["error"]
+    assert "supervisor" in job["error"]
     worker.becomes("idle")

@@ -7,6 +7,7 @@ import pytest
 
 from tests.attacks.test_job_isolation import what_is_missing
 from tests.e2e.kit import World
+from tests.e2e.processes import wait_until
 
 pytestmark = [
     pytest.mark.e2e,
@@ -32,9 +33,31 @@ def test_a_folder_that_is_not_granted_is_refused_by_name_and_used_where_it_is(
     assert f"--job-path {folder}:ro" in failure["evidence"]
     assert len(world.get(f"/api/jobs/{refused}/attempts")["attempts"]) == 1
 
-    world.start_worker("open", "--isolation", "required", "--label", "who=open", "--job-path", f"{folder}:ro")
-    seen = world.submit(bundle, worker_labels={"who": "open"})
+    bundle["settings"]["cwd"] = str(tmp_path / "nothing")
+    probing = world.submit(bundle, worker_labels={"who": "closed"})
+    world.becomes(probing, "failed")
+    probed = world.job(probing)["failure"]
+    assert probed["evidence"].replace("nothing", "project") == failure["evidence"], (
+        "what is not there is told alike"
+    )
+    assert probed["class"] == failure["class"]
+
+    opened = world.start_worker(
+        "open", "--isolation", "required", "--label", "who=open", "--job-path", f"{folder}:ro"
+    )
+    assert world.call("POST", f"/api/admin/workers/{opened.id}/drain").is_success
+    bundle["settings"]["cwd"] = str(folder)
+    seen = world.submit(bundle)
+    wait_until(lambda: world.attempts(seen), "the other worker has refused it")
+    wait_until(
+        lambda: world.explain(seen)["code"] == "ALL_MATCHING_DRAINING", "one is left that might grant it"
+    )
+    assert {"name": "closed", "fails": ["not_granted"]}.items() <= world.explain(seen)["workers"][-1].items()
+    next_in_line = world.submit(world.command("true", resources={"gpus": 0}))
+    world.becomes(next_in_line, "completed")
+    assert world.call("POST", f"/api/admin/workers/{opened.id}/resume").is_success
     world.becomes(seen, "completed")
+    assert [one["worker_name"] for one in world.attempts(seen)] == ["closed", "open"]
     assert "seen" in world.call("GET", f"/api/jobs/{seen}/logs").text
 
 

@@ -130,6 +130,13 @@ def test_a_restore_doubles_no_job_that_runs_and_goes_back_in_no_epoch(world: Wor
     other = world.start_worker("other")
     assert world.job(job)["status"] == "queued", "held, though a worker is idle"
     other.becomes("idle")
+    said = world.explain(job)
+    assert (said["code"], world.job(job)["status"]) == ("HELD_AFTER_RESTORE", "queued"), said
+    assert said["params"]["until"] == pytest.approx(time.time() + said["params"]["wait_s"], abs=2)
+    refused = world.call(
+        "POST", "/api/queue/submit", {"config": world.command("true"), "target": "worker", "no_wait": True}
+    )
+    assert refused.status_code == 409, "what is held does not start now"
     until = time.monotonic() + 40
     while world.job(job)["status"] != "running" and time.monotonic() < until:
         now = trainers_of(world)

@@ -59,7 +59,7 @@ async def test_a_curve_shows_its_true_peak_and_keeps_its_zoom_and_its_canvas_whi
     await expect(page.get_by_role("button", name="Show all")).to_be_visible()
     await page.wait_for_selector("#charts[data-closer]")
     # Closer, each of the three hundred steps is a point of its own.
-    await page.get_by_text("As a table").click()
+    await page.get_by_text("Show as table").click()
     await expect(page.get_by_role("cell", name="18,530", exact=True)).to_be_visible()
     await page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 40)
     hovered = await loss.locator(".u-legend .u-value").first.inner_text()
@@ -75,7 +75,7 @@ async def test_a_curve_shows_its_true_peak_and_keeps_its_zoom_and_its_canvas_whi
     await chart.focus()
     await page.keyboard.press("0")
     await expect(page.get_by_role("button", name="Show all")).to_be_hidden()
-    await page.get_by_label("Along").select_option("epoch")
+    await page.get_by_label("X axis").select_option("epoch")
     await expect(page.locator(".u-legend").nth(1)).to_contain_text("Epoch")
     await page.locator("#chart-controls").get_by_text("Numbers").click()
     await page.get_by_label("in one chart").check()
@@ -83,7 +83,7 @@ async def test_a_curve_shows_its_true_peak_and_keeps_its_zoom_and_its_canvas_whi
     await page.keyboard.press("Escape")
     await work.report("completed", exit_code=0)
     await expect(page.locator("#state")).to_contain_text("Completed")
-    await expect(page.get_by_label("Along")).to_be_visible()
+    await expect(page.get_by_label("X axis")).to_be_visible()
 
 
 async def test_the_curves_are_saved_as_a_picture_and_as_a_table(stage: Stage, page_as: Pages) -> None:

@@ -62,7 +62,7 @@ async def test_a_worker_is_created_by_keyboard_and_comes_in_live(own_fleet: Cons
     assert variable == "SIMPLETUNER_WORKER_TOKEN", (
         "every process of the machine can read the words of a command"
     )
-    assert words[:2] == ["simpletuner", "worker"]
+    assert words[:2] == ["simpletuner-fleet", "worker"]
     assert token not in " ".join(words)
     own_fleet.world.start(
         "pasted",
@@ -113,7 +113,7 @@ async def test_a_list_without_workers_says_what_to_do_and_shows_the_first_one_at
     await page.goto(link[0])
     await page.get_by_label("Name").fill("Anna")
     await page.get_by_label("Password", exact=True).fill("a long and quiet afternoon")
-    await page.get_by_role("button", name="Start", exact=True).click()
+    await page.get_by_role("button", name="Begin", exact=True).click()
     await page.wait_for_url(own_empty.url + "/")
     await visit(page, "/admin/workers")
     await expect(page.get_by_role("heading", name="No workers yet")).to_be_visible()

@@ -1,10 +1,16 @@
-"""Finds and ends what a dead shim has left behind: every trainer's process carries its attempt in its environment."""
+"""Finds and ends what a dead shim has left behind: by the attempt's control group, which no process of it ever leaves.
 
+Where there are no groups, by its environment: every trainer's process carries its attempt there, unless it clears that.
+"""
+
+import contextlib
 import logging
 import os
 import signal
 import time
 from pathlib import Path
+
+from simpletuner_fleet.agent.guard import shim_cgroup
 
 log = logging.getLogger(__name__)
 
@@ -12,6 +18,30 @@ ATTEMPT_TAG = "SIMPLETUNER_ATTEMPT_ID"
 SWEEP_FOR_S = 10.0
 SWEEP_PAUSE_S = 0.01
 PROC = Path("/proc")
+
+
+def end_rest(attempt_dir: Path) -> None:
+    """Leaves no process of an attempt that no shim guards any more. Blocks: call it in a thread."""
+    end_group(attempt_dir)
+    sweep(attempt_dir.name)
+
+
+def end_group(attempt_dir: Path) -> bool:
+    """Takes the attempt's control group away with all that is in there; whether anything was. Blocks."""
+    note = attempt_dir / shim_cgroup.NAME_FILE
+    try:
+        group = Path(note.read_text(encoding="utf-8"))
+    except OSError:
+        return False
+    if group.name != shim_cgroup.group_name(attempt_dir.name):
+        return False
+    was_populated = shim_cgroup.is_populated(str(group))
+    if not shim_cgroup.remove(str(group)):
+        log.error("processes of attempt %s do not die: %s is not empty", attempt_dir.name, group)
+        return was_populated
+    with contextlib.suppress(OSError):
+        note.unlink()
+    return was_populated
 
 
 def processes_of(attempt_id: str) -> list[int]:

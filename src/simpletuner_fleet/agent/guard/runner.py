@@ -1,4 +1,4 @@
-"""Runs trainers through shims: one shim per attempt, and one spare kept warm so that a start costs no wait."""
+"""Runs trainers through shims: one per attempt, and a spare kept warm behind a wall, so that a start costs no wait."""
 
 import asyncio
 import contextlib
@@ -9,22 +9,26 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.guard.orphans import sweep
+from simpletuner_fleet.agent.guard.orphans import end_rest
 from simpletuner_fleet.agent.guard.shim_client import (
     SHIM,
+    Build,
+    Built,
     Exited,
     ExitRecord,
+    Go,
     Greet,
     Hello,
     Order,
     OutOfTime,
     Paused,
+    ReadyWall,
     Release,
     Renew,
     Resumed,
@@ -33,6 +37,7 @@ from simpletuner_fleet.agent.guard.shim_client import (
     ShimReady,
     Started,
     Stop,
+    TrainerHeld,
     boottime,
 )
 from simpletuner_fleet.agent.ship.output_log import last_lines
@@ -72,9 +77,30 @@ class EndedAttempt(Struct, frozen=True, kw_only=True):
     reported: bool
 
 
-class _Shim(Struct, frozen=True):
+class ReadyWalls(Protocol):
+    """Makes walls that stand before their attempt is known. Both block: they are called in a thread."""
+
+    def ready(self) -> ReadyWall | None:
+        """Returns None where there is none to be had."""
+
+    def discard(self, ready: ReadyWall) -> None: ...
+
+
+class NoReadyWalls:
+    def ready(self) -> ReadyWall | None:
+        return None
+
+    def discard(self, ready: ReadyWall) -> None:
+        pass
+
+
+class ShimProcess(Struct, frozen=True, eq=False):
+    """A guardian that has no attempt yet, or has one."""
+
     link: ShimLink
     child: subprocess.Popen[bytes] | None
+    ready: ReadyWall | None = None
+    """The wall that it has built for whatever comes."""
 
     def leave_alone(self) -> None:
         """It goes on by its lease, as it does when the agent dies."""
@@ -90,7 +116,9 @@ _LEFT_ALONE: list[subprocess.Popen[bytes]] = []
 class RunningTrainer:
     """An attempt whose shim is alive. Its methods return at once; `wait` tells how it ended."""
 
-    def __init__(self, attempt_id: str, output: Path, shim: _Shim, *, pid: int | None, paused: bool) -> None:
+    def __init__(
+        self, attempt_id: str, output: Path, shim: ShimProcess, *, pid: int | None, paused: bool
+    ) -> None:
         self.attempt_id = attempt_id
         self.pid = pid
         """The trainer's; None where it could not be started."""
@@ -142,7 +170,7 @@ class RunningTrainer:
         except ShimGone:
             if not self._exit.done():
                 log.error("the shim of attempt %s is gone; its processes are swept up", self.attempt_id)
-                await asyncio.to_thread(sweep, self.attempt_id)
+                await asyncio.to_thread(end_rest, self._output.parent)
                 await self._conclude(
                     ExitRecord(reason=EndReason.SHIM_LOST, error="the trainer's supervisor was killed")
                 )
@@ -170,45 +198,102 @@ class RunningTrainer:
             self._exit.set_result(await asyncio.to_thread(_exit_of, ended, self._output))
 
 
+class HeldTrainer(Struct, frozen=True):
+    """An attempt of which everything is done but the last step, unless its shim is gone."""
+
+    order: Order
+    shim: ShimProcess
+    gone: bool
+
+
 class Runner:
     """Use it as an async context manager; leaving it lets the spare go, and hangs up on what runs without stopping it."""
 
-    def __init__(self, python: str = sys.executable, key: str = "") -> None:
+    def __init__(self, python: str = sys.executable, key: str = "", walls: ReadyWalls | None = None) -> None:
         """`key` is what the next agent of this worker will know, and no job: shims let in nobody else."""
         self._python = python
         self._key = key
-        self._spare: asyncio.Task[_Shim] | None = None
-        self._unwanted: list[asyncio.Task[_Shim]] = []
+        self._walls = walls or NoReadyWalls()
+        self._spare: asyncio.Task[ShimProcess] | None = None
+        self._unwanted: list[asyncio.Task[ShimProcess]] = []
         """Shims for a start that was cancelled meanwhile."""
+        self._taken: list[ShimProcess] = []
+        """Which do not run a trainer yet."""
         self._running: list[RunningTrainer] = []
 
     async def __aenter__(self) -> Self:
-        self.warm_up()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         spare, self._spare = self._spare, None
         for running in self._running:
             running.leave_alone()
-        for shim in [*self._unwanted, *([spare] if spare else [])]:
-            await _dismiss(shim)
+        for shim in [*self._taken]:
+            await self.dismiss(shim)
+        for starting in [*self._unwanted, *([spare] if spare else [])]:
+            with contextlib.suppress(ShimUnavailable):
+                await self.dismiss(await starting)
 
     def warm_up(self) -> None:
         """Starts the spare shim, if there is none."""
         if self._spare is None:
-            self._spare = asyncio.create_task(self._start_shim())
+            self._spare = asyncio.create_task(self._start_shim(self._walls))
 
-    async def start(self, order: Order) -> RunningTrainer:
-        """Returns when the trainer has been executed, or could not be: then `wait` gives `start_failed` at once.
+    async def take(self) -> ShimProcess:
+        """Returns the spare, behind its wall where it has one. Whoever takes it holds an order in it, or dismisses it.
 
-        Raises ShimUnavailable where not even a shim could be had; nothing was started then.
+        Raises ShimUnavailable where there is none to be had.
         """
-        shim = await self._take_spare()
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            with contextlib.suppress(ShimUnavailable):
+                shim = await self._shim_of(spare)
+                if shim.child is not None and shim.child.poll() is None:
+                    self._taken.append(shim)
+                    return shim
+                await self.dismiss(shim)
+        return await self.take_bare()
+
+    async def take_bare(self) -> ShimProcess:
+        """Returns a shim that has built no wall yet, at the cost of starting one."""
+        shim = await self._shim_of(asyncio.create_task(self._start_shim(NoReadyWalls())))
+        self._taken.append(shim)
+        return shim
+
+    async def dismiss(self, shim: ShimProcess) -> None:
+        """Ends a shim that runs no trainer, and what it has prepared."""
+        self._taken = [one for one in self._taken if one is not shim]
+        shim.link.close()
+        if shim.child is not None:
+            await asyncio.to_thread(_reap, shim.child)
+        if shim.ready is not None:
+            await asyncio.to_thread(self._walls.discard, shim.ready)
+
+    async def hold(self, shim: ShimProcess, order: Order) -> HeldTrainer:
+        """Returns when everything but the last step is under way; what goes wrong is told by `go`."""
         shim.link.send(replace(order, key=self._key))
         try:
-            answer = await shim.link.receive()
+            await shim.link.expect(TrainerHeld)
         except ShimGone:
-            answer = None
+            return HeldTrainer(order, shim, gone=True)
+        return HeldTrainer(order, shim, gone=False)
+
+    async def go(
+        self, held: HeldTrainer, lease_s: float | None = None, leased_at: float | None = None
+    ) -> RunningTrainer:
+        """Returns when the trainer has been executed, or could not be: then `wait` gives `start_failed` at once.
+
+        `leased_at` is by `boottime`; None is now.
+        """
+        shim, order = held.shim, held.order
+        self._taken = [one for one in self._taken if one is not shim]
+        answer = None
+        try:
+            if not held.gone:
+                shim.link.send(Go(lease_s=lease_s, leased_at=leased_at))
+                answer = await shim.link.receive()
+        except ShimGone:
+            pass
         except asyncio.CancelledError:
             shim.leave_alone()
             raise
@@ -237,7 +322,7 @@ class Runner:
             return await asyncio.to_thread(_ended, attempt_dir, output)
         running = self._watched(
             RunningTrainer(
-                attempt_dir.name, output, _Shim(link, None), pid=greeting.pid, paused=greeting.paused
+                attempt_dir.name, output, ShimProcess(link, None), pid=greeting.pid, paused=greeting.paused
             )
         )
         running.hidden = greeting.hidden
@@ -250,17 +335,7 @@ class Runner:
         self._running = [*(one for one in self._running if not one.is_over), running]
         return running
 
-    async def _take_spare(self) -> _Shim:
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            with contextlib.suppress(ShimUnavailable):
-                shim = await self._shim_of(spare)
-                if shim.child is not None and shim.child.poll() is None:
-                    return shim
-                shim.link.close()
-        return await self._shim_of(asyncio.create_task(self._start_shim()))
-
-    async def _shim_of(self, starting: asyncio.Task[_Shim]) -> _Shim:
+    async def _shim_of(self, starting: asyncio.Task[ShimProcess]) -> ShimProcess:
         """A start that is cancelled must not lose a shim that is there, or will be in a moment."""
         try:
             return await asyncio.shield(starting)
@@ -268,7 +343,7 @@ class Runner:
             self._unwanted.append(starting)
             raise
 
-    async def _start_shim(self) -> _Shim:
+    async def _start_shim(self, walls: ReadyWalls) -> ShimProcess:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
@@ -284,15 +359,24 @@ class Runner:
         except (ShimGone, TimeoutError) as error:
             await asyncio.to_thread(_reap, child)
             raise ShimUnavailable("The trainer's guardian ended before its work.") from error
-        return _Shim(link, child)
+        return await self._behind_wall(link, child, await asyncio.to_thread(walls.ready))
 
-
-async def _dismiss(spare: asyncio.Task[_Shim]) -> None:
-    with contextlib.suppress(ShimUnavailable):
-        shim = await spare
-        shim.link.close()
-        if shim.child is not None:
-            await asyncio.to_thread(_reap, shim.child)
+    async def _behind_wall(
+        self, link: ShimLink, child: subprocess.Popen[bytes], ready: ReadyWall | None
+    ) -> ShimProcess:
+        """Where the wall cannot be built now, it is tried again with the attempt, which tells why if it fails."""
+        shim = ShimProcess(link, child, ready)
+        if ready is None:
+            return shim
+        link.send(Build(ready.wall))
+        try:
+            async with asyncio.timeout(SHIM_ANSWERS_WITHIN_S):
+                await link.expect(Built)
+        except (ShimGone, TimeoutError):
+            log.warning("no wall could be built for the next job: it is tried again when there is one")
+            await self.dismiss(shim)
+            return await self._start_shim(NoReadyWalls())
+        return shim
 
 
 def _spawn(python: str, line: socket.socket) -> subprocess.Popen[bytes]:
@@ -327,7 +411,7 @@ def _exit_of(ended: ExitRecord, output: Path) -> TrainerExit:
 
 def _ended(attempt_dir: Path, output: Path) -> EndedAttempt:
     """No shim answers: it has left after its work, or it was killed and may have left processes."""
-    sweep(attempt_dir.name)
+    end_rest(attempt_dir)
     try:
         record = msgspec.json.decode((attempt_dir / "exit.json").read_bytes(), type=ExitRecord)
     except (OSError, msgspec.MsgspecError):

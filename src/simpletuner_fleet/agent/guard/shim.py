@@ -53,7 +53,15 @@ class Shim:
         self.agent: socket.socket | None = agent
         self.listener: socket.socket | None = None
         self.unread = b""
+        self.held: dict[str, Any] = {}
+        """An order that is carried out but for its last step."""
         self.order: dict[str, Any] = {}
+        """The same, once its trainer may run."""
+        self.starting: Any = None
+        """The process that will be the trainer (`shim_trainer.Starting`)."""
+        self.held_pid = 0
+        self.held_ticks: int | None = None
+        """Of the trainer to be: it may have ended by the time somebody looks."""
         self.trainer_pid = 0
         """Of the process that stands for the trainer here: its keeper, or the first one behind a wall of namespaces."""
         self.keeper_pid = 0
@@ -121,8 +129,12 @@ class Shim:
 
     def obey(self, message: dict[str, Any]) -> None:
         match message["do"]:
-            case "start" if not self.order:
-                self.start(message)
+            case "build" if self.starting is None:
+                self.build(message["wall"])
+            case "hold" if not self.held:
+                self.hold(message)
+            case "go" if self.held and not self.order:
+                self.go(message["lease_s"], message["leased_at"])
             case "renew":
                 self.lease_until = message["until"]
             case "stop":
@@ -179,35 +191,58 @@ class Shim:
 
     # The trainer's side
 
-    def start(self, order: dict[str, Any]) -> None:
+    def build(self, wall: dict[str, Any]) -> None:
+        """Ends where the wall cannot be built: whoever asked starts another, and learns with the order why."""
+        self.begin(wall)
+        if self.starting.await_wall():
+            self.done = True
+        else:
+            self.tell("built")
+
+    def begin(self, wall: dict[str, Any] | None) -> None:
+        walls = part("shim_wall") if wall else None
+        self.starting = part("shim_trainer").begin(wall, walls)
+        self.trainer_pid, self.keeper_pid = self.starting.pid, self.starting.keeper_pid
+        self.status_told = self.starting.status
+
+    def hold(self, order: dict[str, Any]) -> None:
+        """Has everything done but the last step. What fails is told when the trainer is to start: nobody waits for it."""
         os.chdir(order["attempt_dir"])
+        self.held = order
+        added = order["wall"]["places"] if self.starting and order["wall"] else []
+        if self.starting is None:
+            self.begin(order["wall"])
+        self.starting.prepare(order, added)
+        if on_linux and self.trainer_pid:
+            self.held_pid = self.tree.child(self.trainer_pid) or self.trainer_pid
+            self.held_ticks = self.tree.start_ticks(self.held_pid)
+        self.tell("held")
+
+    def go(self, lease_s: float | None, leased_at: float | None) -> None:
         if not self.files.claim():
             self.done = True
             return
-        self.order = order
+        self.order = self.held
         begun_at = boottime()
-        if order["lease_s"] is not None:
-            self.lease_until = (order["leased_at"] or begun_at) + order["lease_s"]
-            if begun_at >= self.lease_until and order["on_partition"] != "continue":
+        if lease_s is not None:
+            self.lease_until = (leased_at or begun_at) + lease_s
+            if begun_at >= self.lease_until and self.order["on_partition"] != "continue":
                 self.never_start()
                 return
-        walls = part("shim_wall") if order.get("wall") else None
-        launched = part("shim_trainer").launch(order, walls)
-        self.trainer_pid, self.keeper_pid, self.status_told, problem = launched
-        if order["time_limit_s"] is not None:
-            self.time_limit_at = begun_at + order["time_limit_s"]
+        problem = self.starting.go()
+        if self.order["time_limit_s"] is not None:
+            self.time_limit_at = begun_at + self.order["time_limit_s"]
         self.files.keep_own_errors()
         self.open_door()
         if problem:
             self.refuse_start(problem)
             return
-        within = self.tree.descendants(self.trainer_pid)
-        self.shown_pid = within[0] if on_linux and within else self.trainer_pid
+        self.shown_pid = self.held_pid or self.trainer_pid
         # No fsync: after a power cut there is no trainer to be found either.
         self.files.note(
             self.files.write_whole,
             "trainer.json",
-            {"pid": self.shown_pid, "start_ticks": self.tree.start_ticks(self.shown_pid)},
+            {"pid": self.shown_pid, "start_ticks": self.held_ticks},
         )
         self.tell("started", pid=self.shown_pid)
 
@@ -220,6 +255,7 @@ class Shim:
 
     def never_start(self) -> None:
         """The agent was frozen between acceptance and start: the job may run elsewhere by now."""
+        self.leave_nothing()
         self.files.keep_own_errors()
         self.open_door()
         self.reason = "fenced"
@@ -258,10 +294,13 @@ class Shim:
 
     def finish_with(self, status: int | None) -> None:
         """No child is left, and a subreaper's orphans are its children: the whole tree is gone."""
+        limit = None
+        if self.order.get("cgroup") and self.reason == "exited":
+            limit = part("shim_cgroup").limit_reached(self.order["cgroup"], status == 0)
         if status is None or os.WIFSIGNALED(status):
-            self.finish(None, None if status is None else os.WTERMSIG(status), None)
+            self.finish(None, None if status is None else os.WTERMSIG(status), limit)
         else:
-            self.finish(os.WEXITSTATUS(status), None, None)
+            self.finish(os.WEXITSTATUS(status), None, limit)
 
     def finish(self, exit_code: int | None, signal_number: int | None, error: str | None) -> None:
         self.exit = {
@@ -292,6 +331,8 @@ class Shim:
         pids = [pid for pid in self.tree.descendants(os.getpid()) if pid != self.keeper_pid]
         for pid in pids:
             self.tree.send_signal(pid, number)
+        if number == signal.SIGKILL and self.order.get("cgroup"):
+            part("shim_cgroup").end_all(self.order["cgroup"])
         if not on_linux and self.trainer_pid:
             with contextlib.suppress(OSError):
                 os.killpg(self.trainer_pid, number)
@@ -304,8 +345,8 @@ class Shim:
             stopped_pids |= pids
 
     def leave_nothing(self) -> None:
-        """Whatever made the guard end, the tree ends first."""
-        while self.order and self.exit is None:
+        """Whatever made the guard end, the tree ends first, and what was to become one."""
+        while self.starting and self.exit is None:
             self.signal_tree(signal.SIGKILL)
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:

@@ -46,17 +46,35 @@ class Wall(Struct, kw_only=True, frozen=True):
     """What separates a trainer from the machine; see `shim_wall`."""
 
     kind: Literal["user", "namespace", "landlock"]
-    places: list[tuple[str, str, Literal["ro", "rw", "hide"]]]
+    places: list[tuple[str, str, Literal["ro", "rw", "hide", "room"]]]
     """From where, to where, and how; what lies deeper comes later."""
     home: str = ""
     uid: int | None = None
     gid: int | None = None
     groups: list[int] = []
-    cgroup: str = ""
 
 
-class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
-    """All a shim needs to run one attempt. `env` is the trainer's whole environment."""
+class ReadyWall(Struct, kw_only=True, frozen=True):
+    """A wall that stands before anybody knows for which attempt. Only places are added to it then."""
+
+    folder: Path
+    """Becomes the attempt's folder, when there is one: what is in there is shown behind the wall already."""
+    wall: Wall
+    seen: tuple[object, ...]
+    """How the machine was when it was built."""
+
+
+class Build(Struct, frozen=True, tag="build", tag_field="do"):
+    """Puts up the wall before there is an order."""
+
+    wall: Wall
+
+
+class Order(Struct, kw_only=True, frozen=True, tag="hold", tag_field="do"):
+    """All a shim needs to prepare one attempt up to its last step; only `Go` makes it run.
+
+    `env` is the trainer's whole environment. Where the wall was built before, its places are those to be added.
+    """
 
     attempt_id: str
     attempt_dir: str
@@ -64,9 +82,6 @@ class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
     env: dict[str, str]
     cwd: str
     output: str
-    lease_s: float | None = None
-    leased_at: float | None = None
-    """By `boottime`; None is when the order arrives."""
     on_partition: Literal["pause", "continue", "stop"] = "pause"
     kill_grace_s: float = 30.0
     adopt_grace_s: float = 2.0
@@ -79,8 +94,18 @@ class Order(Struct, kw_only=True, frozen=True, tag="start", tag_field="do"):
     hidden: list[str] = []
     """Values that must not be seen in what is told of the output."""
     wall: Wall | None = None
+    cgroup: str = ""
+    """The control group that the trainer runs in; '' is none of its own."""
     key: str = ""
     """What a new agent must know to be met; '' lets everybody in who reaches the door."""
+
+
+class Go(Struct, kw_only=True, frozen=True, tag="go", tag_field="do"):
+    """The acceptance was answered: the trainer may run, for as long as its lease."""
+
+    lease_s: float | None
+    leased_at: float | None
+    """By `boottime`; None is when this arrives."""
 
 
 class Greet(Struct, frozen=True, tag="greet", tag_field="do"):
@@ -105,6 +130,14 @@ class Release(Struct, frozen=True, tag="release", tag_field="do"):
 
 class ShimReady(Struct, tag="ready", tag_field="event"):
     pass
+
+
+class Built(Struct, tag="built", tag_field="event"):
+    pass
+
+
+class TrainerHeld(Struct, tag="held", tag_field="event"):
+    """Everything but the last step is under way; what goes wrong is told after `Go`."""
 
 
 class Started(Struct, kw_only=True, tag="started", tag_field="event"):
@@ -146,8 +179,8 @@ class Resumed(Struct, kw_only=True, tag="resumed", tag_field="event"):
 
 
 T = TypeVar("T")
-ToShim = Order | Greet | Renew | Stop | Release
-FromShim = ShimReady | Started | Exited | Hello | Paused | Resumed | OutOfTime
+ToShim = Build | Order | Go | Greet | Renew | Stop | Release
+FromShim = ShimReady | Built | TrainerHeld | Started | Exited | Hello | Paused | Resumed | OutOfTime
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[FromShim] = msgspec.json.Decoder(FromShim)

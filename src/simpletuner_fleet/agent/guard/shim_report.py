@@ -138,9 +138,9 @@ def verdict(
         case "exited" if ended["exit_code"] == 0:
             return ENDED_WELL, None
         case "exited" if ended["signal"]:
-            return "failed", f"the trainer was ended by signal {ended['signal']}"
+            return "failed", ended["error"] or f"the trainer was ended by signal {ended['signal']}"
         case "exited":
-            return "failed", f"the trainer ended with exit code {ended['exit_code']}"
+            return "failed", ended["error"] or f"the trainer ended with exit code {ended['exit_code']}"
         case "start_failed":
             return "failed", ended["error"]
         case "time_limit":

@@ -1,9 +1,15 @@
-"""The part of the shim that starts a trainer, behind its wall where the order has one: standard library only."""
+"""The part of the shim that starts a trainer, behind its wall where there is one: standard library only.
+
+The process that will be the trainer is there before anything is to run. It is told its order, does everything but the
+last step, and waits for one more word; only then the trainer's program is executed in its place. A wall of
+namespaces may even stand before the order is known: then the order names what is to be added to it.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import select
 import signal
@@ -19,56 +25,120 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 MOST_DESCRIPTORS = 65536
 UNSEEN = (errno.ENOENT, errno.EACCES)
 HINT = " (jobs of this worker see only what its owner grants: --job-path)"
+KILLED = "it was killed before it could start"
+NO_WALL = "cannot separate the job from this machine"
+DONE, GO = b"\0", b"!"
 on_linux = sys.platform == "linux"
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def launch(order: dict[str, Any], walls: ModuleType | None) -> tuple[int, int, int, str]:
-    """Forks and executes the trainer; returns two pids, where its status will be told, and what kept it from starting.
+class Starting:
+    """A trainer to be, seen from the shim."""
 
-    Its output goes straight to a file: no pipe of ours can ever block it. The first pid is that of the process that stands
-    for the trainer and tells its status: the first one behind a wall of namespaces, else its keeper, whose pid is also
-    the second one. Elsewhere than on Linux it is the trainer's own, and nothing is told.
-    """
+    def __init__(
+        self, pid: int, keeper_pid: int, words: int, problems: int, status: int, lifeline: int
+    ) -> None:
+        self.pid = pid
+        """Of the process that stands for the trainer and tells its status: the first one behind a wall of namespaces,
+        else its keeper. Elsewhere than on Linux it is the trainer's own, and nothing is told."""
+        self.keeper_pid = keeper_pid
+        self.status = status
+        self.lifeline = lifeline
+        """Its end tells the keeper that the shim has died; all that is written to it is the name of the control group."""
+        self.words, self.problems = words, problems
+        self.problem: str | None = None
+        """What kept it from standing behind its wall; '' once it does."""
+
+    def await_wall(self) -> str:
+        """Waits until it stands behind its wall: then what is shown there may be moved. Returns what kept it from that."""
+        if self.problem is None:
+            said = os.read(self.problems, 65536)
+            self.problem = ""
+            if said != DONE:
+                self.problem = (said.decode(errors="replace") + self.read_problem()) or KILLED
+        return self.problem
+
+    def prepare(self, order: dict[str, Any], added: list[Any]) -> None:
+        """Has everything done but the last step; `added` are more places. What goes wrong is told by `go`."""
+        if self.await_wall():
+            return
+        needed = {name: order[name] for name in ("argv", "env", "cwd", "output", "wall")}
+        group = order.get("cgroup", "")
+        text = json.dumps({**needed, "cgroup": group, "added": added}).encode()
+        try:
+            # The keeper was there before the order: it has to know the group before anything is in there.
+            if self.keeper_pid and group:
+                os.write(self.lifeline, os.fsencode(group))
+            for part in (len(text).to_bytes(8, "big"), text):
+                while part:
+                    part = part[os.write(self.words, part) :]
+        except OSError:
+            self.problem = self.read_problem() or KILLED
+
+    def go(self) -> str:
+        """Executes the trainer; returns what kept it from that, or ''."""
+        if self.problem:
+            return self.problem
+        try:
+            os.write(self.words, GO)
+        except OSError:
+            return self.read_problem() or KILLED
+        return self.read_problem()
+
+    def read_problem(self) -> str:
+        """Reads until the end, which comes as soon as execve has closed the other side."""
+        text = b""
+        while part := os.read(self.problems, 65536):
+            text += part
+        for descriptor in (self.words, self.problems):
+            os.close(descriptor)
+        self.words = self.problems = -1
+        return text.decode(errors="replace")
+
+
+def begin(wall: dict[str, Any] | None, walls: ModuleType | None) -> Starting:
+    """Forks the process that will be the trainer, behind its wall; what it does it is told later."""
+    problems, problem = os.pipe()
+    status_read, status_write = os.pipe()
+    hears, words = os.pipe()
+    os.set_blocking(status_read, False)
     try:
-        output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if walls and wall:
+            walls.separate(wall)
     except OSError as error:
-        return 0, 0, -1, f"cannot open {order['output']!r}: {error.strerror}"
-    try:
-        if walls:
-            walls.separate(order["wall"])
-    except OSError as error:
-        os.close(output)
-        return 0, 0, -1, f"cannot separate the job from this machine: {error.strerror}"
+        tell(problem, f"{NO_WALL}: {error.strerror}")
+        for descriptor in (problem, status_write, hears):
+            os.close(descriptor)
+        return Starting(0, 0, words, problems, status_read, -1)
     if on_linux:  # what it was told, secrets among it, is in its memory
         libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    problem_read, problem_write = os.pipe()
-    status_read, status_write = os.pipe()
-    os.set_blocking(status_read, False)
-    lifeline_read, lifeline_write = (
-        os.pipe()
-    )  # nobody ever writes: its end tells the keeper that the shim has died
+    __import__("shim_cgroup")  # behind a wall its file has no name any more
+    lifeline_read, lifeline_write = os.pipe()
     shim_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
-        os.close(lifeline_write)
-        start_child(order, walls, output, problem_write, status_write, lifeline_read, shim_pid)
-    for descriptor in (output, problem_write, status_write, lifeline_read):
+        for descriptor in (lifeline_write, words, problems, status_read):
+            os.close(descriptor)
+        start_child(wall, walls, hears, problem, status_write, lifeline_read, shim_pid)
+    for descriptor in (problem, status_write, hears, lifeline_read):
         os.close(descriptor)
-    problem = os.read(problem_read, 65536)  # the end of the file, as soon as execve has closed the other side
-    os.close(problem_read)
-    return pid, pid if has_keeper(order) else 0, status_read, problem.decode(errors="replace")
+    keeper_pid = pid if has_keeper(wall) else 0
+    return Starting(pid, keeper_pid, words, problems, status_read, lifeline_write)
 
 
-def has_keeper(order: dict[str, Any]) -> bool:
+def has_keeper(wall: dict[str, Any] | None) -> bool:
     """Behind a wall of namespaces the kernel ends everything with the first process, which dies with the shim."""
-    return on_linux and (not order.get("wall") or order["wall"]["kind"] == "landlock")
+    return on_linux and not has_own_root(wall)
+
+
+def has_own_root(wall: dict[str, Any] | None) -> bool:
+    return wall is not None and wall["kind"] != "landlock"
 
 
 def start_child(
-    order: dict[str, Any],
+    wall: dict[str, Any] | None,
     walls: ModuleType | None,
-    output: int,
+    hears: int,
     problem: int,
     status: int,
     lifeline: int,
@@ -81,18 +151,16 @@ def start_child(
         # Of a parent in another process table nothing is known: it has the number 0.
         if os.getppid() not in (shim_pid, 0):
             os._exit(127)
-        if has_keeper(order):
-            keep(order, walls, output, problem, status, lifeline)
-        if walls:
-            first_process(order, walls, output, problem, status)
-        become_trainer(order, walls, output, problem)
+        if has_keeper(wall):
+            keep(walls, hears, problem, status, lifeline)
+        if walls and wall:
+            first_process(wall, walls, hears, problem, status)
+        become_trainer(walls, hears, problem)
     finally:
         os._exit(127)
 
 
-def keep(
-    order: dict[str, Any], walls: ModuleType | None, output: int, problem: int, status: int, lifeline: int
-) -> NoReturn:
+def keep(walls: ModuleType | None, hears: int, problem: int, status: int, lifeline: int) -> NoReturn:
     """The second guardian: should the first one be killed, nothing of the trainer is left behind all the same.
 
     It is an ancestor of every process of the tree, whatever that does to its session or its environment.
@@ -111,18 +179,38 @@ def keep(
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != keeper_pid:
             os._exit(127)
-        become_trainer(order, walls, output, problem)
+        become_trainer(walls, hears, problem)
     kept = sorted((status, lifeline, wakeups, wakeup))
     for before, after in zip([-1, *kept], [*kept, MOST_DESCRIPTORS], strict=True):
         os.closerange(before + 1, after)
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
     poll.register(wakeups, select.POLLIN)
-    while lifeline not in {descriptor for descriptor, _ in poll.poll()}:
-        os.read(wakeups, 4096)
+    group = b""
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if lifeline in ready:
+            more = os.read(lifeline, 4096)
+            if not more:
+                break
+            group += more
+        if wakeups in ready:
+            os.read(wakeups, 4096)
         reap(trainer, status)
-    leave_nothing(keeper_pid)
+    leave_nothing(keeper_pid, os.fsdecode(group))
     os._exit(0)
+
+
+def join_cgroup(order: dict[str, Any], problem: int) -> None:
+    """What guards the trainer stays outside, and lives on when the group is ended."""
+    if not order["cgroup"]:
+        return
+    root = "/old" if has_own_root(order["wall"]) else ""
+    try:
+        __import__("shim_cgroup").join(f"{root}{order['cgroup']}")
+    except OSError as error:
+        tell(problem, f"cannot put the job into its control group: {error.strerror}")
+        os._exit(127)
 
 
 def reap(trainer: int, status: int) -> None:
@@ -136,9 +224,11 @@ def reap(trainer: int, status: int) -> None:
             os._exit(0)
 
 
-def leave_nothing(keeper_pid: int) -> None:
+def leave_nothing(keeper_pid: int, group: str) -> None:
     tree = __import__("shim_tree")
     while True:
+        if group:
+            __import__("shim_cgroup").end_all(group)
         for pid in tree.descendants(keeper_pid):
             tree.send_signal(pid, signal.SIGKILL)
         try:
@@ -149,39 +239,39 @@ def leave_nothing(keeper_pid: int) -> None:
         time.sleep(0.01)
 
 
-def first_process(
-    order: dict[str, Any], walls: ModuleType, output: int, problem: int, status: int
-) -> NoReturn:
-    try:
-        walls.enter(order["wall"])
-    except OSError as error:
-        tell(problem, f"cannot separate the job from this machine: {error.strerror or error}")
-        os._exit(127)
+def first_process(wall: dict[str, Any], walls: ModuleType, hears: int, problem: int, status: int) -> NoReturn:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    trainer = os.fork()
+    try:
+        walls.leave_namespaces()
+        trainer = os.fork()
+        if trainer == 0:
+            walls.enter(wall)
+    except OSError as error:
+        tell(problem, f"{NO_WALL}: {error.strerror or error}")
+        os._exit(127)
     if trainer == 0:
-        become_trainer(order, walls, output, problem)
+        become_trainer(walls, hears, problem)
     os.closerange(0, status)
     os.closerange(status + 1, MOST_DESCRIPTORS)
     walls.keep_house(trainer, status)
     os._exit(0)
 
 
-def become_trainer(order: dict[str, Any], walls: ModuleType | None, output: int, problem: int) -> NoReturn:
+def become_trainer(walls: ModuleType | None, hears: int, problem: int) -> NoReturn:
+    tell(problem, DONE)
+    order = read_order(hears)
+    join_cgroup(order, problem)
     try:
         os.setsid()
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        if walls:
-            walls.become_nobody(order["wall"])
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
+        open_output(order, problem)
+        if walls and order["wall"]:
+            move_in(order, walls, problem)
         os.chdir(order["cwd"])
-        os.execvpe(order["argv"][0], order["argv"], order["env"])
+        if os.read(hears, 1) == GO:
+            os.execvpe(order["argv"][0], order["argv"], order["env"])
     except (OSError, ValueError) as error:
         where = (
             order["cwd"]
@@ -189,11 +279,54 @@ def become_trainer(order: dict[str, Any], walls: ModuleType | None, output: int,
             else order["argv"][0]
         )
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        hint = HINT if walls and isinstance(error, OSError) and error.errno in UNSEEN else ""
+        hint = HINT if order["wall"] and isinstance(error, OSError) and error.errno in UNSEEN else ""
         tell(problem, f"cannot start {where!r}: {why}{hint}")
     finally:
         os._exit(127)
 
 
-def tell(problem: int, text: str) -> None:
-    os.write(problem, text.encode(errors="replace"))
+def read_order(hears: int) -> dict[str, Any]:
+    """Reads no byte more: the word to go may be there already."""
+    order: dict[str, Any] = json.loads(read_exactly(hears, int.from_bytes(read_exactly(hears, 8), "big")))
+    return order
+
+
+def read_exactly(hears: int, count: int) -> bytes:
+    """Ends the process where less comes: the shim has died, or nobody needs it any more."""
+    text = b""
+    while len(text) < count:
+        part = os.read(hears, count - len(text))
+        if not part:
+            os._exit(127)
+        text += part
+    return text
+
+
+def open_output(order: dict[str, Any], problem: int) -> None:
+    """It goes straight to a file: no pipe of ours can ever block the trainer."""
+    root = "/old" if has_own_root(order["wall"]) else ""
+    try:
+        output = os.open(f"{root}{order['output']}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        tell(problem, f"cannot open {order['output']!r}: {error.strerror}")
+        os._exit(127)
+    nothing = os.open(f"{root}{os.devnull}", os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+
+
+def move_in(order: dict[str, Any], walls: ModuleType, problem: int) -> None:
+    """Gives up, behind the wall, whatever lies beyond it."""
+    try:
+        if has_own_root(order["wall"]):
+            walls.close_behind(order["wall"], order["added"])
+        walls.become_nobody(order["wall"])
+    except OSError as error:
+        tell(problem, f"{NO_WALL}: {error.strerror or error}")
+        os._exit(127)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
+
+
+def tell(problem: int, text: str | bytes) -> None:
+    os.write(problem, text if isinstance(text, bytes) else text.encode(errors="replace"))

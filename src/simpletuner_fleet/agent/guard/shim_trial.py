@@ -14,12 +14,14 @@ def main() -> int:
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     order = json.load(sys.stdin)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # as in the shim: a keeper is woken by it
-    pid, _second, status_pipe, problem = __import__("shim_trainer").launch(order, __import__("shim_wall"))
+    starting = __import__("shim_trainer").begin(order["wall"], __import__("shim_wall"))
+    starting.prepare(order, [])
+    problem = starting.go()
     status = 0
-    if pid and not problem:
+    if not problem:
         # Whoever stands for the trainer tells its status, and may stay until we end.
-        select.select([status_pipe], [], [])
-        status = int.from_bytes(os.read(status_pipe, 4), sys.byteorder)
+        select.select([starting.status], [], [])
+        status = int.from_bytes(os.read(starting.status, 4), sys.byteorder)
     if not problem and status:
         problem = f"the trial ended with status {os.waitstatus_to_exitcode(status)}"
     print(problem)

@@ -98,12 +98,13 @@ def separate(wall: dict[str, Any]) -> None:
                 file.write(text)
 
 
-def enter(wall: dict[str, Any]) -> None:
-    """Runs in the first process: from here on only what was granted has a name."""
-    if wall["cgroup"]:
-        with open(f"{wall['cgroup']}/cgroup.procs", "w", encoding="ascii") as file:
-            file.write("0")
+def leave_namespaces() -> None:
+    """Runs in the first process."""
     checked(libc.unshare(CLONE_NEWNS | CLONE_NEWIPC), "unshare")
+
+
+def enter(wall: dict[str, Any]) -> None:
+    """Runs in the trainer's process: puts up all that is known before the job is. The machine's own root stays at /old."""
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
     os.mkdir("/tmp/old")
@@ -117,6 +118,12 @@ def enter(wall: dict[str, Any]) -> None:
     make_devices()
     os.makedirs("/new/proc", exist_ok=True)
     mount("proc", "/new/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def close_behind(wall: dict[str, Any], added: list[tuple[str, str, str]]) -> None:
+    """Runs in the trainer's process: the last places, and from here on only what was granted has a name."""
+    for source, target, access in added:
+        grant(source, target, access, wall)
     os.chdir("/new")
     pivot_root(".", ".")
     checked(libc.umount2(b".", MNT_DETACH), "umount")
@@ -132,9 +139,14 @@ def keep_links() -> None:
 
 
 def grant(source: str, target: str, access: str, wall: dict[str, Any]) -> None:
-    """`ro`, `rw`, or `hide`: an empty folder in its place. In the order of depth, so that the deeper says more."""
+    """`ro`, `rw`, `hide`: an empty folder in its place, or `room`: the same, made where there is none, for what comes later.
+
+    In the order of depth, so that the deeper says more.
+    """
     place = f"/new{target}"
-    if access == "hide":
+    if access == "room":
+        make_place(place, True, wall)
+    if access in ("hide", "room"):
         if os.path.isdir(place):
             mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
         elif os.path.exists(place):
@@ -205,7 +217,7 @@ def keep_house(trainer: int, status_pipe: int) -> None:
 
 
 def become_nobody(wall: dict[str, Any]) -> None:
-    """Runs in the trainer's process, last of all before it is executed: gives up what cannot be had again."""
+    """Runs in the trainer's process, after all else: gives up what cannot be had again."""
     for capability in range(CAPABILITIES):
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     if wall["uid"] is not None:

@@ -1,6 +1,7 @@
 """What a config names of the worker's disk, looked at before anything runs: a path that jobs may not see is refused by name.
 
 Behind its wall a job would only find that there is nothing, and its trainer would take the path for a name on the Hub.
+Whether there is something beyond the wall is told to nobody: what is not there is refused in the same words.
 """
 
 import os
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from simpletuner_fleet.agent.isolation.places import lies_in
 from simpletuner_fleet.agent.isolation.reach import Reach
 from simpletuner_fleet.core.worker_errors import PathNotGranted
 from simpletuner_fleet.protocol.messages import JobSubmit
@@ -22,6 +24,11 @@ WRITTEN = re.compile(
 JOBS_OWN = ("/tmp", "/var/tmp")
 KERNELS = ("/dev", "/proc", "/sys")
 """The same names stand for the same things behind the wall, as far as they are for jobs."""
+PATH_LIKE = re.compile(r"(?:/|~/)[^\s:/]+(?:/[^:/]+)*/?|~/")
+"""Rather than a sentence, a pattern or a list of paths that happens to begin with a stroke."""
+PATH_VARIABLE = re.compile(r"(?:^|_)(?:dir|path|home|cache|file|folder|root|data|model)s?$", re.IGNORECASE)
+WORDS_OF_A_COMMAND = ("command", "args")
+"""Settings that hold words for a program; what they mean, only that program knows."""
 OUTPUT = re.compile(r"settings\.(?:--)?output[_-]dir")
 
 
@@ -36,23 +43,25 @@ class Named(NamedTuple):
 
 
 def refuse_unseen(offer: JobSubmit, launch: Launch, reach: Reach, own: list[Path], home: str) -> None:
-    """Raises PathNotGranted for the first path that is there and cannot be used. `own` are the attempt's own folders."""
+    """Raises PathNotGranted for the first path that jobs cannot use. `own` are the attempt's own folders."""
     for named in _named(offer, launch):
-        path = os.path.abspath(_expanded(named.path, home))
-        if path == "/" or _lies_in(path, [*own, *KERNELS]):
-            continue
-        if OUTPUT.fullmatch(named.where):
-            _check_output(named.where, path, reach)
-        elif not named.made_by_job or not _lies_in(path, [*JOBS_OWN, *([home] if home else [])]):
-            _check(named.where, path, reach)
+        refuse_path(named, reach, own, home)
+
+
+def refuse_path(named: Named, reach: Reach, own: list[Path], home: str) -> None:
+    path = os.path.abspath(_expanded(named.path, home))
+    if path == "/" or _lies_in(path, [*own, *KERNELS]):
+        return
+    if OUTPUT.fullmatch(named.where):
+        _check_output(named.where, path, reach)
+    elif not named.made_by_job or not _lies_in(path, [*JOBS_OWN, *([home] if home else [])]):
+        _check(named.where, path, reach)
 
 
 def _check(where: str, path: str, reach: Reach) -> None:
-    if not os.path.exists(path) or reach.is_hidden(path):
-        return
     if not reach.sees(path):
         raise PathNotGranted(
-            f"{where} names {path}, which is on this worker but not granted to jobs: its owner can grant it with "
+            f"{where} names {path}, which is not on this worker or not granted to jobs: its owner can grant it with "
             f"'simpletuner worker --job-path {shlex.quote(path)}:ro'."
         )
     locked = reach.unreadable(path, with_content=where.startswith(DATA))
@@ -64,8 +73,7 @@ def _check(where: str, path: str, reach: Reach) -> None:
 
 
 def _check_output(where: str, path: str, reach: Reach) -> None:
-    there = next(parent for parent in (Path(path), *Path(path).parents) if parent.exists())
-    if not reach.grants_writing(str(there)):
+    if not reach.grants_writing(path):
         raise PathNotGranted(
             f"{where} names {path}, which is not granted to jobs for writing: its owner can grant it with "
             f"'simpletuner worker --job-path {shlex.quote(path)}:rw'. Without a full path the output is kept as well."
@@ -75,26 +83,27 @@ def _check_output(where: str, path: str, reach: Reach) -> None:
 def _named(offer: JobSubmit, launch: Launch) -> Iterator[Named]:
     yield from _within("settings", offer.config)
     yield from _within("dataloader", offer.dataloader)
-    yield from _within("env", offer.env)
+    named = {name: value for name, value in offer.env.items() if PATH_VARIABLE.search(name)}
+    yield from _within("env", named)
     yield Named("the working folder", launch.cwd, made_by_job=False)
-    for at, word in enumerate(launch.argv):
-        if os.path.isabs(word) and "\0" not in word:
-            yield Named("the command", word, made_by_job=at > 0)
+    if launch.argv and os.path.isabs(launch.argv[0]) and "\0" not in launch.argv[0]:
+        yield Named("the command", launch.argv[0], made_by_job=False)
 
 
 def _within(where: str, value: Any, key: str = "") -> Iterator[Named]:
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _within(f"{where}.{name}", item, str(name))
+            if name not in WORDS_OF_A_COMMAND:
+                yield from _within(f"{where}.{name}", item, str(name))
     elif isinstance(value, list | tuple):
         for at, item in enumerate(value):
             yield from _within(f"{where}[{at}]", item, key)
-    elif isinstance(value, str) and value.startswith(("/", "~/")) and "\0" not in value:
+    elif isinstance(value, str) and PATH_LIKE.fullmatch(value) and "\0" not in value:
         yield Named(where, value, bool(WRITTEN.search(key.replace("-", "_"))))
 
 
 def _lies_in(path: str, folders: Iterable[str | Path]) -> bool:
-    return any(Path(path).is_relative_to(folder) for folder in folders)
+    return any(lies_in(path, str(folder)) for folder in folders)
 
 
 def _expanded(path: str, home: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.isolation.places import RANK, SYSTEM, Access, Place
+from simpletuner_fleet.agent.isolation.places import RANK, SYSTEM, Access, Place, depth, lies_in
 
 LOOKED_AT = 5_000
 """So many entries of a folder tell whether the rest of it can be read: nobody locks a single picture of a million."""
@@ -29,27 +29,26 @@ class Reach(Struct, frozen=True):
     def may_write(self, path: str) -> bool:
         return self.grants_writing(path) and (not self.own_user or bool(_mode(path) & stat.S_IWOTH))
 
-    def is_hidden(self, path: str) -> bool:
-        """No grant opens it, and nobody is told whether it is there."""
-        hidden = [place[1] for place in self.places if place[2] == "hide"]
-        return any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)) for folder in hidden)
-
     def unreadable(self, path: str, *, with_content: bool) -> str | None:
-        """What of a path that is granted the jobs' user may not read; None where nothing was found."""
+        """What of a path that is granted the jobs' user may not read; None where nothing was found.
+
+        What lies in a folder that is closed to it may be there or not: the answer is the folder's name.
+        """
         if not self.own_user:
             return None
         real = os.path.realpath(path)
         root = self._root_of(real)
         for parent in reversed(Path(real).parents):
-            if parent.is_relative_to(root) and not _mode(str(parent)) & stat.S_IXOTH:
+            if parent.is_relative_to(root) and parent.exists() and not _mode(str(parent)) & stat.S_IXOTH:
                 return str(parent)
-        return _locked(real, with_content)
+        return _locked(real, with_content) if os.path.exists(real) else None
 
     def _access(self, path: str) -> Access | None:
         """A link leads to where its own path is granted, and has to be seen itself; those of the system's root are."""
         named, real = os.path.abspath(path), os.path.realpath(path)
         access = self._deepest(real)[0]
-        if access is None or (self._deepest(named)[0] is None and not real.startswith(SYSTEM)):
+        of_system = any(lies_in(named, folder) for folder in SYSTEM)
+        if access is None or (self._deepest(named)[0] is None and not of_system):
             return None
         return access
 
@@ -57,8 +56,8 @@ class Reach(Struct, frozen=True):
         return self._deepest(real)[1]
 
     def _deepest(self, path: str) -> tuple[Access | None, str]:
-        holding = [place for place in self.places if Path(path).is_relative_to(place[1])]
-        deepest = max(holding, key=lambda place: (len(Path(place[1]).parts), RANK[place[2]]), default=None)
+        holding = [place for place in self.places if lies_in(path, place[1])]
+        deepest = max(holding, key=lambda place: (depth(place[1]), RANK[place[2]]), default=None)
         if deepest is None or deepest[2] == "hide":
             return None, ""
         return deepest[2], deepest[1]

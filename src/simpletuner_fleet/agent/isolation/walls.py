@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import shutil
 import stat
 import subprocess
@@ -16,12 +17,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.agent.guard.shim_client import SHIM, Order, Wall
+from simpletuner_fleet.agent.guard.shim_client import SHIM, Order, ReadyWall, Wall
+from simpletuner_fleet.agent.guard.shim_wall import device_paths
 from simpletuner_fleet.agent.isolation.places import (
     JobPath,
     Place,
     granted_places,
     in_order,
+    lies_in,
     python_places,
     system_places,
     without_hidden,
@@ -44,6 +47,8 @@ NOT_FOR_JOBS = ("XDG_", "DBUS_", "SSH_", "SUDO_", "CREDENTIALS_DIRECTORY", "TMPD
 """Variables of the worker that name places beyond the wall."""
 CACHES = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TRANSFORMERS_CACHE", "TORCH_HOME")
 HUB_CACHES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+SPARE = "spare"
+"""The folder of what is prepared for attempts that nobody knows yet."""
 TRIAL = [sys.executable, "-I", "-S", str(SHIM.with_name("shim_trial.py"))]
 
 
@@ -76,6 +81,8 @@ class Walls:
         self._folder = folder
         self._users = _Users(slots) if kind == "user" or as_own_user else None
         self._fixed: list[Place] = []
+        self._mounts: tuple[str, tuple[str, ...]] = ("", ())
+        """What the machine has mounted, as last seen, and those of it that are shown behind walls."""
         if kind:
             self._fixed = [
                 *system_places(),
@@ -85,6 +92,8 @@ class Walls:
             ]
         if self._users and kind == "user":
             self._fixed.append((str(self._users.write_names(folder, surroundings.home)), "/etc/passwd", "ro"))
+
+        self._reach = Reach(self._fixed, own_user=kind == "user") if kind else None
 
     @property
     def name(self) -> str:
@@ -98,22 +107,27 @@ class Walls:
         chosen: Collection[str],
         cache: Path | None = None,
         downloads: Path | None = None,
+        ready: ReadyWall | None = None,
     ) -> tuple[Launch, Wall | None]:
         """Gives the attempt's folders to its user and returns how to start it; `chosen` variables are the job's own.
 
         `cache` is what its trainer keeps between attempts; data that is shown in there it may write beside. `downloads` is
-        where models from the Hub are kept for jobs of the same owner.
+        where models from the Hub are kept for jobs of the same owner. Where a wall stands already (`ready`, of which the
+        attempt's folder was made), the one returned holds what is to be added.
         """
         if self.kind is None:
             return launch, None
         job = attempt.job_dir
-        for name in ("home", "tmp"):
-            (job / name).mkdir(mode=0o700, exist_ok=True)
+        for folder in (attempt.home_dir, attempt.temporary_dir):
+            folder.mkdir(mode=0o700, exist_ok=True)
         kept = [folder for folder in (cache, downloads) if folder]
         views: list[Place] = [(str(folder), str(folder), "rw") for folder in kept]
         if data and data.is_dir() and not (cache and data.is_relative_to(cache)):
             views.append((str(data), str(data), "ro"))
-        wall = self._wall([*self._own_places(job), *views], attempt.attempt_id)
+        if ready:
+            wall = replace(ready.wall, places=in_order([(str(job), str(job), "rw"), *views]))
+        else:
+            wall = self._wall([*self._own_places(job), *views], attempt.attempt_id)
         if wall.uid is not None and wall.gid is not None:
             for folder in (job, *kept):
                 _give(folder, wall.uid, wall.gid)
@@ -126,11 +140,63 @@ class Walls:
             environment["HF_HUB_CACHE"] = str(downloads)
         return Launch(argv=launch.argv, env=environment, cwd=launch.cwd), wall
 
+    def ready(self) -> ReadyWall | None:
+        """Prepares one for an attempt that nobody knows yet; None where that saves nothing, or cannot be."""
+        if self.kind not in ("user", "namespace"):
+            return None
+        folder = AttemptDir(self._folder / SPARE / secrets.token_hex(6))
+        try:
+            seen = self._seen()
+            for path in folder.folders_for_new():
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            room: Place = (str(self._folder), str(self._folder), "room")
+            wall = self._wall([*self._own_places(folder.job_dir)[1:], room], folder.attempt_id)
+            if wall.uid is not None and wall.gid is not None:
+                _give(folder.job_dir, wall.uid, wall.gid)
+        except OSError as error:
+            log.warning("no wall could be prepared: %s", error)
+            shutil.rmtree(folder.path, ignore_errors=True)
+            self.lower(folder.attempt_id)
+            return None
+        return ReadyWall(folder=folder.path, wall=wall, seen=seen)
+
+    def forget_spares(self) -> None:
+        """Those of the process before this one, which has ended with all its shims that had no attempt."""
+        if self.kind:
+            shutil.rmtree(self._folder / SPARE, ignore_errors=True)
+
+    def discard(self, ready: ReadyWall) -> None:
+        """No attempt was made of it, or it is over."""
+        self.lower(ready.folder.name)
+        shutil.rmtree(ready.folder, ignore_errors=True)
+
+    def move_in(self, ready: ReadyWall, attempt: AttemptDir) -> bool:
+        """Makes its folder the attempt's; False where that has one already."""
+        try:
+            ready.folder.rename(attempt.path)
+        except OSError:
+            return False
+        if self._users and ready.wall.uid is not None:
+            self._users.take_back(ready.folder.name)
+            self._users.hold(attempt.attempt_id, ready.wall.uid)
+        return True
+
+    def is_up_to_date(self, ready: ReadyWall) -> bool:
+        """Returns whether one that is built now would show the same."""
+        return ready.seen == self._seen()
+
+    def _seen(self) -> tuple[object, ...]:
+        """Whatever a wall shows that may be another thing later: what is mounted, replaced or plugged in."""
+        shown = [source for source, _, access in self._fixed if access != "hide"]
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+        if mounts != self._mounts[0]:
+            within = (line for line in mounts.splitlines() if _lies_in_any(line.split(" ", 5)[4], shown))
+            self._mounts = (mounts, tuple(within))
+        return (self._mounts[1], *device_paths("/dev"), *map(_identity, shown))
+
     def reach(self) -> Reach | None:
         """What jobs see beside their own folders; None where they see everything."""
-        if self.kind is None:
-            return None
-        return Reach(self._fixed, own_user=self.kind == "user")
+        return self._reach
 
     @property
     def home(self) -> str:
@@ -203,6 +269,7 @@ class Walls:
         return wall
 
     def _own_places(self, job: Path) -> list[Place]:
+        """The job's own folder comes first."""
         if self.kind == "landlock":
             return [(str(job), str(job), "rw")]
         home, temporary = str(job / "home"), str(job / "tmp")
@@ -287,7 +354,7 @@ def check_grants(surroundings: WallSurroundings) -> None:
         real = Path(os.path.realpath(grant.path))
         for hidden in surroundings.hidden:
             if real.is_relative_to(os.path.realpath(hidden)):
-                raise JobPathError(f"--job-path {grant.path} lies in {hidden}, which no job may see.")
+                raise JobPathError(f"--job-path {grant.path} lies in {hidden}, which no job may access.")
 
 
 class _Users:
@@ -297,19 +364,30 @@ class _Users:
         self._locks: dict[int, int] = {}
         self._given: dict[str, int] = {}
         UID_LOCKS.mkdir(mode=0o700, exist_ok=True)
+        for _ in range(slots + 1):  # one more, for the trial and then for whoever comes next
+            self._lock_another()
+
+    def _lock_another(self) -> int | None:
         for uid in range(FIRST_UID, LAST_UID + 1):
-            if len(self._locks) > slots:  # one more, for the trial
-                break
+            if uid in self._locks or uid in self._given.values():
+                continue
             lock = os.open(UID_LOCKS / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._locks[uid] = lock
             except BlockingIOError:
                 os.close(lock)
+                continue
+            self._locks[uid] = lock
+            return uid
+        return None
 
     def give(self, attempt_id: str) -> int:
+        if attempt_id in self._given:
+            return self._given[attempt_id]
         taken = set(self._given.values())
         uid = next((uid for uid in self._locks if uid not in taken), None)
+        if uid is None:  # attempts that have ended keep theirs until their results are stored
+            uid = self._lock_another()
         if uid is None:
             raise OSError(f"no user is free for the job ({FIRST_UID} to {LAST_UID})")
         self._given[attempt_id] = uid
@@ -327,7 +405,9 @@ class _Users:
         with contextlib.suppress(FileNotFoundError):
             file.unlink()
         lines = [Path("/etc/passwd").read_text(errors="replace").rstrip("\n")]
-        lines += [f"job{uid - FIRST_UID}:x:{uid}:{uid}::{home}:/bin/sh" for uid in self._locks]
+        lines += [
+            f"job{uid - FIRST_UID}:x:{uid}:{uid}::{home}:/bin/sh" for uid in range(FIRST_UID, LAST_UID + 1)
+        ]
         file.write_text("\n".join(lines) + "\n")
         file.chmod(0o644)
         return file
@@ -340,8 +420,21 @@ def _give(folder: Path, uid: int, gid: int) -> None:
         for name in [*folders, *files]:
             path = os.path.join(root, name)
             facts = os.lstat(path)
-            if not (stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1):  # the content of a dataset
+            is_linked = stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1  # the content of a dataset
+            if not is_linked and (facts.st_uid, facts.st_gid) != (uid, gid):
                 os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def _lies_in_any(path: str, folders: Iterable[str]) -> bool:
+    return any(lies_in(path, folder) for folder in folders)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def _gpu_groups() -> list[int]:

@@ -10,9 +10,12 @@ from importlib import metadata
 from pathlib import Path
 
 from simpletuner_fleet.agent.gpus.gpu_probe import GpuProbe, Inventory
+from simpletuner_fleet.agent.isolation.cgroups import JobLimits, choose_cgroups
 from simpletuner_fleet.cli.doctor.findings import CheckFinding, bad, doubt, good
-from simpletuner_fleet.core.worker_errors import InventoryError, TrainerPythonMissing
-from simpletuner_fleet.languages import _
+from simpletuner_fleet.core.worker_errors import InventoryError, JobLimitUnavailable, TrainerPythonMissing
+from simpletuner_fleet.core.workers.job_groups import lacks_something
+from simpletuner_fleet.languages import _, current
+from simpletuner_fleet.languages.code_texts import groups_text
 from simpletuner_fleet.trainers.installed import trainers_for
 
 GIB = 1024**3
@@ -105,6 +108,21 @@ def shared_memory(path: Path = Path("/dev/shm")) -> Iterator[CheckFinding]:
         )
     else:
         yield good(_("shared memory"), _("%(path)s has %(size_gb)s GB", path=path, size_gb=f"{size_gb:.1f}"))
+
+
+def control_groups(memory_gb: float | None, pids: int | None) -> CheckFinding:
+    """As a worker would have them that is started from here: one that is a service has a group of its own."""
+    about = _("control groups")
+    try:
+        labels = choose_cgroups(JobLimits(memory_gb=memory_gb, pids=pids), change=False).labels()
+    except JobLimitUnavailable as error:
+        return bad(about, error.detail, error.next or "")
+    sentence = _("started from here: %(what)s", what=groups_text(current(), labels))
+    if not lacks_something(labels):
+        return good(about, sentence)
+    return doubt(
+        about, sentence, _("simpletuner service install worker makes a unit whose groups are delegated")
+    )
 
 
 def open_files() -> CheckFinding:

@@ -94,6 +94,7 @@ def _machine(args: argparse.Namespace) -> Iterator[CheckFinding]:
         work_dir = resolved["work_dir"].value
         yield machine.disk(_("work folder"), Path(work_dir or Path.cwd()))
         yield from machine.shared_memory()
+        yield machine.control_groups(resolved["job_memory_gb"].value, resolved["job_pids"].value)
     yield machine.open_files()
 
 

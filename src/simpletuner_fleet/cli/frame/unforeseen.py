@@ -28,7 +28,10 @@ def unforeseen(error: Exception, environ: Mapping[str, str] = os.environ) -> Tro
         return fail(
             _("the system refused something that the command needs"),
             f"{where}{error.strerror or error}",
-            (_("look at the disk and the folder:  df -h"), f"{SHOW}=1 shows where it was"),
+            (
+                _("check the disk and the folder:  df -h"),
+                _("run it again with SIMPLETUNER_VERBOSE=1 to see where, and report it"),
+            ),
             "E_MACHINE",
         ).trouble
     return fail(

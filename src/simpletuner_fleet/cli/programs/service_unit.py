@@ -13,6 +13,8 @@ LONGER_THAN_GRACE_S = 15
 OWN_USER = "simpletuner-worker"
 OWN_HOME = f"/var/lib/{OWN_USER}"
 SERVER_STOPS_WITHIN_S = 30
+OWN_GROUPS = ("Delegate=yes", "DelegateSubgroup=agent")
+"""The worker makes a control group for each job beside its own; systemd before 254 does not know the second line."""
 
 
 class Unit(Struct, frozen=True, kw_only=True):
@@ -67,7 +69,7 @@ class Unit(Struct, frozen=True, kw_only=True):
     def _sandbox(self) -> list[str]:
         """Says what is left out on purpose: what mounts over /proc would keep jobs from a process table of their own."""
         if self.user == "root":  # which gives each job a user, and needs its rights for that
-            return ["KeyringMode=private", "Delegate=yes"]
+            return ["KeyringMode=private", *OWN_GROUPS]
         lines = [
             "NoNewPrivileges=yes",
             "CapabilityBoundingSet=",
@@ -77,7 +79,7 @@ class Unit(Struct, frozen=True, kw_only=True):
             "LockPersonality=yes",
             "KeyringMode=private",
             "UMask=0077",
-            "Delegate=yes",
+            *OWN_GROUPS,
         ]
         if self.user != OWN_USER:
             return [*lines, "ProtectSystem=full"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from simpletuner_fleet.agent.agent import Departure
 from simpletuner_fleet.agent.checking import check_worker
+from simpletuner_fleet.agent.isolation.cgroups import JobLimits
 from simpletuner_fleet.agent.isolation.places import JobPath
 from simpletuner_fleet.agent.program import (
     SHUTDOWN_GRACE_S,
@@ -23,7 +24,12 @@ from simpletuner_fleet.cli.programs.logging_setup import set_up_logging
 from simpletuner_fleet.client import troubles
 from simpletuner_fleet.client.trust import Choices, TrustError
 from simpletuner_fleet.core.errors import FleetError, InvalidToken
-from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError, NoSuchGpu
+from simpletuner_fleet.core.worker_errors import (
+    IsolationUnavailable,
+    JobLimitUnavailable,
+    JobPathError,
+    NoSuchGpu,
+)
 from simpletuner_fleet.languages import _
 
 
@@ -52,6 +58,7 @@ def run_worker(args: argparse.Namespace) -> int:
         restarted_within_s=args.restarted_within,
         isolation=args.isolation,
         job_paths=tuple(JobPath(path, writable) for path, writable in args.job_path),
+        limits=JobLimits(memory_gb=args.job_memory_gb, pids=args.job_pids),
         max_jobs=None if args.max_jobs == "auto" else int(args.max_jobs),
     )
     try:
@@ -71,7 +78,7 @@ def run_worker(args: argparse.Namespace) -> int:
         return _tell(troubles.of_connection_error(error.cause, settings.url))
     except FleetError as error:
         following = (error.next,) if error.next else ()
-        final = isinstance(error, IsolationUnavailable | JobPathError | NoSuchGpu)
+        final = isinstance(error, IsolationUnavailable | JobLimitUnavailable | JobPathError | NoSuchGpu)
         status = troubles.USAGE if final else troubles.FAILED
         return _tell(
             troubles.Trouble(_("the worker cannot start"), error.detail, following, error.code, status)
@@ -124,7 +131,7 @@ def _machine_trouble(error: OSError) -> troubles.Trouble:
     return troubles.Trouble(
         _("the worker cannot go on"),
         f"{where}{error.strerror or error}",
-        (_("look at the disk and the folder:  df -h"), _("or name another folder with --work-dir")),
+        (_("check the disk and the folder:  df -h"), _("or name another folder with --work-dir")),
         "E_MACHINE",
         troubles.FAILED,
     )

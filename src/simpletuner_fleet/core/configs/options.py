@@ -94,7 +94,9 @@ def _complaints(name: str, path: str, value: Any, option: Option) -> Iterator[Op
     for item in value if isinstance(value, list | tuple) else (value,):
         if option.kind in ("int", "float") and not _is_number(item, whole=option.kind == "int"):
             what = "a whole number" if option.kind == "int" else "a number"
-            yield OptionFinding(path=path, level="error", detail=f"'{name}' is {what}, not {_shown(item)}.")
+            yield OptionFinding(
+                path=path, level="error", detail=f"'{name}' must be {what}, not {_shown(item)}."
+            )
         elif option.kind == "switch" and not _is_switch(item):
             yield OptionFinding(
                 path=path, level="error", detail=f"'{name}' must be true or false, not {_shown(item)}."

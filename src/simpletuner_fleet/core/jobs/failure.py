@@ -30,6 +30,14 @@ ADVICE = {
     "out_of_memory": N_(
         "System memory ran out: use fewer data loader workers, a smaller cache or a larger machine."
     ),
+    "memory_limit": N_(
+        "The job took more main memory than its worker lets a job have: use fewer data loader workers or a smaller cache, "
+        "or have the worker's owner raise --job-memory-gb."
+    ),
+    "process_limit": N_(
+        "The job had more processes and threads than its worker lets a job have: use fewer data loader workers, or have "
+        "the worker's owner raise --job-pids."
+    ),
     "cuda": N_(
         "Check the GPU with nvidia-smi on that worker; if other jobs fail there too, drain it and check "
         "its driver."
@@ -252,6 +260,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("watchdog_stall", _said(r"^watchdog: no step\b")),
     ("disk_full", _said(r"^watchdog: .*\bdisk\b")),
     ("time_limit", _said(r"^the time limit\b.* was reached")),
+    ("memory_limit", _said(r"^the job reached the memory limit\b")),
     (
         "killed",
         _said(r"\b(?:was stopped on its worker|its (?:guardian|supervisor) were killed|agent died)\b"),
@@ -280,6 +289,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
             r"|out of shared memory|unable to (?:allocate|open|mmap) shared memory"
         ),
     ),
+    ("process_limit", _said(r"^the job reached the process limit\b")),
     (
         "cuda",
         _shown(

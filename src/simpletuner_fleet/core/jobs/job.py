@@ -187,6 +187,8 @@ class Job(Struct, frozen=True, kw_only=True):
     losses: int = 0
     failures: int = 0
     lost_workers: tuple[str, ...] = ()
+    refused_by: tuple[str, ...] = ()
+    """Starts of workers that do not grant a path which the job names; see `placement.matching.refusal_of`."""
     attempt_id: str | None = None
     worker_id: str | None = None
     gpus: tuple[str, ...] = ()
@@ -204,6 +206,11 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def belongs(self) -> Belonging:
         return Belonging(self.owner, self.team, self.visibility)
+
+    @property
+    def line(self) -> str:
+        """In which it waits: with its class, or by itself once a worker has refused it, so that nobody waits behind it."""
+        return f"{self.class_id} {self.id}" if self.refused_by else self.class_id
 
     @property
     def phase(self) -> str | None:

@@ -17,8 +17,11 @@ from simpletuner_fleet.core.jobs.decision import (
 from simpletuner_fleet.core.jobs.failure import classify
 from simpletuner_fleet.core.jobs.fencing import must_be_current
 from simpletuner_fleet.core.jobs.job import Attempt, EndReason, Job, JobState, Outcome
+from simpletuner_fleet.core.placement.explain import has_joined
+from simpletuner_fleet.core.placement.matching import has_refused, refusal_of, why_never
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.workers.start_trouble import Blame
+from simpletuner_fleet.core.workers.worker import Worker
 
 
 def not_started(
@@ -50,6 +53,37 @@ def not_started(
         reason=EndReason.START_FAILED,
     )
     return requeued(job, ended, now + retry.backoff_s(tries + 1, policy), why, (event,))
+
+
+def not_granted(
+    job: Job, attempt: Attempt, error: str | None, worker: Worker, others: Iterable[Worker], *, now: float
+) -> Decision:
+    """The worker does not let jobs see what this one names. The job goes on to `others` while one of them might."""
+    must_be_current(job, attempt)
+    why = error or "the worker does not grant what the job names"
+    refused = replace(job, refused_by=(*job.refused_by, refusal_of(worker)))
+    if job.state is JobState.CANCELLING:
+        return cancelled_now(job, ended_as(attempt, Outcome.RELEASED, now, error=why), now=now)
+    if not any(might_grant(refused, one) for one in others):
+        return _given_up(job, attempt, why, len(refused.refused_by), now=now)
+    ended = ended_as(attempt, Outcome.RELEASED, now, error=why, reason=EndReason.START_FAILED)
+    event = job_event(
+        EventType.JOB_RELEASED,
+        job,
+        worker_id=attempt.worker_id,
+        attempt=attempt.number,
+        why=why,
+        reason=EndReason.START_FAILED,
+    )
+    return requeued(refused, ended, None, why, (event,))
+
+
+def might_grant(job: Job, worker: Worker) -> bool:
+    return (
+        has_joined(worker)
+        and not has_refused(worker, job.refused_by)
+        and why_never(worker, job.requires) is None
+    )
 
 
 def never_ran(attempt: Attempt) -> bool:

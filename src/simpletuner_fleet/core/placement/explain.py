@@ -91,11 +91,14 @@ def has_joined(worker: Worker) -> bool:
 
 
 def survey(
-    requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]], pool: Pool | None = None
+    requires: Requirements,
+    workers: Iterable[tuple[Worker, Occupancy]],
+    refused_by: tuple[str, ...] = (),
+    pool: Pool | None = None,
 ) -> Survey:
     asked = [(worker, occupancy) for worker, occupancy in workers if has_joined(worker)]
     verdicts: list[tuple[Worker, Refusal | None]] = [
-        (worker, why_not_now(worker, occupancy, requires, pool)) for worker, occupancy in asked
+        (worker, why_not_now(worker, occupancy, requires, refused_by, pool)) for worker, occupancy in asked
     ]
     through = {worker.id: tuple(sorted(occupancy.through)) for worker, occupancy in asked}
     refused = Counter(refusal for _, refusal in verdicts)
@@ -189,9 +192,14 @@ def _vram_of_nth(worker: Worker, gpus: int) -> float:
     return largest_first[gpus - 1] if len(largest_first) >= gpus else 0.0
 
 
-def explain(job: Job, fleet: Survey, *, limit: Ceiling | None, ahead: int, now: float) -> Explanation:
-    """`limit` is one that is reached, if one is."""
-    code, params = _why(job, fleet, limit, now)
+def explain(
+    job: Job, fleet: Survey, *, limit: Ceiling | None, ahead: int, now: float, held_until: float | None = None
+) -> Explanation:
+    """`limit` is one that is reached, if one is.
+
+    `held_until`: after a restore nothing is placed before, whatever is free.
+    """
+    code, params = _why(job, fleet, limit, now, held_until)
     waits_for_workers = job.state is JobState.QUEUED
     return Explanation(
         state=job.state,
@@ -207,7 +215,9 @@ def explain(job: Job, fleet: Survey, *, limit: Ceiling | None, ahead: int, now: 
     )
 
 
-def _why(job: Job, fleet: Survey, limit: Ceiling | None, now: float) -> tuple[Code, dict[str, Any]]:
+def _why(
+    job: Job, fleet: Survey, limit: Ceiling | None, now: float, held_until: float | None
+) -> tuple[Code, dict[str, Any]]:
     if job.hold is Hold.APPROVAL:
         return Code.APPROVAL_REQUIRED, {}
     if job.hold is Hold.DEPENDENCY:
@@ -216,6 +226,8 @@ def _why(job: Job, fleet: Survey, limit: Ceiling | None, now: float) -> tuple[Co
         return Code.NOT_WAITING, {"state": job.state}
     if fleet.code in IMPOSSIBLE:
         return fleet.code, fleet.params
+    if held_until is not None and now < held_until:
+        return Code.HELD_AFTER_RESTORE, {"wait_s": held_until - now, "until": held_until}
     if job.hold is Hold.BACKOFF:
         return Code.RETRY_BACKOFF, {"wait_s": max(0.0, (job.not_before or now) - now)}
     if limit:

@@ -24,6 +24,7 @@ class Refusal(StrEnum):
     LABELS_DIFFER = N_("does not have the required labels")
     NO_ROOM_FOR_DATA = N_("has no data cache large enough for the job's datasets")
     NOT_FOR_TEAM = N_("is not for the job's team")
+    NOT_GRANTED = N_("does not grant a path that the job names")
     OFFLINE = N_("is not connected")
     RECONNECTING = N_("lost its connection and is expected back")
     DRAINING = N_("is draining")
@@ -109,6 +110,15 @@ def _in_pool(worker: Worker, requires: Requirements, pool: Pool) -> bool:
     return pool.holds_worker(worker) and sum(1 for _ in fitting) >= requires.gpus
 
 
+def refusal_of(worker: Worker) -> str:
+    """By which a job remembers that it names what this worker does not grant: with its next start it may grant more."""
+    return f"{worker.id} {worker.incarnation}"
+
+
+def has_refused(worker: Worker, refused_by: tuple[str, ...]) -> bool:
+    return bool(refused_by) and refusal_of(worker) in refused_by
+
+
 def in_service(worker: Worker) -> bool:
     """Whether the worker takes jobs once it has room."""
     return (
@@ -145,11 +155,17 @@ def _usable(worker: Worker, requires: Requirements, pool: Pool | None) -> list[G
 
 
 def why_not_now(
-    worker: Worker, occupancy: Occupancy, requires: Requirements, pool: Pool | None = None
+    worker: Worker,
+    occupancy: Occupancy,
+    requires: Requirements,
+    refused_by: tuple[str, ...] = (),
+    pool: Pool | None = None,
 ) -> Refusal | None:
     never = why_never(worker, requires, pool)
     if never:
         return never
+    if has_refused(worker, refused_by):
+        return Refusal.NOT_GRANTED
     if worker.connection is Connection.RECONNECTING:
         return Refusal.RECONNECTING
     if worker.connection is not Connection.CONNECTED:

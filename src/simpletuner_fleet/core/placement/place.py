@@ -12,7 +12,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.jobs.job import Job, Target
 from simpletuner_fleet.core.people.quotas import quota_params
 from simpletuner_fleet.core.placement.explain import Ceiling, Explanation, Survey, explain, survey
-from simpletuner_fleet.core.placement.matching import in_service
+from simpletuner_fleet.core.placement.matching import has_refused, in_service
 from simpletuner_fleet.core.placement.ordering import limit_reached, may_reserve
 from simpletuner_fleet.core.placement.reasons import Code
 from simpletuner_fleet.core.placement.roster import Roster
@@ -74,7 +74,7 @@ def place(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
 
 def would_start_now(roster: Roster, job: Job, limits: Limits) -> Placement | Refused:
     """The same for a job that would have to join the line."""
-    ahead = roster.waiting(job.class_id, job.requires).count
+    ahead = roster.waiting(job.line, job.requires).count
     return BehindOthers() if ahead else place(roster, job, limits)
 
 
@@ -106,7 +106,8 @@ def place_on_worker(
         if picked is not None and limit_of(roster, job, limits) is None:
             yield Placement(job=job, shares=(Share(*picked),))
             return
-        if picked is None and may_reserve(job, policy, now):
+        refused = has_refused(roster.workers[worker_id], job.refused_by)
+        if picked is None and not refused and may_reserve(job, policy, now):
             yield Reservation(worker_id, job)
         passed_over.add(class_id)
 
@@ -122,26 +123,37 @@ def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:
     return Ceiling(Code.QUOTA, quota_params(book, standing)) if book and standing else None
 
 
-def why_waiting(roster: Roster, job: Job, limits: Limits, now: float) -> Explanation:
+def why_waiting(
+    roster: Roster, job: Job, limits: Limits, now: float, held_until: float | None = None
+) -> Explanation:
     """Bounded by what concerns the job: while a fitting worker is at work, the rest of the fleet is not asked."""
-    answer = _if_merely_busy(roster, job) or survey_of(roster, job)
-    return why_waiting_given(roster, job, limits, now, answer, ahead=max(0, roster.position(job.rank) - 1))
+    answer = (None if job.refused_by else _if_merely_busy(roster, job)) or survey_of(roster, job)
+    ahead = max(0, roster.position(job.rank) - 1)
+    return why_waiting_given(roster, job, limits, now, answer, ahead=ahead, held_until=held_until)
 
 
 def why_waiting_given(
-    roster: Roster, job: Job, limits: Limits, now: float, answer: Survey, *, ahead: int
+    roster: Roster,
+    job: Job,
+    limits: Limits,
+    now: float,
+    answer: Survey,
+    *,
+    ahead: int,
+    held_until: float | None = None,
 ) -> Explanation:
-    return explain(job, answer, limit=limit_of(roster, job, limits), ahead=ahead, now=now)
+    limit = limit_of(roster, job, limits)
+    return explain(job, answer, limit=limit, ahead=ahead, now=now, held_until=held_until)
 
 
 def survey_of(roster: Roster, job: Job) -> Survey:
     """Returns what every worker says to this job."""
     workers = ((worker, roster.occupancy(id)) for id, worker in roster.workers.items())
-    return survey(job.requires, workers, roster.pools.get(job.requires.team))
+    return survey(job.requires, workers, job.refused_by, roster.pools.get(job.requires.team))
 
 
 def _if_merely_busy(roster: Roster, job: Job) -> Survey | None:
-    fitting = roster.waiting(job.class_id, job.requires).fitting
+    fitting = roster.waiting(job.line, job.requires).fitting
     for _, worker_id in zip(range(WORKERS_ASKED), fitting, strict=False):
         worker = roster.workers.get(worker_id)
         if worker is not None and in_service(worker) and roster.occupancy(worker_id).live:

@@ -21,6 +21,7 @@ class Code(StrEnum):
     TRAINER_MISSING = "TRAINER_MISSING"
     DATA_TOO_LARGE = "DATA_TOO_LARGE"
     NOT_FOR_TEAM = "NOT_FOR_TEAM"
+    PATH_NOT_GRANTED = "PATH_NOT_GRANTED"
     ALL_MATCHING_BUSY = "ALL_MATCHING_BUSY"
     ALL_MATCHING_OFFLINE = "ALL_MATCHING_OFFLINE"
     ALL_MATCHING_RECONNECTING = "ALL_MATCHING_RECONNECTING"
@@ -28,6 +29,7 @@ class Code(StrEnum):
     ALL_MATCHING_SET_ASIDE = "ALL_MATCHING_SET_ASIDE"
     ALL_MATCHING_UNUSABLE = "ALL_MATCHING_UNUSABLE"
     BEHIND_OTHERS = "BEHIND_OTHERS"
+    HELD_AFTER_RESTORE = "HELD_AFTER_RESTORE"
     RETRY_BACKOFF = "RETRY_BACKOFF"
     APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
     DEPENDENCY = "DEPENDENCY"
@@ -170,6 +172,16 @@ REASONS: dict[str, Reason] = {
             advice=(N_("see what the team may use:  simpletuner teams list"),),
         ),
         Reason(
+            code=Code.PATH_NOT_GRANTED,
+            kind=Kind.ADMIN,
+            sentence=N_("no fitting worker grants the paths that the job names"),
+            label=N_("no worker grants the paths"),
+            refusals=(Refusal.NOT_GRANTED,),
+            impossible=True,
+            fixes=(N_("Start a matching worker that grants them: simpletuner worker --job-path FOLDER:ro"),),
+            advice=(N_("start a worker that grants them:  simpletuner worker --job-path FOLDER:ro"),),
+        ),
+        Reason(
             code=Code.ALL_MATCHING_BUSY,
             kind=Kind.WAIT,
             sentence=N_("all matching workers are busy"),
@@ -244,6 +256,18 @@ REASONS: dict[str, Reason] = {
             sentence=N_("other jobs are ahead"),
             label=N_("other jobs come first"),
             advice=(N_("see the queue:  simpletuner jobs list --status queued"),),
+        ),
+        Reason(
+            code=Code.HELD_AFTER_RESTORE,
+            kind=Kind.WAIT,
+            sentence=N_(
+                "the server was restored from a backup: nothing is placed for another %(wait_s)s s, until workers have told "
+                "what they run or their leases have ended"
+            ),
+            label=N_("held after a restore"),
+            advice=(
+                N_("wait: the job may run already, on a worker that has not been heard since the restore"),
+            ),
         ),
         Reason(
             code=Code.RETRY_BACKOFF,

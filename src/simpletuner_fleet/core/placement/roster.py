@@ -17,6 +17,7 @@ from simpletuner_fleet.core.placement.matching import (
     Occupancy,
     Preference,
     allocate,
+    has_refused,
     in_service,
     is_open,
     preference,
@@ -317,7 +318,7 @@ class Roster:
 
     def pick_worker(self, job: Job) -> tuple[Worker, tuple[Gpu, ...]] | None:
         """The best open worker for this job and the GPUs it would give."""
-        waiting = self._classes[job.class_id]
+        waiting = self._classes[job.line]
         best: tuple[Preference, Worker, tuple[Gpu, ...]] | None = None
         compared = 0
         for worker_id in self._candidates(waiting):
@@ -360,7 +361,7 @@ class Roster:
         worker = self.workers[worker_id]
         if self._kept_from(worker_id, job):
             return None
-        requires = self._classes[job.class_id].requires
+        requires = self._classes[job.line].requires
         gpus = allocate(worker, self.occupancy(worker_id), requires, self.pools.get(requires.team))
         return (worker, gpus) if gpus is not None else None
 
@@ -378,6 +379,8 @@ class Roster:
 
     def _kept_from(self, worker_id: str, job: Job) -> bool:
         """A job that stands before the one that reserved goes first: it may head the very line the other waits in."""
+        if has_refused(self.workers[worker_id], job.refused_by):
+            return True
         kept = self._reserved.get(worker_id)
         return kept is not None and kept[0] != job.id and kept[1] < place_of(job)
 
@@ -425,7 +428,7 @@ class Roster:
                 waiting.open.pop(worker.id, None)
 
     def _join_line(self, job: Job) -> None:
-        waiting = self.waiting(job.class_id, job.requires)
+        waiting = self.waiting(job.line, job.requires)
         place = self._places[job.id] = place_of(job)
         heappush(waiting.line, (*place, job.id))
         waiting.count += 1
@@ -438,7 +441,7 @@ class Roster:
         return max(moments, default=-inf)
 
     def _leave_line(self, job: Job) -> None:
-        waiting = self._classes[job.class_id]
+        waiting = self._classes[job.line]
         waiting.count -= 1
         del self._places[job.id]
         self._ranks.remove(job.rank)

@@ -19,6 +19,8 @@ class Blame(StrEnum):
 
     JOB = "job"
     """Its config cannot be carried out anywhere."""
+    ELSEWHERE = "elsewhere"
+    """Its owner does not grant what the job names: no fault of the worker, and another one may."""
     WORKER = "worker"
     """Its disk, its processes, its installation."""
     UNCLEAR = "unclear"

@@ -9,6 +9,7 @@ import httptools
 from simpletuner_fleet.http.edge.streams import EventStream
 from simpletuner_fleet.http.server.head_reader import MAX_HEAD_BYTES, HeadReader
 from simpletuner_fleet.http.server.http_exchange import HttpExchange
+from simpletuner_fleet.http.server.refusals import HEAD_TOO_LARGE, UNREADABLE
 from simpletuner_fleet.http.server.repeated_head import RepeatedHead
 from simpletuner_fleet.protocol.paths import ends_of
 
@@ -121,10 +122,10 @@ class HttpConnection(HeadReader, asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._take_as_last()
         except httptools.HttpParserError:
-            self._refuse(b"Invalid HTTP request received.")
+            self._refuse(UNREADABLE)
         else:
             if self._unparsed_bytes > MAX_HEAD_BYTES:
-                self._refuse(b"The request's head is too large.")
+                self._refuse(HEAD_TOO_LARGE)
             elif self.state == DISCARDING:
                 self.since = self._server.now()
             elif at_rest and self._waiting and len(self._waiting) == 1:
@@ -322,17 +323,15 @@ class HttpConnection(HeadReader, asyncio.Protocol):
             self._waiting[-1].complete()
             self._waiting[-1].keep_alive = False
 
-    def _refuse(self, why: bytes) -> None:
+    def _refuse(self, answer: bytes) -> None:
         """The requests before it are still answered."""
         self._closing = True
-        self._refusal = why
+        self._refusal = answer
         if self._arriving:
             self._arriving.spoil()
 
-    def _say_refusal(self, why: bytes) -> None:
+    def _say_refusal(self, answer: bytes) -> None:
         self._refusal = None
-        self.write(
-            b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
-            b"%bcontent-length: %d\r\n\r\n%b" % (self._server.date_line, len(why), why)
-        )
+        line, _, rest = answer.partition(b"\r\n")
+        self.write(b"%b\r\n%b%b" % (line, self._server.date_line, rest))
         self.close()

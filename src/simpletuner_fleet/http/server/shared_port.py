@@ -10,10 +10,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
-import msgspec
-
-from simpletuner_fleet.http.edge.problems import ProblemDocument
-from simpletuner_fleet.protocol.problems import TYPE_PREFIX
+from simpletuner_fleet.http.server.refusals import PLAIN_REFUSED
 
 ACCEPTED_AT_ONCE = 100
 FIRST_BYTE_TIMEOUT_S = 15.0
@@ -149,24 +146,3 @@ class SharedPort:
     def _forget(self, connected: socket.socket) -> None:
         self._loop.remove_reader(connected.fileno())
         self._silent.pop(connected).cancel()
-
-
-def _plain_refused() -> bytes:
-    document = ProblemDocument(
-        type=f"{TYPE_PREFIX}plain_http_refused",
-        title="Other machines are served over TLS only.",
-        status=426,
-        detail="This request came over the network without TLS, where anybody can read its token. It was not looked at.",
-        code="plain_http_refused",
-        next="Use https:// with the same host and port, and '--ssl-fingerprint' as the server printed it. Whoever wants "
-        "plain HTTP on the network starts the server with '--plain-http'. Renew a token that was sent.",
-    )
-    body = msgspec.json.encode(document)
-    head = (
-        "HTTP/1.1 426 Upgrade Required\r\ncontent-type: application/problem+json\r\nupgrade: TLS/1.2\r\n"
-        f"connection: upgrade, close\r\ncache-control: no-store\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode("ascii") + body
-
-
-PLAIN_REFUSED = _plain_refused()

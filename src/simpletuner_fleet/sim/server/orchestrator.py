@@ -15,7 +15,7 @@ from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.index import FleetIndex
-from simpletuner_fleet.orchestrator import attendance, report
+from simpletuner_fleet.orchestrator import attendance, registration, report
 from simpletuner_fleet.protocol.messages import (
     Accept,
     Accepted,
@@ -217,10 +217,10 @@ class Orchestrator:
         try:
             worker = self._worker(token)
         except InvalidToken as error:
-            refusal = attendance.FailedRegistration(ip="10.0.0.1", why=str(error))
-            drive(attendance.registration_failed(fleet, refusal))
+            refusal = registration.FailedRegistration(ip="10.0.0.1", why=str(error))
+            drive(registration.registration_failed(fleet, refusal))
             raise
-        answer = drive(attendance.register(fleet, worker.id, message, ip="10.0.0.1", base_url=BASE_URL))
+        answer = drive(registration.register(fleet, worker.id, message, ip="10.0.0.1", base_url=BASE_URL))
         self.heard(worker.id, *(Turn(item.job_id, item.epoch) for item in message.attempts or []))
         return answer
 

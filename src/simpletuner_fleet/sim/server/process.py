@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from simpletuner_fleet.core.errors import FleetError, IllegalTransition, StoreUnavailable
+from simpletuner_fleet.core.restoring import HELD_UNTIL
 from simpletuner_fleet.engine.clock import SteadyClock
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.index import FleetIndex
-from simpletuner_fleet.orchestrator.after_restore import HELD_UNTIL, hold_after_restore
+from simpletuner_fleet.orchestrator.after_restore import hold_after_restore
 from simpletuner_fleet.orchestrator.sweep import sweep_once
 from simpletuner_fleet.sim.network import NOBODY_LISTENS, UNREACHABLE, Answered, LinkDown
 from simpletuner_fleet.sim.server.serving import Serving

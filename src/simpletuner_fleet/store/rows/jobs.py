@@ -81,6 +81,7 @@ JOBS = RowCodec(
         "visibility": enum_codec(Visibility),
         "depends_on": JSON_LIST,
         "lost_workers": JSON_LIST,
+        "refused_by": JSON_LIST,
         "gpus": JSON_LIST,
         "progress": optional(Codec(progress_text, progress_of)),
     },

@@ -9,6 +9,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.jobs.job import Attempt
 from simpletuner_fleet.core.training.trainer_release import VERSION_LABEL, release_of
+from simpletuner_fleet.core.workers.job_groups import lacks_something
 from simpletuner_fleet.core.workers.worker import AdminState, Connection, Worker, WorkerStatus
 from simpletuner_fleet.engine.gpu_history import GpuHistory
 from simpletuner_fleet.http.api.admin.connection_commands import WHEEL, package
@@ -31,6 +32,7 @@ from simpletuner_fleet.web.parts.worker_rows import (
     idle_text,
     is_not_isolated,
     isolation_text,
+    job_groups_text,
     tls_is_weak,
     tls_text,
 )
@@ -86,6 +88,8 @@ async def worker_page(call: Call[None]) -> Reply:
             tls_is_weak=tls_is_weak(worker),
             isolation=isolation_text(worker),
             is_not_isolated=is_not_isolated(worker),
+            job_groups=job_groups_text(worker),
+            job_groups_lack=lacks_something(worker.reported_labels),
             token_is_old=now - worker.token_created_at > fleet.policy.token_warn_age_s,
             draining=worker.admin is AdminState.DRAINING,
             kept_because=kept_because(worker, info.status),

@@ -42,16 +42,14 @@ def _running(job: Job, attempt: Attempt | None, worker: str) -> str:
         return _finishing(job, worker)
     if attempt and attempt.resumed_from_step is not None:
         return _(
-            "Running on %(worker)s: attempt %(number)s, resumed from step %(step)s.",
+            "On %(worker)s: attempt %(number)s, resumed from step %(step)s.",
             worker=worker,
             number=attempt.number,
             step=attempt.resumed_from_step,
         )
     if attempt and attempt.number > 1:
-        return _(
-            "Running on %(worker)s: attempt %(number)s, from the start.", worker=worker, number=attempt.number
-        )
-    return _("Running on %(worker)s.", worker=worker)
+        return _("On %(worker)s: attempt %(number)s, from the start.", worker=worker, number=attempt.number)
+    return _("On %(worker)s.", worker=worker)
 
 
 def _completed(job: Job, worker: str) -> str:

@@ -55,7 +55,7 @@ LAUNCHER = (
 FIELDS: dict[str, tuple[Field, ...]] = {
     "simpletuner": (
         Field(keys=("model_family",), label=N_("Model family"), choices=MODEL_FAMILIES),
-        Field(keys=("model_type",), label=N_("Configuration"), kind="choice", choices=("lora", "full")),
+        Field(keys=("model_type",), label=N_("Model type"), kind="choice", choices=("lora", "full")),
         Field(
             keys=("pretrained_model_name_or_path",),
             label=N_("Base model"),

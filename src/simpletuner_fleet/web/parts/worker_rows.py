@@ -10,6 +10,7 @@ from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerStatus
 from simpletuner_fleet.engine.gpu_history import GpuPoint
 from simpletuner_fleet.http.access.networks import is_loopback
 from simpletuner_fleet.languages import N_, _, current, ngettext
+from simpletuner_fleet.languages.code_texts import groups_text
 from simpletuner_fleet.languages.names import status_name, worker_type_name
 from simpletuner_fleet.queries.worker_details import HeldJob, ListedWorker
 
@@ -156,6 +157,11 @@ def isolation_text(worker: Worker) -> str:
             return _("None: jobs can read the worker's token")
         case _:
             return ""
+
+
+def job_groups_text(worker: Worker) -> str:
+    """Returns nothing where the worker does not say. As it reports itself, whatever label an admin set."""
+    return groups_text(current(), worker.reported_labels)
 
 
 def is_not_isolated(worker: Worker) -> bool:

@@ -7,7 +7,7 @@ from simpletuner_fleet.core.workers.worker import Worker
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.api.ownership import refuse_other_worker
 from simpletuner_fleet.http.edge.routes import KIB, UPLOAD, WORKER, Call, Route
-from simpletuner_fleet.orchestrator import attendance, report
+from simpletuner_fleet.orchestrator import attendance, registration, report
 from simpletuner_fleet.orchestrator import trainer_options as options_of
 from simpletuner_fleet.protocol.messages import (
     FINAL_REPORTS,
@@ -42,15 +42,15 @@ class Left(Struct):
 async def register(call: Call[Register]) -> Registered:
     deps = deps_of(call)
     try:
-        answer = await attendance.register(
+        answer = await registration.register(
             deps.fleet, call.principal.id, call.body, ip=call.ip, base_url=deps.base_url(call)
         )
     except (Invalid, Superseded) as error:
         if deps.noted_refusals.take(call.principal.id) == 0.0:
-            refusal = attendance.FailedRegistration(
+            refusal = registration.FailedRegistration(
                 ip=call.ip, why=error.detail, code=error.code, worker_id=call.principal.id
             )
-            await attendance.registration_failed(deps.fleet, refusal)
+            await registration.registration_failed(deps.fleet, refusal)
         raise
     answer.ends, answer.addresses = call.ends(), [deps.base_url(call)]
     return answer

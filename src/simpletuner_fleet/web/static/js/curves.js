@@ -35,7 +35,8 @@ export class Curves {
     this.name = name;
     this.keys = [];
     this.total = 0;
-    this.known = {};
+    // Keys are a trainer's own words: "constructor" is one as any other.
+    this.known = Object.create(null);
     this.closer = null;
     this.cursor = null;
   }
@@ -62,7 +63,7 @@ export class Curves {
 
   async lookCloser(from, to) {
     const told = await call("GET", this.address({ from_step: String(from), to_step: String(to) }));
-    this.closer = { from, to, series: Object.fromEntries(Object.entries(told.series).map(([key, points]) => [key, points.map(readPoint)])) };
+    this.closer = { from, to, series: Object.assign(Object.create(null), Object.fromEntries(Object.entries(told.series).map(([key, points]) => [key, points.map(readPoint)]))) };
   }
 
   lookFromAfar() {

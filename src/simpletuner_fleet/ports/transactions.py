@@ -1,9 +1,7 @@
-"""What the shell must provide. The orchestrator knows these promises, never their homes."""
+"""What a step may read, and what it may write."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
-
-from msgspec import Struct
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
@@ -11,130 +9,21 @@ from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
-from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
+from simpletuner_fleet.core.people.visibility import Onlooker
 from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.core.publishing import Publication
-from simpletuner_fleet.core.training.checkpoint import StoredManifest as StoredManifest
+from simpletuner_fleet.core.training.checkpoint import StoredManifest
 from simpletuner_fleet.core.workers.worker import Worker
-from simpletuner_fleet.protocol.messages import AuditHead, JobSubmit
-
-T = TypeVar("T")
-
-
-TOKEN_USE_NOTED_EVERY_S = 3_600.0
-
-
-class SignedHeads(Protocol):
-    """Heads of the audit log that the orchestrator has signed, and proofs that later ones hold earlier ones."""
-
-    newest: AuditHead | None
-
-    def is_ours(self, head: AuditHead) -> bool: ...
-
-    async def proofs(self, heads: Sequence[AuditHead], newest: AuditHead) -> list[list[str] | None]: ...
-
-
-class ApiToken(Struct, frozen=True, kw_only=True):
-    """A credential for people and programs. An empty permission set allows nothing."""
-
-    id: str
-    name: str
-    token_hash: str
-    permissions: tuple[str, ...]
-    created_at: float
-    expires_at: float | None = None
-    revoked_at: float | None = None
-    last_used_at: float | None = None
-    """To the hour: a request need not be a write."""
-    owner: str = ""
-    """The user that it acts for; empty where a token without one has made it."""
-
-    def wants_noting(self, now: float) -> bool:
-        return self.last_used_at is None or now >= self.last_used_at + TOKEN_USE_NOTED_EVERY_S
-
-
-class ConfigVersion(Struct, frozen=True, kw_only=True):
-    name: str
-    version: int
-    bundle: bytes
-    created_at: float
-    created_by: str
-    owner: str = ""
-    """The same for all versions of a name: who saved the first, and may save others."""
-    team: str = ""
-    visibility: Visibility = Visibility.EVERYBODY
-    """Team and visibility are the same for all versions, too."""
-
-    @property
-    def belongs(self) -> Belonging:
-        return Belonging(self.owner, self.team, self.visibility)
-
-
-class IdempotentAnswer(Struct, frozen=True, kw_only=True):
-    key: str
-    owner: str
-    request_hash: str
-    job_id: str
-    at: float
-
-
-class JobFilter(Struct, frozen=True, kw_only=True):
-    states: tuple[str, ...] = ()
-    owner: str | None = None
-    worker_id: str | None = None
-    config_name: str | None = None
-    created_since: float | None = None
-    text: str | None = None
-    """Part of its name, its config's name or its id; the case of plain letters does not matter."""
-    team: str | None = None
-    seen_by: Onlooker | None = None
-    """Only what they may see; None: everything."""
-
-
-class AuditFilter(Struct, frozen=True, kw_only=True):
-    event_type: str | None = None
-    actor_id: str | None = None
-    target_type: str | None = None
-    target_id: str | None = None
-    since: float | None = None
-    until: float | None = None
-
-    def fits(self, entry: AuditEntry) -> bool:
-        return (
-            (self.event_type is None or entry.event_type == self.event_type)
-            and (self.actor_id is None or entry.actor_id == self.actor_id)
-            and (self.target_type is None or entry.target_type == self.target_type)
-            and (self.target_id is None or entry.target_id == self.target_id)
-            and (self.since is None or entry.at >= self.since)
-            and (self.until is None or entry.at < self.until)
-        )
-
-
-class JobNote(Struct, frozen=True, kw_only=True):
-    """A remark on an attempt, as its worker made it."""
-
-    id: str
-    job_id: str
-    attempt_number: int
-    at: float
-    kind: str
-    text: str
-    data: dict[str, Any] = {}
-
-
-class Ending(Struct, frozen=True, order=True):
-    """When a job ended; those of one moment are ordered by their id."""
-
-    at: float
-    job_id: str
-
-
-class SetAsideRow(Struct, frozen=True, kw_only=True):
-    """A row that could not be read: a damaged disk, a hand in the database, a newer program."""
-
-    table: str
-    id: str
-    why: str
+from simpletuner_fleet.ports.records import (
+    ApiToken,
+    AuditFilter,
+    ConfigVersion,
+    Ending,
+    IdempotentAnswer,
+    JobFilter,
+    JobNote,
+    SetAsideRow,
+)
 
 
 class View(Protocol):
@@ -452,136 +341,4 @@ class Tx(View, Protocol):
     def disown_dataset_objects(self, shas: Collection[str]) -> None: ...
     def name_datasets(self, job_id: str, dataset_ids: Collection[str]) -> None:
         """The job needs them: until it has ended they cannot be deleted."""
-        ...
-
-
-class ConcurrentChange(Exception):
-    """The row changed between being read and being written; nothing of the transaction was kept."""
-
-
-class RowObserver(Protocol):
-    """Follows every change of a live row, in the order of changes; an undone change is told as one more."""
-
-    def rows_reset(self) -> None:
-        """Memory was lost: every row that is live will be told anew, as if it had just come."""
-        ...
-
-    def worker_changed(self, before: Worker | None, after: Worker | None) -> None: ...
-    def job_changed(self, before: Job | None, after: Job | None) -> None: ...
-    def attempt_changed(self, before: Attempt | None, after: Attempt | None, job: Job | None) -> None:
-        """`job` is the attempt's own, as far as it can be read."""
-        ...
-
-
-class Store(Protocol):
-    def observe(self, observer: RowObserver) -> None:
-        """Tells this observer of every live row before the next step, and of every change from then on."""
-        ...
-
-    async def write(self, step: Callable[[Tx], T]) -> T:
-        """Runs `step` in a transaction of its own; returns when it is durable. An exception keeps nothing of it.
-
-        Raises core.errors.StoreUnavailable when the database cannot accept. Steps run one at a time, in order. A step
-        may be undone and run again before it is kept, so it has no effect but through its transaction.
-        """
-        ...
-
-    async def read(self, look: Callable[[View], T]) -> T:
-        """Sees every write that has returned."""
-        ...
-
-    def find_trouble(self) -> str | None:
-        """Returns why it takes no more writes until it is opened anew, if that is so."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-MARK = "fleet.json"
-"""What says whose a storage is, at its root."""
-
-
-class Blobs(Protocol):
-    """Bytes too many for the database. Keys are ids joined by '/', made by us, never taken from a user."""
-
-    async def append(self, key: str, offset: int, data: bytes) -> int:
-        """Writes at `offset` if the blob is at least that long; returns the blob's length. Repeats are harmless."""
-        ...
-
-    async def read(self, key: str, start: int, length: int) -> bytes: ...
-    async def size(self, key: str) -> int: ...
-    async def truncate(self, key: str, size: int) -> None:
-        """Takes back what was appended beyond `size`; a shorter blob stays as it is, and none is left of size 0."""
-        ...
-
-    async def delete(self, prefix: str) -> None: ...
-    async def names(self, prefix: str) -> list[str]:
-        """The next segments of all keys beneath this one."""
-        ...
-
-    async def put_part(self, key: str, offset: int, data: bytes) -> int:
-        """Does as `append`, for the parts of an object that is on its way."""
-        ...
-
-    async def part_size(self, key: str) -> int: ...
-    async def seal(self, key: str, sha256: str, size: int) -> bool:
-        """Makes the parts an object if they are what they should be; drops them if not. Durable on return."""
-        ...
-
-    async def object_size(self, sha256: str) -> int | None:
-        """None where there is no such object."""
-        ...
-
-    async def read_object(self, sha256: str, start: int, length: int) -> bytes: ...
-    async def delete_object(self, sha256: str) -> None: ...
-    async def mark(self, name: str = MARK) -> bytes | None:
-        """A small file that the storage carries at its root, beside everything else; None where it is not there."""
-        ...
-
-    async def put_mark(self, content: bytes, name: str = MARK) -> None:
-        """Whole or not at all, durable on return, and the same for every server that shares the storage."""
-        ...
-
-    def objects(self) -> AsyncIterator[str]:
-        """The SHA-256 of everything stored, in no order. Walks all of it: for the sweep only."""
-        ...
-
-
-class Clock(Protocol):
-    def now(self) -> float:
-        """Seconds since 1970 that never jump: wall time read once, then carried by the monotonic clock."""
-        ...
-
-
-class Ids(Protocol):
-    def new(self, prefix: str) -> str: ...
-    def token(self, prefix: str) -> str: ...
-    def derived_token(self, prefix: str, of: str) -> str:
-        """A token that only this orchestrator can make, the same one each time, so that it need not be stored."""
-        ...
-
-
-class Vault(Protocol):
-    """Seals values for the store, each for one name, with a key that is not in the store."""
-
-    def seal(self, name: str, value: str) -> str: ...
-    def unseal(self, name: str, sealed: str) -> str | None:
-        """None where it was not sealed with this key and for this name."""
-        ...
-
-
-class Streams(Protocol):
-    """Who listens. Every call is a hint: what is true is in the store."""
-
-    def wake(self, worker_id: str) -> None:
-        """Whoever holds this worker's stream looks again at what it should send."""
-        ...
-
-    def offer(self, worker_id: str, offers: Sequence[JobSubmit]) -> None:
-        """Whoever holds this worker's stream sends these, or looks again."""
-        ...
-
-    def cut(self, worker_id: str, why: str) -> None: ...
-    def publish(self, event: str, data: dict[str, Any]) -> None:
-        """A thin event for every console and CLI that watches."""
         ...

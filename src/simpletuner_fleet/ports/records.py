@@ -1,0 +1,113 @@
+"""Rows that have no rules of their own, and questions to ask for them."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.people.visibility import Belonging, Onlooker, Visibility
+
+TOKEN_USE_NOTED_EVERY_S = 3_600.0
+
+
+class ApiToken(Struct, frozen=True, kw_only=True):
+    """A credential for people and programs. An empty permission set allows nothing."""
+
+    id: str
+    name: str
+    token_hash: str
+    permissions: tuple[str, ...]
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+    """To the hour: a request need not be a write."""
+    owner: str = ""
+    """The user that it acts for; empty where a token without one has made it."""
+
+    def wants_noting(self, now: float) -> bool:
+        return self.last_used_at is None or now >= self.last_used_at + TOKEN_USE_NOTED_EVERY_S
+
+
+class ConfigVersion(Struct, frozen=True, kw_only=True):
+    name: str
+    version: int
+    bundle: bytes
+    created_at: float
+    created_by: str
+    owner: str = ""
+    """The same for all versions of a name: who saved the first, and may save others."""
+    team: str = ""
+    visibility: Visibility = Visibility.EVERYBODY
+    """Team and visibility are the same for all versions, too."""
+
+    @property
+    def belongs(self) -> Belonging:
+        return Belonging(self.owner, self.team, self.visibility)
+
+
+class IdempotentAnswer(Struct, frozen=True, kw_only=True):
+    key: str
+    owner: str
+    request_hash: str
+    job_id: str
+    at: float
+
+
+class JobFilter(Struct, frozen=True, kw_only=True):
+    states: tuple[str, ...] = ()
+    owner: str | None = None
+    worker_id: str | None = None
+    config_name: str | None = None
+    created_since: float | None = None
+    text: str | None = None
+    """Part of its name, its config's name or its id; the case of plain letters does not matter."""
+    team: str | None = None
+    seen_by: Onlooker | None = None
+    """Only what they may see; None: everything."""
+
+
+class AuditFilter(Struct, frozen=True, kw_only=True):
+    event_type: str | None = None
+    actor_id: str | None = None
+    target_type: str | None = None
+    target_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def fits(self, entry: AuditEntry) -> bool:
+        return (
+            (self.event_type is None or entry.event_type == self.event_type)
+            and (self.actor_id is None or entry.actor_id == self.actor_id)
+            and (self.target_type is None or entry.target_type == self.target_type)
+            and (self.target_id is None or entry.target_id == self.target_id)
+            and (self.since is None or entry.at >= self.since)
+            and (self.until is None or entry.at < self.until)
+        )
+
+
+class JobNote(Struct, frozen=True, kw_only=True):
+    """A remark on an attempt, as its worker made it."""
+
+    id: str
+    job_id: str
+    attempt_number: int
+    at: float
+    kind: str
+    text: str
+    data: dict[str, Any] = {}
+
+
+class Ending(Struct, frozen=True, order=True):
+    """When a job ended; those of one moment are ordered by their id."""
+
+    at: float
+    job_id: str
+
+
+class SetAsideRow(Struct, frozen=True, kw_only=True):
+    """A row that could not be read: a damaged disk, a hand in the database, a newer program."""
+
+    table: str
+    id: str
+    why: str

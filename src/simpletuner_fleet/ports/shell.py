@@ -1,0 +1,106 @@
+"""What else the shell provides: bytes, time, ids, secrets, streams, signatures."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+from simpletuner_fleet.protocol.messages import AuditHead, JobSubmit
+
+
+class SignedHeads(Protocol):
+    """Heads of the audit log that the orchestrator has signed, and proofs that later ones hold earlier ones."""
+
+    newest: AuditHead | None
+
+    def is_ours(self, head: AuditHead) -> bool: ...
+
+    async def proofs(self, heads: Sequence[AuditHead], newest: AuditHead) -> list[list[str] | None]: ...
+
+
+MARK = "fleet.json"
+"""What says whose a storage is, at its root."""
+
+
+class Blobs(Protocol):
+    """Bytes too many for the database. Keys are ids joined by '/', made by us, never taken from a user."""
+
+    async def append(self, key: str, offset: int, data: bytes) -> int:
+        """Writes at `offset` if the blob is at least that long; returns the blob's length. Repeats are harmless."""
+        ...
+
+    async def read(self, key: str, start: int, length: int) -> bytes: ...
+    async def size(self, key: str) -> int: ...
+    async def truncate(self, key: str, size: int) -> None:
+        """Takes back what was appended beyond `size`; a shorter blob stays as it is, and none is left of size 0."""
+        ...
+
+    async def delete(self, prefix: str) -> None: ...
+    async def names(self, prefix: str) -> list[str]:
+        """The next segments of all keys beneath this one."""
+        ...
+
+    async def put_part(self, key: str, offset: int, data: bytes) -> int:
+        """Does as `append`, for the parts of an object that is on its way."""
+        ...
+
+    async def part_size(self, key: str) -> int: ...
+    async def seal(self, key: str, sha256: str, size: int) -> bool:
+        """Makes the parts an object if they are what they should be; drops them if not. Durable on return."""
+        ...
+
+    async def object_size(self, sha256: str) -> int | None:
+        """None where there is no such object."""
+        ...
+
+    async def read_object(self, sha256: str, start: int, length: int) -> bytes: ...
+    async def delete_object(self, sha256: str) -> None: ...
+    async def mark(self, name: str = MARK) -> bytes | None:
+        """A small file that the storage carries at its root, beside everything else; None where it is not there."""
+        ...
+
+    async def put_mark(self, content: bytes, name: str = MARK) -> None:
+        """Whole or not at all, durable on return, and the same for every server that shares the storage."""
+        ...
+
+    def objects(self) -> AsyncIterator[str]:
+        """The SHA-256 of everything stored, in no order. Walks all of it: for the sweep only."""
+        ...
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since 1970 that never jump: wall time read once, then carried by the monotonic clock."""
+        ...
+
+
+class Ids(Protocol):
+    def new(self, prefix: str) -> str: ...
+    def token(self, prefix: str) -> str: ...
+    def derived_token(self, prefix: str, of: str) -> str:
+        """A token that only this orchestrator can make, the same one each time, so that it need not be stored."""
+        ...
+
+
+class Vault(Protocol):
+    """Seals values for the store, each for one name, with a key that is not in the store."""
+
+    def seal(self, name: str, value: str) -> str: ...
+    def unseal(self, name: str, sealed: str) -> str | None:
+        """None where it was not sealed with this key and for this name."""
+        ...
+
+
+class Streams(Protocol):
+    """Who listens. Every call is a hint: what is true is in the store."""
+
+    def wake(self, worker_id: str) -> None:
+        """Whoever holds this worker's stream looks again at what it should send."""
+        ...
+
+    def offer(self, worker_id: str, offers: Sequence[JobSubmit]) -> None:
+        """Whoever holds this worker's stream sends these, or looks again."""
+        ...
+
+    def cut(self, worker_id: str, why: str) -> None: ...
+    def publish(self, event: str, data: dict[str, Any]) -> None:
+        """A thin event for every console and CLI that watches."""
+        ...
