@@ -193,7 +193,14 @@ async def test_the_queue_is_in_scheduling_order_and_comes_in_pages() -> None:
         assert seen == expected
         assert positions == [1, 2, 3, 4]
         where = await running.get(f"/api/queue/position/{ids[1]}")
-        assert (where["status"], where["queue_position"], where["position"]) == ("queued", 3, 3)
+        assert where == {
+            "job_id": ids[1],
+            "status": "queued",
+            "queue_position": 3,
+            "position": 3,
+            "priority": 0,
+            "queued_at": (await running.get(f"/api/jobs/{ids[1]}"))["created_at"],
+        }
         assert (await running.http.get("/api/queue?cursor=pwned")).status_code == 422
         assert (await running.http.get("/api/queue?limit=0")).status_code == 422
 
@@ -283,12 +290,12 @@ async def test_limits_hold_jobs_back_and_raising_them_lets_them_go() -> None:
     async with orchestrator() as running:
         one, two = await running.worker("one"), await running.worker("two")
         unset = await running.get("/api/queue/concurrency")
-        assert {name for name, limit in unset.items() if limit is not None} == {
-            "enable_fair_share",
-            "fair_share_half_life_s",
-        }
+        share = {"enable_fair_share": False, "fair_share_half_life_s": 604_800.0}
+        limits = ("global_running", "user_running", "team_running")
+        documented = ("max_concurrent", "user_max_concurrent", "team_max_concurrent")
+        assert unset == {**dict.fromkeys((*limits, *documented)), **share}
         set_to = await running.post("/api/queue/concurrency", {"global_running": 1})
-        assert (set_to["global_running"], set_to["max_concurrent"], set_to["user_running"]) == (1, 1, None)
+        assert set_to == {**unset, "global_running": 1, "max_concurrent": 1}
         await running.submit()
         waiting = await running.submit()
         assert waiting["explain"]["code"] == "QUOTA_GLOBAL"
