@@ -12,12 +12,27 @@ from msgspec.structs import replace
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import Onlooker, may_see
 from simpletuner_fleet.core.publishing import Publication
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.ports import ConfigVersion, JobFilter, JobNote, StoredManifest, View
 
 T = TypeVar("T")
+NOBODYS = frozenset(
+    {
+        *("queued_ahead", "due_backoffs", "next_backoff_at", "charges_since"),
+        *("worker", "worker_by_token_hash", "worker_by_name", "workers", "offline_workers_before"),
+        *("api_token", "api_token_by_hash", "api_tokens", "session", "sessions_of_user"),
+        *("user", "user_by_name", "users", "setting", "settings_with_prefix"),
+        *("audit_page", "audit_count", "audit_stats", "audit_range", "audit_hashes", "audit_head"),
+        *("stored_bytes_of", "stored_bytes_of_team", "unused_objects", "object_has_owner", "endings"),
+        *("due_approvals", "due_publications", "unready_datasets", "dataset_objects", "dataset_bytes"),
+        *("unused_dataset_objects", "rows_set_aside", "attempt_by_upload_token", "idempotent_answer"),
+    }
+)
+"""What of a view is as it is for every onlooker: it belongs to nobody, is asked for by routes with a permission of their
+own, or only by the server itself. What is named neither here nor below cannot be asked for at all."""
 
 
 class SightView:
@@ -28,6 +43,8 @@ class SightView:
         self._onlooker = onlooker
 
     def __getattr__(self, name: str) -> Any:
+        if name not in NOBODYS:
+            raise AttributeError(f"nobody has said who may see what {name} finds (engine/sight.py)")
         return getattr(self.whole, name)
 
     def job(self, job_id: str) -> Job | None:
@@ -46,6 +63,30 @@ class SightView:
     def job_counts(self) -> dict[str, int]:
         return self.whole.job_counts(self._onlooker)
 
+    def dependents_of(self, job_id: str) -> list[Job]:
+        return [one for one in self.whole.dependents_of(job_id) if may_see(self._onlooker, one.belongs)]
+
+    def job_naming(self, dataset_id: str) -> str | None:
+        named_by = self.whole.job_naming(dataset_id)
+        return named_by if named_by and self.job(named_by) else None
+
+    def attempt(self, attempt_id: str) -> Attempt | None:
+        attempt = self.whole.attempt(attempt_id)
+        return attempt if attempt and self.job(attempt.job_id) else None
+
+    def attempt_by_epoch(self, job_id: str, epoch: int) -> Attempt | None:
+        return self.whole.attempt_by_epoch(job_id, epoch) if self.job(job_id) else None
+
+    def live_attempts(self) -> list[Attempt]:
+        return self._without_names(self.whole.live_attempts())
+
+    def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
+        return self._without_names(self.whole.live_attempts_of_worker(worker_id))
+
+    def _without_names(self, attempts: list[Attempt]) -> list[Attempt]:
+        """That a GPU is held is nobody's secret; by which job may be: such an attempt is of no job."""
+        return [one if self.job(one.job_id) else replace(one, id="", job_id="") for one in attempts]
+
     def attempts_of_job(self, job_id: str) -> list[Attempt]:
         return self.whole.attempts_of_job(job_id) if self.job(job_id) else []
 
@@ -60,6 +101,15 @@ class SightView:
 
     def notes_of_job(self, job_id: str) -> list[JobNote]:
         return self.whole.notes_of_job(job_id) if self.job(job_id) else []
+
+    def objects_of_job(self, job_id: str) -> dict[str, int]:
+        return self.whole.objects_of_job(job_id) if self.job(job_id) else {}
+
+    def approval(self, job_id: str) -> Approval | None:
+        return self.whole.approval(job_id) if self.job(job_id) else None
+
+    def pending_approvals(self, limit: int) -> list[Approval]:
+        return [one for one in self.whole.pending_approvals(limit) if self.job(one.job_id)]
 
     def manifest(self, manifest_id: str) -> StoredManifest | None:
         manifest = self.whole.manifest(manifest_id)
