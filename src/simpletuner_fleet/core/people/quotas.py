@@ -8,12 +8,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import MAX_AMOUNT
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.marks import N_
 from simpletuner_fleet.core.placement.usage import EVERYBODY, HOUR_S, UseLedger, person, team
-
-MAX_CEILING = 1e15
 
 
 class QuotaKind(StrEnum):
@@ -91,7 +90,7 @@ class QuotaStanding(Struct, frozen=True, kw_only=True):
 
 
 def checked_quota(quota: Quota) -> Quota:
-    if not isfinite(quota.ceiling) or not 0 <= quota.ceiling <= MAX_CEILING:
+    if not isfinite(quota.ceiling) or not 0 <= quota.ceiling <= MAX_AMOUNT:
         raise Invalid("A ceiling is 0 or more.", path="$.ceiling")
     if not 0 < quota.warn_at <= 1:
         raise Invalid("warn_at is a share of the ceiling: more than 0 and at most 1.", path="$.warn_at")

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.bounds import Name, Whole
 from simpletuner_fleet.core.errors import Invalid, NotForTeam, NotFound, NotInTeam
 from simpletuner_fleet.core.people.visibility import Visibility
 from simpletuner_fleet.core.placement.pools import Pool
@@ -38,15 +39,15 @@ class Membership(Struct, frozen=True):
 class TeamRules(Struct, frozen=True, kw_only=True):
     """What jobs of the team may use. An empty list allows everything."""
 
-    workers: tuple[str, ...] = ()
+    workers: tuple[Name, ...] = ()
     """Labels as KEY=GLOB: a worker that carries one of them may be used."""
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[Name, ...] = ()
     """Globs of GPU names."""
-    trainers: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    max_priority: int = 0
+    trainers: tuple[Name, ...] = ()
+    targets: tuple[Name, ...] = ()
+    max_priority: Whole = 0
     """How high a member may set a job's priority."""
-    lead_max_priority: int = MAX_PRIORITY
+    lead_max_priority: Whole = MAX_PRIORITY
     """The same for a lead."""
 
 

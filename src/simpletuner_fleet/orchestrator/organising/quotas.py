@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import Amount
 from simpletuner_fleet.core.errors import Conflict, Invalid, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.accounts import Role
@@ -25,17 +26,17 @@ class NewQuota(Struct, frozen=True, kw_only=True):
     scope: QuotaScope
     subject: str = ""
     """Name or id of the person or team, or the role; empty for each person and for all."""
-    ceiling: float
+    ceiling: Amount
     action: QuotaAction = QuotaAction.WAIT
-    warn_at: float = 0.8
+    warn_at: Amount = 0.8
 
 
 class QuotaChange(Struct, frozen=True, kw_only=True):
     """Left out: as it is."""
 
-    ceiling: float | UnsetType = UNSET
+    ceiling: Amount | UnsetType = UNSET
     action: QuotaAction | UnsetType = UNSET
-    warn_at: float | UnsetType = UNSET
+    warn_at: Amount | UnsetType = UNSET
 
 
 async def create_quota(fleet: Fleet, asked: NewQuota, actor: Actor) -> Quota:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from simpletuner_fleet.core.bounds import Amount
 from simpletuner_fleet.core.errors import Conflict, Invalid, NameTaken, NotFound
 from simpletuner_fleet.core.events import Actor, Event, EventType
 from simpletuner_fleet.core.people.teams import (
@@ -32,7 +33,7 @@ class TeamChange(Struct, frozen=True, kw_only=True):
     """Left out: as it is."""
 
     name: str | UnsetType = UNSET
-    weight: float | UnsetType = UNSET
+    weight: Amount | UnsetType = UNSET
     rules: TeamRules | UnsetType = UNSET
     visibility: Visibility | UnsetType | None = UNSET
 
