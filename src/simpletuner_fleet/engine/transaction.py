@@ -54,7 +54,11 @@ class WorkerMayTake(Struct, frozen=True):
     worker_id: str
 
 
-Cause = ClassHasJob | WorkerMayTake
+class EveryClassMayGo(Struct, frozen=True):
+    """Something changed that concerns all who wait: a limit, a quota, a restart."""
+
+
+Cause = ClassHasJob | WorkerMayTake | EveryClassMayGo
 
 
 class Transaction:
@@ -212,7 +216,9 @@ class Transaction:
         self.consider_every_class()
 
     def consider_every_class(self) -> None:
-        self.causes.extend(ClassHasJob(id) for id in self.index.roster.classes_with_jobs())
+        everyone = EveryClassMayGo()
+        if not self.causes or self.causes[-1] != everyone:
+            self.causes.append(everyone)
 
     def finish(self) -> None:
         """Records how statuses changed, then every fact of this transaction, in order."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from simpletuner_fleet.core.jobs.job import Attempt, AttemptState, Job, JobState, Outcome, Requirements
-from simpletuner_fleet.core.placement.place import Placement, place_on_worker
+from simpletuner_fleet.core.placement.place import Placement, place_in_order, place_on_worker
 from simpletuner_fleet.core.placement.roster import Roster
 from simpletuner_fleet.core.placement.shares import LARGEST_EXPONENT, Shares
 from simpletuner_fleet.core.placement.usage import Charge, Going
@@ -48,28 +48,31 @@ class Fleet(Struct):
             self.roster, worker_id, self.jobs.__getitem__, NO_LIMITS, POLICY, now
         ):
             assert isinstance(decision, Placement)
-            job = self.jobs[decision.job.id]
-            attempt = Attempt(
-                id=f"a_{job.id}",
-                job_id=job.id,
-                number=1,
-                epoch=job.seq,
-                worker_id=worker_id,
-                worker_name=worker_id,
-                state=AttemptState.RUNNING,
-                offered_at=now,
-                accepted_at=now,
-                gpus=(decision.shares[0].gpus[0].uuid,),
-            )
-            self._saw(None, attempt, job)
-            running = replace(job, state=JobState.RUNNING, worker_id=worker_id)
-            self.jobs[job.id] = running
-            self.roster.see_job(job, running)
-            self.attempts[worker_id] = attempt
-            self.waited[job.id] = now - job.created_at
-            heappush(self.ends, (now + lasts_s, worker_id))
-            return job
+            return self.start(decision, now, lasts_s)
         return None
+
+    def start(self, placement: Placement, now: float, lasts_s: float) -> Job:
+        job, share = self.jobs[placement.job.id], placement.shares[0]
+        attempt = Attempt(
+            id=f"a_{job.id}",
+            job_id=job.id,
+            number=1,
+            epoch=job.seq,
+            worker_id=share.worker.id,
+            worker_name=share.worker.id,
+            state=AttemptState.RUNNING,
+            offered_at=now,
+            accepted_at=now,
+            gpus=(share.gpus[0].uuid,),
+        )
+        self._saw(None, attempt, job)
+        running = replace(job, state=JobState.RUNNING, worker_id=share.worker.id)
+        self.jobs[job.id] = running
+        self.roster.see_job(job, running)
+        self.attempts[share.worker.id] = attempt
+        self.waited[job.id] = now - job.created_at
+        heappush(self.ends, (now + lasts_s, share.worker.id))
+        return job
 
     def end(self, now: float, worker_id: str) -> Job:
         attempt = self.attempts.pop(worker_id)
@@ -126,6 +129,33 @@ def test_three_teams_under_load_get_five_to_three_to_two(seed: int) -> None:
     # Nobody starves: with equal people in a line of forty each waits for its turn, and not for ever.
     assert max(fleet.waited.values()) < 5 * DAY_S
     assert len(fleet.waited) > 3_000
+
+
+def test_machines_that_come_free_in_one_moment_are_shared_out_in_that_moment() -> None:
+    one_by_one, all_at_once = a_fleet(10), a_fleet(10)
+    for fleet in (one_by_one, all_at_once):
+        for team in ("two", "three", "five"):
+            for _ in range(20):
+                fleet.submit(team, "ann", NOW)
+    begun = [one_by_one.feed(worker_id, NOW, 1.0) for worker_id in sorted(one_by_one.roster.workers)]
+    assert Counter(job.team for job in begun if job) == {"five": 5, "three": 3, "two": 2}
+    placed = []
+    for placement in place_in_order(all_at_once.roster, all_at_once.jobs.__getitem__, NO_LIMITS):
+        all_at_once.start(placement, NOW, 1.0)
+        placed.append(placement.job.team)
+    assert Counter(placed) == {"five": 5, "three": 3, "two": 2}
+
+
+def test_without_shares_everybody_goes_in_the_order_in_which_they_came() -> None:
+    fleet = a_fleet(5)
+    fleet.roster.shares = None
+    for at, owner in enumerate(("late", "late", "early", "late", "early", "early")):
+        fleet.submit("", owner, NOW - at)
+    placed = []
+    for placement in place_in_order(fleet.roster, fleet.jobs.__getitem__, NO_LIMITS):
+        fleet.start(placement, NOW, 1.0)
+        placed.append(placement.job.id)
+    assert placed == ["j_6", "j_5", "j_4", "j_3", "j_2"]
 
 
 def test_people_of_one_team_share_alike_whatever_they_submit() -> None:

@@ -5,7 +5,6 @@ passes, so an index keeps the order, and a low priority is late but never starve
 """
 
 import hashlib
-from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -35,12 +34,6 @@ def place_of(job: Job) -> Place:
 def class_id(requires: Requirements) -> str:
     """Jobs of one class are interchangeable to the matcher, so that picking one never walks the backlog."""
     return hashlib.sha256(msgspec.json.encode(requires)).hexdigest()[:16]
-
-
-def first(places: Iterable[tuple[Place, str]]) -> str | None:
-    """The class whose head stands first in the queue."""
-    best = min(places, default=None)
-    return best[1] if best else None
 
 
 def limit_reached(

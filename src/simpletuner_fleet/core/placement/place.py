@@ -6,6 +6,7 @@ asked of that.
 """
 
 from collections.abc import Callable, Iterator
+from heapq import heappop, heapreplace
 
 from msgspec import Struct
 
@@ -86,6 +87,24 @@ def place_first_of_class(roster: Roster, class_id: str, job_of: JobOf, limits: L
     return placement if isinstance(placement, Placement) else None
 
 
+def place_in_order(roster: Roster, job_of: JobOf, limits: Limits) -> Iterator[Placement]:
+    """Returns where every job goes for which there is room, in the order of all who wait.
+
+    Each must be offered before the next is asked for: that moves its class back in the line. Nobody moves ahead by what
+    others are given, so a class that no longer stands where it stood belongs further back.
+    """
+    line = roster.line_of(roster.classes_with_jobs())
+    while line:
+        *_, class_id = line[0]
+        present = roster.precedence(class_id)
+        if present is not None and present != line[0]:
+            heapreplace(line, present)
+        elif placement := place_first_of_class(roster, class_id, job_of, limits):
+            yield placement
+        else:
+            heappop(line)
+
+
 def place_on_worker(
     roster: Roster, worker_id: str, job_of: JobOf, limits: Limits, policy: Policy, now: float
 ) -> Iterator[Placement | Reservation]:
@@ -94,13 +113,12 @@ def place_on_worker(
     A job that has waited long for more GPUs than are free may keep the worker for itself. The first placement is the
     last thing said: everything after it depends on it.
     """
-    passed_over: set[str] = set()
-    while roster.is_open(worker_id):
-        classes = [one for one in roster.classes_for(worker_id) if one not in passed_over]
-        class_id = roster.first_class(classes)
-        head = roster.head(class_id) if class_id is not None else None
-        if class_id is None or head is None:
-            return
+    line = roster.line_of(roster.classes_for(worker_id)) if roster.is_open(worker_id) else []
+    while line:
+        *_, class_id = heappop(line)
+        head = roster.head(class_id)
+        if head is None:
+            continue
         job = job_of(head)
         picked = roster.try_worker(job, worker_id)
         if picked is not None and limit_of(roster, job, limits) is None:
@@ -109,7 +127,6 @@ def place_on_worker(
         refused = has_refused(roster.workers[worker_id], job.refused_by)
         if picked is None and not refused and may_reserve(job, policy, now):
             yield Reservation(worker_id, job)
-        passed_over.add(class_id)
 
 
 def limit_of(roster: Roster, job: Job, limits: Limits) -> Ceiling | None:

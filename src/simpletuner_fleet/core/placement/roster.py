@@ -23,15 +23,17 @@ from simpletuner_fleet.core.placement.matching import (
     preference,
     why_never,
 )
-from simpletuner_fleet.core.placement.ordering import Place, first, place_of
+from simpletuner_fleet.core.placement.ordering import Place, place_of
 from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.ranks import Ranks
-from simpletuner_fleet.core.placement.shares import Shares
+from simpletuner_fleet.core.placement.shares import NO_SHARE, ShareKey, Shares
 from simpletuner_fleet.core.workers.worker import Gpu, Worker, WorkerType, gpu_identity
 
 MAX_IDLE_CLASSES = 1024
 CANDIDATES_COMPARED = 32
 SLACK_IN_LINE = 64
+Precedence = tuple[ShareKey, Place, str]
+"""Of a class: what its team and owner have used where that counts, the place of its first job, and the class itself."""
 
 
 class Waiting:
@@ -303,18 +305,19 @@ class Roster:
     def fitting(self, class_id: str) -> set[str]:
         return self._classes[class_id].fitting
 
-    def first_class(self, class_ids: Iterable[str]) -> str | None:
-        heads = ((self.head(class_id), class_id) for class_id in class_ids)
-        shares = self.shares
-        if shares is None:
-            return first((self._places[job_id], class_id) for job_id, class_id in heads if job_id is not None)
-        ordered = (
-            (shares.key(self._classes[class_id].requires), self._places[job_id], class_id)
-            for job_id, class_id in heads
-            if job_id is not None
-        )
-        best = min(ordered, default=None)
-        return best[2] if best else None
+    def precedence(self, class_id: str) -> Precedence | None:
+        """Returns where this class stands as against others: the smallest goes first."""
+        job_id = self.head(class_id)
+        if job_id is None:
+            return None
+        share = self.shares.key(self._classes[class_id].requires) if self.shares else NO_SHARE
+        return share, self._places[job_id], class_id
+
+    def line_of(self, class_ids: Iterable[str]) -> list[Precedence]:
+        """Returns those of these classes in which somebody waits, as a heap."""
+        line = [one for class_id in class_ids if (one := self.precedence(class_id))]
+        heapify(line)
+        return line
 
     def pick_worker(self, job: Job) -> tuple[Worker, tuple[Gpu, ...]] | None:
         """The best open worker for this job and the GPUs it would give."""

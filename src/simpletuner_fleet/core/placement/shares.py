@@ -19,9 +19,12 @@ LARGEST_EXPONENT = 256.0
 """Beyond it the sums are brought down, so that no number overflows."""
 HALF_LIVES_KEPT = 10.0
 """What is older has faded to less than a thousandth."""
+COUNTED_AHEAD_S = 60.0
+"""What goes on is counted as if it went on for so long: many GPUs that come free in one moment do not all go to one team."""
 Account = tuple[str, str]
 """A team, and a person in it; the team as a whole with an empty person."""
 ShareKey = tuple[float, float]
+NO_SHARE: ShareKey = (0.0, 0.0)
 
 
 class FairShare(Struct, frozen=True, kw_only=True):
@@ -102,7 +105,8 @@ class Shares:
         going = self._gpus.get(account, 0)
         used = self._ended.get(account, 0.0)
         if going:
-            used += (going * self._weight(self.now) - self._starts[account]) * self.half_life_s / log(2)
+            soon = self._weight(self.now + COUNTED_AHEAD_S)
+            used += (going * soon - self._starts[account]) * self.half_life_s / log(2)
         return max(0.0, used)
 
     def _weight(self, at: float) -> float:
