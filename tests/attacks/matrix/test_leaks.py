@@ -1,4 +1,4 @@
-"""What nobody outside a team may learn of it: every look there is, the event stream and the metrics, searched for its names."""
+"""What nobody outside a team may learn of it: every look, the event stream and the metrics, searched for its names."""
 
 import asyncio
 from collections.abc import AsyncIterator

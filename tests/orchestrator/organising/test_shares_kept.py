@@ -1,7 +1,7 @@
 """Fair share over real databases: through the server's own doors, on a clock that is turned, and through a restart."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from heapq import heappop, heappush
 from pathlib import Path
 from random import Random
@@ -25,11 +25,11 @@ Opener = Callable[[], Store]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opener]:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     url = f"sqlite:///{tmp_path / 'fleet.db'}"
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres_database")
-    yield lambda: open_store(url)
+    return lambda: open_store(url)
 
 
 async def a_house_of_three_teams(folder: Path, store: Store) -> House:
@@ -48,7 +48,7 @@ async def a_house_of_three_teams(folder: Path, store: Store) -> House:
 
 
 async def work(house: House, ends: int) -> Counter[str]:
-    """Carries out this many jobs, as many at a time as there is room for, and returns the seconds that each team has used."""
+    """Carries out this many jobs, as many at a time as there is room for, and returns the seconds that teams have used."""
     worker, random = await house.worker("gpu", SLOTS), Random(5)
     used: Counter[str] = Counter()
     going: list[tuple[float, int, dict[str, object], str]] = []
