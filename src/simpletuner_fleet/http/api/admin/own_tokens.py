@@ -9,7 +9,7 @@ from simpletuner_fleet.http.api.admin.tokens import CreateTokenBody, acts_for
 from simpletuner_fleet.http.api.deps import deps_of
 from simpletuner_fleet.http.edge.routes import ANY_USER, Call, Route
 from simpletuner_fleet.http.views.records import TokensView, TokenView, token_view
-from simpletuner_fleet.orchestrator import people
+from simpletuner_fleet.orchestrator.people import api_tokens
 from simpletuner_fleet.ports import ApiToken
 
 TAGS = ("people",)
@@ -23,7 +23,7 @@ async def create_own(call: Call[CreateTokenBody]) -> TokenView:
     require_fresh_login(call)
     for permission in call.body.permissions:
         call.require(permission)
-    token, secret = await people.create_token(deps_of(call).fleet, call.body, call.actor, _user(call))
+    token, secret = await api_tokens.create_token(deps_of(call).fleet, call.body, call.actor, _user(call))
     return token_view(token, secret)
 
 
@@ -31,7 +31,7 @@ async def revoke_own(call: Call[None]) -> TokenView:
     deps, token_id = deps_of(call), call.path["id"]
     if all(token.id != token_id for token in await _own(call)):
         raise NotFound(f"There is no token {token_id}.")
-    token = await people.revoke_token(deps.fleet, token_id, call.actor)
+    token = await api_tokens.revoke_token(deps.fleet, token_id, call.actor)
     deps.revoke([token.token_hash])
     return token_view(token)
 
