@@ -10,7 +10,7 @@ from typing import Any
 
 from devtools.fuzz.chance import Chance
 from devtools.fuzz.document import Known
-from devtools.fuzz.line import Line, LineAnswer
+from devtools.fuzz.line import PATIENCE_S, Line, LineAnswer
 from simpletuner_fleet.blobs.folder import FolderBlobs
 from simpletuner_fleet.core.configs.datasets import canonical, id_of, prefixed_id
 from simpletuner_fleet.core.people import tokens
@@ -201,13 +201,18 @@ class House:
     # Calls
 
     async def ask(
-        self, method: str, target: str, body: bytes | Json | None = None, headers: Headers | None = None
+        self,
+        method: str,
+        target: str,
+        body: bytes | Json | None = None,
+        headers: Headers | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> LineAnswer:
         """One request on a connection of its own. A stream is left when it has begun."""
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         line = Line(self.server)
         await line.send([request_bytes(method, target, content, headers or {})])
-        return await line.answer(method)
+        return await line.answer(method, patience_s=patience_s)
 
     async def good(
         self, method: str, target: str, body: Json | None = None, headers: Headers | None = None
