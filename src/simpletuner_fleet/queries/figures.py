@@ -48,7 +48,7 @@ async def fleet_figures(fleet: Fleet) -> FleetFigures:
     now = fleet.clock.now()
 
     def look(view: View) -> FleetFigures:
-        explainer = Explainer(view)
+        explainer = Explainer(view, fleet.book)
         waits: dict[tuple[str, str], list[float]] = {}
         for ahead, job in enumerate(view.queue_page(None, MOST_WAITING)):
             why = explainer.explain(job, ahead, now)

@@ -9,7 +9,7 @@ from simpletuner_fleet.cli.frame.quantities import parse
 from simpletuner_fleet.cli.jobs.outlook import outlook_lines
 from tests.cli.conftest import Result, Run
 from tests.http.api.jobs.test_metrics_api import Trainer, point
-from tests.http.api_kit import ADMIN, GPU_CONFIG, Running, orchestrator
+from tests.http.api_kit import ADMIN, GPU_CONFIG, Agent, Running, orchestrator
 
 Asked = Any
 
@@ -74,8 +74,9 @@ async def test_a_waiting_job_says_when_it_starts_and_with_what_it_would_now(said
         assert whole["outlook"]["start"]["worker"] == "gpu-1"
 
         await running.post(f"/api/jobs/{waiting}/cancel")
-        small = [{"index": 0, "uuid": "GPU-small", "name": "RTX", "vram_gb": 40}]
-        await running.worker("gpu-2", gpus=small)
+        small = Agent(running, await running.create_worker("gpu-2"))
+        await small.register(gpus=[{"index": 0, "uuid": "GPU-small", "name": "RTX", "vram_gb": 40}])
+        await small.open_stream()
         large = (await running.submit(config=GPU_CONFIG, gpus=1, min_vram_gb=80))["job_id"]
         asked = await said(running, "jobs", "explain", large)
         assert "It would start now with\n  40 GB of GPU memory instead of 80" in asked.out, (

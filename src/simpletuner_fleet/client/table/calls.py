@@ -80,7 +80,11 @@ SUBMIT: RouteCall[SubmitAnswer] = RouteCall(
         "resume_from",
         "publish",
         "name",
+        "team",
+        "visibility",
         "no_wait",
+        "any_gpu",
+        "for_approval",
         "dry_run",
         "idempotency_key",
     ),
@@ -134,7 +138,9 @@ GET_CONFIG: RouteCall[StoredConfig] = RouteCall(
     "GET", "/api/configs/{name}", StoredConfig, query=("version",), body=()
 )
 """One config, in its newest version unless one is named."""
-SAVE_CONFIG: RouteCall[ConfigView] = RouteCall("PUT", "/api/configs/{name}", ConfigView, query=(), body=None)
+SAVE_CONFIG: RouteCall[ConfigView] = RouteCall(
+    "PUT", "/api/configs/{name}", ConfigView, query=("team", "visibility"), body=None
+)
 """Save a config bundle, or a bare config.json, as a new version."""
 LIST_DATASETS: RouteCall[DatasetListView] = RouteCall("GET", "/api/data", DatasetListView, query=(), body=())
 """Datasets, newest first."""

@@ -89,6 +89,8 @@ class ConfigView(Struct, frozen=True, kw_only=True):
     created_by: str
     owner: str
     """The id of who may save further versions; empty: administrators alone."""
+    team: str = ""
+    visibility: str = "everybody"
     changed: bool | UnsetType = UNSET
 
 
@@ -116,6 +118,8 @@ class StoredConfig(Struct, frozen=True, kw_only=True):
     created_by: str
     owner: str
     """The id of who may save further versions; empty: administrators alone."""
+    team: str
+    visibility: str
     trainer: str
     settings: dict[str, Any]
     dataloader: Any
@@ -139,6 +143,8 @@ class DatasetView(Struct, frozen=True, kw_only=True):
     created_by: str
     owner: str
     """The id of who may rename and delete it; empty: administrators alone."""
+    team: str = ""
+    visibility: str = "everybody"
 
 
 class DatasetListView(Struct, frozen=True, kw_only=True):

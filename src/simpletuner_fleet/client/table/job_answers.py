@@ -53,6 +53,10 @@ class JobView(Struct, frozen=True, kw_only=True):
     target: str
     priority: int
     owner: str
+    team: str
+    """The id of the team that it belongs to; empty where it belongs to none."""
+    visibility: str
+    """Who may see it beside its owner: private, team or everybody."""
     requires: RequiresView
     attempt: int
     """Number of the newest try; 0 before the first offer."""
@@ -263,11 +267,20 @@ class SubmitAnswer(Struct, frozen=True, kw_only=True):
     """In a dry run, how many workers could ever take the job."""
     idle_workers: int | UnsetType = UNSET
     """In a dry run, how many of them have room for it now."""
+    quotas: list[dict[str, Any]] = field(default_factory=list)
+    """Quotas that are nearly or wholly used: which, whose, how much of it, and when some comes back."""
 
 
 class StatsView(Struct, frozen=True, kw_only=True):
     total: int
+    queue_depth: int
+    """How many wait."""
+    running: int
+    by_status: dict[str, int]
+    """The same as `by_state`."""
     by_state: dict[str, int]
     by_reason: dict[str, int]
     """Why the jobs at the front of the queue wait."""
     reasons_counted: int
+    avg_wait_seconds: float | None
+    """Of the hundred jobs of the last day that began last, from submission to the first offer; null where none began."""

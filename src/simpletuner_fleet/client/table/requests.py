@@ -31,4 +31,11 @@ class SubmitOptions(TypedDict, total=False):
     publish: dict[str, Any] | None
     """It takes the place of what the config says of the same."""
     name: str | None
+    team: str | None
+    """Name or id of the team that it is for; the one joined first where it is left out, none where it is empty."""
+    visibility: str | None
     no_wait: bool
+    any_gpu: bool
+    """Takes whichever GPU is free: labels, memory and accelerator that are asked for are not looked at."""
+    for_approval: bool
+    """Asks for an approval where a quota would refuse the job."""

@@ -30,6 +30,10 @@ class UploadsView:
         row = self._db.row(sql.STORED_BYTES_OF, {"owner": owner})
         return int(row[0]) if row else 0
 
+    def stored_bytes_of_team(self, team: str) -> int:
+        row = self._db.row(sql.STORED_BYTES_OF_TEAM, {"team": team})
+        return int(row[0]) if row else 0
+
     def stored_bytes_of_jobs(self) -> int:
         row = self._db.row(sql.STORED_BYTES_OF_JOBS, {})
         return int(row[0]) if row else 0

@@ -1,7 +1,7 @@
 """`/metrics` for Prometheus: for any API token, for this machine itself, or for all if the operator says so."""
 
 from simpletuner_fleet.http.access.auth import Authenticator
-from simpletuner_fleet.http.api.deps import deps_of
+from simpletuner_fleet.http.api.deps import whole_deps
 from simpletuner_fleet.http.api.service.kept_figures import KeptFigures
 from simpletuner_fleet.http.api.telemetry import CONTENT_TYPE, FleetSeen
 from simpletuner_fleet.http.edge.admission import is_local_call
@@ -10,7 +10,7 @@ from simpletuner_fleet.queries import figures
 
 
 async def metrics(call: Call[None]) -> Reply:
-    deps = deps_of(call)
+    deps = whole_deps(call)
     if not deps.metrics_public and not is_local_call(call.ip, call.headers):
         await Authenticator(deps.credentials, deps.fleet.clock.now).user(call.headers)
     kept: KeptFigures = deps.kept_figures
