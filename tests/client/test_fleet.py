@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,10 @@ from simpletuner_fleet.client import (
     UnreachableError,
     WaitTimeout,
 )
+from simpletuner_fleet.client.trust import fingerprint_of
+from tests.e2e.certificates import own_certificate
 from tests.e2e.proxy import Proxy
+from tests.e2e.tls_terminator import TlsTerminator
 from tests.http.api.jobs.test_logs_api import put
 from tests.http.api.jobs.test_metrics_api import Trainer, point
 from tests.http.api_kit import ADMIN, CPU_CONFIG, Running, orchestrator
@@ -268,6 +272,24 @@ async def test_address_and_token_are_found_as_the_command_line_finds_them(
         logins.chmod(0o600)
         async with AsyncFleet() as fleet:
             assert (await fleet.whoami()).name
+
+
+async def test_a_certificate_is_pinned_or_refused_before_the_token_goes_out(tmp_path: Path) -> None:
+    certificate, key = own_certificate(tmp_path)
+    pin = fingerprint_of(ssl.PEM_cert_to_DER_cert(certificate.read_text()))
+    async with orchestrator() as running:
+        with TlsTerminator(running.listening.port, certificate, key) as tls:
+            async with fleet_at(running, url=tls.url, ssl_fingerprint=pin) as fleet:
+                assert (await fleet.whoami()).name
+            async with fleet_at(running, url=tls.url, ssl_fingerprint="ab" * 32) as fleet:
+                with pytest.raises(ClientError) as other:
+                    await fleet.whoami()
+            assert other.value.code == "E_TLS_FINGERPRINT"
+            stranger = await blocking(lambda: Fleet(tls.url, ADMIN))
+            with pytest.raises(ClientError) as unknown:
+                await blocking(stranger.whoami)
+            stranger.close()
+            assert unknown.value.code == "E_TLS_VERIFY"
 
 
 async def test_another_orchestrator_is_asked_where_the_first_is_gone(unused_tcp_port: int) -> None:
