@@ -220,14 +220,14 @@ class FleetTools:
         return self._fleet.dry_run(asked.config, config_name=asked.config_name, **options)
 
     def _submit(self, asked: given.JobSubmission) -> Any:
-        wish = SubmitWish(
+        spending = SubmitWish(
             priority=asked.priority,
             hours=asked.hours,
             gpus=asked.gpus,
             retries=asked.retries,
             overrides=frozenset(asked.overrides),
         )
-        check(self._limits, wish, len(self._submitted))
+        check(self._limits, spending, len(self._submitted))
         options: SubmitOptions = {
             "gpus": asked.gpus,
             "time_limit_s": asked.hours * HOUR_S,
