@@ -14,6 +14,7 @@ from simpletuner_fleet.web.frame.cookies import cookies_of
 from simpletuner_fleet.web.frame.environment import environment
 from simpletuner_fleet.web.frame.navigation import navigation
 from simpletuner_fleet.web.frame.policy import POLICY
+from simpletuner_fleet.web.guide.help_links import help_link
 
 THEMES = ("auto", "light", "dark")
 THEME_COOKIE = "simpletuner_theme"
@@ -53,6 +54,7 @@ def page(call: Call[Any], template: str, *, status: int = 200, **context: Any) -
                 caller=call.principal.id,
                 navigation=navigation(call.principal, call.route.path),
                 here=here(call),
+                help=help_link(call.route.path),
                 now=rfc3339(deps.fleet.clock.now()),
                 insecure=deps.beyond_loopback and not call.secure and not is_loopback(call.ip),
                 version=__version__,
