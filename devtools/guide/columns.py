@@ -4,6 +4,7 @@ COLUMNS = {
     "en": {
         "setting": "Option",
         "variable": "Variable",
+        "key": "Key in the file",
         "default": "Default",
         "meaning": "Meaning",
         "command": "Command",
@@ -21,6 +22,7 @@ COLUMNS = {
     "pt-BR": {
         "setting": "Opção",
         "variable": "Variável",
+        "key": "Chave no arquivo",
         "default": "Padrão",
         "meaning": "Significado",
         "command": "Comando",
@@ -38,6 +40,7 @@ COLUMNS = {
     "hi": {
         "setting": "विकल्प",
         "variable": "Variable",
+        "key": "फ़ाइल में key",
         "default": "Default",
         "meaning": "अर्थ",
         "command": "Command",
@@ -55,6 +58,7 @@ COLUMNS = {
     "zh-Hans": {
         "setting": "选项",
         "variable": "环境变量",
+        "key": "文件中的键",
         "default": "默认值",
         "meaning": "含义",
         "command": "命令",
@@ -72,6 +76,7 @@ COLUMNS = {
     "ja": {
         "setting": "オプション",
         "variable": "環境変数",
+        "key": "ファイルのキー",
         "default": "既定値",
         "meaning": "意味",
         "command": "コマンド",

@@ -61,7 +61,7 @@ class Page:
 
     @property
     def code_blocks(self) -> list[str]:
-        return [block for block in re.findall(r"^```.*?^```$", self.prose, re.DOTALL | re.MULTILINE)]
+        return re.findall(r"^```.*?^```$", self.prose, re.DOTALL | re.MULTILINE)
 
     @property
     def links(self) -> list[tuple[str, str]]:

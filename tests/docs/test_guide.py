@@ -1,7 +1,6 @@
 """The guide is whole in every language, and its built pages are what its sources and the code's tables make of it."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -9,6 +8,8 @@ from devtools.guide.site import built_files
 from devtools.guide.source import ROOT, TRANSLATIONS, Page, anchors, digests, english_pages
 from devtools.guide.tables import TABLES
 from devtools.guide.translations import findings, findings_of
+from simpletuner_fleet.cli.frame.errors import ExitCode
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.languages import LANGUAGES
 from simpletuner_fleet.web.guide.built_pages import guide_in
 from simpletuner_fleet.web.guide.help_links import HELP, help_link
@@ -35,7 +36,7 @@ def test_a_changed_section_is_named_in_each_language_that_does_not_follow_it() -
         ]
 
 
-def test_a_new_section_a_changed_command_and_a_missing_page_are_found(tmp_path: Path) -> None:
+def test_a_new_section_a_changed_command_and_a_missing_page_are_found() -> None:
     page = next(page for page in english_pages() if page.slug == "first-hour")
     longer = Page(page.path)
     longer.text = (
@@ -93,3 +94,15 @@ def test_a_console_page_without_help_of_its_own_leads_to_the_nearest() -> None:
     assert help_link("/admin/workers/create") == "/guide/add-a-worker#create-it"
     assert help_link("/jobs/{id}/events") == help_link("/jobs/{id}")
     assert help_link("/me") == "/guide"
+
+
+@pytest.mark.parametrize("language", CODES)
+def test_the_troubleshooting_page_has_every_exit_code(language: str) -> None:
+    text = Page(ROOT / language / "troubleshooting.md").text
+    assert [int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == sorted(ExitCode)
+
+
+@pytest.mark.parametrize("language", CODES)
+def test_the_life_of_a_job_tells_of_every_state(language: str) -> None:
+    text = Page(ROOT / language / "explanation" / "how-a-job-lives.md").text
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == [str(state) for state in JobState]
