@@ -60,8 +60,8 @@ class SightView:
     def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
         return self.whole.queue_page(after, limit, self._onlooker)
 
-    def job_counts(self) -> dict[str, int]:
-        return self.whole.job_counts(self._onlooker)
+    def job_counts(self, *, owner: str | None = None) -> dict[str, int]:
+        return self.whole.job_counts(self._onlooker, owner)
 
     def dependents_of(self, job_id: str) -> list[Job]:
         return [one for one in self.whole.dependents_of(job_id) if may_see(self._onlooker, one.belongs)]

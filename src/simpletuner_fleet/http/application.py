@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from simpletuner_fleet.http.access.auth import FailedProof
+from simpletuner_fleet.http.api import queue_looks as queue_looks_api
 from simpletuner_fleet.http.api.admin import accounts as accounts_api
 from simpletuner_fleet.http.api.admin import approvals as approvals_api
 from simpletuner_fleet.http.api.admin import audit as audit_api
@@ -45,6 +46,7 @@ ROUTES: tuple[Route, ...] = (
     *uploads_api.ROUTES,
     *metrics_api.ROUTES,
     *queue_api.ROUTES,
+    *queue_looks_api.ROUTES,
     *concurrency_api.ROUTES,
     *jobs_api.ROUTES,
     *comparing_api.ROUTES,

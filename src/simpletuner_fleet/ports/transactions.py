@@ -45,8 +45,8 @@ class View(Protocol):
         """Returns how many queued jobs stand before this place. Walks an index: for single look-ups only."""
         ...
 
-    def job_counts(self, seen_by: Onlooker | None = None) -> dict[str, int]:
-        """Returns how many jobs are in which state. For an onlooker it counts those they may see, one by one."""
+    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
+        """Returns how many jobs are in which state. For an onlooker, or of one owner, it counts them one by one."""
         ...
 
     def due_backoffs(self, now: float, limit: int) -> list[Job]: ...

@@ -4,6 +4,7 @@ import base64
 import binascii
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import TypeVar
 
 import msgspec
@@ -24,6 +25,9 @@ from simpletuner_fleet.queries.explainer import Explainer
 T = TypeVar("T")
 WAITING = (JobState.QUEUED, JobState.BLOCKED)
 REASONS_COUNTED = 1000
+WAITS_OF_S = 86_400.0
+WAITS_COUNTED = 100
+PLACES_LOOKED_AT = 1000
 
 
 class SeenJob(Struct, frozen=True, kw_only=True):
@@ -50,6 +54,16 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     by_reason: dict[str, int]
     reasons_counted: int
     """The number of waiting jobs, from the front of the queue, whose reasons were counted."""
+    mean_wait_s: float | None
+    """Of those that began last, from their submission to their first offer; None where none has begun."""
+
+
+class OwnQueue(Struct, frozen=True, kw_only=True):
+    """What one person has in the queue."""
+
+    by_state: dict[str, int]
+    best_position: int | None
+    """Of those that wait in line; None where none does."""
 
 
 async def jobs_page(
@@ -118,9 +132,30 @@ async def queue_stats(fleet: Fleet) -> QueueStats:
             by_state={state: counts.get(state, 0) for state in JobState},
             by_reason=dict(reasons),
             reasons_counted=len(waiting),
+            mean_wait_s=_mean_wait_s(view, now),
         )
 
     return await fleet.read(look)
+
+
+async def own_queue(fleet: Fleet, owner: str) -> OwnQueue:
+    def look(view: View) -> OwnQueue:
+        counts = view.job_counts(owner=owner)
+        waiting = view.jobs_page(JobFilter(owner=owner, states=(JobState.QUEUED,)), None, PLACES_LOOKED_AT)
+        first = min(((job.rank, job.seq) for job in waiting), default=None)
+        return OwnQueue(
+            by_state={state: counts.get(state, 0) for state in JobState},
+            best_position=view.queued_ahead(*first) + 1 if first else None,
+        )
+
+    return await fleet.read(look)
+
+
+def _mean_wait_s(view: View, now: float) -> float | None:
+    begun = [one for one in view.attempts_since(now - WAITS_OF_S, WAITS_COUNTED) if one.number == 1]
+    jobs = ((one, view.job(one.job_id)) for one in begun)
+    waits = [max(0.0, one.offered_at - job.created_at) for one, job in jobs if job]
+    return fmean(waits) if waits else None
 
 
 async def workers(

@@ -279,6 +279,8 @@ async def test_an_onlooker_gets_what_they_may_see_and_counts_of_it(store: Store)
         "nobody": (["j_3"], ["j_3"], {"queued": 1}),
         "admin": (["j_4", "j_3", "j_2", "j_1"], ["j_1", "j_2", "j_3"], {"queued": 3, "blocked": 1}),
     }
+    of_one = await store.read(lambda view: (view.job_counts(None, "u_ann"), view.job_counts(tom, "u_ann")))
+    assert of_one == ({"queued": 3}, {"queued": 2})
     first = (await store.read(lambda view: view.queue_page(None, 1, tom)))[0]
     assert ids(await store.read(lambda view: view.queue_page((first.rank, first.seq), 9, tom))) == ["j_3"]
     assert ids(await store.read(lambda view: view.jobs_page(JobFilter(team="tm_art"), None, 9))) == ["j_4"]

@@ -67,10 +67,10 @@ class MemoryView(MemoryDatasetsView):
     def queued_ahead(self, rank: float, seq: int) -> int:
         return bisect_left(self._tables.queue, (rank, seq, BEFORE_EVERY_ID))
 
-    def job_counts(self, seen_by: Onlooker | None = None) -> dict[str, int]:
-        if seen_by is not None and not seen_by.above:
-            seen = (job for job in self._tables.jobs.values() if _seen(job, seen_by))
-            return dict(Counter(str(job.state) for job in seen))
+    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
+        if owner is not None or (seen_by is not None and not seen_by.above):
+            jobs = (one for one in self._tables.jobs.values() if owner is None or one.owner == owner)
+            return dict(Counter(str(job.state) for job in jobs if seen_by is None or _seen(job, seen_by)))
         return {str(state): count for state, count in self._tables.state_counts.items() if count}
 
     def due_backoffs(self, now: float, limit: int) -> list[Job]:

@@ -65,11 +65,13 @@ class JobsView(TallyView):
         row = self._db.row(sql.QUEUED_AHEAD, {"rank": float(rank), "seq": seq})
         return 0 if row is None else int(row[0])
 
-    def job_counts(self, seen_by: Onlooker | None = None) -> dict[str, int]:
+    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
         condition, params = seen_condition(seen_by)
-        if not condition:
+        if not condition and owner is None:
             return self._tally(JOBS)
-        return dict(self._db.rows(sql.COUNTS_WHERE.format(conditions=condition), params))
+        conditions = [one for one in (condition, "owner = :owner" if owner is not None else "") if one]
+        where = {**params, "owner": owner} if owner is not None else params
+        return dict(self._db.rows(sql.COUNTS_WHERE.format(conditions=" AND ".join(conditions)), where))
 
     def live_jobs(self) -> list[Job]:
         """Returns every job that is not over: for the start only."""

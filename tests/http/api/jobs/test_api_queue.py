@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.policy import Policy
 from tests.http.api_kit import CPU_CONFIG, GPU_CONFIG, Agent, orchestrator
 
@@ -238,6 +239,25 @@ async def test_me_shows_the_callers_own_jobs_alone() -> None:
             page = (await user.get("/api/queue/me")).json()
             assert [job["id"] for job in page["jobs"]] == [mine["job_id"]]
             assert (await user.get("/api/queue/me?status=running")).json()["jobs"] == []
+
+
+async def test_ones_own_queue_is_counted_and_the_wait_of_those_that_began_is_told() -> None:
+    async with orchestrator() as running:
+        assert (await running.get("/api/queue/stats"))["avg_wait_seconds"] is None
+        await running.submit()
+        token = await running.token("queue.submit", "queue.submit.command", "queue.read")
+        async with running.as_user(token) as user:
+            for _ in range(2):
+                await user.post("/api/queue/submit", json={"config": CPU_CONFIG})
+            own = (await user.get("/api/queue/me")).json()
+            assert (own["pending_count"], own["running_count"], own["best_position"]) == (2, 0, 2)
+            assert own["counts"] == {**{str(state): 0 for state in JobState}, "queued": 2}
+            running.clock.at += 30
+            await running.worker(max_jobs=2)
+            own = (await user.get("/api/queue/me?status=queued")).json()
+            assert (own["pending_count"], own["running_count"], own["best_position"]) == (1, 1, 1)
+            assert len(own["jobs"]) == 1
+        assert (await running.get("/api/queue/stats"))["avg_wait_seconds"] == 30.0
 
 
 async def test_a_cancel_ends_a_waiting_job_and_is_refused_for_an_ended_one() -> None:

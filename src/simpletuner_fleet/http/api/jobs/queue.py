@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.bounds import Name, Remark, Seconds, Whole
 from simpletuner_fleet.core.jobs.going_on import READ_JOBS
-from simpletuner_fleet.core.jobs.job import Job, JobState
+from simpletuner_fleet.core.jobs.job import Job
 from simpletuner_fleet.core.jobs.submit_request import (
     APPROVE,
     SET_PRIORITY,
@@ -19,10 +19,9 @@ from simpletuner_fleet.core.jobs.submit_request import (
 from simpletuner_fleet.http.api.admin.approvals import NoteBody, voter_for
 from simpletuner_fleet.http.api.deps import deps_of, onlooker_of
 from simpletuner_fleet.http.api.ownership import acts_for_itself_alone, refuse_job_of_another
-from simpletuner_fleet.http.edge.routes import KIB, Call, Route, rfc3339
+from simpletuner_fleet.http.edge.routes import KIB, Call, Route
 from simpletuner_fleet.http.views.jobs import (
     ExplainView,
-    JobsPage,
     JobView,
     WholeJobView,
     explain_view,
@@ -31,7 +30,6 @@ from simpletuner_fleet.http.views.jobs import (
 )
 from simpletuner_fleet.orchestrator import submit
 from simpletuner_fleet.orchestrator.organising import approvals
-from simpletuner_fleet.ports import JobFilter
 from simpletuner_fleet.queries import read_models
 
 TAGS = ("queue",)
@@ -63,39 +61,6 @@ class SubmitAnswer(Struct, kw_only=True):
     """In a dry run, how many of them have room for it now."""
     quotas: list[dict[str, Any]] = []
     """Quotas that are nearly or wholly used: which, whose, how much of it, and when some comes back."""
-
-
-class PageQuery(Struct, kw_only=True):
-    cursor: str | None = None
-    limit: PageSize = 100
-
-
-class MineQuery(PageQuery, kw_only=True):
-    status: list[JobState] = []
-
-
-class StatsView(Struct, kw_only=True):
-    total: int
-    queue_depth: int
-    """How many wait."""
-    running: int
-    by_status: dict[str, int]
-    """The same as `by_state`."""
-    by_state: dict[str, int]
-    by_reason: dict[str, int]
-    """Why the jobs at the front of the queue wait."""
-    reasons_counted: int
-
-
-class PositionView(Struct, kw_only=True):
-    job_id: str
-    status: str
-    queue_position: int | None
-    """1 for the next in line; null when the job is not queued."""
-    position: int | None
-    """The same."""
-    priority: int
-    queued_at: str | None
 
 
 class PriorityBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -148,47 +113,6 @@ async def submit_job(call: Call[SubmitBody]) -> SubmitAnswer:
         matching_workers=submitted.fleet.possible if submitted.fleet else UNSET,
         idle_workers=submitted.fleet.free if submitted.fleet else UNSET,
         quotas=submitted.quotas,
-    )
-
-
-async def list_queue(call: Call[None]) -> JobsPage:
-    page, following = await read_models.queue_page(deps_of(call).fleet, call.query.cursor, call.query.limit)
-    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
-
-
-async def list_mine(call: Call[None]) -> JobsPage:
-    where = JobFilter(owner=call.principal.owns_as, states=tuple(call.query.status))
-    page, following = await read_models.jobs_page(
-        deps_of(call).fleet, where, call.query.cursor, call.query.limit
-    )
-    return JobsPage(jobs=[shown(seen) for seen in page], next=following)
-
-
-async def stats(call: Call[None]) -> StatsView:
-    stats = await read_models.queue_stats(deps_of(call).fleet)
-    return StatsView(
-        total=sum(stats.by_state.values()),
-        queue_depth=sum(stats.by_state.get(state, 0) for state in (JobState.QUEUED, JobState.BLOCKED)),
-        running=sum(
-            stats.by_state.get(state, 0)
-            for state in (JobState.DISPATCHED, JobState.RUNNING, JobState.CANCELLING)
-        ),
-        by_status=stats.by_state,
-        by_state=stats.by_state,
-        by_reason=stats.by_reason,
-        reasons_counted=stats.reasons_counted,
-    )
-
-
-async def position(call: Call[None]) -> PositionView:
-    seen = await read_models.one_job(deps_of(call).fleet, call.path["id"])
-    return PositionView(
-        job_id=seen.job.id,
-        status=seen.job.state,
-        queue_position=seen.position,
-        position=seen.position,
-        priority=seen.job.priority,
-        queued_at=rfc3339(seen.job.created_at),
     )
 
 
@@ -248,44 +172,6 @@ ROUTES = [
         max_body_bytes=MAX_SUBMIT_BYTES,
         tags=TAGS,
         prompt=True,
-    ),
-    Route(
-        "GET",
-        "/api/queue",
-        list_queue,
-        "queue.read",
-        answer=JobsPage,
-        summary="The queue in scheduling order, each waiting job with its reason",
-        query=PageQuery,
-        tags=TAGS,
-    ),
-    Route(
-        "GET",
-        "/api/queue/stats",
-        stats,
-        "queue.read",
-        answer=StatsView,
-        summary="How many jobs are in which state, and why they wait",
-        tags=TAGS,
-    ),
-    Route(
-        "GET",
-        "/api/queue/me",
-        list_mine,
-        "queue.read",
-        answer=JobsPage,
-        summary="The caller's own jobs, newest first",
-        query=MineQuery,
-        tags=TAGS,
-    ),
-    Route(
-        "GET",
-        "/api/queue/position/{id}",
-        position,
-        "queue.read",
-        answer=PositionView,
-        summary="Where a job stands in line",
-        tags=TAGS,
     ),
     Route(
         "POST",
