@@ -186,8 +186,8 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
 def _had_instead(workers: list[Worker], requires: Requirements) -> list[str]:
     """Names a few workers with what they have of that for which the job asks."""
     had = [(worker.name, as_had(requires.labels, worker)) for worker in workers]
-    told = [f"{name}: {' '.join(labels)}" for name, labels in had if labels]
-    return [*told[:MAX_IN_A_SENTENCE], *("…" for _ in told[MAX_IN_A_SENTENCE:][:1])]
+    sentences = [f"{name}: {' '.join(labels)}" for name, labels in had if labels]
+    return [*sentences[:MAX_IN_A_SENTENCE], *("…" for _ in sentences[MAX_IN_A_SENTENCE:][:1])]
 
 
 def _held_back(busy: list[tuple[Worker, Occupancy]], requires: Requirements) -> dict[str, Any]:
