@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simpletuner_fleet.agent.preparation import Preparation
+from simpletuner_fleet.agent.attempts.preparation import Preparation
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.protocol.messages import JobSubmit
