@@ -53,7 +53,7 @@ def test_folders_without_end_neither_stop_the_worker_nor_pass_for_stored(world: 
 
 
 def test_what_a_trainer_kept_for_its_owner_is_for_no_other(tmp_path: Path) -> None:
-    """A trainer runs what it loads from there: whoever knows the config could have had their own code run by its next owner."""
+    """A trainer runs what it loads from there: whoever knew a config had their own code run by its next owner."""
     with StateDir.open(tmp_path) as state:
         trainers = Registry.load()
         client = OrchestratorClient("http://127.0.0.1:9", lambda: "", None)

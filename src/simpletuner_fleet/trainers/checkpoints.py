@@ -187,7 +187,7 @@ def pictures_beneath(folder: Path) -> Iterator[Path]:
 
 
 def files_beneath(path: Path, root: Path) -> Iterator[Path]:
-    """Regular files in order, links only where they lead to a file of the same folder. Raises OSError where it cannot look."""
+    """Regular files in order, links only where they lead to a file of the same folder. Raises OSError if it cannot look."""
     if not path.is_dir() or path.is_symlink():
         within = [path] if path.is_file() else []
     else:

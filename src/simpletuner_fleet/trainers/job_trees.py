@@ -1,4 +1,4 @@
-"""Folders that jobs have written to, walked and removed. A job lays them out as deep as it likes: nothing here calls itself."""
+"""Folders that jobs have written to, walked and removed. A job makes them as deep as it likes: nothing here calls itself."""
 
 import contextlib
 import os
