@@ -70,6 +70,14 @@ ATTACKERS = (
         ("tests/attacks/test_job_isolation.py",),
     ),
     Mutant(
+        "a-job-names-its-results-anew",
+        "a job has another's results sent as its own by changing its config while it runs",
+        "trainers/config_files.py",
+        "paths.kept_config if paths.kept_config and is_kept else paths.config_file",
+        "paths.config_file",
+        ("tests/attacks/test_job_leftovers.py",),
+    ),
+    Mutant(
         "jobs-keep-root",
         "a job behind a wall goes on as the user that its worker is",
         "agent/guard/shim_wall.py",

@@ -15,6 +15,7 @@ from simpletuner_fleet.core.training.samples import is_picture
 from simpletuner_fleet.core.training.trainer_release import TrainerRelease
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths
+from simpletuner_fleet.trainers.job_files import read_job_file
 from simpletuner_fleet.trainers.job_trees import entries_beneath
 
 GUARD = ".guard"
@@ -201,8 +202,8 @@ def files_beneath(path: Path, root: Path) -> Iterator[Path]:
 def ask_by_signal_file(signal_file: Path) -> bool:
     """A rising number, replaced whole: the trainer saves once for each time it has grown."""
     try:
-        count = int(json.loads(signal_file.read_bytes())[SIGNAL_KEY])
-    except (OSError, ValueError, TypeError, KeyError):
+        count = int(json.loads(read_job_file(signal_file))[SIGNAL_KEY])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         count = 0
     temporary = signal_file.with_name(f".{signal_file.name}.tmp")
     try:

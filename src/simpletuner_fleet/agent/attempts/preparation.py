@@ -204,6 +204,7 @@ class Preparation:
             config_dir=attempt.config_dir,
             output_dir=attempt.output_dir,
             cache_dir=cache,
+            kept_config=attempt.path / "written.json",
             must_see=lambda where, path: self._must_see(where, path, own),
         )
 
