@@ -11,6 +11,7 @@ from devtools.guide.translations import findings, findings_of
 from simpletuner_fleet.cli.frame.errors import ExitCode
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.languages import LANGUAGES
+from simpletuner_fleet.web import routes
 from simpletuner_fleet.web.guide.built_pages import guide_in
 from simpletuner_fleet.web.guide.help_links import HELP, help_link
 
@@ -88,6 +89,10 @@ def test_a_built_page_holds_no_script_style_or_raw_mark(language: str) -> None:
 
 def _english(slug: str) -> Page:
     return next(page for page in english_pages() if page.slug == (slug or "README"))
+
+
+def test_help_is_said_of_pages_that_there_are() -> None:
+    assert HELP.keys() <= {route.path for route in routes.ROUTES}
 
 
 def test_a_console_page_without_help_of_its_own_leads_to_the_nearest() -> None:
