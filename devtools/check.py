@@ -25,6 +25,7 @@ def steps() -> list[Step]:
         ("purity", [sys.executable, "-m", "devtools.purity"]),
         ("client", [sys.executable, "-m", "devtools.client_table", "--check"]),
         ("diagrams", [sys.executable, "-m", "devtools.diagrams", "--check"]),
+        ("guide", [sys.executable, "-m", "devtools.guide", "--check"]),
     ]
 
 

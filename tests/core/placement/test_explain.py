@@ -192,12 +192,39 @@ def test_labels_are_named_one_by_one_or_as_a_combination() -> None:
     wanted = (("team", "nlp"), ("zone", "eu"))
     neither = asked(Requirements(labels=wanted), a_worker(labels={"team": "nlp"}))
     assert neither.params["unmatched"] == ["zone"]
-    assert "the required label zone" in sentence(neither.code, neither.params)
+    assert sentence(neither.code, neither.params) == "no worker has the required label zone=eu"
     apart = asked(
         Requirements(labels=wanted), a_worker(labels={"team": "nlp"}), a_worker(labels={"zone": "eu"})
     )
     assert apart.params["unmatched"] == []
-    assert "combination" in sentence(apart.code, apart.params)
+    assert sentence(apart.code, apart.params).endswith("combination of labels: team=nlp, zone=eu")
+    other = asked(
+        Requirements(labels=wanted),
+        a_worker("w_1", labels={"team": "nlp", "zone": "us"}),
+        a_worker("w_2", labels={"zone": "eu"}),
+    )
+    assert sentence(other.code, other.params).endswith(
+        f"team=nlp, zone=eu ({other.workers[0].name}: zone=us)"
+    )
+
+
+def test_a_release_that_nobody_has_is_named_with_those_that_there_are() -> None:
+    """In the sentence, so that page, command line and API say it alike; a few workers of many."""
+    requires = Requirements(labels=(("trainer", ">=4.3"), ("pool", "night*")))
+    has = {"trainer": "3.1.6", "pool": "night-1"}
+    one = asked(requires, a_worker("w_1", name="gpu-1", labels=has))
+    said = "no worker has the required label trainer>=4.3 (gpu-1: SimpleTuner 3.1.6)"
+    assert sentence(one.code, one.params) == said
+    assert one.workers[0].has_labels == ("SimpleTuner 3.1.6",)
+    many = asked(requires, *(a_worker(f"w_{n}", name=f"gpu-{n}", labels=has) for n in range(9)))
+    assert many.params["have"] == [*(f"gpu-{n}: SimpleTuner 3.1.6" for n in range(3)), "…"]
+    assert all(verdict.has_labels for verdict in many.workers)
+    odd = asked(requires, a_worker("w_1", name="gpu-1", labels={"Trainer": "mine", "pool": "day"}))
+    assert odd.params["have"] == ["gpu-1: trainer=mine pool=day"]
+    too_small = replace(requires, gpus=2)
+    fits = a_worker("w_2", name="gpu-2", gpus=2, labels={"pool": "night-1"})
+    closest = asked(too_small, a_worker("w_1", name="gpu-1", labels=has), fits)
+    assert closest.params["have"] == [], "one that fails before its labels are asked for is not the closest"
 
 
 def test_the_funnel_narrows_step_by_step_in_the_order_of_the_rules() -> None:

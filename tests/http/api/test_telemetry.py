@@ -2,23 +2,11 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from simpletuner_fleet.http.api.telemetry import FleetSeen, Telemetry
-from simpletuner_fleet.queries.figures import FleetFigures, StoredFigures
-
-NOTHING = FleetSeen(
-    jobs={},
-    streams=0,
-    watchers=0,
-    leads=True,
-    figures=FleetFigures(workers={}, gpus={}, waiting={}),
-    figures_age_s=0.0,
-    stored=StoredFigures(jobs_bytes=0, datasets_bytes=0),
-    disk=None,
-)
+from simpletuner_fleet.http.api.telemetry import NOTHING_SEEN, Telemetry
 
 
 def samples(telemetry: Telemetry) -> dict[str, float]:
-    page = telemetry.page(NOTHING).decode()
+    page = telemetry.page(NOTHING_SEEN).decode()
     return {
         f"{sample.name}{sorted(sample.labels.values())}": sample.value
         for family in text_string_to_metric_families(page)

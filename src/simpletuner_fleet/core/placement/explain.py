@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
 from simpletuner_fleet.core.placement.matching import (
     NEVER,
     STEPS,
@@ -31,7 +32,7 @@ from simpletuner_fleet.core.placement.reasons import (
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 
 MAX_WORKERS_TOLD = 50
-
+MAX_IN_A_SENTENCE = 3
 
 NOT_AT_WORK = frozenset({Refusal.OFFLINE, Refusal.RECONNECTING, Refusal.DRAINING, Refusal.SET_ASIDE})
 WRONG_PLACE = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL})
@@ -49,6 +50,8 @@ class WorkerVerdict(Struct, frozen=True):
     fails: tuple[str, ...]
     gpus_held_through: tuple[str, ...] = ()
     """The ids of other workers of the same machine that use its GPUs."""
+    has_labels: tuple[str, ...] = ()
+    """What it has where the job asks for other labels."""
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -113,6 +116,9 @@ def survey(
         code = Code.NO_WORKERS
     eligible = [worker for worker, refusal in verdicts if refusal not in WRONG_PLACE]
     params = _params(code, requires, eligible)
+    if code is Code.LABELS_MATCH_NONE:
+        differ = [worker for worker, refusal in verdicts if refusal is Refusal.LABELS_DIFFER]
+        params["have"] = _had_instead(differ, requires)
     if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
         busy = [worker.id for worker, refusal in verdicts if refusal is Refusal.BUSY]
         params |= _held_back([pair for pair in asked if pair[0].id in busy], requires)
@@ -122,7 +128,13 @@ def survey(
         params=params,
         funnel=tuple(funnel),
         workers=tuple(
-            WorkerVerdict(worker.id, worker.name, (refusal.name.lower(),), through[worker.id])
+            WorkerVerdict(
+                worker.id,
+                worker.name,
+                (refusal.name.lower(),),
+                through[worker.id],
+                as_had(requires.labels, worker) if refusal is Refusal.LABELS_DIFFER else (),
+            )
             for worker, refusal in explained[:MAX_WORKERS_TOLD]
             if refusal
         ),
@@ -174,7 +186,19 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
             for key, pattern in requires.labels
             if not any(labels_match(((key, pattern),), worker.effective_labels) for worker in workers)
         ]
+        params["asked"] = [
+            as_asked(key, pattern)
+            for key, pattern in requires.labels
+            if key in params["unmatched"] or not params["unmatched"]
+        ]
     return params
+
+
+def _had_instead(workers: list[Worker], requires: Requirements) -> list[str]:
+    """Names a few workers with what they have of that for which the job asks."""
+    had = [(worker.name, as_had(requires.labels, worker)) for worker in workers]
+    sentences = [f"{name}: {' '.join(labels)}" for name, labels in had if labels]
+    return [*sentences[:MAX_IN_A_SENTENCE], *("…" for _ in sentences[MAX_IN_A_SENTENCE:][:1])]
 
 
 def _held_back(busy: list[tuple[Worker, Occupancy]], requires: Requirements) -> dict[str, Any]:

@@ -91,7 +91,7 @@ REASONS: dict[str, Reason] = {
         Reason(
             code=Code.LABELS_MATCH_NONE,
             kind=Kind.CHANGE,
-            sentence=N_("no worker has the required label %(unmatched)s"),
+            sentence=N_("no worker has the required label %(asked)s"),
             label=N_("no worker has the required labels"),
             refusals=(Refusal.LABELS_DIFFER,),
             impossible=True,
@@ -345,7 +345,9 @@ CODE_OF_REFUSAL = {refusal: reason.code for reason in REASONS.values() for refus
 QUOTA_UNTIL = N_(
     "the quota %(quota)s is reached (%(kind)s, %(whose)s): %(used)s of %(ceiling)s until %(frees)s"
 )
-LABELS_TOGETHER = N_("no worker has the required combination of labels")
+LABEL_DIFFERS = N_("no worker has the required label %(asked)s (%(have)s)")
+LABELS_APART = N_("no worker has the required combination of labels: %(asked)s")
+LABELS_APART_DIFFER = N_("no worker has the required combination of labels: %(asked)s (%(have)s)")
 JOINED = N_("workers have joined")
 MORE_AT_ONCE = N_(
     "%(full_worker)s has %(idle_gpus)s unused GPUs, but takes only %(at_once)s job(s) at a time: "
@@ -366,11 +368,18 @@ def fixes(code: str, params: dict[str, Any]) -> tuple[str, ...]:
 
 def open_sentence(code: str, params: dict[str, Any]) -> Sentence:
     """The reason before its blanks are filled. Raises KeyError for a code of another version."""
-    if code == Code.LABELS_MATCH_NONE and not params["unmatched"]:
-        return LABELS_TOGETHER, {}
+    if code == Code.LABELS_MATCH_NONE:
+        return _labels_sentence(params), _blanks(params)
     if code == Code.QUOTA and "frees" in params:
         return QUOTA_UNTIL, _blanks(params)
     return REASONS[code].sentence, _blanks(params)
+
+
+def _labels_sentence(params: dict[str, Any]) -> str:
+    """A label that nobody has, or several that nobody has together; with what there is instead, where there is any."""
+    if params["unmatched"]:
+        return LABEL_DIFFERS if params["have"] else REASONS[Code.LABELS_MATCH_NONE].sentence
+    return LABELS_APART_DIFFER if params["have"] else LABELS_APART
 
 
 def open_fixes(code: str, params: dict[str, Any]) -> tuple[Sentence, ...]:

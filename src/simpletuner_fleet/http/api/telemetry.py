@@ -91,6 +91,19 @@ class FleetSeen(Struct, frozen=True, kw_only=True):
     """Free bytes and all there are."""
 
 
+NOTHING_SEEN = FleetSeen(
+    jobs={},
+    streams=0,
+    watchers=0,
+    leads=True,
+    figures=FleetFigures(workers={}, gpus={}, waiting={}),
+    figures_age_s=0.0,
+    stored=StoredFigures(jobs_bytes=0, datasets_bytes=0),
+    disk=None,
+)
+"""A fleet without anybody: for whoever wants to know the names."""
+
+
 class Telemetry:
     """Names are Prometheus's own way: one prefix, base units, `_total` for what only grows."""
 
