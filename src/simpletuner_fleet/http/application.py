@@ -8,6 +8,8 @@ from simpletuner_fleet.http.api.admin import audit as audit_api
 from simpletuner_fleet.http.api.admin import logins as logins_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
 from simpletuner_fleet.http.api.admin import sessions as sessions_api
+from simpletuner_fleet.http.api.admin import sign_in as sign_in_api
+from simpletuner_fleet.http.api.admin import terminals as terminals_api
 from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
@@ -56,6 +58,8 @@ ROUTES: tuple[Route, ...] = (
     *tokens_api.ROUTES,
     *logins_api.ROUTES,
     *sessions_api.ROUTES,
+    *sign_in_api.ROUTES,
+    *terminals_api.ROUTES,
     *accounts_api.ROUTES,
     *audit_api.ROUTES,
     *health_api.ROUTES,
