@@ -64,8 +64,8 @@ async def end_at_the_providers_word(
         tx = transaction.tx
         user = tx.user_by_subject(issuer, order.subject) if order.subject else None
         if order.sid:
-            found = tx.sessions_by_sid(issuer, order.sid)
-            sessions = [one for one in found if not order.subject or (user and one.user_id == user.id)]
+            named = tx.sessions_by_sid(issuer, order.sid)
+            sessions = [one for one in named if not order.subject or (user and one.user_id == user.id)]
         else:
             sessions = [one for one in tx.sessions_of_user(user.id) if one.issuer == issuer] if user else []
         for session in sessions:

@@ -103,7 +103,7 @@ def _public_keys(document: bytes) -> list[tuple[str | None, PublicKey]]:
         listed = msgspec.json.decode(document, type=_KeyDocument).keys[:MAX_KEYS]
     except msgspec.MsgspecError:
         raise ProviderUnusable("The provider's keys cannot be read.") from None
-    found: list[tuple[str | None, PublicKey]] = []
+    usable: list[tuple[str | None, PublicKey]] = []
     for one in listed:
         if one.get("kty") not in ("RSA", "EC", "OKP") or one.get("use", "sig") != "sig" or _is_short(one):
             continue
@@ -113,8 +113,8 @@ def _public_keys(document: bytes) -> list[tuple[str | None, PublicKey]]:
             continue
         if isinstance(key, RSAKey | ECKey | OKPKey):
             kid = one.get("kid")
-            found.append((kid if isinstance(kid, str) else None, key))
-    return found
+            usable.append((kid if isinstance(kid, str) else None, key))
+    return usable
 
 
 def _is_short(key: dict[str, Any]) -> bool:

@@ -50,10 +50,10 @@ class SignIn:
 
     def ways(self, headers: Mapping[str, str]) -> list[Way]:
         """Returns the ways in that whoever sent these headers has, beside the password."""
-        found = [Way(id=one.settings.id, title=one.settings.title) for one in self._providers.values()]
+        offered = [Way(id=one.settings.id, title=one.settings.title) for one in self._providers.values()]
         if self.proxy and headers.get(self.proxy.user_header):
-            found.insert(0, Way(id=PROXY, title=self.proxy.title))
-        return found
+            offered.insert(0, Way(id=PROXY, title=self.proxy.title))
+        return offered
 
     def title_of(self, issuer: str) -> str:
         """How the log-in page calls whoever vouches for a user."""
@@ -63,10 +63,10 @@ class SignIn:
         return known.settings.title if known else issuer
 
     def provider(self, provider_id: str) -> "OpenIdProvider":
-        found = self._providers.get(provider_id)
-        if found is None:
+        provider = self._providers.get(provider_id)
+        if provider is None:
             raise NotFound("There is no such provider to log in with.")
-        return found
+        return provider
 
     def provider_of(self, issuer: str) -> "OpenIdProvider | None":
         return next((one for one in self._providers.values() if one.settings.issuer == issuer), None)

@@ -8,8 +8,8 @@ from tests.http.sign_in_kit import OWN_PAGE, problem, scene
 async def me(browser: httpx2.AsyncClient) -> dict[str, object]:
     answer = await browser.get("/api/me")
     assert answer.status_code == 200, answer.text
-    found: dict[str, object] = answer.json()
-    return found
+    who: dict[str, object] = answer.json()
+    return who
 
 
 async def test_a_person_logs_in_and_is_who_the_provider_says() -> None:

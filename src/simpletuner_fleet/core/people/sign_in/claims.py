@@ -85,14 +85,14 @@ def subject_of(claims: Claims) -> str:
 
 def groups_of(claims: Claims, claim: str) -> frozenset[str] | None:
     """None: it says nothing of groups. A name with dots is looked for whole, then as a path, as `realm_access.roles`."""
-    found: Any = claims.get(claim)
-    if found is None and "." in claim:
-        found = claims
+    listed: Any = claims.get(claim)
+    if listed is None and "." in claim:
+        listed = claims
         for part in claim.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-    if found is None:
+            listed = listed.get(part) if isinstance(listed, Mapping) else None
+    if listed is None:
         return None
-    named = [found] if isinstance(found, str) else found
+    named = [listed] if isinstance(listed, str) else listed
     if not isinstance(named, list) or len(named) > MAX_GROUPS:
         raise NotVouchedFor(f"The token's '{claim}' is no list of at most {MAX_GROUPS} groups.")
     return frozenset(one for one in named if isinstance(one, str) and len(one) <= MAX_CLAIM_CHARS)
