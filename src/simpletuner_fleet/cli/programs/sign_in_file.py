@@ -16,6 +16,7 @@ from simpletuner_fleet.core.people.sign_in.providers import (
     Provider,
     ProxyIdentity,
     RoleRules,
+    TeamGroups,
     is_safe,
 )
 from simpletuner_fleet.languages import _
@@ -38,6 +39,7 @@ class _ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     groups_claim: Text = "groups"
     name_claim: Text = "preferred_username"
     roles: RoleRules = RoleRules()
+    teams: dict[str, TeamGroups] = {}
     new_users: bool = True
     leeway: Annotated[float, Meta(ge=0, le=300)] = 60.0
     hosts: tuple[Text, ...] = ()
@@ -50,6 +52,7 @@ class _ProxyEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     groups_header: Text = ""
     name_header: Text = ""
     roles: RoleRules = RoleRules()
+    teams: dict[str, TeamGroups] = {}
     new_users: bool = True
 
 
@@ -91,6 +94,7 @@ def _proxy(path: str, entry: _ProxyEntry) -> ProxyIdentity:
         groups_header=headers[1],
         name_header=headers[2],
         roles=entry.roles,
+        teams=entry.teams,
         new_users=entry.new_users,
     )
 
@@ -121,6 +125,7 @@ def _provider(path: str, name: str, entry: _ProviderEntry) -> Provider:
         groups_claim=entry.groups_claim,
         name_claim=entry.name_claim,
         roles=entry.roles,
+        teams=entry.teams,
         new_users=entry.new_users,
         leeway_s=entry.leeway,
         hosts=tuple(one.lower() for one in entry.hosts),

@@ -9,9 +9,10 @@ from simpletuner_fleet.core.people import tokens
 from simpletuner_fleet.core.people.accounts import Role, User
 from simpletuner_fleet.core.people.sign_in.admitting import after_sign_in, free_name
 from simpletuner_fleet.core.people.sign_in.claims import LogoutOrder, Person
-from simpletuner_fleet.core.people.sign_in.providers import RoleRules
+from simpletuner_fleet.core.people.sign_in.providers import RoleRules, TeamGroups
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
+from simpletuner_fleet.orchestrator.organising.teams import give_role
 from simpletuner_fleet.orchestrator.people.accounts import add_user, drop_keys, end_sessions, user_event
 from simpletuner_fleet.orchestrator.people.logins import NOBODY, UNKNOWN, LoggedIn, Vouched, enter, leave
 
@@ -22,6 +23,8 @@ class Doorway(Struct, frozen=True, kw_only=True):
     id: str
     roles: RoleRules
     new_users: bool
+    teams: dict[str, TeamGroups] = {}
+    """By the name of the team."""
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
@@ -43,7 +46,8 @@ async def arrive(fleet: Fleet, door: Doorway, person: Person, ip: str, before: s
         if user is None and (role is None or not door.new_users):
             return _refused(transaction, door, None, _why(role), ip)
         user = user or _made(transaction, door, person, role or Role.VIEWER, ip)
-        after, ended = _as_of_now(transaction, user, role, door, ip)
+        joined = _in_teams(transaction, user, door, person, ip)
+        after, ended = _as_of_now(transaction, user, role, door, ip, joined=joined)
         if after.disabled_at is not None:
             refused = _refused(transaction, door, after, NoRole() if role is None else UserDisabled(), ip)
             return replace(refused, ended=ended)
@@ -94,16 +98,29 @@ def _made(transaction: Transaction, door: Doorway, person: Person, role: Role, i
     )
 
 
+def _in_teams(transaction: Transaction, user: User, door: Doorway, person: Person, ip: str) -> bool:
+    """Gives the user the roles that their groups say in the teams that the settings name. Tells whether one changed."""
+    actor, changed = replace(NOBODY, name=door.id, ip=ip), False
+    for name, rules in door.teams.items():
+        known = (team for team in transaction.organisation.teams.values() if team.name == name)
+        team = next(known, None)
+        if team is not None:
+            after = give_role(transaction, team, user.id, rules.role_for(person.groups), actor)
+            changed = changed or after != team
+    return changed
+
+
 def _as_of_now(
-    transaction: Transaction, user: User, role: Role | None, door: Doorway, ip: str
+    transaction: Transaction, user: User, role: Role | None, door: Doorway, ip: str, *, joined: bool
 ) -> tuple[User, list[str]]:
     """The user as the groups of today say, and the credentials that feel it."""
     after = after_sign_in(user, role, transaction.now)
-    if after == user:
+    if after == user and not joined:
         return user, []
     actor = replace(NOBODY, name=door.id, ip=ip)
     transaction.tx.save_user(after)
     if after.role is not user.role:
+        transaction.organisation_changed()
         about = {"name": user.name, "was": user.role, "now": after.role, "provider": door.id}
         transaction.record(user_event(EventType.USER_ROLE_CHANGED, user.id, actor, **about))
     touched = [

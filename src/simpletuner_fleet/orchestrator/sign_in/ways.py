@@ -96,8 +96,8 @@ def _made(providers: tuple[Provider, ...], deadline_s: float) -> dict[str, "Open
 
 
 def doorway(provider: Provider) -> Doorway:
-    return Doorway(id=provider.id, roles=provider.roles, new_users=provider.new_users)
+    return Doorway(id=provider.id, roles=provider.roles, teams=provider.teams, new_users=provider.new_users)
 
 
 def proxy_doorway(proxy: ProxyIdentity) -> Doorway:
-    return Doorway(id=PROXY, roles=proxy.roles, new_users=proxy.new_users)
+    return Doorway(id=PROXY, roles=proxy.roles, teams=proxy.teams, new_users=proxy.new_users)

@@ -2,6 +2,7 @@
 
 import httpx2
 
+from simpletuner_fleet.core.people.sign_in.providers import TeamGroups
 from tests.http.sign_in_kit import OWN_PAGE, problem, scene
 
 
@@ -67,6 +68,38 @@ async def test_who_loses_every_group_loses_sessions_and_tokens_and_comes_back_wi
         it.provider.people["s-ada"]["groups"] = ["ml"]
         assert (await it.log_in(second)).status_code == 303
         assert (await me(second))["role"] == "member"
+
+
+async def test_places_in_teams_follow_the_groups_and_other_teams_are_left_alone() -> None:
+    teams = {
+        "vision": TeamGroups(lead=("vision-leads",), member=("vision",)),
+        "nowhere": TeamGroups(lead=("ml",)),
+    }
+    async with scene(teams=teams) as it, it.browser() as browser:
+        for name in ("vision", "by hand"):
+            await it.running.post("/api/teams", {"name": name})
+        it.provider.people["s-ada"]["groups"] = ["ml", "vision-leads"]
+        await it.log_in(browser)
+        ada = str((await me(browser))["id"])
+        by_hand = next(
+            one["id"] for one in (await it.running.get("/api/teams"))["teams"] if one["name"] != "vision"
+        )
+        await it.running.http.put(f"/api/teams/{by_hand}/members/{ada}", json={"role": "member"})
+
+        async def places() -> dict[str, str]:
+            listed = (await it.running.get("/api/teams"))["teams"]
+            return {one["name"]: member["role"] for one in listed for member in one["members"]}
+
+        assert await places() == {"vision": "lead", "by hand": "member"}
+        assert "queue.approve" in str((await me(browser))["permissions"])
+        it.provider.people["s-ada"]["groups"] = ["ml", "vision"]
+        async with it.browser() as other:
+            await it.log_in(other)
+        assert await places() == {"vision": "member", "by hand": "member"}
+        assert (await browser.get("/api/whoami")).json()["permissions"].count("queue.approve") == 0
+        it.provider.people["s-ada"]["groups"] = []
+        await it.log_in(browser)
+        assert await places() == {"by hand": "member"}
 
 
 async def test_whom_an_administrator_disabled_stays_out_whatever_the_provider_says() -> None:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.errors import ProviderUnusable
 from simpletuner_fleet.core.people.accounts import Role
+from simpletuner_fleet.core.people.teams import TeamRole
 
 SIGNATURES = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
@@ -34,6 +35,18 @@ class RoleRules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None
 
 
+class TeamGroups(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which groups have which role in a team. Whoever is in several has the highest; in none, no place in it."""
+
+    lead: tuple[Name, ...] = ()
+    member: tuple[Name, ...] = ()
+    viewer: tuple[Name, ...] = ()
+
+    def role_for(self, groups: frozenset[str]) -> TeamRole | None:
+        ranked = ((TeamRole.LEAD, self.lead), (TeamRole.MEMBER, self.member), (TeamRole.VIEWER, self.viewer))
+        return next((role for role, named in ranked if not groups.isdisjoint(named)), None)
+
+
 class Provider(Struct, frozen=True, kw_only=True):
     id: str
     """Its name in the settings, and in the addresses of ours that the provider knows."""
@@ -46,6 +59,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     groups_claim: str = "groups"
     name_claim: str = "preferred_username"
     roles: RoleRules = RoleRules()
+    teams: dict[str, TeamGroups] = {}
+    """By the name of the team."""
     new_users: bool = True
     """Users are made at their first log-in."""
     leeway_s: float = 60.0
@@ -67,6 +82,8 @@ class ProxyIdentity(Struct, frozen=True, kw_only=True):
     groups_header: str = ""
     name_header: str = ""
     roles: RoleRules = RoleRules()
+    teams: dict[str, TeamGroups] = {}
+    """By the name of the team."""
     new_users: bool = True
 
     @property
