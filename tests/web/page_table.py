@@ -64,6 +64,8 @@ PAGES = (
     PageRow("/admin/settings"),
     PageRow("/me"),
     PageRow("/help"),
+    PageRow("/guide", role="nobody"),
+    PageRow("/guide/{page}", role="nobody", names=("first-hour", "settings", "troubleshooting")),
     PageRow("/start", role="nobody"),
     PageRow("/login", role="nobody"),
 )
