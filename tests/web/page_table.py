@@ -59,6 +59,7 @@ PAGES = (
     PageRow("/admin/tokens"),
     PageRow("/admin/audit"),
     PageRow("/admin/settings"),
+    PageRow("/notifications"),
     PageRow("/me"),
     PageRow("/help"),
     PageRow("/start", role="nobody"),

@@ -19,6 +19,7 @@ from simpletuner_fleet.web.pages import (
     worker,
     workers,
 )
+from simpletuner_fleet.web.pages.notices import notifications
 
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -37,4 +38,5 @@ ROUTES: tuple[Route, ...] = (
     *tokens.ROUTES,
     *audit.ROUTES,
     *settings.ROUTES,
+    *notifications.ROUTES,
 )

@@ -9,6 +9,7 @@ from simpletuner_fleet.cli.commands.backup import BACKUP
 from simpletuner_fleet.cli.commands.configs import CONFIGS
 from simpletuner_fleet.cli.commands.data import DATA
 from simpletuner_fleet.cli.commands.jobs import JOBS
+from simpletuner_fleet.cli.commands.notifications import NOTIFICATIONS, WEBHOOKS
 from simpletuner_fleet.cli.commands.others import OTHERS
 from simpletuner_fleet.cli.commands.programs import (
     PROGRAMS,
@@ -28,7 +29,7 @@ from simpletuner_fleet.cli.frame.command_name import command_name
 from simpletuner_fleet.cli.frame.parser import Parser, WideHelp
 
 PACKAGE = "simpletuner_fleet.cli"
-NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, AUDIT, TOKENS, USERS, BACKUP)
+NOUNS = (JOBS, WORKERS, CONFIGS, SECRETS, DATA, NOTIFICATIONS, WEBHOOKS, AUDIT, TOKENS, USERS, BACKUP)
 
 
 def build_parser() -> Parser:

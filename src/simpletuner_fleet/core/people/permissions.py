@@ -10,6 +10,7 @@ LEAST_ROLE = {
     "admin.tokens": Role.ADMIN,
     "admin.users": Role.ADMIN,
     "admin.limits": Role.ADMIN,
+    "admin.notifications": Role.ADMIN,
     "queue.submit": Role.MEMBER,
     "queue.submit.local": Role.ADMIN,  # such a job is arbitrary code on the orchestrator's own machine
     "queue.read": Role.VIEWER,
@@ -25,6 +26,7 @@ LEAST_ROLE = {
     "secrets.write": Role.ADMIN,
     "data.read": Role.VIEWER,
     "data.write": Role.MEMBER,
+    "notifications.own": Role.VIEWER,
 }
 """Every permission, and the first of viewer, member and admin who holds it."""
 PERMISSIONS = tuple(LEAST_ROLE)

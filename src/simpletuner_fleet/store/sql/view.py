@@ -4,6 +4,7 @@ from simpletuner_fleet.store.sql.accounts import AccountsView
 from simpletuner_fleet.store.sql.audit import AuditView
 from simpletuner_fleet.store.sql.database import Database
 from simpletuner_fleet.store.sql.datasets import DatasetsView
+from simpletuner_fleet.store.sql.endpoints import EndpointsView
 from simpletuner_fleet.store.sql.jobs import JobsView
 from simpletuner_fleet.store.sql.people import PeopleView
 from simpletuner_fleet.store.sql.publications import PublicationsView
@@ -12,7 +13,15 @@ from simpletuner_fleet.store.sql.workers import WorkersView
 
 
 class SqlView(
-    JobsView, WorkersView, PeopleView, AuditView, UploadsView, AccountsView, DatasetsView, PublicationsView
+    JobsView,
+    WorkersView,
+    PeopleView,
+    AuditView,
+    UploadsView,
+    AccountsView,
+    DatasetsView,
+    PublicationsView,
+    EndpointsView,
 ):
     """Reading through whatever transaction the database is in."""
 

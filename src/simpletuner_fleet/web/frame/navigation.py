@@ -24,6 +24,7 @@ PLACES = (
     Place("/jobs", N_("Jobs"), "list", "jobs.read", key="j"),
     Place("/configs", N_("Configs"), "file-text", "configs.read", key="c"),
     Place("/fleet", N_("Fleet"), "cpu", "jobs.read", key="f"),
+    Place("/notifications", N_("Notifications"), "info", "notifications.own", key="n"),
     Place("/admin/workers", N_("Workers"), "server", "admin.workers", ADMINISTRATION, key="w"),
     Place("/admin/users", N_("Users"), "users", "admin.users", ADMINISTRATION, key="u"),
     Place("/admin/tokens", N_("API tokens"), "key", "admin.tokens", ADMINISTRATION, key="k"),
