@@ -6,7 +6,7 @@ ID = argument("id", metavar="ID", help="Id or name of the endpoint")
 RULES = (
     repeated("--event", "EVENT", "What to be told of; may be repeated ('notifications events' lists them)"),
     switch("--all", help="Everybody's jobs, not only one's own (needs admin.notifications)"),
-    argument("--quiet", metavar="HH:MM-HH:MM", help="Hours in which nothing is sent; 'none' for none"),
+    argument("--quiet-hours", metavar="HH:MM-HH:MM", help="Hours in which nothing is sent; 'none' for none"),
     argument("--digest", choices=("none", "hourly", "daily"), help="Many messages in one"),
     argument("--digest-at", metavar="HH:MM", help="When the daily digest is sent (default: 09:00)"),
     argument(

@@ -114,7 +114,7 @@ def change(args: argparse.Namespace) -> int:
         raise usage(
             _("there is nothing to change"),
             _("no option was given"),
-            "--event job.failed --quiet 22:00-07:00",
+            "--event job.failed --quiet-hours 22:00-07:00",
         )
     with connected(args) as api:
         changed = api.patch(_path(api, args.id), body) or {}
@@ -218,9 +218,10 @@ def _path(api: Api, word: str) -> str:
 
 
 def _rules(args: argparse.Namespace) -> dict[str, Any]:
+    hours = getattr(args, "quiet_hours", None)
     given = {
         "scope": "all" if args.all else None,
-        "quiet": ("" if args.quiet == "none" else args.quiet) if getattr(args, "quiet", None) else None,
+        "quiet": "" if hours == "none" else hours,
         "digest": getattr(args, "digest", None),
         "digest_at": getattr(args, "digest_at", None),
         "zone": getattr(args, "zone", None),
