@@ -1,5 +1,6 @@
 """What a hostile job tries, one theft after another; prints for each what it got, or that it was refused."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -73,6 +74,17 @@ def forge(path: pathlib.Path) -> str:
     return ""
 
 
+def key_of_the_session() -> str:
+    """Keys are had by whoever inherits the session that holds them, whatever user they have become."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    keyctl, search, read_key, session = {"x86_64": 250, "aarch64": 219}[os.uname().machine], 10, 11, -3
+    key = libc.syscall(keyctl, search, session, b"user", b"canary", 0)
+    content = ctypes.create_string_buffer(100)
+    if key < 0 or libc.syscall(keyctl, read_key, key, content, 100) < 0:
+        raise PermissionError("no key")
+    return content.value.decode()
+
+
 def become_root() -> str:
     os.setuid(0)
     os.listdir("/root")
@@ -94,6 +106,7 @@ THEFTS: dict[str, Callable[[], str]] = {
     "the agent's memory": agents_memory,
     "the agent's environment": lambda: read(pathlib.Path(f"/proc/{facts['agent']}/environ")),
     "the agent's files": agents_files,
+    "a key of the worker's session": key_of_the_session,
     "the owner's home": lambda: read(home / ".ssh" / "id"),
     "a cached dataset, written into": poison,
     "a cached dataset, replaced": replace,

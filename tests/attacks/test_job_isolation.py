@@ -17,11 +17,11 @@ import pytest
 
 from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.guard.shim_wall import landlock_version
-from simpletuner_fleet.agent.isolation.job_files import open_job_file
 from simpletuner_fleet.agent.isolation.walls import FIRST_UID, LAST_UID
 from simpletuner_fleet.cli.programs.local_worker import environment_of
 from simpletuner_fleet.core.training.checkpoint import FileEntry
 from simpletuner_fleet.trainers.checkpoints import ask_by_signal_file
+from simpletuner_fleet.trainers.job_files import open_job_file
 from tests.e2e.kit import Json, World
 
 HERE = Path(__file__).parent

@@ -307,7 +307,14 @@ def test_explain_tells_the_funnel_and_the_fixes(ask: Run, fleet: FakeServer) -> 
             "params": {},
             "sentence": "no worker has the required label gpu_type",
             "funnel": [{"step": "workers", "left": 5, "rule": "workers known"}],
-            "workers": [{"id": "w_1", "name": "gpu-1", "fails": ["labels_differ"]}],
+            "workers": [
+                {
+                    "id": "w_1",
+                    "name": "gpu-1",
+                    "fails": ["labels_differ"],
+                    "has_labels": ["SimpleTuner 3.1.6"],
+                }
+            ],
             "ahead": 2,
             "fixes": [],
         },
@@ -315,7 +322,7 @@ def test_explain_tells_the_funnel_and_the_fixes(ask: Run, fleet: FakeServer) -> 
     result = ask("jobs", "explain", "j_abcdef")
     assert "no worker has the required label gpu_type" in result.out
     assert "5 left  workers known" in result.out
-    assert "gpu-1: labels_differ" in result.out
+    assert "gpu-1: labels_differ (SimpleTuner 3.1.6)" in result.out
     assert "check for label mismatch between job and workers" in result.err
 
 

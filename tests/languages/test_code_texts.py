@@ -34,12 +34,19 @@ PARAMS: dict[str, Any] = {
     "trainer": "demo",
     "labels": {"team": "nlp"},
     "unmatched": ["team", "place"],
+    "asked": ["team=nlp", "place=here"],
+    "have": ["gpu-1: team=vision"],
     "bytes": 3_000_000_000,
     "largest_bytes": 1_500_000_000,
     "wait_s": 12.4,
     "worker": "gpu-1",
     "ago_s": 8.2,
     "depends_on": ["j_1", "j_2"],
+    "quota": "q_1",
+    "kind": "gpus",
+    "whose": "team vision",
+    "used": 8,
+    "ceiling": 8.0,
     "state": "running",
 }
 others = pytest.mark.parametrize("lang", [language.code for language in LANGUAGES if language.code != "en"])
@@ -89,9 +96,12 @@ def test_english_reasons_are_those_of_the_api(code: Code) -> None:
 
 def test_the_parameters_stand_in_the_sentence() -> None:
     assert "16" in reason_text(translator("hi"), explanation("GPU_COUNT_TOO_LARGE"))
-    assert "team, place" in reason_text(translator("ja"), explanation("LABELS_MATCH_NONE"))
-    together = explanation("LABELS_MATCH_NONE", {"unmatched": []})
-    assert reason_text(translator("pt-BR"), together) == "nenhum worker tem a combinação de labels pedida"
+    differ = reason_text(translator("ja"), explanation("LABELS_MATCH_NONE"))
+    assert "team=nlp, place=here" in differ
+    assert "gpu-1: team=vision" in differ
+    together = explanation("LABELS_MATCH_NONE", {"unmatched": [], "asked": ["a=1", "b=2"], "have": []})
+    said = reason_text(translator("pt-BR"), together)
+    assert said == "nenhum worker tem a combinação de labels pedida: a=1, b=2"
     assert "12" in reason_text(translator("zh-Hans"), explanation("RETRY_BACKOFF"))
 
 

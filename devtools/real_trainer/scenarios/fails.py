@@ -24,24 +24,21 @@ def run(stage: Stage) -> list[str]:
     shutil.copytree(stage.material / "model", closed)
     (closed / "vae" / "diffusion_pytorch_model.safetensors").chmod(0o600)
     stage.worker("one", job_paths=(pictures, closed))
+    # In a folder that is granted: anything else is refused before the trainer could miss it.
+    model, data = str(stage.material / "no-such-model"), str(stage.material / "no-such-pictures")
+    lycoris = str(stage.material / "no-lycoris.json")
     mistakes = {
         "GPU out of memory at step 5 of 8": Mistake(
             "gpu_out_of_memory", "Tried to allocate", env={"REAL_TRAINER_FAULT": "oom:5"}
         ),
-        "wrong model path": Mistake(
-            "model_missing", "/no/such/model", {"pretrained_model_name_or_path": "/no/such/model"}
-        ),
-        "missing data folder": Mistake(
-            "data_missing", "/no/such/pictures", loader={"instance_data_dir": "/no/such/pictures"}
-        ),
+        "wrong model path": Mistake("model_missing", model, {"pretrained_model_name_or_path": model}),
+        "missing data folder": Mistake("data_missing", data, loader={"instance_data_dir": data}),
         "unknown optimizer": Mistake("config", "adamw-nonsense", {"optimizer": "adamw-nonsense"}),
         "captions missing": Mistake(
             "captions_missing", "000.txt", loader={"instance_data_dir": str(pictures)}
         ),
         "missing lycoris file": Mistake(
-            "file_missing",
-            "no-lycoris.json",
-            {"lora_type": "lycoris", "lycoris_config": "/x/no-lycoris.json"},
+            "file_missing", lycoris, {"lora_type": "lycoris", "lycoris_config": lycoris}
         ),
     }
     if (wall := stage.wall("one")) != "none":
@@ -54,13 +51,23 @@ def run(stage: Stage) -> list[str]:
 
 
 def _out_of_reach(stage: Stage, wall: str) -> dict[str, Mistake]:
-    """What is on the worker and not for its jobs."""
+    """What is not for the worker's jobs, whether it is there or not."""
     hidden = stage.folder / "not-granted"
     hidden.mkdir()
     mistakes = {
         "model not granted to jobs": Mistake(
             "path_not_granted", f"--job-path {hidden}:ro", {"pretrained_model_name_or_path": str(hidden)}
-        )
+        ),
+        "model that is nowhere": Mistake(
+            "path_not_granted",
+            "--job-path /no/such/model:ro",
+            {"pretrained_model_name_or_path": "/no/such/model"},
+        ),
+        "pictures that are nowhere": Mistake(
+            "path_not_granted",
+            "--job-path /no/such/pictures:ro",
+            loader={"instance_data_dir": "/no/such/pictures"},
+        ),
     }
     if wall == "user":
         mistakes["model that its owner alone may read"] = Mistake(

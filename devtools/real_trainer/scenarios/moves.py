@@ -104,7 +104,9 @@ def _matched(stage: Stage) -> list[str]:
     said = stage.cli("jobs", "explain", job_id)
     assert stage.job(job_id)["status"] == "queued", stage.job(job_id)
     stage.cli("jobs", "cancel", job_id)
-    return [f"--label '{asked}' waits: {_line_with(said, 'label trainer')}"]
+    why = _line_with(said, f"label {asked}")
+    assert f"one: SimpleTuner {stage.version}" in why, said
+    return [f"--label '{asked}' waits: {why}"]
 
 
 def _submitted(stage: Stage, *words: str) -> str:

@@ -35,7 +35,8 @@ def run(stage: Stage) -> list[str]:
     assert len(latents) == len(pictures), (latents, len(pictures))
     # The texts of validations are encoded at every start, by the trainer's own choice; captions are not.
     assert len(texts) >= len(captions), (texts, captions)
-    assert len(list(caches.iterdir())) == 1, sorted(caches.iterdir())
+    folders = [path for path in caches.iterdir() if path.is_dir()]
+    assert len(folders) == 1, folders
     return [
         f"failed at step {FAILS_AT} of {STEPS}, tried again from the checkpoint of step {STORED}, completed",
         f"{len(latents)} latents and {len(texts)} embeddings of the first attempt were found again, none made anew",

@@ -5,7 +5,6 @@ import fcntl
 import os
 import re
 import secrets
-import shutil
 import stat
 from pathlib import Path
 from typing import Self
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.worker_errors import StateDirError, StateDirInUse
 from simpletuner_fleet.protocol.messages import JobSubmit
+from simpletuner_fleet.trainers.job_trees import remove_tree
 
 DELIVERED = "delivered"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -172,7 +172,7 @@ class StateDir:
         """Its token goes first, should the rest not go."""
         attempt = self.attempt(attempt_id)
         attempt.order_file.unlink(missing_ok=True)
-        shutil.rmtree(attempt.path, ignore_errors=True)
+        remove_tree(attempt.path)
 
     def close(self) -> None:
         os.close(self._lock)

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from simpletuner_fleet.core.people.visibility import Visibility
+
 
 class Policy(Struct, frozen=True, kw_only=True):
     heartbeat_interval_s: float = 30.0
@@ -46,6 +48,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     waits_long_s: float = 3600.0
     """A job that has waited so long for a worker has waited too long: whoever wants to know is told."""
     require_approval: bool = False
+    default_visibility: Visibility = Visibility.EVERYBODY
+    """Of what people make who say nothing of it, and whose team does not."""
     checkpoints_keep: int = 10
     """The newest so many of each job stay; artifacts always do."""
     max_object_bytes: int = 200 * 2**30
@@ -75,8 +79,10 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     global_running: int | None = None
     user_running: int | None = None
+    team_running: int | None = None
 
 
+NO_LIMITS = Limits()
 MAX_PRIORITY = 1000
 PRIORITY_NAMES = {"low": -10, "normal": 0, "high": 10, "urgent": 100}
 MAX_LABELS = 64

@@ -15,6 +15,8 @@ from simpletuner_fleet.core.training.samples import is_picture
 from simpletuner_fleet.core.training.trainer_release import TrainerRelease
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch, Paths
+from simpletuner_fleet.trainers.job_files import read_job_file
+from simpletuner_fleet.trainers.job_trees import entries_beneath
 
 GUARD = ".guard"
 """Written into a checkpoint when all else of it is there: without it, it is not complete."""
@@ -24,6 +26,7 @@ SIGNAL_KEY = "manual_checkpoint"
 METRIC_FILES = ("metrics.jsonl", "training_metrics.jsonl")
 SAMPLE_FOLDERS = ("validation_images", "samples")
 _NAME = re.compile(r"checkpoint-(\d{1,15})(?:-rolling)?", re.ASCII)
+RANK_LOG_DEPTH = 4
 _RANK_LOG = re.compile(r"rank-(\d{1,5})\.log", re.ASCII)
 _FOLDER = re.compile(r"checkpoint-\d.*", re.ASCII)
 
@@ -40,6 +43,8 @@ class FoundArtifact(Struct, frozen=True):
     name: str
     root: Path
     files: tuple[Path, ...]
+    missed: str = ""
+    """What of it could not be looked at, and why."""
 
 
 class CheckpointHabits:
@@ -119,8 +124,9 @@ class CheckpointHabits:
     def artifacts(self, paths: Paths) -> list[FoundArtifact]:
         """Returns what an attempt that ended leaves to its user: all of the output that is no checkpoint."""
         root = self.output_folder(paths)
-        files = tuple(other_files(root))
-        return [FoundArtifact("output", root, files)] if files else []
+        missed: list[str] = []
+        files = tuple(other_files(root, missed))
+        return [FoundArtifact("output", root, files, "; ".join(missed))] if files or missed else []
 
 
 def expected_steps(order: JobSubmit) -> int | None:
@@ -136,7 +142,9 @@ def habits_of(trainer: object) -> CheckpointHabits:
 def rank_logs_beneath(folder: Path) -> dict[int, list[Path]]:
     """Finds them as torchrun lays them out, `…/attempt_0/RANK/stdout.log`, or simply `rank-RANK.log`."""
     files_by_rank: dict[int, list[Path]] = {}
-    for path in sorted(folder.rglob("*.log")):
+    for path in sorted(
+        path for depth in range(RANK_LOG_DEPTH) for path in folder.glob("*/" * depth + "*.log")
+    ):
         own = _RANK_LOG.fullmatch(path.name)
         rank = own[1] if own else path.parent.name
         if rank.isdecimal() and len(rank) < 6:
@@ -151,15 +159,25 @@ def complete_checkpoints(folder: Path) -> list[FoundCheckpoint]:
 def checkpoint_folders(folder: Path) -> list[FoundCheckpoint]:
     """All of them, finished or not, oldest first."""
     named = ((path, _NAME.fullmatch(path.name)) for path in _entries(folder))
-    checkpoints = [FoundCheckpoint(path.name, int(name[1]), path) for path, name in named if name]
+    checkpoints = [
+        FoundCheckpoint(path.name, int(name[1]), path)
+        for path, name in named
+        if name and not path.is_symlink()  # it may lead to what is not the job's
+    ]
     return sorted(checkpoints, key=lambda one: (one.step, one.name))
 
 
-def other_files(folder: Path) -> Iterator[Path]:
+def other_files(folder: Path, missed: list[str]) -> Iterator[Path]:
+    """Adds to `missed` what cannot be looked at."""
+    if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+        missed.append(f"the folder {folder.name} is closed")
     for path in _entries(folder):
         if path.is_dir() and not path.is_symlink() and _FOLDER.fullmatch(path.name):
             continue
-        yield from files_beneath(path, folder)
+        try:
+            yield from files_beneath(path, folder)
+        except OSError as error:
+            missed.append(f"{path.name}: {error.strerror}")
 
 
 def pictures_beneath(folder: Path) -> Iterator[Path]:
@@ -170,19 +188,22 @@ def pictures_beneath(folder: Path) -> Iterator[Path]:
 
 
 def files_beneath(path: Path, root: Path) -> Iterator[Path]:
-    """Regular files in order, links only where they lead to a file of the same folder."""
-    if path.is_dir() and not path.is_symlink():
-        for inner in _entries(path):
-            yield from files_beneath(inner, root)
-    elif path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(root.resolve())):
-        yield path
+    """Regular files in order, links only where they lead to a file of the same folder. Raises OSError if it cannot look."""
+    if not path.is_dir() or path.is_symlink():
+        within = [path] if path.is_file() else []
+    else:
+        within = sorted(Path(entry.path) for entry in entries_beneath(path) if entry.is_file())
+    real = Path(os.path.realpath(root))
+    for file in within:
+        if not file.is_symlink() or Path(os.path.realpath(file)).is_relative_to(real):
+            yield file
 
 
 def ask_by_signal_file(signal_file: Path) -> bool:
     """A rising number, replaced whole: the trainer saves once for each time it has grown."""
     try:
-        count = int(json.loads(signal_file.read_bytes())[SIGNAL_KEY])
-    except (OSError, ValueError, TypeError, KeyError):
+        count = int(json.loads(read_job_file(signal_file))[SIGNAL_KEY])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         count = 0
     temporary = signal_file.with_name(f".{signal_file.name}.tmp")
     try:

@@ -8,6 +8,7 @@ import msgspec
 from simpletuner_fleet.core.configs.bundle import is_file_name
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Paths, TrainerError
+from simpletuner_fleet.trainers.job_files import read_job_file
 
 CONFIG_FOLDER = "config/"
 """A config names its own files with this before them, as the trainer itself does."""
@@ -46,7 +47,10 @@ def with_own_files(value: Any, files: Mapping[str, str], paths: Paths) -> Any:
 
 
 def read_setting(paths: Paths, name: str) -> Any:
-    """Reads it from the config.json as it was written, however the key is spelt; None where there is none."""
+    """Reads it from the config.json as it was written, however the key is spelt; None where there is none.
+
+    Not as the job may have changed it since: it would lead its worker to others' files.
+    """
     settings = _written(paths)
     return next((value for key, value in settings.items() if _plain(key) == name), None)
 
@@ -65,8 +69,10 @@ def _plain(key: str) -> str:
 
 def _written(paths: Paths) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(paths.config_file.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.MsgspecError) as error:
+        is_kept = paths.kept_config is not None and paths.kept_config.exists()
+        file = paths.kept_config if paths.kept_config and is_kept else paths.config_file
+        return msgspec.json.decode(read_job_file(file), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise TrainerError(f"{paths.config_file.name} could not be read again: {error}.") from error
 
 
@@ -74,5 +80,7 @@ def _write(paths: Paths, name: str, content: bytes) -> None:
     try:
         (paths.config_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
         (paths.config_dir / name).write_bytes(content)
+        if paths.kept_config and name == paths.config_file.name:
+            paths.kept_config.write_bytes(content)
     except OSError as error:
         raise TrainerError(f"{name} could not be written: {error.strerror}.") from error

@@ -28,6 +28,8 @@ class Paths(Struct, frozen=True, kw_only=True):
     output_dir: Path
     cache_dir: Path | None = None
     """What is in it is there again for the next attempt with the same cache key; nobody else uses it meanwhile."""
+    kept_config: Path | None = None
+    """Where config.json is kept as it was written, out of the job's reach, for whoever has to know what it says."""
     must_see: Callable[[str, str], None] = everything_is_seen
     """To be asked, with the setting's name, before a path of the worker is looked at: raises where jobs see nothing of
     it, whether there is something or not."""

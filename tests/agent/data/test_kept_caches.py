@@ -1,6 +1,7 @@
 """Caches outlive attempts, and never serve two at once."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from simpletuner_fleet.agent.data.data_cache import DataCache
 from simpletuner_fleet.agent.data.kept_caches import KEPT_S, KeptCaches
 from simpletuner_fleet.agent.isolation.walls import Kind, Walls, WallSurroundings
 from simpletuner_fleet.core.training.checkpoint import FileEntry
+from simpletuner_fleet.trainers.job_trees import remove_tree
+from tests.trainers.test_job_trees import dig
 
 CAT = "0d3dd1b2d8b1f1d1c1f5ec1d1d63a6c2a0b0a4f8a1b2c3d4e5f60718293a4b5c"
 
@@ -126,3 +129,20 @@ def test_links_laid_after_the_last_look_are_gone_when_the_folder_is_taken_again(
     (cache / "data").symlink_to("/etc")
     assert KeptCaches(tmp_path / "caches", clean=walls.clean).take("key", "a_2") == cache
     assert not (cache / "data").is_symlink()
+
+
+def test_what_no_walk_comes_through_begins_anew(tmp_path: Path) -> None:
+    """A job may leave folders in which the worker gets lost: its next one starts all the same."""
+    caches = KeptCaches(tmp_path)
+    cache = caches.take("key", "a_1")
+    try:
+        dig(cache / "deep")
+        caches.release("a_1")
+        assert caches.take("key", "a_2") == cache
+        assert list(cache.iterdir()) == []
+        deadline = time.monotonic() + 30
+        while len(list(tmp_path.iterdir())) > 2:
+            assert time.monotonic() < deadline, "what was put aside is removed in its own time"
+            time.sleep(0.05)
+    finally:
+        remove_tree(tmp_path)

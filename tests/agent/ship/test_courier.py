@@ -142,6 +142,23 @@ async def test_a_stop_ends_any_pause() -> None:
     assert one.over.is_set()
 
 
+async def test_one_that_meets_what_nobody_thought_of_has_not_sent_all() -> None:
+    """Or whatever it left would count as stored."""
+
+    async def send(ended: bool) -> Sent:
+        raise RecursionError("too deep")
+
+    one = Courier("its things", send, RetryRule(patience_s=60.0))
+    with pytest.raises(RecursionError):
+        await one.run()
+    assert one.over.is_set()
+    assert "RecursionError: too deep" in str(one.gave_up)
+    stopped = Courier("its things", send, RetryRule(patience_s=60.0))
+    stopped.stop()
+    await stopped.run()
+    assert stopped.gave_up is None
+
+
 async def test_a_report_waits_for_its_own_senders_and_is_told_when_they_are_over() -> None:
     over = asyncio.Event()
     senders: SendersByAttempt[Courier] = SendersByAttempt("sending", over.set)

@@ -21,7 +21,9 @@ from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.checkpoints import CheckpointHabits, FoundCheckpoint
 from simpletuner_fleet.trainers.contract import Paths
+from simpletuner_fleet.trainers.job_trees import remove_tree
 from tests.agent.object_server import ObjectServer
+from tests.trainers.test_job_trees import dig
 
 MEGABYTE = 1024 * 1024
 
@@ -494,3 +496,38 @@ async def test_files_beyond_what_an_artifact_may_have_are_not_left_out_silently(
     assert sent == 10
     assert sending.left_something
     assert "15 of its 25 files" in sending.trouble
+
+
+async def test_files_that_cannot_be_stored_are_told_and_cost_nothing_else(paths: Paths) -> None:
+    """Names that no page could show, gigabytes of holes, folders without end: the rest arrives, and nothing is called stored
+    that is not."""
+    odd = checkpoint(paths, 1, model=b"x")
+    (odd / "a\nb").write_bytes(b"y")
+    hollow = checkpoint(paths, 2, model=b"x")
+    (hollow / "optimizer").touch()
+    os.truncate(hollow / "optimizer", 100 * 2**30)
+    dig(checkpoint(paths, 3) / "deep")
+    checkpoint(paths, 4, model=b"z")
+    (paths.output_dir / "sound.bin").write_bytes(b"sound")
+    (paths.output_dir / "huge").touch()
+    os.truncate(paths.output_dir / "huge", 2**42)
+    try:
+        async with ObjectServer() as server, connected(server) as client:
+            sending = uploader(paths, client)
+            sending.trainer_ended(with_artifacts=True)
+            await asyncio.wait_for(sending.run(), 60)
+            sent = {one["name"]: paths_sent(one) for one in server.manifests}
+    finally:
+        remove_tree(paths.output_dir / "checkpoint-3")
+    assert sent == {
+        "checkpoint-1": [".guard", "model"],
+        "checkpoint-2": [".guard", "model"],
+        "checkpoint-4": [".guard", "model"],
+        "output": ["sound.bin"],
+    }
+    assert sending.left_something
+    assert sorted(sending.not_sent) == ["checkpoint-1", "checkpoint-2", "checkpoint-3", "output"]
+    assert "'a\\nb'" in sending.not_sent["checkpoint-1"]
+    assert "holes" in sending.not_sent["checkpoint-2"]
+    assert "too long" in sending.not_sent["checkpoint-3"]
+    assert "at most" in sending.not_sent["output"]

@@ -117,7 +117,7 @@ def test_caches_without_a_place_are_kept_too_and_are_no_result(paths: Paths) -> 
     (paths.output_dir / "model.safetensors").write_bytes(b"x")
     assert paths.cache_dir is not None
     assert (paths.cache_dir / "cache" / "vae").is_dir()
-    assert [file.name for file in other_files(paths.output_dir)] == ["model.safetensors"]
+    assert [file.name for file in other_files(paths.output_dir, [])] == ["model.safetensors"]
 
 
 def test_a_cache_is_shared_only_where_nothing_that_could_matter_differs() -> None:

@@ -116,7 +116,7 @@ class Preparation:
         if offer.missing_secrets:
             raise TrainerError(_explain_missing(offer.missing_secrets))
         self._state.create_attempt(offer.attempt_id)
-        self._take_caches(offer)
+        self.take_caches(offer)
         return AFTER_ITS_DATA if offer.datasets else self._launch(offer)
 
     def take_downloads(self, offer: JobSubmit) -> Path | None:
@@ -128,12 +128,16 @@ class Preparation:
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
-    def _take_caches(self, offer: JobSubmit) -> None:
-        """The data is then seen under a path that stays: a trainer's own indices hold the paths of its pictures."""
+    def take_caches(self, offer: JobSubmit) -> None:
+        """The data is then seen under a path that stays: a trainer's own indices hold the paths of its pictures.
+
+        Nobody is given what another owner's job has left, whatever they have in common: a trainer runs what it loads.
+        """
         key = self.habits(offer).cache_key(offer)
         if key is None:
             return
-        cache = self.caches.take(key, offer.attempt_id)
+        own_key = hashlib.sha256(f"{key} {offer.owner}".encode()).hexdigest()[:20]
+        cache = self.caches.take(own_key, offer.attempt_id)
         if self._data:
             self._data.show_in(offer.attempt_id, cache / DATA)
 
@@ -200,6 +204,7 @@ class Preparation:
             config_dir=attempt.config_dir,
             output_dir=attempt.output_dir,
             cache_dir=cache,
+            kept_config=attempt.path / "written.json",
             must_see=lambda where, path: self._must_see(where, path, own),
         )
 

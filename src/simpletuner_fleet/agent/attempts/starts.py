@@ -13,13 +13,13 @@ from simpletuner_fleet.agent.attempts.preparation import Preparation
 from simpletuner_fleet.agent.data.datasets import Datasets
 from simpletuner_fleet.agent.guard.runner import HeldTrainer, Runner, RunningTrainer, ShimProcess
 from simpletuner_fleet.agent.guard.shim_client import Order, ReadyWall, Wall
-from simpletuner_fleet.agent.isolation.job_files import hand_over
 from simpletuner_fleet.agent.isolation.named_paths import refuse_unseen
 from simpletuner_fleet.agent.isolation.walls import Walls
 from simpletuner_fleet.agent.state_dir import StateDir
 from simpletuner_fleet.core.jobs.fencing import Turn
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.contract import Launch
+from simpletuner_fleet.trainers.job_files import hand_over
 
 
 class Starts:

@@ -18,7 +18,7 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -30,6 +30,7 @@ from simpletuner_fleet.core.errors import FleetError
 from simpletuner_fleet.core.policy import Policy
 from simpletuner_fleet.core.training.checkpoint import SHA256, FileEntry
 from simpletuner_fleet.core.worker_errors import CacheFull, CacheInUse, CacheUnusable, StateDirError
+from simpletuner_fleet.trainers.job_trees import entries_beneath, remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -228,8 +229,17 @@ class DataCache:
         root = self.view(attempt_id, mount)
         if attempt_id in self._shown_in:
             remove_links(root)
-        elif root.exists():
-            shutil.rmtree(root)
+        else:
+            remove_tree(root)
+        files = list(files)
+        try:
+            self._lay_links(root, files)
+        except OSError:  # an earlier attempt has left something else where a folder or a file belongs
+            remove_tree(root)
+            self._lay_links(root, files)
+        return root
+
+    def _lay_links(self, root: Path, files: Sequence[FileEntry]) -> None:
         made: set[Path] = set()
         for file in files:
             target = root / file.path
@@ -238,7 +248,6 @@ class DataCache:
                 made.add(target.parent)
             target.unlink(missing_ok=True)
             _link(self.object_path(file.sha256), target)
-        return root
 
     # Going.
 
@@ -250,13 +259,13 @@ class DataCache:
             remove_links(shown_in)
             return
         with contextlib.suppress(StateDirError):
-            shutil.rmtree(self.views(attempt_id), ignore_errors=True)
+            remove_tree(self.views(attempt_id))
 
     def prune_views(self, but: Collection[str]) -> None:
         """Removes, at the start, what attempts left that are over since. Their links would keep let-go files on the disk."""
         for folder in (self.folder / "views").iterdir():
             if folder.name not in but:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
 
     def _enter(self, dataset_id: str, contents: dict[str, int], used_at: float) -> None:
         self._held[dataset_id] = CachedDataset(contents, used_at, complete=False)
@@ -367,11 +376,13 @@ def _mark_verified(path: Path) -> None:
 
 def remove_links(folder: Path) -> None:
     """Takes a dataset's files out of a folder, and leaves what others wrote there."""
-    for parent, _folders, names in os.walk(folder):
-        for name in names:
-            path = Path(parent, name)
-            if path.is_symlink() or path.stat().st_mtime_ns == VERIFIED_NS:
-                path.unlink()
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for entry in entries_beneath(folder):
+        if entry.is_dir(follow_symlinks=False):
+            continue
+        if entry.is_symlink() or entry.stat(follow_symlinks=False).st_mtime_ns == VERIFIED_NS:
+            os.unlink(entry.path)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -11,17 +11,20 @@ month goes, and so does the longest unused where the disk gets full.
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 from simpletuner_fleet.agent.state_dir import checked_id, write_whole
+from simpletuner_fleet.trainers.job_trees import entries_beneath, remove_tree
 
 log = logging.getLogger(__name__)
 
 HOLDER = "holder"
+ASIDE = "removed-"
 DATA = "data"
 KEPT_S = 30 * 86400.0
 FREE_BYTES = 10 * 10**9
@@ -46,6 +49,7 @@ class KeptCaches:
         self._lock = Lock()
         self._held: dict[str, Path] = {}
         """Folders by attempt."""
+        _remove_later(list(folder.glob(f"{ASIDE}*")))
         for cache in self._caches():
             holder = _read(_holder_of(cache))
             if holder:
@@ -61,12 +65,12 @@ class KeptCaches:
             cache = next((name for name in names if name not in used), self._folder / f"{key}-{attempt_id}")
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(_holder_of(cache), attempt_id.encode())
-            # Whoever had it may have been killed, and the worker with them: nobody has cleaned up after them for certain.
-            self._clean(cache)
-            os.utime(cache, (self._clock(), self._clock()))
             self._held[attempt_id] = cache
             self._let_go()
-            return cache
+        # Whoever had it may have been killed, and the worker with them: nobody has cleaned up after them for certain.
+        self._clean_or_drop(cache)
+        os.utime(cache, (self._clock(), self._clock()))
+        return cache
 
     def place_of(self, attempt_id: str) -> Path | None:
         return self._held.get(attempt_id)
@@ -85,10 +89,26 @@ class KeptCaches:
         over = [attempt_id for attempt_id in self._held if attempt_id not in running]
         folders = [self._held[attempt_id] for attempt_id in over]
         for folder in folders:
-            self._clean(folder)
+            self._clean_or_drop(folder)
         for attempt_id in over:
             self.release(attempt_id)
         return folders
+
+    def _clean_or_drop(self, cache: Path) -> None:
+        """What an earlier job has left keeps no later one from starting: a folder that cannot be walked is begun anew."""
+        try:
+            self._clean(cache)
+            for _ in entries_beneath(cache):
+                pass
+        except OSError as error:
+            log.warning(
+                "the caches %s cannot be used any more and begin anew: %s", cache.name, error.strerror
+            )
+            # Nobody waits for its removal: a job may have laid it out so that it takes long.
+            aside = cache.with_name(f"{ASIDE}{secrets.token_hex(8)}")
+            cache.rename(aside)
+            cache.mkdir(mode=0o700)
+            _remove_later([aside])
 
     def _let_go(self) -> None:
         held, now = set(self._held.values()), self._clock()
@@ -96,13 +116,20 @@ class KeptCaches:
         for used_at, cache in unused:
             if now - used_at > KEPT_S or shutil.disk_usage(self._folder).free < self._free_bytes:
                 log.info("the caches %s, unused for %.0f h, were let go", cache.name, (now - used_at) / 3600)
-                shutil.rmtree(cache, ignore_errors=True)
+                remove_tree(cache)
 
     def _caches(self) -> list[Path]:
         try:
-            return [path for path in self._folder.iterdir() if path.is_dir()]
+            return [
+                path for path in self._folder.iterdir() if path.is_dir() and not path.name.startswith(ASIDE)
+            ]
         except OSError:
             return []
+
+
+def _remove_later(folders: list[Path]) -> None:
+    for folder in folders:
+        Thread(target=remove_tree, args=(folder,), name="removing caches", daemon=True).start()
 
 
 def _holder_of(cache: Path) -> Path:

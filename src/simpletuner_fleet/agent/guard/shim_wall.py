@@ -23,6 +23,8 @@ MNT_DETACH = 2
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 SYS_MOUNT_SETATTR = 442
+SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}
+KEYCTL_JOIN_SESSION_KEYRING = 1
 SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT = 444, 445, 446
 LANDLOCK_VERSION = 1
 PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 24, 38
@@ -218,6 +220,7 @@ def keep_house(trainer: int, status_pipe: int) -> None:
 
 def become_nobody(wall: dict[str, Any]) -> None:
     """Runs in the trainer's process, after all else: gives up what cannot be had again."""
+    leave_keyrings()
     for capability in range(CAPABILITIES):
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     if wall["uid"] is not None:
@@ -227,6 +230,11 @@ def become_nobody(wall: dict[str, Any]) -> None:
     checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     if wall["kind"] == "landlock":
         restrict(wall["places"])
+
+
+def leave_keyrings() -> None:
+    """The worker's session may hold keys, and whoever inherits it reads them. A kernel or container may have none."""
+    libc.syscall(SYS_KEYCTL.get(os.uname().machine, -1), KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
 def landlock_version() -> int:

@@ -1,13 +1,16 @@
 """How far jobs reach behind their wall: which paths they see, which they may write, and which their user may not read."""
 
+import contextlib
 import os
 import stat
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
 
 from simpletuner_fleet.agent.isolation.places import RANK, SYSTEM, Access, Place, depth, lies_in
+from simpletuner_fleet.trainers.job_trees import entries_beneath
 
 LOOKED_AT = 5_000
 """So many entries of a folder tell whether the rest of it can be read: nobody locks a single picture of a million."""
@@ -67,20 +70,15 @@ def _locked(path: str, with_content: bool) -> str | None:
     """The first of a file or of what a folder holds that is not for everybody."""
     if not os.path.isdir(path):
         return None if _mode(path) & stat.S_IROTH else path
-    looked_at = 0
-    for folder, folders, names in os.walk(path):
-        if _mode(folder) & FOLDER_FOR_ALL != FOLDER_FOR_ALL:
-            return folder
-        if not with_content:
-            return None
-        for name in sorted(names):
-            looked_at += 1
-            file = os.path.join(folder, name)
-            if os.path.isfile(file) and not _mode(file) & stat.S_IROTH:
-                return file
-        folders.sort()
-        if looked_at > LOOKED_AT:
-            return None
+    if _mode(path) & FOLDER_FOR_ALL != FOLDER_FOR_ALL:
+        return path
+    with contextlib.suppress(OSError):  # closed to the worker as well, or as deep as only a job makes it
+        for entry in islice(entries_beneath(path) if with_content else (), LOOKED_AT):
+            needed = FOLDER_FOR_ALL if entry.is_dir(follow_symlinks=False) else stat.S_IROTH
+            if (entry.is_dir(follow_symlinks=False) or entry.is_file()) and _mode(
+                entry.path
+            ) & needed != needed:
+                return entry.path
     return None
 
 

@@ -33,6 +33,7 @@ from simpletuner_fleet.agent.isolation.reach import Reach
 from simpletuner_fleet.agent.state_dir import AttemptDir
 from simpletuner_fleet.core.worker_errors import IsolationUnavailable, JobPathError
 from simpletuner_fleet.trainers.contract import Launch
+from simpletuner_fleet.trainers.job_trees import entries_beneath
 
 log = logging.getLogger(__name__)
 
@@ -209,14 +210,12 @@ class Walls:
         within = os.path.realpath(cache)
         if self._users:
             os.chown(cache, os.geteuid(), os.getegid(), follow_symlinks=False)
-        for root, folders, files in os.walk(cache):
-            for name in [*folders, *files]:
-                path = os.path.join(root, name)
-                if os.path.islink(path):
-                    if self._users or not Path(os.path.realpath(path)).is_relative_to(within):
-                        os.unlink(path)
-                elif self._users:
-                    os.chown(path, os.geteuid(), os.getegid(), follow_symlinks=False)
+        for entry in entries_beneath(cache):
+            if entry.is_symlink():
+                if self._users or not Path(os.path.realpath(entry.path)).is_relative_to(within):
+                    os.unlink(entry.path)
+            elif self._users:
+                os.chown(entry.path, os.geteuid(), os.getegid(), follow_symlinks=False)
 
     def _open_way_to(self, folder: Path) -> None:
         """Lets users of jobs pass through the worker's own folders, whose content Landlock and its modes keep from them."""
@@ -416,13 +415,11 @@ class _Users:
 def _give(folder: Path, uid: int, gid: int) -> None:
     """Before the job starts, so nothing in there is a trap; what is linked from elsewhere stays whose it is."""
     os.chown(folder, uid, gid)
-    for root, folders, files in os.walk(folder):
-        for name in [*folders, *files]:
-            path = os.path.join(root, name)
-            facts = os.lstat(path)
-            is_linked = stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1  # the content of a dataset
-            if not is_linked and (facts.st_uid, facts.st_gid) != (uid, gid):
-                os.chown(path, uid, gid, follow_symlinks=False)
+    for entry in entries_beneath(folder):
+        facts = entry.stat(follow_symlinks=False)
+        is_linked = stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1  # the content of a dataset
+        if not is_linked and (facts.st_uid, facts.st_gid) != (uid, gid):
+            os.chown(entry.path, uid, gid, follow_symlinks=False)
 
 
 def _lies_in_any(path: str, folders: Iterable[str]) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from simpletuner_fleet.core.training.metrics import MAX_LINE_CHARS, Bar, Point, last_bar, read_point
+from simpletuner_fleet.trainers.job_files import open_job_file
 
 TAIL_BYTES = 64
 MOST_BYTES = 4 * 1024 * 1024
@@ -121,9 +122,9 @@ def furthest(readings: Sequence[list[Point]]) -> list[Point]:
 
 
 def opened(path: Path) -> BinaryIO | None:
-    """A pipe of this name would keep whoever opens it waiting."""
+    """None where there is no such file of the job's own."""
     try:
-        return path.open("rb") if path.is_file() else None
+        return open_job_file(path)
     except OSError:
         return None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simpletuner_fleet.agent.metrics.metric_files import MetricFile
 from simpletuner_fleet.agent.metrics.tensorboard import EventFile, EventFolder
-from simpletuner_fleet.core.training.metrics import Point
+from simpletuner_fleet.core.training.metrics import MAX_KEYS, Point
 
 MOST_AT_ONCE = 20_000
 LATEST = 64
@@ -39,7 +39,11 @@ class Readings:
         return list(self._latest)
 
     def _remember(self, point: Point) -> None:
-        self._values = {**self._values, **point.values}
+        self._values |= {
+            key: value
+            for key, value in point.values.items()
+            if key in self._values or len(self._values) < MAX_KEYS
+        }
         if self._latest and self._latest[-1].step == point.step:
             self._latest.pop()
-        self._latest.append(Point(step=point.step, values=self._values, at=point.at, total=point.total))
+        self._latest.append(Point(step=point.step, values=dict(self._values), at=point.at, total=point.total))

@@ -23,12 +23,18 @@ from simpletuner_fleet.core.jobs.fencing import Turn
 
 log = logging.getLogger(__name__)
 
+MOST_WHY_CHARS = 500
+
 
 class NothingTaken(Exception):
     """The orchestrator answered, without a complaint, and has no more than before."""
 
 
-Failure = Unreachable | Refused | NothingTaken
+class SenderBroke(Exception):
+    """It met something that nobody had thought of: what it has not sent, nobody has."""
+
+
+Failure = Unreachable | Refused | NothingTaken | SenderBroke
 
 
 class RetryRule(Struct, frozen=True, kw_only=True):
@@ -124,6 +130,10 @@ class Courier:
         try:
             while not self.over.is_set() and await self.send_once():
                 pass
+        except Exception as error:
+            if not self.over.is_set():
+                self.gave_up = SenderBroke(f"{type(error).__name__}: {error}"[:MOST_WHY_CHARS])
+            raise
         finally:
             self.over.set()
 

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from simpletuner_fleet.agent.isolation.job_files import open_job_file
 from simpletuner_fleet.core.training.checkpoint import FileEntry
+from simpletuner_fleet.trainers.job_files import open_job_file
 
 CHUNK_BYTES = 1024 * 1024
 REMEMBERED_FILES = 50_000

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from simpletuner_fleet.agent.isolation.job_files import open_descriptor
+from simpletuner_fleet.trainers.job_files import open_descriptor
 
 FALLOC_FL_KEEP_SIZE = 1
 FALLOC_FL_PUNCH_HOLE = 2

@@ -9,18 +9,21 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from simpletuner_fleet.agent.ship.courier import Courier, RetryRule, Sent
+from simpletuner_fleet.agent.ship.courier import MOST_WHY_CHARS, Courier, RetryRule, Sent
 from simpletuner_fleet.agent.ship.hashing import HashCache, HashingStopped
 from simpletuner_fleet.agent.ship.late_files import LateFiles, fingerprint
 from simpletuner_fleet.agent.ship.sample_watch import SampleFile, SampleWatch
+from simpletuner_fleet.agent.ship.sendable import sendable
 from simpletuner_fleet.agent.wire.backoff import Backoff
 from simpletuner_fleet.agent.wire.bandwidth import Bandwidth, PartSize
 from simpletuner_fleet.agent.wire.client import OrchestratorClient
 from simpletuner_fleet.agent.wire.errors import Refused, Unreachable
 from simpletuner_fleet.agent.wire.part_connections import FileShrunk, Part
-from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest, path_complaint
+from simpletuner_fleet.core.training.checkpoint import FileEntry, Manifest
 from simpletuner_fleet.core.training.samples import SAMPLES
 from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.protocol.uploads import ManifestAnswer, Note, ObjectAsked
@@ -43,6 +46,8 @@ TRIES_WHILE_CHANGING = 5
 BATCH_BYTES = 64 * 2**20
 PASSING_CODES = frozenset({"objects_missing", "quota_exceeded", "storage_full"})
 """The last two an administrator can mend, while the files wait here."""
+HASHERS = ThreadPoolExecutor(4, "hashing")
+"""Of its own: gigabytes that jobs have left keep nobody from starting."""
 LIVE_SAMPLES = "live samples"
 """No artifact can have this name: what cannot be shown on the way may still be sent at the end."""
 
@@ -158,7 +163,10 @@ class Uploader:
     async def _send_results(self) -> None:
         artifacts = []
         if self._with_artifacts:
-            artifacts = await asyncio.to_thread(self.habits.artifacts, self.paths)
+            try:
+                artifacts = await asyncio.to_thread(self.habits.artifacts, self.paths)
+            except OSError as error:
+                self._give_up("output", str(error)[:MOST_WHY_CHARS])
         for artifact in artifacts:
             if artifact.name not in self._settled:
                 await self._try(artifact.name, self._send_artifact(artifact))
@@ -176,7 +184,7 @@ class Uploader:
         except FileNotFoundError:
             log.debug("job %s: %s was removed before it was sent", self._job_id, name)
         except (OSError, _Unsteady) as error:
-            self._give_up(name, str(error))
+            self._give_up(name, str(error)[:MOST_WHY_CHARS])
         except Refused as problem:
             waits = _may_pass(problem) if may_wait else problem.passing or problem.code == "objects_missing"
             if waits or problem.code == "stale_attempt":
@@ -214,6 +222,7 @@ class Uploader:
         began = self._clock()
         files = await asyncio.to_thread(lambda: list(files_beneath(checkpoint.path, checkpoint.path)))
         looked = await asyncio.to_thread(fingerprint, files)
+        files = await self._sendable(checkpoint.name, checkpoint.path, files)
         entries = await self._send_files(checkpoint.path, files)
         await self.before_stored()
         if self._is_spoiled(checkpoint):
@@ -233,7 +242,10 @@ class Uploader:
         log.info("job %s: %s is safe (%s in %.1f s)", self._job_id, checkpoint.name, _amount(entries), took_s)
 
     async def _send_artifact(self, artifact: FoundArtifact) -> None:
-        files = await asyncio.to_thread(self._within_limits, artifact)
+        files = await self._sendable(artifact.name, artifact.root, artifact.files)
+        files = await asyncio.to_thread(self._within_limits, artifact.name, files)
+        if artifact.missed:
+            self._leave_out(artifact.name, artifact.missed)
         entries = await self._send_files(artifact.root, files)
         if entries:
             await self._commit(
@@ -249,6 +261,8 @@ class Uploader:
             self._samples.look, lambda: self.habits.samples(self.paths), root, last=last
         )
         for sample in samples:
+            if sample not in self._shown and not (await asyncio.to_thread(sendable, root, [sample.path]))[0]:
+                self._shown[sample] = []  # at the end it is told with the other results
             if sample not in self._shown:
                 if not last and await asyncio.to_thread(self._next) is not None:
                     return
@@ -274,26 +288,25 @@ class Uploader:
                 self._shown.clear()
             raise
 
-    def _within_limits(self, artifact: FoundArtifact) -> list[Path]:
+    def _within_limits(self, name: str, candidates: Sequence[Path]) -> list[Path]:
         files: list[Path] = []
         total = 0
-        for file in artifact.files:
+        for file in candidates:
             total += file.stat().st_size
             if len(files) == MOST_FILES or total > MOST_ARTIFACT_BYTES:
-                kept_back = len(artifact.files) - len(files)
-                self.not_sent[artifact.name] = (
-                    f"{kept_back} of its {len(artifact.files)} files are more than an artifact may have "
-                    f"({MOST_FILES} files, {MOST_ARTIFACT_BYTES // 2**30} GB)"
+                kept_back = len(candidates) - len(files)
+                self._leave_out(
+                    name,
+                    f"{kept_back} of its {len(candidates)} files are more than an artifact may have "
+                    f"({MOST_FILES} files, {MOST_ARTIFACT_BYTES // 2**30} GB)",
                 )
-                log.warning("job %s: %s: %s", self._job_id, artifact.name, self.not_sent[artifact.name])
                 break
             files.append(file)
         return files
 
     async def _send_files(self, root: Path, files: Sequence[Path]) -> list[FileEntry]:
-        nameable = [file for file in files if not self._unfit(file.relative_to(root).as_posix())]
         for _ in range(TRIES_WHILE_CHANGING):
-            entries = await self._send_steady(root, nameable)
+            entries = await self._send_steady(root, files)
             if entries is not None:
                 return entries
         raise _Unsteady("it changes all the time")
@@ -318,13 +331,21 @@ class Uploader:
                 hashing.exception()
 
     def _hashed(self, root: Path, files: Sequence[Path]) -> "asyncio.Future[list[FileEntry]]":
-        return asyncio.ensure_future(asyncio.to_thread(self._hashes.entries, root, files, self.over.is_set))
+        entries = partial(self._hashes.entries, root, files, self.over.is_set)
+        return asyncio.get_running_loop().run_in_executor(HASHERS, entries)
 
-    def _unfit(self, path: str) -> bool:
-        complaint = path_complaint(path)
+    async def _sendable(self, name: str, root: Path, files: Sequence[Path]) -> list[Path]:
+        fit, complaint = await asyncio.to_thread(sendable, root, files)
         if complaint:
-            log.warning("job %s: a file is not sent for its name %r: %s", self._job_id, path, complaint)
-        return complaint is not None
+            self._leave_out(name, complaint)
+        return fit
+
+    def _leave_out(self, name: str, why: str) -> None:
+        """The rest of it is sent."""
+        complaints = self.not_sent.get(name, "")
+        if why not in complaints:
+            self.not_sent[name] = f"{complaints}; {why}" if complaints else why
+            log.warning("job %s: %s: %s", self._job_id, name, why)
 
     async def _send_missing(self, root: Path, entries: Iterable[FileEntry]) -> bool:
         by_content = {entry.sha256: entry for entry in entries}

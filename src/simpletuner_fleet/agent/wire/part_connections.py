@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.isolation.job_files import open_job_file
+from simpletuner_fleet.trainers.job_files import open_job_file
 
 THREADS = 8
 """Parts under way at once, of all attempts together."""

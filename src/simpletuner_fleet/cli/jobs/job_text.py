@@ -189,7 +189,7 @@ def explained(why: dict[str, Any]) -> list[str]:
 
 
 def _refusal_text(verdict: dict[str, Any]) -> str:
-    """Returns the codes, and in brackets the workers that use its GPUs."""
+    """Returns the codes, and in brackets the workers that use its GPUs, or what it has instead of what was asked for."""
     codes = ", ".join(map(str, verdict.get("fails") or ()))
-    others = ", ".join(map(str, verdict.get("gpus_held_through") or ()))
-    return f"{codes} ({others})" if others else codes
+    more = verdict.get("gpus_held_through") or verdict.get("has_labels") or ()
+    return f"{codes} ({', '.join(map(str, more))})" if more else codes

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.jobs.job import Hold, Job, JobState, Requirements, Target
+from simpletuner_fleet.core.placement.asked_labels import as_asked, as_had
 from simpletuner_fleet.core.placement.matching import (
     NEVER,
     STEPS,
@@ -17,6 +18,7 @@ from simpletuner_fleet.core.placement.matching import (
     labels_match,
     why_not_now,
 )
+from simpletuner_fleet.core.placement.pools import Pool
 from simpletuner_fleet.core.placement.reasons import (
     CODE_OF_REFUSAL,
     IMPOSSIBLE,
@@ -30,7 +32,7 @@ from simpletuner_fleet.core.placement.reasons import (
 from simpletuner_fleet.core.workers.worker import Connection, Worker
 
 MAX_WORKERS_TOLD = 50
-
+MAX_IN_A_SENTENCE = 3
 
 NOT_AT_WORK = frozenset({Refusal.OFFLINE, Refusal.RECONNECTING, Refusal.DRAINING, Refusal.SET_ASIDE})
 WRONG_PLACE = frozenset({Refusal.NOT_REMOTE, Refusal.NOT_LOCAL})
@@ -48,6 +50,8 @@ class WorkerVerdict(Struct, frozen=True):
     fails: tuple[str, ...]
     gpus_held_through: tuple[str, ...] = ()
     """The ids of other workers of the same machine that use its GPUs."""
+    has_labels: tuple[str, ...] = ()
+    """What it has where the job asks for other labels."""
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -77,17 +81,27 @@ class Explanation(Struct, frozen=True, kw_only=True):
     fixes: tuple[str, ...] = ()
 
 
+class Ceiling(Struct, frozen=True):
+    """A limit or a quota that is reached."""
+
+    code: Code
+    params: dict[str, Any]
+
+
 def has_joined(worker: Worker) -> bool:
     """Nothing is known yet of a worker that was created and has never registered."""
     return worker.registered_at is not None or worker.connection is not Connection.CONNECTING
 
 
 def survey(
-    requires: Requirements, workers: Iterable[tuple[Worker, Occupancy]], refused_by: tuple[str, ...] = ()
+    requires: Requirements,
+    workers: Iterable[tuple[Worker, Occupancy]],
+    refused_by: tuple[str, ...] = (),
+    pool: Pool | None = None,
 ) -> Survey:
     asked = [(worker, occupancy) for worker, occupancy in workers if has_joined(worker)]
     verdicts: list[tuple[Worker, Refusal | None]] = [
-        (worker, why_not_now(worker, occupancy, requires, refused_by)) for worker, occupancy in asked
+        (worker, why_not_now(worker, occupancy, requires, refused_by, pool)) for worker, occupancy in asked
     ]
     through = {worker.id: tuple(sorted(occupancy.through)) for worker, occupancy in asked}
     refused = Counter(refusal for _, refusal in verdicts)
@@ -102,6 +116,9 @@ def survey(
         code = Code.NO_WORKERS
     eligible = [worker for worker, refusal in verdicts if refusal not in WRONG_PLACE]
     params = _params(code, requires, eligible)
+    if code is Code.LABELS_MATCH_NONE:
+        differ = [worker for worker, refusal in verdicts if refusal is Refusal.LABELS_DIFFER]
+        params["have"] = _had_instead(differ, requires)
     if code in (Code.ALL_MATCHING_BUSY, Code.LOCAL_GPU_BUSY):
         busy = [worker.id for worker, refusal in verdicts if refusal is Refusal.BUSY]
         params |= _held_back([pair for pair in asked if pair[0].id in busy], requires)
@@ -111,7 +128,13 @@ def survey(
         params=params,
         funnel=tuple(funnel),
         workers=tuple(
-            WorkerVerdict(worker.id, worker.name, (refusal.name.lower(),), through[worker.id])
+            WorkerVerdict(
+                worker.id,
+                worker.name,
+                (refusal.name.lower(),),
+                through[worker.id],
+                as_had(requires.labels, worker) if refusal is Refusal.LABELS_DIFFER else (),
+            )
             for worker, refusal in explained[:MAX_WORKERS_TOLD]
             if refusal
         ),
@@ -163,7 +186,19 @@ def _params(code: Code, requires: Requirements, workers: list[Worker]) -> dict[s
             for key, pattern in requires.labels
             if not any(labels_match(((key, pattern),), worker.effective_labels) for worker in workers)
         ]
+        params["asked"] = [
+            as_asked(key, pattern)
+            for key, pattern in requires.labels
+            if key in params["unmatched"] or not params["unmatched"]
+        ]
     return params
+
+
+def _had_instead(workers: list[Worker], requires: Requirements) -> list[str]:
+    """Names a few workers with what they have of that for which the job asks."""
+    had = [(worker.name, as_had(requires.labels, worker)) for worker in workers]
+    sentences = [f"{name}: {' '.join(labels)}" for name, labels in had if labels]
+    return [*sentences[:MAX_IN_A_SENTENCE], *("…" for _ in sentences[MAX_IN_A_SENTENCE:][:1])]
 
 
 def _held_back(busy: list[tuple[Worker, Occupancy]], requires: Requirements) -> dict[str, Any]:
@@ -182,9 +217,9 @@ def _vram_of_nth(worker: Worker, gpus: int) -> float:
 
 
 def explain(
-    job: Job, fleet: Survey, *, limit: str | None, ahead: int, now: float, held_until: float | None = None
+    job: Job, fleet: Survey, *, limit: Ceiling | None, ahead: int, now: float, held_until: float | None = None
 ) -> Explanation:
-    """`limit` is the code of a running-jobs limit that is reached, if one is.
+    """`limit` is one that is reached, if one is.
 
     `held_until`: after a restore nothing is placed before, whatever is free.
     """
@@ -205,7 +240,7 @@ def explain(
 
 
 def _why(
-    job: Job, fleet: Survey, limit: str | None, now: float, held_until: float | None
+    job: Job, fleet: Survey, limit: Ceiling | None, now: float, held_until: float | None
 ) -> tuple[Code, dict[str, Any]]:
     if job.hold is Hold.APPROVAL:
         return Code.APPROVAL_REQUIRED, {}
@@ -220,7 +255,7 @@ def _why(
     if job.hold is Hold.BACKOFF:
         return Code.RETRY_BACKOFF, {"wait_s": max(0.0, (job.not_before or now) - now)}
     if limit:
-        return Code(limit), {}
+        return limit.code, limit.params
     if fleet.code is Code.ALL_MATCHING_RECONNECTING:
         return fleet.code, {**fleet.params, "ago_s": max(0.0, now - fleet.params["since"])}
     return fleet.code, fleet.params

@@ -4,7 +4,10 @@ from itertools import chain
 from typing import Any
 
 from simpletuner_fleet.core.jobs.job import Attempt, Job
+from simpletuner_fleet.core.people.visibility import Onlooker
+from simpletuner_fleet.core.placement.usage import Charge
 from simpletuner_fleet.ports import JobFilter, SetAsideRow
+from simpletuner_fleet.store.rows.codec import strings
 from simpletuner_fleet.store.rows.jobs import ATTEMPTS as ATTEMPT_ROWS
 from simpletuner_fleet.store.rows.jobs import JOBS as JOB_ROWS
 from simpletuner_fleet.store.rows.workers import WORKERS
@@ -43,21 +46,32 @@ class JobsView(TallyView):
         conditions, params = _job_conditions(where, state, before_seq)
         return self._jobs(sql.JOBS_WHERE.format(conditions=conditions), {**params, "limit": limit})
 
-    def queue_page(self, after: tuple[float, int] | None, limit: int) -> list[Job]:
+    def queue_page(
+        self, after: tuple[float, int] | None, limit: int, seen_by: Onlooker | None = None
+    ) -> list[Job]:
+        condition, params = seen_condition(seen_by)
+        seen = f" AND {condition}" if condition else ""
         if after is None:
-            return self._jobs(sql.QUEUE_START, {"limit": limit})
-        rank, seq = float(after[0]), after[1]
-        page = self._jobs(sql.QUEUE_REST_OF_RANK, {"rank": rank, "seq": seq, "limit": limit})
+            return self._jobs(sql.QUEUE_START.format(seen=seen), {**params, "limit": limit})
+        place = {**params, "rank": float(after[0])}
+        rest = {**place, "seq": after[1], "limit": limit}
+        page = self._jobs(sql.QUEUE_REST_OF_RANK.format(seen=seen), rest)
         if len(page) < limit:
-            page += self._jobs(sql.QUEUE_LATER_RANKS, {"rank": rank, "limit": limit - len(page)})
+            later = {**place, "limit": limit - len(page)}
+            page += self._jobs(sql.QUEUE_LATER_RANKS.format(seen=seen), later)
         return page
 
     def queued_ahead(self, rank: float, seq: int) -> int:
         row = self._db.row(sql.QUEUED_AHEAD, {"rank": float(rank), "seq": seq})
         return 0 if row is None else int(row[0])
 
-    def job_counts(self) -> dict[str, int]:
-        return self._tally(JOBS)
+    def job_counts(self, seen_by: Onlooker | None = None, owner: str | None = None) -> dict[str, int]:
+        condition, params = seen_condition(seen_by)
+        if not condition and owner is None:
+            return self._tally(JOBS)
+        conditions = [one for one in (condition, "owner = :owner" if owner is not None else "") if one]
+        where = {**params, "owner": owner} if owner is not None else params
+        return dict(self._db.rows(sql.COUNTS_WHERE.format(conditions=" AND ".join(conditions)), where))
 
     def live_jobs(self) -> list[Job]:
         """Returns every job that is not over: for the start only."""
@@ -100,6 +114,12 @@ class JobsView(TallyView):
         by_id = {attempt.id: attempt for attempt in (*ended, *self.live_attempts())}
         return sorted(by_id.values(), key=lambda one: (one.epoch, one.id), reverse=True)[:limit]
 
+    def charges_since(self, at: float) -> list[Charge]:
+        rows = self._db.rows(sql.CHARGES_SINCE, {"at": float(at)})
+        return [
+            Charge(owner, team, len(strings(gpus)), begun, ended) for owner, team, gpus, begun, ended in rows
+        ]
+
     def live_attempts_of_worker(self, worker_id: str) -> list[Attempt]:
         return self._attempts(sql.LIVE_ATTEMPTS_OF_WORKER, {"worker_id": worker_id})
 
@@ -130,7 +150,7 @@ def _job_conditions(
     if state is not None:
         conditions.append("state = :state AND state <> ''")
         params["state"] = str(state)
-    for column in ("owner", "worker_id", "config_name"):
+    for column in ("owner", "worker_id", "config_name", "team"):
         value = getattr(where, column)
         if value is not None:
             conditions.append(f"{column} = :{column}")
@@ -142,10 +162,31 @@ def _job_conditions(
         conditions.append(f"({_TITLE} LIKE :text ESCAPE '!' OR lower({_TITLE}) LIKE :lowered ESCAPE '!')")
         params["text"] = f"%{_literally(where.text)}%"
         params["lowered"] = f"%{_literally(where.text.lower())}%"
+    seen, onlooker = seen_condition(where.seen_by)
+    if seen:
+        conditions.append(seen)
+        params |= onlooker
     if before_seq is not None:
         conditions.append("seq < :before_seq")
         params["before_seq"] = before_seq
     return " AND ".join(conditions), params
+
+
+def seen_condition(onlooker: Onlooker | None) -> tuple[str, dict[str, Any]]:
+    """What `core.people.visibility.may_see` says, for rows; empty where everything may be seen."""
+    if onlooker is None or onlooker.above:
+        return "", {}
+    params: dict[str, Any] = {}
+    allowed = ["visibility = 'everybody'"]
+    for column, values, also in (
+        ("owner", onlooker.ids, ""),
+        ("team", onlooker.teams, " AND visibility = 'team'"),
+    ):
+        names = {f"seen_{column}_{at}": value for at, value in enumerate(sorted(values)) if value}
+        if names:
+            allowed.append(f"({column} IN ({', '.join(f':{name}' for name in names)}){also})")
+            params |= names
+    return f"({' OR '.join(allowed)})", params
 
 
 def _literally(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from simpletuner_fleet.trainers.contract import Paths
+from simpletuner_fleet.trainers.job_files import read_job_file
 from simpletuner_fleet.trainers.simpletuner.picture_views import FOLDER
 
 STATE = "training_state-"
@@ -36,10 +37,10 @@ def follow_pictures(paths: Paths, output: Path) -> None:
 
 def _follow(file: Path, folder: str) -> None:
     try:
-        state: Any = msgspec.json.decode(file.read_bytes())
-    except (OSError, msgspec.MsgspecError):
+        state: Any = msgspec.json.decode(read_job_file(file))
+        before = _former_folder(list(_pictures(state)), folder)
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return  # the trainer says best what is wrong with it
-    before = _former_folder(list(_pictures(state)), folder)
     if before is None:
         return
     # Never in place: the file may be the same as that of an earlier attempt.

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from simpletuner_fleet.trainers.contract import Paths
+from simpletuner_fleet.trainers.job_trees import entries_beneath, make_folder, remove_tree
 
 FOLDER = "instance_data_dir"
 INDEX = "aspect_ratio_bucket_"
@@ -61,16 +62,24 @@ def _lay_out(folder: Path, view: Path) -> None:
     _take_links_out(view)
     for parent, folders, names in os.walk(folder):
         target = view / Path(parent).relative_to(folder)
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(target)
         linked = [name for name in folders if os.path.islink(os.path.join(parent, name))]
         for name in (*names, *linked):
             if not name.startswith(INDEX):
-                os.symlink(os.path.join(parent, name), target / name)
+                _link(os.path.join(parent, name), target / name)
+
+
+def _link(picture: str, link: Path) -> None:
+    try:
+        os.symlink(picture, link)
+    except FileExistsError:  # an earlier attempt has put something in its place
+        remove_tree(link)
+        os.symlink(picture, link)
 
 
 def _take_links_out(view: Path) -> None:
-    for parent, folders, names in os.walk(view):
-        for name in (*folders, *names):
-            path = os.path.join(parent, name)
-            if os.path.islink(path):
-                os.unlink(path)
+    if not view.is_dir() or view.is_symlink():
+        return
+    for entry in entries_beneath(view):
+        if entry.is_symlink():
+            os.unlink(entry.path)

@@ -17,6 +17,7 @@ from simpletuner_fleet.protocol.messages import JobSubmit
 from simpletuner_fleet.trainers.command import substitution
 from simpletuner_fleet.trainers.config_files import with_own_files
 from simpletuner_fleet.trainers.contract import Paths, TrainerError
+from simpletuner_fleet.trainers.job_trees import make_folder
 
 WORKING_FOLDER = "cwd"
 """A setting of ours, as the other trainers have it: the trainer does not get to see it."""
@@ -72,7 +73,7 @@ def link_caches(output: Path, paths: Paths) -> None:
     if paths.cache_dir is None:
         return
     for link, kept in ((paths.attempt_dir / CACHE, CACHE), (output / CACHE, "output-cache")):
-        (paths.cache_dir / kept).mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(paths.cache_dir / kept)
         with contextlib.suppress(FileExistsError):
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(paths.cache_dir / kept, target_is_directory=True)

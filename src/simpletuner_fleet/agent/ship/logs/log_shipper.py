@@ -245,9 +245,11 @@ class LogShippers:
 
     async def _ship(self, turn: Turn, shipper: LogShipper, ended: asyncio.Event) -> None:
         self._shippers.setdefault(turn, []).append(shipper)
-        await shipper.run(ended)
-        if shipper.left_something:
-            self._not_sent.add(turn)
+        try:
+            await shipper.run(ended)
+        finally:
+            if shipper.left_something:
+                self._not_sent.add(turn)
 
     async def _ship_ranks(
         self, offer: JobSubmit, sources: LogSources, ended: asyncio.Event, tasks: asyncio.TaskGroup

@@ -6,12 +6,12 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from simpletuner_fleet.agent.isolation.job_files import open_job_file
 from simpletuner_fleet.agent.ship.hole import punch
 from simpletuner_fleet.agent.ship.logs.log_fold import ByteRange, Fold
 from simpletuner_fleet.agent.ship.logs.log_journal import Journal, Record
 from simpletuner_fleet.agent.ship.logs.output_log import Chunk
 from simpletuner_fleet.agent.ship.masking import NO_MASK, Mask
+from simpletuner_fleet.trainers.job_files import open_job_file
 
 MIB = 1024 * 1024
 CHUNK_BYTES = MIB

@@ -2,14 +2,27 @@
 
 import errno
 import os
+import re
 import stat
 import sys
 from pathlib import Path
 from typing import BinaryIO
 
+MOST_READ_BYTES = 256 * 2**20
+OUTPUT = re.compile(r"j_[A-Za-z0-9_]+-\d+", re.ASCII)
+
 
 def open_job_file(path: Path) -> BinaryIO:
     return os.fdopen(open_descriptor(path, os.O_RDONLY), "rb")
+
+
+def read_job_file(path: Path) -> bytes:
+    """All of it. Nobody is kept waiting by a pipe of that name, nor given more than there is room for."""
+    with open_job_file(path) as file:
+        content = file.read(MOST_READ_BYTES + 1)
+    if len(content) > MOST_READ_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
 
 
 def open_descriptor(path: Path, how: int) -> int:
@@ -21,10 +34,10 @@ def open_descriptor(path: Path, how: int) -> int:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileNotFoundError(errno.ENOENT, "it is no regular file", str(path))
-        own = attempt_folder(path)
+        own = own_folder(path)
         if own and sys.platform == "linux":
             real = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-            if not real.is_relative_to(os.path.realpath(own)):
+            if not real.is_relative_to(Path(os.path.realpath(own.parent), own.name)):
                 raise FileNotFoundError(errno.ENOENT, "it leads out of the job's folder", str(path))
     except BaseException:
         os.close(descriptor)
@@ -32,10 +45,15 @@ def open_descriptor(path: Path, how: int) -> int:
     return descriptor
 
 
-def attempt_folder(path: Path) -> Path | None:
-    """Returns `…/attempts/ID/job`, which a job cannot replace; None for what lies elsewhere by the owner's choice."""
+def own_folder(path: Path) -> Path | None:
+    """The attempt's: `…/attempts/ID/job`, or `…/JOB-ATTEMPT` where its config names a place for results in full.
+
+    The latter a job may replace by a link, which therefore counts as nothing. None for what is no job's.
+    """
     for folder in reversed(path.parents):
-        if folder.name == "job" and folder.parent.parent.name == "attempts":
+        if OUTPUT.fullmatch(folder.name) or (
+            folder.name == "job" and folder.parent.parent.name == "attempts"
+        ):
             return folder
     return None
 

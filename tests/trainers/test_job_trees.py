@@ -1,0 +1,101 @@
+"""Folders as deep as only a hostile job lays them out: longer than any path may be, deeper than Python calls itself."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from simpletuner_fleet.trainers.checkpoints import (
+    complete_checkpoints,
+    files_beneath,
+    other_files,
+    rank_logs_beneath,
+)
+from simpletuner_fleet.trainers.job_trees import entries_beneath, make_folder, remove_tree
+
+DEEP = 1100
+STEP = "d" * 40
+
+
+def dig(folder: Path) -> None:
+    """A step at a time, since no path leads there."""
+    folder.mkdir(parents=True)
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(DEEP):
+        os.mkdir(STEP, dir_fd=here)
+        deeper = os.open(STEP, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(os.open("deepest", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+    os.close(here)
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A job's, with a folder `deep` in it."""
+    folder = tmp_path_factory.mktemp("output")
+    dig(folder / "deep")
+    yield folder
+    remove_tree(folder)
+
+
+def test_what_is_too_deep_is_an_error_like_any_other(output: Path) -> None:
+    with pytest.raises(OSError, match="too long"):
+        list(entries_beneath(output))
+    with pytest.raises(OSError, match="too long"):
+        list(files_beneath(output / "deep", output / "deep"))
+
+
+def test_what_is_too_deep_can_be_removed_and_what_it_links_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    dig(tmp_path / "tree" / "deep")
+    (tmp_path / "tree" / "closed").mkdir()
+    (tmp_path / "tree" / "closed" / "within").mkdir()
+    (tmp_path / "tree" / "closed").chmod(0)
+    (tmp_path / "tree" / "link").symlink_to(tmp_path / "outside")
+    remove_tree(tmp_path / "tree")
+    assert os.listdir(tmp_path) == ["outside"]
+    remove_tree(tmp_path / "nothing")
+
+
+def test_folders_are_walked_in_order_and_links_are_not_followed(tmp_path: Path) -> None:
+    for name in ("b/c", "a"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").touch()
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "b")
+    names = [str(Path(entry.path).relative_to(tmp_path)) for entry in entries_beneath(tmp_path)]
+    assert names == ["a", "b", "a/file", "a/link", "b/c", "b/c/file"]
+
+
+def test_the_rest_of_the_output_is_found_and_what_is_missed_is_said(output: Path) -> None:
+    (output / "model.bin").touch()
+    missed: list[str] = []
+    assert "model.bin" in [file.name for file in other_files(output, missed)]
+    assert missed == ["deep: File name too long"]
+
+
+def test_logs_of_ranks_are_looked_for_where_launchers_put_them(output: Path) -> None:
+    for name in ("rank-1.log", "run/attempt_0/2/stdout.log"):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).touch()
+    assert sorted(rank_logs_beneath(output)) == [1, 2]
+
+
+def test_a_checkpoint_that_is_a_link_is_none(tmp_path: Path) -> None:
+    """It would tell what is there elsewhere on the worker."""
+    for name in ("elsewhere", "checkpoint-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".guard").touch()
+    (tmp_path / "checkpoint-2").symlink_to(tmp_path / "elsewhere")
+    assert [one.name for one in complete_checkpoints(tmp_path)] == ["checkpoint-1"]
+
+
+def test_what_stands_where_a_folder_belongs_makes_room(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    make_folder(tmp_path / "file" / "within")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    make_folder(tmp_path / "link")
+    assert (tmp_path / "file" / "within").is_dir()
+    assert not (tmp_path / "link").is_symlink()
+    assert not (tmp_path / "nowhere").exists()
