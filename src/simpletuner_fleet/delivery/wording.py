@@ -14,6 +14,9 @@ TITLES = {
     "job.completed": N_("Job %(title)s has finished"),
     "job.waits_long": N_("Job %(title)s is still waiting for a worker"),
     "job.loss_nan": N_("Job %(title)s: the loss is not a number"),
+    "job.approved": N_("Job %(title)s was approved"),
+    "job.rejected": N_("Job %(title)s was not approved"),
+    "approval.needed": N_("Job %(title)s needs approval"),
     "worker.lost": N_("Worker %(title)s was lost"),
 }
 TEST_TITLE = N_("Test message from SimpleTuner")
@@ -72,4 +75,4 @@ def _reasons(words: Words, notice: Notice) -> tuple[str, ...]:
 
 
 def _is_bad(notice: Notice) -> bool:
-    return notice.kind != "job.completed"
+    return notice.kind not in ("job.completed", "job.approved")

@@ -61,9 +61,9 @@ def test_a_message_keeps_its_id_and_another_log_has_others() -> None:
     ("events", "scope", "needed"),
     [
         (["job.failed"], "own", {"notifications.own"}),
-        (["job.failed"], "all", {"admin.notifications"}),
+        (["job.failed"], "all", {"admin.notifications", "admin.see_all"}),
         (["job.failed", "worker.lost"], "own", {"admin.workers"}),
-        ([AUDIT], "own", {"admin.audit"}),
+        ([AUDIT], "own", {"admin.audit", "admin.see_all"}),
     ],
 )
 def test_what_is_not_ones_own_needs_its_permission(events: list[str], scope: str, needed: set[str]) -> None:

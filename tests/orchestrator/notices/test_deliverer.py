@@ -16,6 +16,7 @@ from simpletuner_fleet.store import MemoryStore
 from simpletuner_fleet.store.postgres import PostgresStore
 from simpletuner_fleet.store.sqlite import SqliteStore
 from tests.delivery.receivers import Certificates, LogReceiver, MailServer, hook, listening, until
+from tests.http.api_kit import CPU_CONFIG
 from tests.orchestrator.notices.telling import PUBLIC, telling
 
 
@@ -152,7 +153,9 @@ async def test_an_endpoint_whose_owner_may_not_see_it_any_more_is_paused_and_get
     tmp_path: Path, certs: Certificates
 ) -> None:
     async with telling(tmp_path, certs) as here, hook() as receiver:
-        token = await here.running.token("notifications.own", "admin.notifications", name="watcher")
+        token = await here.running.token(
+            "notifications.own", "admin.notifications", "admin.see_all", name="watcher"
+        )
         made = await here.add(receiver.url, token=token, scope="all")
         agent = await here.running.worker()
         await here.ends(agent)
@@ -286,6 +289,30 @@ async def test_a_spoiled_loss_a_long_wait_and_a_lost_worker_are_told(
         here.running.clock.at += 3600
         await asyncio.sleep(0.8)
         assert [one.document["type"] for one in receiver.got].count("job.waits_long") == len(late)
+
+
+async def test_who_approves_is_told_of_what_waits_for_it_and_the_owner_of_what_they_said(
+    tmp_path: Path, certs: Certificates
+) -> None:
+    async with telling(tmp_path, certs, require_approval=True) as here, hook() as approver, hook() as owner:
+        token = await here.running.token(
+            *("queue.submit", "queue.submit.command", "jobs.read", "notifications.own"), name="ann"
+        )
+        await here.add(approver.url, events=["approval.needed"])
+        await here.add(owner.url, token=token, events=["job.approved", "job.rejected"])
+        jobs = []
+        async with here.running.as_user(token) as http:
+            for name in ("good", "bad"):
+                body = {"name": name, "config": CPU_CONFIG}
+                jobs.append((await http.post("/api/queue/submit", json=body)).json()["job_id"])
+        await approver.has(2)
+        assert [one.document["type"] for one in approver.got] == ["approval.needed"] * 2
+        assert [one.document["data"]["job_id"] for one in approver.got] == jobs
+        await here.running.post(f"/api/queue/{jobs[0]}/approve")
+        await here.running.post(f"/api/queue/{jobs[1]}/reject", {"reason": "too large"})
+        await owner.has(2)
+        assert [one.document["type"] for one in owner.got] == ["job.approved", "job.rejected"]
+        assert len(approver.got) == 2
 
 
 async def test_without_endpoints_the_log_is_not_read(tmp_path: Path, certs: Certificates) -> None:

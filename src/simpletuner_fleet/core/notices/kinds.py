@@ -18,22 +18,44 @@ KINDS = {
     "job.completed": N_("My job finished"),
     "job.waits_long": N_("My job has waited too long"),
     "job.loss_nan": N_("The loss of my job is not a number"),
+    "job.approved": N_("My job was approved"),
+    "job.rejected": N_("My job was not approved"),
+    "approval.needed": N_("A job needs approval"),
     "worker.lost": N_("A worker was lost"),
 }
 """What people choose from, in the order in which it is shown."""
-NEEDED = {"worker.lost": "admin.workers", AUDIT: "admin.audit"}
-"""The permission without which nobody is told of it."""
+SEES_ALL = "admin.see_all"
+NEEDED = {
+    "approval.needed": ("queue.approve", SEES_ALL),
+    "worker.lost": ("admin.workers",),
+    AUDIT: ("admin.audit", SEES_ALL),
+}
+"""The permissions without which nobody is told of it."""
 OF_EVERYBODY = "admin.notifications"
-"""The permission to be told of everybody's jobs."""
+"""The permission to be told of everybody's jobs, with that to see them."""
 OF_ONESELF = "notifications.own"
 SOURCES: dict[str, str] = {
     EventType.JOB_FAILED: "job.failed",
     EventType.JOB_COMPLETED: "job.completed",
     EventType.JOB_WAITS_LONG: "job.waits_long",
     EventType.JOB_LOSS_NAN: "job.loss_nan",
+    EventType.JOB_APPROVED: "job.approved",
+    EventType.JOB_REJECTED: "job.rejected",
+    EventType.JOB_APPROVAL_EXPIRED: "job.rejected",
+    EventType.JOB_SUBMITTED: "approval.needed",
     EventType.WORKER_LOST: "worker.lost",
 }
-DETAILS = ("why", "reason", "failure_class", "worker_id", "worker_name", "step", "waited_s", "exit_code")
+DETAILS = (
+    "why",
+    "reason",
+    "failure_class",
+    "worker_id",
+    "worker_name",
+    "step",
+    "waited_s",
+    "exit_code",
+    "note",
+)
 """What is passed on of an entry's details: nothing that a later release adds there goes out unseen."""
 
 
@@ -81,6 +103,8 @@ def wants(endpoint: Endpoint, notice: Notice) -> bool:
     rules = endpoint.rules
     if notice.kind not in rules.events:
         return False
+    if notice.kind == "approval.needed":
+        return notice.owner != endpoint.owner
     if notice.target_type != "job" or rules.scope == "all":
         return True
     return bool(notice.owner) and notice.owner == endpoint.owner
@@ -88,9 +112,9 @@ def wants(endpoint: Endpoint, notice: Notice) -> bool:
 
 def needed_permissions(events: Collection[str], scope: str) -> set[str]:
     """All of them are needed when it is set up, and still when something is sent."""
-    needed = {NEEDED[event] for event in events if event in NEEDED}
+    needed = {permission for event in events for permission in NEEDED.get(event, ())}
     if scope == "all":
-        needed.add(OF_EVERYBODY)
+        needed |= {OF_EVERYBODY, SEES_ALL}
     return needed or {OF_ONESELF}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from simpletuner_fleet.core.audit import AuditEntry
+from simpletuner_fleet.core.jobs.job import Hold
 from simpletuner_fleet.core.notices.endpoint import Channel, Endpoint
 from simpletuner_fleet.core.notices.kinds import Notice, kind_of, needed_permissions, notice_of
 from simpletuner_fleet.delivery.sender import Destination
@@ -29,13 +30,16 @@ def read_chunk(view: View, after: int) -> Chunk:
     """Reads on from an entry, some hundred at a time. A job that is gone is told of by its id, to nobody but all."""
     entries = view.audit_range(after, AT_A_TIME)
     worth = [(entry, kind) for entry in entries if (kind := kind_of(entry))]
-    notices = [_noticed(view, entry, kind) for entry, kind in worth]
+    notices = [notice for entry, kind in worth if (notice := _noticed(view, entry, kind))]
     return Chunk(entries=entries, notices=notices, last=entries[-1].seq if entries else after)
 
 
-def _noticed(view: View, entry: AuditEntry, kind: str) -> Notice:
+def _noticed(view: View, entry: AuditEntry, kind: str) -> Notice | None:
+    """None: it was submitted and needs nobody's approval, or has it by now."""
     if entry.target_type == "job":
         job = view.job(entry.target_id)
+        if kind == "approval.needed" and (job is None or job.hold is not Hold.APPROVAL or job.terminal):
+            return None
         return notice_of(entry, kind, (job.name or job.config_name) if job else "", job.owner if job else "")
     return notice_of(entry, kind, str(entry.details.get("worker_name", "")), "")
 

@@ -55,7 +55,7 @@ async def list_events(call: Call[None]) -> EventsList:
         [
             EventView(event=event, title=title)
             for event, title in KINDS.items()
-            if may(NEEDED.get(event, OF_ONESELF))
+            if all(map(may, NEEDED.get(event, (OF_ONESELF,))))
         ]
     )
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from simpletuner_fleet.core.bounds import Name
 from simpletuner_fleet.core.notices.endpoint import FOR_LOGS, FOR_PROGRAMS, Channel
-from simpletuner_fleet.core.notices.kinds import AUDIT, KINDS, NEEDED, OF_EVERYBODY, OF_ONESELF
+from simpletuner_fleet.core.notices.kinds import AUDIT, KINDS, NEEDED, OF_EVERYBODY, OF_ONESELF, SEES_ALL
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.api.notices.bodies import delivery_view
 from simpletuner_fleet.http.api.notices.endpoints import telling_of, views_of
@@ -44,7 +44,7 @@ class ChannelChoice(Struct, frozen=True, kw_only=True):
 async def notifications(call: Call[None]) -> Reply:
     deps, who = deps_of(call), telling_of(call)
     has_mail = bool(deps.deliverer and deps.deliverer.sender.has_mail)
-    may_log = call.principal.can(NEEDED[AUDIT])
+    may_log = all(map(call.principal.can, NEEDED[AUDIT]))
     common: dict[str, Any] = {
         "channels": [
             ChannelChoice(
@@ -58,11 +58,13 @@ async def notifications(call: Call[None]) -> Reply:
             if (channel is not Channel.EMAIL or has_mail) and (channel is not Channel.SYSLOG or may_log)
         ],
         "events": [
-            (name, title) for name, title in KINDS.items() if call.principal.can(NEEDED.get(name, OF_ONESELF))
+            (name, title)
+            for name, title in KINDS.items()
+            if all(map(call.principal.can, NEEDED.get(name, (OF_ONESELF,))))
         ],
         "event_names": SENT_NAMES,
         "channel_names": {str(channel): title for channel, (title, _) in CHANNELS.items()},
-        "may_all": call.principal.can(OF_EVERYBODY),
+        "may_all": all(map(call.principal.can, (OF_EVERYBODY, SEES_ALL))),
         "may_log": may_log,
         "has_mail": has_mail,
         "tongues": LANGUAGES,
