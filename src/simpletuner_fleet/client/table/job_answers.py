@@ -137,6 +137,8 @@ class WorkerVerdict(Struct, frozen=True, kw_only=True):
     fails: tuple[str, ...]
     gpus_held_through: tuple[str, ...] = ()
     """The ids of other workers of the same machine that use its GPUs."""
+    has_labels: tuple[str, ...] = ()
+    """What it has where the job asks for other labels."""
 
 
 class ExplainView(Struct, frozen=True, kw_only=True):
