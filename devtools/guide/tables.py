@@ -16,7 +16,7 @@ from simpletuner_fleet.core.events import EventType
 from simpletuner_fleet.core.jobs.job import JobState
 from simpletuner_fleet.core.placement.reasons import REASONS
 from simpletuner_fleet.core.workers.worker import WorkerStatus
-from simpletuner_fleet.http.api.telemetry import Telemetry
+from simpletuner_fleet.http.api.telemetry import NOTHING_SEEN, Telemetry
 from simpletuner_fleet.http.application import ROUTES
 from simpletuner_fleet.http.edge.problems import STATUS
 from simpletuner_fleet.languages import Words, translator
@@ -76,7 +76,7 @@ def _events(words: Words) -> Iterator[Row]:
 
 
 def _metrics(words: Words) -> Iterator[Row]:
-    page = Telemetry().page(jobs={}, workers={}, streams=0, watchers=0, commits=0).decode()
+    page = Telemetry().page(NOTHING_SEEN).decode()
     types = dict(re.findall(r"^# TYPE (simpletuner\w+) (\w+)$", page, re.MULTILINE))
     for name, meaning in re.findall(r"^# HELP (simpletuner\w+) (.+)$", page, re.MULTILINE):
         yield code(name), types[name], said(words, meaning)

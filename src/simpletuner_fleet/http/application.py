@@ -99,7 +99,7 @@ def build_api(
         await registration.registration_failed(deps.fleet, refusal)
 
     table = [*ROUTES, *further]
-    deps.fleet.on_first_offer = deps.telemetry.first_offer
+    deps.telemetry.watch(deps.fleet)
     edge = build_app(
         [guarded(row) for row in (*table, *documentation_routes(table), *pages)],
         deps,

@@ -174,6 +174,10 @@ class View(Protocol):
         """The same of all jobs of a team."""
         ...
 
+    def stored_bytes_of_jobs(self) -> int:
+        """Of all that jobs have uploaded; the same content counts once. Walks all of it."""
+        ...
+
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         """(job id, SHA-256) of uploads that no manifest of the job has named since `before`, longest first."""
         ...

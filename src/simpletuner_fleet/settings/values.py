@@ -6,7 +6,6 @@ from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from simpletuner_fleet.client.trust import read_fingerprint
 from simpletuner_fleet.core.notices.checking import MAIL
 from simpletuner_fleet.languages import _, known
 
@@ -157,7 +156,11 @@ def urls(raw: str) -> str:
 
 
 def fingerprint(raw: str) -> str:
-    return read_fingerprint(raw)
+    """Takes colons, blanks, capitals and a missing prefix; ValueError if it is no SHA-256 at all."""
+    digest = re.sub(r"[\s:]", "", raw.strip().lower().removeprefix("sha256:"))
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise ValueError(_("a fingerprint is 'sha256:' and 64 hexadecimal digits, as the server printed it"))
+    return f"sha256:{digest}"
 
 
 def log_format(raw: str) -> str:

@@ -23,7 +23,13 @@ from simpletuner_fleet.cli.commands.programs import (
 from simpletuner_fleet.cli.commands.quotas import LIMITS, QUOTAS
 from simpletuner_fleet.cli.commands.rows import FORMATS, Argument, Arguments, Command, Noun, OneOf, Verb
 from simpletuner_fleet.cli.commands.secrets import SECRETS
-from simpletuner_fleet.cli.commands.shared_options import add_config_file, add_help, add_setting, talk_options
+from simpletuner_fleet.cli.commands.shared_options import (
+    add_config_file,
+    add_help,
+    add_setting,
+    connection_options,
+    talk_options,
+)
 from simpletuner_fleet.cli.commands.teams import TEAMS
 from simpletuner_fleet.cli.commands.tokens import TOKENS
 from simpletuner_fleet.cli.commands.users import USERS
@@ -70,7 +76,7 @@ def build_parser() -> Parser:
         _add_noun(commands, noun, talk)
     _add_service(commands)
     for command in OTHERS:
-        _add_command(commands, command, talk)
+        _add_command(commands, command, talk if command.prints else connection_options())
     return root
 
 

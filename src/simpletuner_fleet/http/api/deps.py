@@ -19,6 +19,7 @@ from simpletuner_fleet.http.access.credential_cache import CachedCredentials
 from simpletuner_fleet.http.access.limits import Buckets, Rate, address_key
 from simpletuner_fleet.http.access.networks import addresses_for_others, without_port
 from simpletuner_fleet.http.api.open_streams import FOLLOWERS, SEARCHES, STREAMS, Open
+from simpletuner_fleet.http.api.service.kept_figures import KeptFigures
 from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
@@ -128,6 +129,7 @@ class Deps(Struct, kw_only=True):
     log_searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PATTERN_SEARCHES))
     """Each search holds a process of its own."""
     telemetry: Telemetry = field(default_factory=Telemetry)
+    kept_figures: KeptFigures = field(default_factory=KeptFigures)
     noted_refusals: Buckets = field(default_factory=lambda: Buckets(REFUSALS_NOTED, time.monotonic))
     """Refused registrations that are worth an audit entry, per worker."""
     deliverer: Deliverer | None = None

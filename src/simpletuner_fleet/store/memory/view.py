@@ -264,6 +264,12 @@ class MemoryView(MemoryDatasetsView, MemoryEndpointsView):
         owned = (job.id for job in jobs if job and counts(job))
         return sum(size for job_id in owned for size in self.objects_of_job(job_id).values())
 
+    def stored_bytes_of_jobs(self) -> int:
+        content: dict[str, int] = {}
+        for job_id in self._tables.objects:
+            content |= self.objects_of_job(job_id)
+        return sum(content.values())
+
     def unused_objects(self, before: float, limit: int) -> list[tuple[str, str]]:
         unused = [
             (since, job_id, sha256)

@@ -1,16 +1,15 @@
 """Which server a command talks to, with which token, trusting what. Each answer says where it came from."""
 
-import argparse
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from simpletuner_fleet.cli.frame import resolve_settings
-from simpletuner_fleet.cli.frame.resolve_settings import Resolved
-from simpletuner_fleet.cli.remote import credentials
+from simpletuner_fleet.client import credentials, resolve_settings
+from simpletuner_fleet.client.resolve_settings import Resolved
 from simpletuner_fleet.client.trust import Choices, is_loopback
 from simpletuner_fleet.languages import _
 
@@ -40,7 +39,7 @@ class LocalServer(NamedTuple):
     admin_token: Path
 
 
-def find(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> ConnectionSettings:
+def find(args: object, environ: Mapping[str, str] = os.environ) -> ConnectionSettings:
     resolved, notes = resolve_settings.resolve("client", args, environ)
     logins = credentials.read(credentials_file(environ))
     local = local_server(Path(resolved["data_dir"].value))
@@ -49,6 +48,12 @@ def find(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> C
     token, token_from = _token(url, resolved, logins, local)
     trust, trust_from = _trust(url, resolved, logins, local)
     return ConnectionSettings(url, url_from, token, token_from, trust, trust_from, notes, tuple(further))
+
+
+def given(**values: object) -> ConnectionSettings:
+    """The same for a program: what it gives stands where the command line has its flags."""
+    texts = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+    return find(SimpleNamespace(**texts))
 
 
 def credentials_file(environ: Mapping[str, str] = os.environ) -> Path:

@@ -3,16 +3,16 @@
 Each is resolved on its own, and each remembers where it came from.
 """
 
-import argparse
 import difflib
 import os
 import tomllib
+from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simpletuner_fleet.cli.frame.errors import CliError, usage
+from simpletuner_fleet.client.errors import ClientError, usage
 from simpletuner_fleet.languages import _
 from simpletuner_fleet.settings import GROUPS, Setting, values
 
@@ -48,7 +48,7 @@ def config_home(environ: Mapping[str, str]) -> Path:
 
 
 def resolve(
-    group: str, args: argparse.Namespace, environ: Mapping[str, str] = os.environ
+    group: str, args: object, environ: Mapping[str, str] = os.environ
 ) -> tuple[dict[str, Resolved], list[str]]:
     """Returns every setting of the group with its value and source, and notes for the user."""
     files = _tables(group, getattr(args, "config_file", None), environ)
@@ -57,7 +57,7 @@ def resolve(
     return resolved, notes
 
 
-def apply(group: str, args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> list[str]:
+def apply(group: str, args: Namespace, environ: Mapping[str, str] = os.environ) -> list[str]:
     """Writes the values into the namespace and their sources into `args.sources`; returns the notes."""
     resolved, notes = resolve(group, args, environ)
     for name, setting in resolved.items():
@@ -68,7 +68,7 @@ def apply(group: str, args: argparse.Namespace, environ: Mapping[str, str] = os.
 
 def _resolve_one(
     row: Setting,
-    args: argparse.Namespace,
+    args: object,
     environ: Mapping[str, str],
     files: list[tuple[str, dict[str, Any]]],
     notes: list[str],
@@ -81,7 +81,7 @@ def _resolve_one(
 
 def _candidates(
     row: Setting,
-    args: argparse.Namespace,
+    args: object,
     environ: Mapping[str, str],
     files: list[tuple[str, dict[str, Any]]],
 ) -> Iterable[tuple[Any, Source]]:
@@ -195,7 +195,7 @@ def _misspelt(group: str, name: str) -> str:
     return _("[%(group)s] has no setting '%(name)s'", group=group, name=name)
 
 
-def _unreadable(file: Path, why: str) -> CliError:
+def _unreadable(file: Path, why: str) -> ClientError:
     return usage(
         _("the settings file %(file)s is not usable", file=file),
         why,

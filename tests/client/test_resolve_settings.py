@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from simpletuner_fleet.cli.commands import build_parser
-from simpletuner_fleet.cli.frame import resolve_settings
 from simpletuner_fleet.cli.frame.errors import CliError, ExitCode
-from simpletuner_fleet.cli.frame.resolve_settings import Rank
+from simpletuner_fleet.client import resolve_settings
+from simpletuner_fleet.client.resolve_settings import Rank
 from simpletuner_fleet.settings import GROUPS, Setting, values
 
 PIN = "sha256:" + "ab" * 32

@@ -8,7 +8,8 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from simpletuner_fleet.cli.frame.errors import ExitCode, fail
+from simpletuner_fleet.client.errors import fail
+from simpletuner_fleet.client.troubles import AUTH
 from simpletuner_fleet.languages import _
 
 
@@ -69,5 +70,5 @@ def _refuse_if_open_to_others(file: Path, mode: int) -> None:
             ),
             _("chmod 600 %(file)s   (and rotate the tokens in it if others may have read them)", file=file),
             "E_CREDENTIALS_OPEN",
-            ExitCode.AUTH,
+            AUTH,
         )

@@ -12,10 +12,8 @@ from urllib.parse import quote
 import httpx2
 from msgspec import Struct
 
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
-from simpletuner_fleet.cli.remote.api import Api
-from simpletuner_fleet.cli.remote.lookup import segment
-from simpletuner_fleet.client.troubles import of_connection_error
+from simpletuner_fleet.client.errors import ClientError, fail, unreachable
+from simpletuner_fleet.client.files.file_api import FileApi, segment
 from simpletuner_fleet.core.training.checkpoint import NAME, SHA256, path_complaint
 from simpletuner_fleet.languages import _
 
@@ -59,7 +57,7 @@ def files_to_download(job_id: str, manifests: list[dict[str, Any]]) -> list[Remo
 
 
 class Downloader:
-    def __init__(self, api: Api, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, api: FileApi, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._api = api
         self._sleep = sleep
         self.fetched_bytes = 0
@@ -128,7 +126,7 @@ class Downloader:
             except httpx2.TransportError as error:
                 pause_s = next(pauses, None)
                 if pause_s is None:
-                    raise CliError(of_connection_error(error, self._api.where.url)) from None
+                    raise unreachable(error, self._api.url) from None
                 self._sleep(pause_s)
 
     def _ask(self, file: RemoteFile, at: int) -> Iterator[bytes]:
@@ -184,11 +182,10 @@ def digest_of(path: Path) -> str:
     return str(digest_so_far(path).hexdigest())
 
 
-def not_what_it_should_be(file: RemoteFile) -> CliError:
+def not_what_it_should_be(file: RemoteFile) -> ClientError:
     return fail(
         _("%(place)s arrived corrupted", place=file.place),
         _("its SHA-256 is not the one it was stored with"),
         _("run the same command again"),
         "E_DIGEST",
-        ExitCode.FAILED,
     )

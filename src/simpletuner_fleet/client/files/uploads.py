@@ -1,5 +1,6 @@
 """Uploads a folder: walks it, hashes it in threads, and sends only what is missing, in parts."""
 
+import hashlib
 import os
 import re
 import stat
@@ -14,10 +15,9 @@ from typing import Any
 import httpx2
 from msgspec import Struct
 
-from simpletuner_fleet.agent.ship.hashing import sha256_of
-from simpletuner_fleet.cli.frame.errors import CliError, ExitCode, fail
-from simpletuner_fleet.cli.remote.api import SEALING_TIMEOUT_S, Api
-from simpletuner_fleet.client.troubles import of_connection_error
+from simpletuner_fleet.client.errors import ClientError, fail, unreachable
+from simpletuner_fleet.client.files.file_api import SEALING_TIMEOUT_S, FileApi
+from simpletuner_fleet.client.troubles import NOT_FOUND
 from simpletuner_fleet.core.configs.datasets import canonical, id_of
 from simpletuner_fleet.core.training.checkpoint import FileEntry, path_complaint
 from simpletuner_fleet.languages import _
@@ -84,7 +84,7 @@ def read_folder(folder: Path, progress: Progress, *, with_indices: bool = False)
             _("there is no such folder"),
             _("verify the path"),
             "E_DATA_FOLDER",
-            ExitCode.NOT_FOUND,
+            NOT_FOUND,
         )
     paths = list(files_under(folder))
     indices = {path for path in paths if not with_indices and TRAINERS_INDEX.fullmatch(path.name)}
@@ -97,7 +97,7 @@ def read_folder(folder: Path, progress: Progress, *, with_indices: bool = False)
         if complaint or not _is_text(place):
             raise _unusable(path, complaint or _("its name is not UTF-8"))
         try:
-            sha256, size = sha256_of(path)
+            sha256, size = _digest_and_size(path)
         except OSError as error:
             raise _unusable(path, error.strerror or str(error)) from None
         progress("hash", size, total)
@@ -114,12 +114,25 @@ def read_folder(folder: Path, progress: Progress, *, with_indices: bool = False)
     return Pushed(id_of(manifest), tuple(file for file, _path in entries), contents, left_out)
 
 
+def name_for(folder: Path) -> str:
+    """Returns the folder's own name, with what a name cannot hold replaced."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name).strip("-._")[:128] or "data"
+
+
+def _digest_and_size(path: Path) -> tuple[str, int]:
+    """Of exactly the bytes that were read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+
+
 def _is_text(place: str) -> bool:
     return place.isprintable() and not any("\ud800" <= letter <= "\udfff" for letter in place)
 
 
 class Sender:
-    def __init__(self, api: Api, progress: Progress, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, api: FileApi, progress: Progress, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._api = api
         self._progress = progress
         self._sleep = sleep
@@ -134,7 +147,7 @@ class Sender:
                 answer: dict[str, Any] = self._api.post(
                     "/api/data", {"id": f"sha256:{pushed.id}", "name": name}, timeout_s=SEALING_TIMEOUT_S
                 )
-            except CliError as error:
+            except ClientError as error:
                 # What waited too long for its manifest may have been let go meanwhile.
                 if last or error.trouble.code != "objects_missing":
                     raise
@@ -177,9 +190,9 @@ class Sender:
                 pieces = _pieces(content, offset, length)
                 answer = self._api.put_bytes(f"{OBJECTS}/{sha256}", query, pieces, length)
             except httpx2.TransportError as error:
-                self._pause(next(pauses, None), CliError(of_connection_error(error, self._api.where.url)))
+                self._pause(next(pauses, None), unreachable(error, self._api.url))
                 continue
-            except CliError as error:
+            except ClientError as error:
                 if error.trouble.code == "digest_mismatch":
                     raise _changed(content) from None
                 self._pause(next(pauses, None) if error.trouble.code == "store_unavailable" else None, error)
@@ -191,7 +204,7 @@ class Sender:
             if answer["complete"]:
                 return
 
-    def _pause(self, pause_s: float | None, error: CliError) -> None:
+    def _pause(self, pause_s: float | None, error: ClientError) -> None:
         if pause_s is None:
             raise error
         self._sleep(pause_s)
@@ -225,7 +238,7 @@ def _batches(items: Iterable[tuple[str, Content]], count: int) -> Iterator[list[
         yield some
 
 
-def _unusable(path: Path, why: str) -> CliError:
+def _unusable(path: Path, why: str) -> ClientError:
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     return fail(
         _("cannot push %(path)s", path=name),
@@ -235,7 +248,7 @@ def _unusable(path: Path, why: str) -> CliError:
     )
 
 
-def _changed(content: Content) -> CliError:
+def _changed(content: Content) -> ClientError:
     return fail(
         _("%(path)s changed while it was being pushed", path=content.source),
         _("the uploaded bytes differ from those read before"),
