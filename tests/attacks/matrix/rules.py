@@ -163,6 +163,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/logout",
         "GET /api/me",
         "PATCH /api/me",
+        "POST /api/login/terminals/answer",
         "GET /api/me/sessions",
         "DELETE /api/me/sessions/{id}",
         "GET /api/me/tokens",
@@ -188,6 +189,10 @@ GUARDS: dict[str, tuple[str, ...]] = {
     ),
     "public": (
         "POST /api/login",
+        "GET /api/login/providers",
+        "POST /api/login/terminals",
+        "POST /api/login/terminals/claim",
+        "POST /api/login/providers/{provider}/logout",
         "GET /api/start",
         "POST /api/start",
         "GET /health/live",
