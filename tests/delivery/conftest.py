@@ -5,7 +5,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from simpletuner_fleet.delivery.reach import Reach
+from simpletuner_fleet.delivery.reach import OutwardReach
 from tests.delivery.receivers import Certificates, certificates
 
 LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
@@ -17,16 +17,16 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture
-def reach(certs: Certificates) -> Iterator[Reach]:
+def reach(certs: Certificates) -> Iterator[OutwardReach]:
     """May call this machine."""
-    made = Reach(LOOPBACK, certs.ca)
+    made = OutwardReach(LOOPBACK, certs.ca)
     yield made
     made.close()
 
 
 @pytest.fixture
-def strict(certs: Certificates) -> Iterator[Reach]:
+def strict(certs: Certificates) -> Iterator[OutwardReach]:
     """May call public machines alone."""
-    made = Reach((), certs.ca)
+    made = OutwardReach((), certs.ca)
     yield made
     made.close()

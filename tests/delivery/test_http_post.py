@@ -6,13 +6,13 @@ import pytest
 
 from simpletuner_fleet.delivery.http_post import post
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import Reach
+from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.signing import new_key, signed
 from tests.delivery.receivers import Certificates, hook, listening
 
 
 async def test_a_message_arrives_over_tls_with_a_signature_for_each_valid_secret(
-    reach: Reach, certs: Certificates
+    reach: OutwardReach, certs: Certificates
 ) -> None:
     old, new = new_key(), new_key()
     async with hook(certs.context) as receiver:
@@ -36,7 +36,7 @@ def test_the_signature_is_that_of_the_published_example() -> None:
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-async def test_a_redirect_is_not_followed(reach: Reach) -> None:
+async def test_a_redirect_is_not_followed(reach: OutwardReach) -> None:
     async with hook() as elsewhere, hook() as receiver:
         receiver.statuses, receiver.headers = [307], {"location": elsewhere.url}
         with pytest.raises(DeliveryFailed, match="redirects"):
@@ -44,7 +44,7 @@ async def test_a_redirect_is_not_followed(reach: Reach) -> None:
         assert elsewhere.got == []
 
 
-async def test_a_refusal_says_its_status_and_nothing_that_the_other_side_wrote(reach: Reach) -> None:
+async def test_a_refusal_says_its_status_and_nothing_that_the_other_side_wrote(reach: OutwardReach) -> None:
     async with hook() as receiver:
         receiver.statuses, receiver.tail = [500], b"<b>internal secrets</b>"
         with pytest.raises(DeliveryFailed) as failed:
@@ -63,7 +63,7 @@ async def test_a_refusal_says_its_status_and_nothing_that_the_other_side_wrote(r
     ],
 )
 async def test_who_asks_to_wait_is_given_time(
-    reach: Reach, status: int, retry_after: str, wait_s: float
+    reach: OutwardReach, status: int, retry_after: str, wait_s: float
 ) -> None:
     async with hook() as receiver:
         receiver.statuses, receiver.headers = [status], {"retry-after": retry_after}
@@ -72,7 +72,7 @@ async def test_who_asks_to_wait_is_given_time(
         assert failed.value.wait_s == wait_s
 
 
-async def test_who_says_gone_wants_nothing_more(reach: Reach) -> None:
+async def test_who_says_gone_wants_nothing_more(reach: OutwardReach) -> None:
     async with hook() as receiver:
         receiver.statuses = [410]
         with pytest.raises(DeliveryFailed) as failed:
@@ -80,7 +80,7 @@ async def test_who_says_gone_wants_nothing_more(reach: Reach) -> None:
         assert failed.value.hopeless
 
 
-async def test_who_answers_nothing_or_endlessly_is_left_soon(reach: Reach) -> None:
+async def test_who_answers_nothing_or_endlessly_is_left_soon(reach: OutwardReach) -> None:
     async def drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
             writer.write(b"x: " + b"y" * 10_000 + b"\r\n")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import Reach
+from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.smtp import Relay, send_mail
 from simpletuner_fleet.delivery.syslog import send_lines
 from tests.delivery.receivers import Certificates, LogReceiver, MailServer, listening, until
@@ -22,7 +22,7 @@ SYSLOG = re.compile(
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
 async def test_a_mail_arrives_over_tls_after_a_log_in(
-    reach: Reach, certs: Certificates, security: str
+    reach: OutwardReach, certs: Certificates, security: str
 ) -> None:
     server = MailServer(password="s3cret", context=certs.context)
     async with listening(server.serve, certs.context if security == "tls" else None) as port:
@@ -36,7 +36,7 @@ async def test_a_mail_arrives_over_tls_after_a_log_in(
     assert message.get_content().split() == ["Zeile", ".", "Ä"]
 
 
-async def test_a_password_is_never_sent_in_the_clear(reach: Reach) -> None:
+async def test_a_password_is_never_sent_in_the_clear(reach: OutwardReach) -> None:
     server = MailServer(password="s3cret")
     async with listening(server.serve) as port:
         relay = replace(RELAY, port=port, security="plain", user="fleet", password="s3cret")
@@ -46,17 +46,17 @@ async def test_a_password_is_never_sent_in_the_clear(reach: Reach) -> None:
 
 
 async def test_a_server_without_tls_is_refused_where_tls_was_asked_for(
-    reach: Reach, certs: Certificates
+    reach: OutwardReach, certs: Certificates
 ) -> None:
     server = MailServer(context=certs.context)
     async with listening(server.serve) as port:
         with pytest.raises(DeliveryFailed):
-            await send_mail(Reach(), replace(RELAY, port=port), "a@example.org", "s", "t", "m", 0.0)
+            await send_mail(OutwardReach(), replace(RELAY, port=port), "a@example.org", "s", "t", "m", 0.0)
     assert server.got == []
 
 
 async def test_what_is_said_before_tls_is_not_taken_for_what_is_said_after(
-    reach: Reach, certs: Certificates
+    reach: OutwardReach, certs: Certificates
 ) -> None:
     server = MailServer(context=certs.context, speaks_early=True)
     async with listening(server.serve) as port:
@@ -67,7 +67,7 @@ async def test_what_is_said_before_tls_is_not_taken_for_what_is_said_after(
 
 @pytest.mark.parametrize(("code", "hopeless"), [(450, False), (550, True)])
 async def test_a_mailbox_that_is_not_there_is_told_from_one_that_is_busy(
-    reach: Reach, code: int, hopeless: bool
+    reach: OutwardReach, code: int, hopeless: bool
 ) -> None:
     server = MailServer(refuses=code)
     async with listening(server.serve) as port:
@@ -79,7 +79,9 @@ async def test_a_mailbox_that_is_not_there_is_told_from_one_that_is_busy(
 
 
 @pytest.mark.parametrize("scheme", ["tls", "tcp"])
-async def test_entries_arrive_as_lines_of_rfc_5424(reach: Reach, certs: Certificates, scheme: str) -> None:
+async def test_entries_arrive_as_lines_of_rfc_5424(
+    reach: OutwardReach, certs: Certificates, scheme: str
+) -> None:
     entry = AuditEntry(
         7, 1.5, "user.created", "u_1", 'An"na] \\ b', "10.0.0.1", "user", "u_2", {"why": "ü\n"}, "ab"
     )
@@ -96,6 +98,6 @@ async def test_entries_arrive_as_lines_of_rfc_5424(reach: Reach, certs: Certific
     assert 'seq="8"' in receiver.lines[1]
 
 
-async def test_a_receiver_of_logs_that_hangs_up_has_not_got_them(reach: Reach) -> None:
+async def test_a_receiver_of_logs_that_hangs_up_has_not_got_them(reach: OutwardReach) -> None:
     with pytest.raises(DeliveryFailed):
         await send_lines(reach, "tcp://127.0.0.1:9", "h", [])

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.notices.checking import place_of
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import Reach
+from simpletuner_fleet.delivery.reach import OutwardReach
 
 TIMEOUT_S = 15.0
 MAX_ANSWER_BYTES = 64 * 1024
@@ -16,7 +16,12 @@ BUSY = (429, 503)
 
 
 async def post(
-    reach: Reach, url: str, body: bytes, headers: Mapping[str, str], now: float, timeout_s: float = TIMEOUT_S
+    reach: OutwardReach,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    now: float,
+    timeout_s: float = TIMEOUT_S,
 ) -> str:
     """Returns what was answered, in a few words. Raises DeliveryFailed for anything but a 2xx."""
     try:
@@ -33,7 +38,7 @@ async def post(
 
 
 async def _exchange(
-    reach: Reach, url: str, body: bytes, headers: Mapping[str, str]
+    reach: OutwardReach, url: str, body: bytes, headers: Mapping[str, str]
 ) -> tuple[int, dict[str, str]]:
     try:
         scheme, host, port, path = place_of(url)

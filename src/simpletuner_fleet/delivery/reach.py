@@ -24,7 +24,7 @@ RESOLVERS = 4
 READ_LIMIT_BYTES = 64 * 1024
 
 
-class Reach:
+class OutwardReach:
     def __init__(
         self, allowed: Sequence[Network] = (), ca_file: str | None = None, resolve: Resolve | None = None
     ) -> None:

@@ -12,7 +12,7 @@ from simpletuner_fleet.core.notices.kinds import Notice
 from simpletuner_fleet.delivery import formats
 from simpletuner_fleet.delivery.http_post import post
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import Reach
+from simpletuner_fleet.delivery.reach import OutwardReach
 from simpletuner_fleet.delivery.signing import signed
 from simpletuner_fleet.delivery.smtp import Relay, send_mail
 from simpletuner_fleet.delivery.syslog import send_lines
@@ -39,8 +39,8 @@ class Message(Struct, frozen=True, kw_only=True):
     entries: tuple[AuditEntry, ...] = ()
 
 
-class Sender:
-    def __init__(self, reach: Reach, relay: Relay | None, base_url: str, hostname: str) -> None:
+class MessageSender:
+    def __init__(self, reach: OutwardReach, relay: Relay | None, base_url: str, hostname: str) -> None:
         """`relay` is None where the server has no mail server."""
         self._reach = reach
         self._relay = relay

@@ -9,7 +9,7 @@ from email.utils import formatdate
 from msgspec import Struct
 
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import Reach
+from simpletuner_fleet.delivery.reach import OutwardReach
 
 TIMEOUT_S = 30.0
 MAX_REPLY_LINES = 100
@@ -29,7 +29,7 @@ class Relay(Struct, frozen=True, kw_only=True):
 
 
 async def send_mail(
-    reach: Reach, relay: Relay, to: str, subject: str, text: str, message_id: str, at: float
+    reach: OutwardReach, relay: Relay, to: str, subject: str, text: str, message_id: str, at: float
 ) -> str:
     """Raises DeliveryFailed unless the relay has taken it."""
     try:
@@ -41,7 +41,7 @@ async def send_mail(
         raise DeliveryFailed(f"The mail server broke off: {type(error).__name__}.") from None
 
 
-async def _deliver(reach: Reach, relay: Relay, to: str, mail: bytes) -> str:
+async def _deliver(reach: OutwardReach, relay: Relay, to: str, mail: bytes) -> str:
     reader, writer = await reach.open_relay(relay.host, relay.port, tls=relay.security == "tls")
     try:
         talk = Conversation(reader, writer)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from simpletuner_fleet.core.audit import AuditEntry, canonical
 from simpletuner_fleet.core.notices.checking import place_of
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.reach import Reach
+from simpletuner_fleet.delivery.reach import OutwardReach
 
 TIMEOUT_S = 15.0
 AUDIT_NOTICE = 13 * 8 + 5
@@ -18,7 +18,7 @@ NUMBER = "simpletuner@32473"
 """32473 is the enterprise number that RFC 5612 sets aside for those who have none."""
 
 
-async def send_lines(reach: Reach, address: str, hostname: str, entries: Sequence[AuditEntry]) -> str:
+async def send_lines(reach: OutwardReach, address: str, hostname: str, entries: Sequence[AuditEntry]) -> str:
     """Syslog answers nothing: they are delivered when the other side has taken them and ended in peace."""
     scheme, host, port, _ = place_of(address)
     try:

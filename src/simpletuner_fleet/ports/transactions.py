@@ -7,7 +7,7 @@ from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.events import Event
 from simpletuner_fleet.core.jobs.job import Attempt, Job
-from simpletuner_fleet.core.notices.endpoint import Delivery, Endpoint
+from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.people.visibility import Onlooker
@@ -209,7 +209,7 @@ class View(Protocol):
         """All of them, oldest first."""
         ...
 
-    def deliveries(self, endpoint_id: str, limit: int) -> list[Delivery]:
+    def deliveries(self, endpoint_id: str, limit: int) -> list[DeliveryTry]:
         """Newest first."""
         ...
 
@@ -337,7 +337,7 @@ class Tx(View, Protocol):
         """And all that was sent there."""
         ...
 
-    def add_delivery(self, delivery: Delivery, keep: int) -> None:
+    def add_delivery(self, delivery: DeliveryTry, keep: int) -> None:
         """Numbers it; of the endpoint's deliveries the newest `keep` stay."""
         ...
 

@@ -10,8 +10,8 @@ from simpletuner_fleet.core.notices.endpoint import (
     Channel,
     DeliveryState,
     Endpoint,
+    EndpointPause,
     NoticeRules,
-    Paused,
     QuietHours,
 )
 from simpletuner_fleet.core.notices.kinds import Notice
@@ -147,7 +147,9 @@ def test_it_waits_as_long_as_the_other_side_asks_and_no_longer_than_a_quarter_da
 
 
 def test_one_that_is_gone_is_paused_at_once() -> None:
-    assert after_failure(endpoint(), "HTTP 410", 5.0, hopeless=True).paused == Paused(at=5.0, why="HTTP 410")
+    assert after_failure(endpoint(), "HTTP 410", 5.0, hopeless=True).paused == EndpointPause(
+        at=5.0, why="HTTP 410"
+    )
 
 
 def test_a_success_forgets_the_failures_and_moves_on() -> None:
@@ -164,5 +166,5 @@ def test_people_are_shown_what_fails_for_a_while_or_was_paused_for_it() -> None:
     failing = after_failure(endpoint(), "no", 0.0)
     assert not in_trouble(failing, TROUBLE_AFTER_S - 1)
     assert in_trouble(failing, TROUBLE_AFTER_S)
-    assert in_trouble(replace(endpoint(), paused=Paused(at=0.0, why="no")), 1.0)
-    assert not in_trouble(replace(endpoint(), paused=Paused(at=0.0, why="asked", by="u_1")), 1.0)
+    assert in_trouble(replace(endpoint(), paused=EndpointPause(at=0.0, why="no")), 1.0)
+    assert not in_trouble(replace(endpoint(), paused=EndpointPause(at=0.0, why="asked", by="u_1")), 1.0)

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from simpletuner_fleet.core.policy import Policy
-from simpletuner_fleet.delivery.reach import Reach
-from simpletuner_fleet.delivery.sender import Sender
+from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.orchestrator.runtime import note_start
@@ -31,7 +31,7 @@ class Telling(Struct):
 
     async def start(self) -> Deliverer:
         """As whoever leads does."""
-        sender = Sender(Reach(LOOPBACK, self.ca), self.relay, PUBLIC, "host")
+        sender = MessageSender(OutwardReach(LOOPBACK, self.ca), self.relay, PUBLIC, "host")
         deliverer = self.running.deps.deliverer = Deliverer(self.running.fleet, sender)
         deliverer.start()
         return deliverer

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.notices.endpoint import (
     Channel,
-    Delivery,
+    DeliveryTry,
     Endpoint,
     NoticeRules,
     QuietHours,
@@ -15,8 +15,8 @@ from simpletuner_fleet.ports import Store
 from tests.core.notices.test_timing import endpoint
 
 
-def delivery(endpoint_id: str, event: str) -> Delivery:
-    return Delivery(
+def delivery(endpoint_id: str, event: str) -> DeliveryTry:
+    return DeliveryTry(
         endpoint_id=endpoint_id,
         number=0,
         message_id="msg_1",

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import expect
 
-from simpletuner_fleet.core.notices.endpoint import Paused
-from simpletuner_fleet.delivery.reach import Reach
-from simpletuner_fleet.delivery.sender import Sender
+from simpletuner_fleet.core.notices.endpoint import EndpointPause
+from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.orchestrator.notices.deliverer import Deliverer
 from simpletuner_fleet.store.sealing import SealedVault
 from tests.delivery.conftest import LOOPBACK
@@ -24,7 +24,7 @@ from tests.web.stage import Stage
 async def telling(stage: Stage, tmp_path: Path) -> AsyncIterator[Stage]:
     deps = stage.running.deps
     deps.fleet.vault = SealedVault.at(tmp_path / "key")
-    deps.deliverer = Deliverer(deps.fleet, Sender(Reach(LOOPBACK), None, "", "host"))
+    deps.deliverer = Deliverer(deps.fleet, MessageSender(OutwardReach(LOOPBACK), None, "", "host"))
     deps.deliverer.start()
     yield stage
     await deps.deliverer.stop()
@@ -87,7 +87,7 @@ async def test_an_endpoint_that_fails_is_said_on_its_owners_overview_and_to_nobo
     await expect(page.get_by_role("row", name=re.compile("chat"))).to_contain_text("…89ab")
     fleet = telling.running.fleet
     [endpoint] = await fleet.read(lambda view: view.endpoints())
-    failed = replace(endpoint, paused=Paused(at=1.0, why="HTTP 410"))
+    failed = replace(endpoint, paused=EndpointPause(at=1.0, why="HTTP 410"))
     await fleet.act(lambda transaction: transaction.tx.put_endpoint(failed))
     await visit(page, "/")
     await page.get_by_role("link", name="1 notification cannot be delivered or is paused").click()
@@ -95,6 +95,5 @@ async def test_an_endpoint_that_fails_is_said_on_its_owners_overview_and_to_nobo
     other = await page_as(telling, "viewer")
     await visit(other, "/notifications")
     await expect(other.get_by_text("No notifications yet")).to_be_visible()
-    answer = await other.goto(f"{telling.url}/notifications?endpoint={endpoint.id}")
-    assert answer is not None
+    answer = await other.context.request.get(f"{telling.url}/notifications?endpoint={endpoint.id}")
     assert answer.status == 404

@@ -71,7 +71,7 @@ class DeliveryState(Struct, frozen=True, kw_only=True):
     delivered_at: float | None = None
 
 
-class Paused(Struct, frozen=True, kw_only=True):
+class EndpointPause(Struct, frozen=True, kw_only=True):
     at: float
     why: str
     by: str = ""
@@ -92,10 +92,10 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     keys: tuple[SigningKey, ...] = ()
     turn: int = 0
     """Rises with every change that a person makes: what was being sent meanwhile is not noted."""
-    paused: Paused | None = None
+    paused: EndpointPause | None = None
 
 
-class Delivery(Struct, frozen=True, kw_only=True):
+class DeliveryTry(Struct, frozen=True, kw_only=True):
     """One try to send one message, as the history shows it."""
 
     endpoint_id: str

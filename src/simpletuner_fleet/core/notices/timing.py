@@ -6,7 +6,13 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from msgspec import Struct
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.notices.endpoint import DeliveryState, Endpoint, NoticeRules, Paused, QuietHours
+from simpletuner_fleet.core.notices.endpoint import (
+    DeliveryState,
+    Endpoint,
+    EndpointPause,
+    NoticeRules,
+    QuietHours,
+)
 from simpletuner_fleet.core.notices.kinds import Notice
 
 DAY_MINUTES = 24 * 60
@@ -92,7 +98,9 @@ def after_failure(
     pause_s = max(PAUSES_S[min(tries, len(PAUSES_S)) - 1], min(wait_s, PAUSES_S[-1]))
     failed = replace(state, tries=tries, failing_since=since, error=error, not_before=now + pause_s)
     gives_up = hopeless or now - since >= GIVEN_UP_AFTER_S
-    return replace(endpoint, state=failed, paused=Paused(at=now, why=error) if gives_up else endpoint.paused)
+    return replace(
+        endpoint, state=failed, paused=EndpointPause(at=now, why=error) if gives_up else endpoint.paused
+    )
 
 
 def in_trouble(endpoint: Endpoint, now: float) -> bool:

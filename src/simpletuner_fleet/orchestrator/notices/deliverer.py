@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from simpletuner_fleet.core.errors import NotLeader
 from simpletuner_fleet.core.events import ORCHESTRATOR, Event, EventType
-from simpletuner_fleet.core.notices.endpoint import Delivery, Endpoint
+from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.notices.timing import after_failure, after_success
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.sender import Sender
+from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.notices.endpoints import HISTORY
@@ -37,7 +37,7 @@ NOTED_AT_ONCE = 100
 
 
 class Deliverer:
-    def __init__(self, fleet: Fleet, sender: Sender) -> None:
+    def __init__(self, fleet: Fleet, sender: MessageSender) -> None:
         self.sender = sender
         self._fleet = fleet
         self._ledger = Ledger(fleet)
@@ -148,7 +148,7 @@ class Deliverer:
             after = after_failure(box.endpoint, detail, now, hopeless=failure.hopeless, wait_s=failure.wait_s)
         else:
             after = after_success(box.endpoint, parcel.last, now)
-        delivery = Delivery(
+        delivery = DeliveryTry(
             endpoint_id=box.endpoint.id,
             number=0,
             message_id=parcel.message.id,
@@ -176,7 +176,7 @@ class Deliverer:
         except DeliveryFailed as error:
             return error.detail, error
 
-    async def _note(self, box: Mailbox, after: Endpoint, delivery: Delivery | None = None) -> bool:
+    async def _note(self, box: Mailbox, after: Endpoint, delivery: DeliveryTry | None = None) -> bool:
         """Writes how it stands now, unless a person has changed it meanwhile: then nothing of this counts."""
 
         def step(transaction: Transaction) -> bool:

@@ -18,11 +18,11 @@ from simpletuner_fleet.core.notices.checking import (
 )
 from simpletuner_fleet.core.notices.endpoint import (
     Channel,
-    Delivery,
     DeliveryState,
+    DeliveryTry,
     Endpoint,
+    EndpointPause,
     NoticeRules,
-    Paused,
     SigningKey,
 )
 from simpletuner_fleet.core.notices.kinds import needed_permissions
@@ -71,8 +71,8 @@ async def endpoint_of(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
     return await fleet.read(lambda view: _seen(view, endpoint_id, who))
 
 
-async def history_of(fleet: Fleet, endpoint_id: str, who: Telling) -> list[Delivery]:
-    def look(view: View) -> list[Delivery]:
+async def history_of(fleet: Fleet, endpoint_id: str, who: Telling) -> list[DeliveryTry]:
+    def look(view: View) -> list[DeliveryTry]:
         _seen(view, endpoint_id, who)
         return view.deliveries(endpoint_id, HISTORY)
 
@@ -175,7 +175,9 @@ async def pause(fleet: Fleet, endpoint_id: str, who: Telling) -> Endpoint:
             return endpoint
         transaction.record(_event(EventType.NOTIFICATION_PAUSED, endpoint, who))
         by = who.writer.actor
-        return replace(endpoint, paused=Paused(at=transaction.now, why=f"paused by {by.name}", by=by.id))
+        return replace(
+            endpoint, paused=EndpointPause(at=transaction.now, why=f"paused by {by.name}", by=by.id)
+        )
 
     return await _change(fleet, endpoint_id, who, paused)
 

@@ -14,7 +14,7 @@ from simpletuner_fleet.core.notices.timing import Wait, may_try, next_message
 from simpletuner_fleet.delivery.formats import AUDIT_EVENT
 from simpletuner_fleet.delivery.sender import Message
 from simpletuner_fleet.orchestrator.notices.endpoints import zone_named
-from simpletuner_fleet.orchestrator.notices.reading import Chunk
+from simpletuner_fleet.orchestrator.notices.reading import NoticesRead
 
 MOST_HELD = 1_000
 """No more of the log is read for an endpoint that has so much to be told."""
@@ -56,7 +56,7 @@ class Mailbox:
     def is_sending(self) -> bool:
         return self.task is not None and not self.task.done()
 
-    def take(self, chunk: Chunk) -> None:
+    def take(self, chunk: NoticesRead) -> None:
         if self._is_log:
             self._entries += [entry for entry in chunk.entries if entry.seq > self.scanned]
         else:

@@ -19,19 +19,19 @@ LOCAL = "local"
 AT_A_TIME = 500
 
 
-class Chunk(Struct, frozen=True, kw_only=True):
+class NoticesRead(Struct, frozen=True, kw_only=True):
     entries: list[AuditEntry]
     notices: list[Notice]
     last: int
     """The number of the last entry that was read."""
 
 
-def read_chunk(view: View, after: int) -> Chunk:
+def read_chunk(view: View, after: int) -> NoticesRead:
     """Reads on from an entry, some hundred at a time. A job that is gone is told of by its id, to nobody but all."""
     entries = view.audit_range(after, AT_A_TIME)
     worth = [(entry, kind) for entry in entries if (kind := kind_of(entry))]
     notices = [notice for entry, kind in worth if (notice := _noticed(view, entry, kind))]
-    return Chunk(entries=entries, notices=notices, last=entries[-1].seq if entries else after)
+    return NoticesRead(entries=entries, notices=notices, last=entries[-1].seq if entries else after)
 
 
 def _noticed(view: View, entry: AuditEntry, kind: str) -> Notice | None:

@@ -4,17 +4,17 @@ import time
 
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.events import Event, EventType
-from simpletuner_fleet.core.notices.endpoint import Channel, Delivery
+from simpletuner_fleet.core.notices.endpoint import Channel, DeliveryTry
 from simpletuner_fleet.delivery.formats import TEST_EVENT
 from simpletuner_fleet.delivery.outcome import DeliveryFailed
-from simpletuner_fleet.delivery.sender import Message, Sender
+from simpletuner_fleet.delivery.sender import Message, MessageSender
 from simpletuner_fleet.engine.fleet import Fleet
 from simpletuner_fleet.engine.transaction import Transaction
 from simpletuner_fleet.orchestrator.notices.endpoints import HISTORY, Telling, endpoint_of
 from simpletuner_fleet.orchestrator.notices.reading import destination_of
 
 
-async def try_out(fleet: Fleet, sender: Sender, endpoint_id: str, who: Telling) -> Delivery:
+async def try_out(fleet: Fleet, sender: MessageSender, endpoint_id: str, who: Telling) -> DeliveryTry:
     """It changes nothing else: neither how far the log was told there, nor whether it is paused."""
     endpoint = await endpoint_of(fleet, endpoint_id, who)
     now, vault = fleet.clock.now(), fleet.vault
@@ -30,7 +30,7 @@ async def try_out(fleet: Fleet, sender: Sender, endpoint_id: str, who: Telling) 
         detail = await sender.send(to, message)
     except DeliveryFailed as error:
         ok, detail = False, error.detail
-    delivery = Delivery(
+    delivery = DeliveryTry(
         endpoint_id=endpoint_id,
         number=0,
         message_id=message.id,

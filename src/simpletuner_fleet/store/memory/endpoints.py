@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from simpletuner_fleet.core.notices.endpoint import Delivery, Endpoint
+from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.store.memory.tables import Tables
 
 
@@ -15,7 +15,7 @@ class MemoryEndpointsView:
     def endpoints(self) -> list[Endpoint]:
         return sorted(self._tables.endpoints.values(), key=lambda one: one.id)
 
-    def deliveries(self, endpoint_id: str, limit: int) -> list[Delivery]:
+    def deliveries(self, endpoint_id: str, limit: int) -> list[DeliveryTry]:
         return list(reversed(self._tables.deliveries.get(endpoint_id, ())))[:limit]
 
 
@@ -27,7 +27,7 @@ class MemoryEndpointsTx(MemoryEndpointsView):
         self._tables.set_endpoint(endpoint_id, None)
         self._tables.set_deliveries(endpoint_id, None)
 
-    def add_delivery(self, delivery: Delivery, keep: int) -> None:
+    def add_delivery(self, delivery: DeliveryTry, keep: int) -> None:
         known = self._tables.deliveries.get(delivery.endpoint_id, ())
         number = known[-1].number + 1 if known else 1
         rows = (*known, replace(delivery, number=number))

@@ -7,7 +7,7 @@ from typing import Any
 from simpletuner_fleet.core.audit import AuditEntry
 from simpletuner_fleet.core.configs.datasets import Dataset
 from simpletuner_fleet.core.jobs.job import Attempt, Hold, Job, JobState
-from simpletuner_fleet.core.notices.endpoint import Delivery, Endpoint
+from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.core.people.accounts import Session, User
 from simpletuner_fleet.core.people.approvals import Approval
 from simpletuner_fleet.core.publishing import Publication
@@ -47,7 +47,7 @@ class Tables(LiveRows):
         self.owners: defaultdict[str, set[str]] = defaultdict(set)
         self.publications: dict[str, Publication] = {}
         self.endpoints: dict[str, Endpoint] = {}
-        self.deliveries: dict[str, tuple[Delivery, ...]] = {}
+        self.deliveries: dict[str, tuple[DeliveryTry, ...]] = {}
         self.approvals: dict[str, Approval] = {}
         self.notes: defaultdict[str, dict[str, JobNote]] = defaultdict(dict)
         self.datasets: dict[str, tuple[Dataset, bool]] = {}
@@ -186,7 +186,7 @@ class Tables(LiveRows):
         self.journal.append((self.set_endpoint, endpoint_id, self.endpoints.get(endpoint_id)))
         _put(self.endpoints, endpoint_id, endpoint)
 
-    def set_deliveries(self, endpoint_id: str, rows: tuple[Delivery, ...] | None) -> None:
+    def set_deliveries(self, endpoint_id: str, rows: tuple[DeliveryTry, ...] | None) -> None:
         self.journal.append((self.set_deliveries, endpoint_id, self.deliveries.get(endpoint_id)))
         _put(self.deliveries, endpoint_id, rows)
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from simpletuner_fleet.core.notices.endpoint import Delivery, Endpoint
+from simpletuner_fleet.core.notices.endpoint import DeliveryTry, Endpoint
 from simpletuner_fleet.store.rows.text import storable_json
 from simpletuner_fleet.store.sql.database import Database
 
@@ -28,9 +28,9 @@ class EndpointsView:
     def endpoints(self) -> list[Endpoint]:
         return [msgspec.json.decode(row[0], type=Endpoint) for row in self._db.rows(_ALL, {})]
 
-    def deliveries(self, endpoint_id: str, limit: int) -> list[Delivery]:
+    def deliveries(self, endpoint_id: str, limit: int) -> list[DeliveryTry]:
         rows = self._db.rows(_NEWEST, {"endpoint_id": endpoint_id, "limit": limit})
-        return [msgspec.json.decode(row[0], type=Delivery) for row in rows]
+        return [msgspec.json.decode(row[0], type=DeliveryTry) for row in rows]
 
 
 class EndpointsTx(EndpointsView):
@@ -41,7 +41,7 @@ class EndpointsTx(EndpointsView):
         self._db.run("DELETE FROM endpoints WHERE id = :id", {"id": endpoint_id})
         self._db.run("DELETE FROM deliveries WHERE endpoint_id = :id", {"id": endpoint_id})
 
-    def add_delivery(self, delivery: Delivery, keep: int) -> None:
+    def add_delivery(self, delivery: DeliveryTry, keep: int) -> None:
         row = self._db.row(_LAST, {"endpoint_id": delivery.endpoint_id})
         number = (row[0] or 0) + 1 if row else 1
         numbered = msgspec.structs.replace(delivery, number=number)
@@ -51,5 +51,5 @@ class EndpointsTx(EndpointsView):
         self._db.run(_DROP, {"endpoint_id": delivery.endpoint_id, "number": number - keep})
 
 
-def _text(row: Endpoint | Delivery) -> str:
+def _text(row: Endpoint | DeliveryTry) -> str:
     return msgspec.json.encode(storable_json(msgspec.to_builtins(row))).decode()

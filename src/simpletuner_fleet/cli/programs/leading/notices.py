@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 from simpletuner_fleet.cli.frame.errors import usage
 from simpletuner_fleet.core.notices.checking import MAIL
-from simpletuner_fleet.delivery.reach import Reach
-from simpletuner_fleet.delivery.sender import Sender
+from simpletuner_fleet.delivery.reach import OutwardReach
+from simpletuner_fleet.delivery.sender import MessageSender
 from simpletuner_fleet.delivery.smtp import Relay
 from simpletuner_fleet.languages import _
 
@@ -17,16 +17,16 @@ SECURITY = {"smtps": "tls", "smtp": "starttls", "smtp+plain": "plain"}
 PORTS = {"smtps": 465, "smtp": 587, "smtp+plain": 25}
 
 
-def sender_of(args: argparse.Namespace) -> Sender:
+def sender_of(args: argparse.Namespace) -> MessageSender:
     try:
-        reach = Reach([ip_network(one) for one in args.notify_networks], args.notify_ca)
+        reach = OutwardReach([ip_network(one) for one in args.notify_networks], args.notify_ca)
     except (OSError, ssl.SSLError):
         raise usage(
             _("%(file)s is not a file of certificates", file=args.notify_ca),
             _("--notify-ca names certificate authorities in PEM"),
             _("verify the path"),
         ) from None
-    return Sender(reach, relay_of(args), args.public_url or "", socket.gethostname())
+    return MessageSender(reach, relay_of(args), args.public_url or "", socket.gethostname())
 
 
 def relay_of(args: argparse.Namespace) -> Relay | None:

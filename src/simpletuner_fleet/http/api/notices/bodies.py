@@ -10,7 +10,7 @@ from simpletuner_fleet.core.bounds import Count, Name, Path, Seconds
 from simpletuner_fleet.core.errors import Invalid
 from simpletuner_fleet.core.notices.endpoint import (
     Channel,
-    Delivery,
+    DeliveryTry,
     Endpoint,
     NoticeRules,
     QuietHours,
@@ -195,7 +195,7 @@ def endpoint_view(endpoint: Endpoint, owner_name: str, now: float) -> EndpointVi
     )
 
 
-def delivery_view(delivery: Delivery) -> DeliveryView:
+def delivery_view(delivery: DeliveryTry) -> DeliveryView:
     return view_of(DeliveryView, delivery)
 
 

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from simpletuner_fleet.core.errors import Conflict, Invalid
 from simpletuner_fleet.core.notices.checking import check_address
-from simpletuner_fleet.core.notices.endpoint import Channel, Delivery, Endpoint
+from simpletuner_fleet.core.notices.endpoint import Channel, DeliveryTry, Endpoint
 from simpletuner_fleet.core.notices.kinds import KINDS, NEEDED, OF_EVERYBODY, OF_ONESELF
 from simpletuner_fleet.engine.owners import name_of
 from simpletuner_fleet.http.api.admin.sessions import require_fresh_login
@@ -124,7 +124,7 @@ async def test_endpoint(call: Call[None]) -> TrialView:
     return TrialView(state="delivered" if delivery.ok else "failed", detail=delivery.detail)
 
 
-async def _awaited(sending: "asyncio.Task[Delivery]") -> None:
+async def _awaited(sending: "asyncio.Task[DeliveryTry]") -> None:
     await sending
 
 
