@@ -24,6 +24,7 @@ def steps() -> list[Step]:
         ("imports", [_tool("lint-imports"), "--no-logo", "--cache-dir", ".dev/import-linter"]),
         ("purity", [sys.executable, "-m", "devtools.purity"]),
         ("diagrams", [sys.executable, "-m", "devtools.diagrams", "--check"]),
+        ("guide", [sys.executable, "-m", "devtools.guide", "--check"]),
     ]
 
 

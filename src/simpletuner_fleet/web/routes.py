@@ -2,6 +2,7 @@
 
 from simpletuner_fleet.http.edge.routes import Route
 from simpletuner_fleet.web.frame import assets
+from simpletuner_fleet.web.guide import pages as guide
 from simpletuner_fleet.web.pages import (
     approvals,
     audit,
@@ -43,4 +44,5 @@ ROUTES: tuple[Route, ...] = (
     *tokens.ROUTES,
     *audit.ROUTES,
     *settings.ROUTES,
+    *guide.ROUTES,
 )
