@@ -12,7 +12,11 @@ from simpletuner_fleet.core.people.permissions import PERMISSIONS
 from simpletuner_fleet.http.application import ROUTES
 from simpletuner_fleet.http.edge.routes import Access, Route
 
-OPEN = {"/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"}
+OPEN = {
+    *("/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"),
+    *("/api/login/providers", "/api/login/providers/{provider}/logout"),
+    *("/api/login/terminals", "/api/login/terminals/claim"),
+}
 NEEDS_EVERYTHING = "/api/admin/users/link"
 """It makes an admin: who may manage users alone would become mightier than they are."""
 OF_ONESELF = {
