@@ -20,6 +20,7 @@ OPEN = {
 NEEDS_EVERYTHING = "/api/admin/users/link"
 """It makes an admin: who may manage users alone would become mightier than they are."""
 OF_ONESELF = {
+    "POST /api/login/terminals/answer": 422,
     "DELETE /api/me/sessions/{id}": 404,
     "GET /api/teams/{id}": 404,
     "PATCH /api/teams/{id}": 404,
@@ -42,7 +43,10 @@ def test_only_probes_and_the_way_in_are_public() -> None:
 def test_every_permission_of_the_table_exists_and_every_permission_is_used() -> None:
     asked = {row.permission for row in ROUTES if not isinstance(row.permission, Access)}
     assert asked <= set(PERMISSIONS)
-    assert set(PERMISSIONS) - asked == {"queue.submit.local", "queue.submit.command", "admin.see_all"}
+    assert set(PERMISSIONS) - asked == {
+        *("queue.submit.local", "queue.submit.command"),
+        *("admin.see_all", "admin.notifications"),
+    }
 
 
 def test_workers_routes_take_worker_credentials_alone() -> None:
