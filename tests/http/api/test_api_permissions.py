@@ -12,10 +12,15 @@ from simpletuner_fleet.core.people.permissions import PERMISSIONS
 from simpletuner_fleet.http.application import ROUTES
 from simpletuner_fleet.http.edge.routes import Access, Route
 
-OPEN = {"/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"}
+OPEN = {
+    *("/health/live", "/health/ready", "/metrics", "/api/login", "/api/start"),
+    *("/api/login/providers", "/api/login/providers/{provider}/logout"),
+    *("/api/login/terminals", "/api/login/terminals/claim"),
+}
 NEEDS_EVERYTHING = "/api/admin/users/link"
 """It makes an admin: who may manage users alone would become mightier than they are."""
 OF_ONESELF = {
+    "POST /api/login/terminals/answer": 422,
     "DELETE /api/me/sessions/{id}": 404,
     "GET /api/teams/{id}": 404,
     "PATCH /api/teams/{id}": 404,
@@ -38,7 +43,10 @@ def test_only_probes_and_the_way_in_are_public() -> None:
 def test_every_permission_of_the_table_exists_and_every_permission_is_used() -> None:
     asked = {row.permission for row in ROUTES if not isinstance(row.permission, Access)}
     assert asked <= set(PERMISSIONS)
-    assert set(PERMISSIONS) - asked == {"queue.submit.local", "queue.submit.command", "admin.see_all"}
+    assert set(PERMISSIONS) - asked == {
+        *("queue.submit.local", "queue.submit.command"),
+        *("admin.see_all", "admin.notifications"),
+    }
 
 
 def test_workers_routes_take_worker_credentials_alone() -> None:

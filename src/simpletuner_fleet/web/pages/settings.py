@@ -12,6 +12,7 @@ from simpletuner_fleet.http.api.deps import Deps
 from simpletuner_fleet.http.api.deps import deps as deps_of
 from simpletuner_fleet.http.edge.routes import Call, Reply, Route
 from simpletuner_fleet.languages import N_, _
+from simpletuner_fleet.languages.names import VISIBILITIES
 from simpletuner_fleet.orchestrator.keyring import list_secrets
 from simpletuner_fleet.settings import SERVER
 from simpletuner_fleet.web.frame.page import page, spoken
@@ -172,6 +173,11 @@ JOBS_AND_WORKERS = (
         title=N_("Jobs waiting for approval"),
         value=lambda deps, call: yes_or_no(deps.fleet.policy.require_approval),
         setting="require_approval",
+    ),
+    Fact(
+        title=N_("Jobs, configs and data are seen by"),
+        value=lambda deps, call: _(VISIBILITIES[deps.fleet.policy.default_visibility]),
+        setting="default_visibility",
     ),
     Fact(
         title=N_("Time to exit after a cancel"),
