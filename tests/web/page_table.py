@@ -7,7 +7,14 @@ from simpletuner_fleet.web import routes
 from tests.web.browser import Role
 from tests.web.fleet import FleetState
 
-NO_PAGES = ("/assets/", "/favicon.ico", "/jobs/{id}/pictures/", "/configs/{name}/export")
+NO_PAGES = (
+    "/assets/",
+    "/favicon.ico",
+    "/login/with/",
+    "/login/back/",
+    "/jobs/{id}/pictures/",
+    "/configs/{name}/export",
+)
 """Rows of the console's table that answer with no page."""
 
 
@@ -68,6 +75,7 @@ PAGES = (
     PageRow("/guide/{page}", role="nobody", names=("first-hour", "settings", "troubleshooting")),
     PageRow("/start", role="nobody"),
     PageRow("/login", role="nobody"),
+    PageRow("/login/terminal"),
 )
 
 

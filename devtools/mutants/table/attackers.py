@@ -78,6 +78,14 @@ ATTACKERS = (
         ("tests/attacks/test_job_leftovers.py",),
     ),
     Mutant(
+        "a-checkpoint-stays-its-first-users",
+        "the next attempt on the same worker may not read the checkpoint that it goes on from",
+        "agent/isolation/walls.py",
+        " and facts.st_uid == os.geteuid()",
+        "",
+        ("tests/e2e/jobs/test_resumed_behind_a_wall.py",),
+    ),
+    Mutant(
         "jobs-keep-root",
         "a job behind a wall goes on as the user that its worker is",
         "agent/guard/shim_wall.py",

@@ -12,7 +12,9 @@ from simpletuner_fleet.http.api.admin import own_tokens as own_tokens_api
 from simpletuner_fleet.http.api.admin import quotas as quotas_api
 from simpletuner_fleet.http.api.admin import secrets as secrets_api
 from simpletuner_fleet.http.api.admin import sessions as sessions_api
+from simpletuner_fleet.http.api.admin import sign_in as sign_in_api
 from simpletuner_fleet.http.api.admin import teams as teams_api
+from simpletuner_fleet.http.api.admin import terminals as terminals_api
 from simpletuner_fleet.http.api.admin import tokens as tokens_api
 from simpletuner_fleet.http.api.admin import workers as admin_api
 from simpletuner_fleet.http.api.deps import Deps
@@ -63,6 +65,8 @@ ROUTES: tuple[Route, ...] = (
     *tokens_api.ROUTES,
     *logins_api.ROUTES,
     *sessions_api.ROUTES,
+    *sign_in_api.ROUTES,
+    *terminals_api.ROUTES,
     *accounts_api.ROUTES,
     *teams_api.ROUTES,
     *own_tokens_api.ROUTES,

@@ -164,6 +164,15 @@ SERVER = (
         on_console=False,
     ),
     Setting(
+        "sign_in_file",
+        values.path,
+        "Whom people may log in with beside a password: a TOML file with the OpenID providers (default: nobody)",
+        flags=("--sign-in-file",),
+        env="SIMPLETUNER_SIGN_IN_FILE",
+        metavar="FILE",
+        on_console=False,
+    ),
+    Setting(
         "allowed_host",
         values.words,
         "Further host name the server answers to; may be repeated",

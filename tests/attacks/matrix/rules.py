@@ -154,6 +154,7 @@ GUARDS: dict[str, tuple[str, ...]] = {
         "POST /api/logout",
         "GET /api/me",
         "PATCH /api/me",
+        "POST /api/login/terminals/answer",
         "GET /api/me/sessions",
         "DELETE /api/me/sessions/{id}",
         "GET /api/me/tokens",
@@ -179,6 +180,10 @@ GUARDS: dict[str, tuple[str, ...]] = {
     ),
     "public": (
         "POST /api/login",
+        "GET /api/login/providers",
+        "POST /api/login/terminals",
+        "POST /api/login/terminals/claim",
+        "POST /api/login/providers/{provider}/logout",
         "GET /api/start",
         "POST /api/start",
         "GET /health/live",

@@ -23,6 +23,7 @@ from simpletuner_fleet.http.api.telemetry import Telemetry
 from simpletuner_fleet.http.edge.routes import Call
 from simpletuner_fleet.orchestrator.people.passwords import Passwords
 from simpletuner_fleet.orchestrator.runtime import BackgroundTasks
+from simpletuner_fleet.orchestrator.sign_in.ways import SignIn
 from simpletuner_fleet.ports import Blobs
 from simpletuner_fleet.storage.audit.heads import AuditHeads
 from simpletuner_fleet.storage.space import SpaceWatch
@@ -35,6 +36,8 @@ LOGINS_PER_ADDRESS = Rate(20 / 60, 20)
 LOGINS_PER_NAME = Rate(10 / 60, 10)
 LOGINS_PER_NAME_IN_ALL = Rate(30 / 60, 60)
 FAILED_LOGINS_NOTED = Rate(1, 60)
+SIGN_INS_PER_ADDRESS = Rate(2, 120)
+"""A whole company may come from one address on a Monday morning."""
 
 
 class LoginDoor:
@@ -127,6 +130,9 @@ class Deps(Struct, kw_only=True):
     """Refused registrations that are worth an audit entry, per worker."""
     passwords: Passwords = field(default_factory=Passwords)
     login_door: LoginDoor = field(default_factory=LoginDoor)
+    sign_in: SignIn = field(default_factory=SignIn)
+    """The ways in beside the password."""
+    sign_in_rate: Buckets = field(default_factory=lambda: Buckets(SIGN_INS_PER_ADDRESS, time.monotonic))
     end_streams_of: Callable[[Collection[str]], None] = end_no_streams
     """Ends what was opened with these credentials, by their hashes."""
     public_url: str | None = None
