@@ -60,7 +60,7 @@ def _settings(rows: tuple[Setting, ...]) -> Callable[[Words], Iterator[Row]]:
         for row in rows:
             flag = ", ".join(code(flag) for flag in row.flags)
             shown = "" if row.secret or row.default in (None, "", False, (), []) else code(str(row.default))
-            yield flag, code(row.env), code(row.name), shown, said(words, row.help)
+            yield flag, said(words, row.help), shown, code(row.env), code(row.name)
 
     return listed
 
@@ -146,9 +146,9 @@ def _commands(words: Words) -> Iterator[Row]:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Words], Iterator[Row]]]] = {
-    "settings-server": (("setting", "variable", "key", "default", "meaning"), _settings(SERVER)),
-    "settings-worker": (("setting", "variable", "key", "default", "meaning"), _settings(WORKER)),
-    "settings-client": (("setting", "variable", "key", "default", "meaning"), _settings(CLIENT)),
+    "settings-server": (("setting", "meaning", "default", "variable", "key"), _settings(SERVER)),
+    "settings-worker": (("setting", "meaning", "default", "variable", "key"), _settings(WORKER)),
+    "settings-client": (("setting", "meaning", "default", "variable", "key"), _settings(CLIENT)),
     "commands": (("command", "meaning"), _commands),
     "calls": (("call", "permission", "meaning"), _calls),
     "events": (("event", "name"), _events),
