@@ -114,12 +114,12 @@ def _errors(words: Words) -> Iterator[Row]:
 
 def _told_errors() -> list[type[FleetError]]:
     """Of the modules that make a family of them: what else happens to be imported must not change the page."""
-    found = [
+    files = [
         path
         for path in sorted(PACKAGE.rglob("*.py"))
         if DEFINES_ERRORS.search(path.read_text(encoding="utf-8"))
     ]
-    modules = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in found}
+    modules = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in files}
     for module in sorted(modules):
         import_module(module)
     by_code = {kind.code: kind for kind in _kinds(FleetError) if kind.__module__ in modules}

@@ -69,6 +69,7 @@ PAGES = (
     PageRow("/admin/tokens"),
     PageRow("/admin/audit"),
     PageRow("/admin/settings"),
+    PageRow("/notifications"),
     PageRow("/me"),
     PageRow("/help"),
     PageRow("/guide", role="nobody"),

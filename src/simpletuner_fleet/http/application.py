@@ -29,6 +29,7 @@ from simpletuner_fleet.http.api.jobs import logs as logs_api
 from simpletuner_fleet.http.api.jobs import metrics as metrics_api
 from simpletuner_fleet.http.api.jobs import publishing as publishing_api
 from simpletuner_fleet.http.api.jobs import queue as queue_api
+from simpletuner_fleet.http.api.notices import endpoints as notices_api
 from simpletuner_fleet.http.api.ownership import guarded
 from simpletuner_fleet.http.api.service import events as events_api
 from simpletuner_fleet.http.api.service import health as health_api
@@ -60,6 +61,7 @@ ROUTES: tuple[Route, ...] = (
     *configs_api.ROUTES,
     *data_api.ROUTES,
     *secrets_api.ROUTES,
+    *notices_api.ROUTES,
     *events_api.ROUTES,
     *admin_api.ROUTES,
     *tokens_api.ROUTES,

@@ -16,12 +16,12 @@ async def test_the_search_finds_pages_sections_and_words_of_code(fleet: Console,
     page = await page_as(fleet, "nobody", language="en")
     await visit(page, "/guide")
     await page.get_by_role("searchbox").fill("simpletuner_public_url")
-    found = page.locator("#guide-found li:visible")
-    await expect(found.filter(has_text="Settings").first).to_be_visible()
+    matches = page.locator("#guide-found li:visible")
+    await expect(matches.filter(has_text="Settings").first).to_be_visible()
     await page.get_by_role("searchbox").fill("exit codes of the moon")
     await expect(page.get_by_text("Nothing in the guide matches.")).to_be_visible()
     await page.get_by_role("searchbox").fill("a job waits")
-    await found.filter(has_text="A job waits").first.get_by_role("link").click()
+    await matches.filter(has_text="A job waits").first.get_by_role("link").click()
     await expect(page.locator("#a-job-waits")).to_be_visible()
 
 
