@@ -21,9 +21,9 @@ def _rows(
 ) -> Iterator[tuple[str, str]]:
     children = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     for action in children:
-        told = {choice.dest: choice.help or "" for choice in action._choices_actions}
+        helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
         for name, child in action.choices.items():
-            yield from _rows(child, f"{words} {name}", told.get(name, ""), shared)
+            yield from _rows(child, f"{words} {name}", helps.get(name, ""), shared)
     if not children:
         yield _with_arguments(parser, words), help
         if words.removeprefix("simpletuner ").split()[0] not in (*PROGRAMS, "service"):

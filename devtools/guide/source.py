@@ -74,8 +74,8 @@ class Page:
     @property
     def stamp(self) -> dict[str, str]:
         """The English sections that this page translates, each with the digest it had then."""
-        found = STAMP.search(self.text)
-        return dict(line.split() for line in found[1].splitlines()) if found else {}
+        block = STAMP.search(self.text)
+        return dict(line.split() for line in block[1].splitlines()) if block else {}
 
     def stamped(self, digests: dict[str, str]) -> str:
         lines = "".join(f"{anchor} {digest}\n" for anchor, digest in digests.items())

@@ -60,7 +60,7 @@ def _settings(rows: tuple[Setting, ...]) -> Callable[[Words], Iterator[Row]]:
         for row in rows:
             flag = ", ".join(code(flag) for flag in row.flags)
             shown = "" if row.secret or row.default in (None, "", False, (), []) else code(str(row.default))
-            yield flag, code(row.env), code(row.name), shown, said(words, row.help)
+            yield flag, said(words, row.help), shown, code(row.env), code(row.name)
 
     return listed
 
@@ -114,12 +114,12 @@ def _errors(words: Words) -> Iterator[Row]:
 
 def _told_errors() -> list[type[FleetError]]:
     """Of the modules that make a family of them: what else happens to be imported must not change the page."""
-    found = [
+    files = [
         path
         for path in sorted(PACKAGE.rglob("*.py"))
         if DEFINES_ERRORS.search(path.read_text(encoding="utf-8"))
     ]
-    modules = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in found}
+    modules = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in files}
     for module in sorted(modules):
         import_module(module)
     by_code = {kind.code: kind for kind in _kinds(FleetError) if kind.__module__ in modules}
@@ -146,9 +146,9 @@ def _commands(words: Words) -> Iterator[Row]:
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Words], Iterator[Row]]]] = {
-    "settings-server": (("setting", "variable", "key", "default", "meaning"), _settings(SERVER)),
-    "settings-worker": (("setting", "variable", "key", "default", "meaning"), _settings(WORKER)),
-    "settings-client": (("setting", "variable", "key", "default", "meaning"), _settings(CLIENT)),
+    "settings-server": (("setting", "meaning", "default", "variable", "key"), _settings(SERVER)),
+    "settings-worker": (("setting", "meaning", "default", "variable", "key"), _settings(WORKER)),
+    "settings-client": (("setting", "meaning", "default", "variable", "key"), _settings(CLIENT)),
     "commands": (("command", "meaning"), _commands),
     "calls": (("call", "permission", "meaning"), _calls),
     "events": (("event", "name"), _events),

@@ -9,7 +9,7 @@ def findings() -> list[str]:
     """Returns a sentence for everything that a reader of another language would miss."""
     pages = english_pages()
     known = {page.place for page in pages}
-    found = [
+    sentences = [
         f"{path.relative_to(ROOT).as_posix()}: the contents page does not lead to it"
         for path in sorted(ROOT.rglob("*.md"))
         if path.parent != ROOT
@@ -17,8 +17,8 @@ def findings() -> list[str]:
     ]
     for page in pages:
         for language in TRANSLATIONS:
-            found += findings_of(page, language)
-    return found
+            sentences += findings_of(page, language)
+    return sentences
 
 
 def findings_of(page: Page, language: str) -> list[str]:

@@ -43,8 +43,8 @@ def test_a_new_section_a_changed_command_and_a_missing_page_are_found() -> None:
     longer.text = (
         f"{page.text}\n## One more\n\n[A page](../how-to/none.md)\n\n```bash\nsimpletuner status\n```\n"
     )
-    found = {line.partition(": ")[2] for line in findings_of(longer, "hi")}
-    assert found == {
+    sentences = {line.partition(": ")[2] for line in findings_of(longer, "hi")}
+    assert sentences == {
         "section 'one-more' is not translated",
         "its headings are not those of the English page",
         "its code blocks are not those of the English page",

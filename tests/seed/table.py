@@ -434,7 +434,6 @@ ROWS = (
             "limits_hold_jobs_back_and_raising_them_lets_them_go",
             "an_approval_lets_a_job_run_and_a_rejection_ends_it",
         ),
-        later="no single sign-on; limits and approvals are there; the guide is not written yet",
     ),
     Row(
         SEE_ALSO,
